@@ -1,0 +1,41 @@
+# Every target makes .venv and installs what it needs by itself.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: run test check bench docs clean format
+
+run: $(STAMP)  ## serve the demo server, call it in both eras, show the conversation
+	@$(BIN)/fairlead demo
+
+test: $(STAMP)  ## the whole test suite
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(STAMP)  ## format, lint and types
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+format: $(STAMP)
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(STAMP)  ## ratios against the other runtimes, in one interleaved run
+	@$(BIN)/python -m bench $(ARGS)
+
+docs: $(VENV)/.docs
+	@$(BIN)/mkdocs build --strict
+
+$(STAMP): pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+$(VENV)/.docs: $(STAMP)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[docs]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) bench/.env .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage site build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,248 @@
+"""Everything Fairlead raises, told apart by what the caller does next.
+
+    FairleadError                 catch-all; MCPClientError is another name for it
+    ├── ProtocolError             a rule of the protocol was broken: .code
+    │   ├── LocalProtocolError    by us: fix the call
+    │   └── RemoteProtocolError   by the peer, unreadable input included: answer it, or hang up
+    ├── RpcError                  the peer said no: .code .message .data
+    ├── TransportError            retry or give up; .delivered says which is safe
+    │   ├── ConnectFailed         nothing was sent
+    │   ├── RequestTimeout        also a TimeoutError
+    │   ├── ChannelClosed         also a ConnectionError: .exit_code .stderr (ClientClosedError)
+    │   └── RetriesExhausted      the last cause is chained
+    ├── ConfigError               fix a file: .path .line
+    └── MCPToolError              a tool may raise it; it becomes that tool's result
+
+Facts are attributes; `__str__` makes the sentence.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+__all__ = [
+    "ChannelClosed",
+    "ClientClosedError",
+    "ConfigError",
+    "ConnectFailed",
+    "FairleadError",
+    "LocalProtocolError",
+    "MCPClientError",
+    "MCPErrorCode",
+    "MCPToolError",
+    "ProtocolError",
+    "RemoteProtocolError",
+    "RequestTimeout",
+    "RetriesExhausted",
+    "RpcError",
+    "TransportError",
+]
+
+
+class FairleadError(Exception):
+    """The root of the tree: `except FairleadError` catches every failure of a call."""
+
+
+class ProtocolError(FairleadError):
+    """A rule of the protocol was broken. `code` is the JSON-RPC code that names it."""
+
+    def __init__(self, message: str, *, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class LocalProtocolError(ProtocolError):
+    """We asked for something the protocol does not allow now: fix the call."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer broke a rule. `request_id` is set when an answer can be addressed to a request."""
+
+    def __init__(self, message: str, *, code: int, request_id: int | str | None = None) -> None:
+        super().__init__(message, code=code)
+        self.request_id = request_id
+        self.excerpt = ""  # of an unreadable frame: how it began
+        self.size = 0  # and how long it was
+
+
+class RpcError(FairleadError):
+    """A JSON-RPC error: received from the peer, or raised by a handler to refuse a request.
+
+    `raw` holds the error object's own bytes when it came over the wire, so that a relay can pass
+    it on unchanged; `data` is decoded from it when somebody asks.
+    """
+
+    def __init__(
+        self, code: int, message: str, data: Any = None, *, raw: bytes | None = None
+    ) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+        self.raw = raw
+        self._data = data
+
+    @property
+    def data(self) -> Any:
+        if self._data is None and self.raw is not None:
+            import msgspec  # only here, so that the tree itself stands alone
+
+            self._data = msgspec.json.decode(self.raw).get("data")
+        return self._data
+
+    def __str__(self) -> str:
+        return f"MCP error {self.code}: {self.message}"
+
+
+class TransportError(FairleadError):
+    """Delivery failed. `delivered` is False when the peer certainly never saw the request."""
+
+    def __init__(self, message: str, *, delivered: bool = True) -> None:
+        super().__init__(message)
+        self.delivered = delivered
+
+
+class ConnectFailed(TransportError):
+    """No connection came about, so nothing was sent.
+
+    `command` or `address` names what could not be reached; `exit_code` and `stderr` are set when a
+    process was started and ended too early.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        exit_code: int | None = None,
+        stderr: Sequence[str] = (),
+    ) -> None:
+        super().__init__(_with_last_words(message, stderr), delivered=False)
+        self.summary = message  # the sentence alone
+        self.exit_code = exit_code
+        self.stderr = tuple(stderr)
+
+
+class RequestTimeout(TransportError, TimeoutError):
+    """No answer in time. The peer was told that nobody waits any more."""
+
+    def __init__(self, seconds: float, method: str = "") -> None:
+        super().__init__(f"Request timeout after {seconds * 1000:.0f}ms")
+        self.seconds = seconds
+        self.method = method
+
+    def __str__(self) -> str:
+        return f"{self.args[0]} ({self.method})" if self.method else str(self.args[0])
+
+
+class ChannelClosed(TransportError, ConnectionError):
+    """The connection has ended. `exit_code` is negative for a signal, as in `subprocess`."""
+
+    def __init__(
+        self,
+        reason: str = "",
+        *,
+        delivered: bool = True,
+        exit_code: int | None = None,
+        stderr: Sequence[str] = (),
+    ) -> None:
+        text = f"Transport closed: {reason}" if reason else "Transport closed"
+        super().__init__(_with_last_words(text, stderr), delivered=delivered)
+        self.summary = text  # the sentence alone
+        self.reason = reason
+        self.exit_code = exit_code
+        self.stderr = tuple(stderr)
+
+
+class RetriesExhausted(TransportError):
+    """Every attempt failed; the last failure is the cause."""
+
+
+class ConfigError(FairleadError):
+    """A file or an entry is wrong: `path` and `line` say where."""
+
+    def __init__(self, message: str, *, path: str | None = None, line: int | None = None) -> None:
+        super().__init__(message)
+        self.path = path
+        self.line = line
+
+    def __str__(self) -> str:
+        where = f"{self.path}:{self.line}" if self.line is not None else self.path
+        return f"{where}: {self.args[0]}" if where else str(self.args[0])
+
+
+class MCPErrorCode(StrEnum):
+    """Why a tool call failed, in one word."""
+
+    VALIDATION_ERROR = "VALIDATION_ERROR"
+    EXECUTION_ERROR = "EXECUTION_ERROR"
+    TIMEOUT = "TIMEOUT"
+    NOT_FOUND = "NOT_FOUND"
+    RATE_LIMITED = "RATE_LIMITED"
+    CIRCUIT_OPEN = "CIRCUIT_OPEN"
+    DEPENDENCY_MISSING = "DEPENDENCY_MISSING"
+    ACCESS_DENIED = "ACCESS_DENIED"
+    INTERNAL = "INTERNAL"
+
+
+class MCPToolError(FairleadError):
+    """A tool failed in a way its caller should read.
+
+    Raised by a tool, it becomes that tool's result.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: MCPErrorCode | str = MCPErrorCode.EXECUTION_ERROR,
+        correlation_id: str | None = None,
+        tool_name: str | None = None,
+        module: str | None = None,
+        field_errors: Sequence[Mapping[str, Any]] | None = None,
+        suggestion: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = MCPErrorCode(code)
+        self.correlation_id = correlation_id
+        self.tool_name = tool_name
+        self.module = module
+        self.field_errors = [dict(error) for error in field_errors] if field_errors else None
+        self.suggestion = suggestion
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it goes over the wire; what is not set is left out."""
+        facts: dict[str, Any] = {
+            "code": self.code.value,
+            "message": self.message,
+            "correlation_id": self.correlation_id,
+            "tool_name": self.tool_name,
+            "module": self.module,
+            "field_errors": self.field_errors,
+            "suggestion": self.suggestion,
+        }
+        return {key: value for key, value in facts.items() if value is not None}
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> "MCPToolError":
+        """The opposite of `to_dict`. Raises `ValueError` if these are no such facts."""
+        try:
+            known = {key: facts[key] for key in facts if key in _TOOL_ERROR_KEYS}
+            return cls(known.pop("message"), **known)
+        except (KeyError, TypeError) as exc:
+            raise ValueError(f"not a tool error: {exc}") from exc
+
+
+_TOOL_ERROR_KEYS = frozenset(
+    ("code", "message", "correlation_id", "tool_name", "module", "field_errors", "suggestion")
+)
+
+# The names under which the requirements know two of them.
+MCPClientError = FairleadError
+ClientClosedError = ChannelClosed
+
+
+def _with_last_words(message: str, stderr: Sequence[str]) -> str:
+    """The sentence, followed by the last lines that the process wrote to stderr."""
+    if not stderr:
+        return message
+    return "\n".join([f"{message}. Its last words on stderr:", *(f"  | {line}" for line in stderr)])

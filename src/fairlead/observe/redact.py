@@ -1,0 +1,98 @@
+"""Secrets out of texts that people and logs will see."""
+
+import re
+
+__all__ = ["redact"]
+
+REDACTED = "[REDACTED]"
+
+_SECRET = re.compile(
+    r"(?i)authorization|cookie|token|secret|passw(?:or)?d|passphrase|api[_-]?key|credential|"
+    r"private[_-]?key"
+)
+_KEEP = re.compile(r"(?i)progresstoken|nextcursor|max_?tokens")  # words of the protocol itself
+_HEADER = re.compile(r"(?i)authorization|cookie")
+
+# `word = value`, `"word": "value"`, `--word value`; also inside a JSON text that is itself a string
+# in JSON, where the quotes are escaped. Which words are meant is decided afterwards: so each
+# character is looked at once, and a long run of letters is no trap.
+_NAMED = re.compile(
+    r"""(?<![\w.-])(?:([\w.-]++)(?:\\*+["'])?+\s*+[:=]\s*+|(--[\w.-]++)\s++(?!-))"""
+)
+
+# Kinds of value.
+_OPENING = re.compile(r"""(\\*+)(["'])""")
+_STRING = {quote: re.compile(rf"(?s){quote}(?:[^{quote}\\]|\\.)*+{quote}") for quote in "\"'"}
+_NESTING = re.compile(r'(?s)"(?:[^"\\]|\\.)*+"|[\[\]{}]')
+_WORD = re.compile(r"""(?i)((?:bearer\s|basic\s)?)[^\s"',;&}\]]+""")
+_LINE = re.compile(r"()[^\r\n]+")  # of a header
+_QUOTED_LINE = re.compile(r"""()(?:[^\r\n"'\\]|\\.)+""")  # of one that stands in quotes as a whole
+
+_BEARER = re.compile(r"(?i)\b(bearer\s+)[\w.~+/=-]{8,}")
+_URL_USER = re.compile(
+    r"""(?i)(?<![\w+.-])([a-z][a-z0-9+.-]*+://)([^\s/@:?#"<>]*+)(:[^\s/?#"<>]*)?@"""
+)
+
+
+def redact(text: str) -> str:
+    """The text with everything that looks like a credential replaced."""
+    text = _BEARER.sub(rf"\g<1>{REDACTED}", _without_named(text))
+    return _URL_USER.sub(_replace_user, text)
+
+
+def _without_named(text: str) -> str:
+    """The text without the values of names that sound like secrets."""
+    pieces: list[str] = []
+    done = position = 0
+    while match := _NAMED.search(text, position):
+        name, position = match[1] or match[2], match.end()
+        if not _SECRET.search(name) or _KEEP.search(name):
+            continue
+        start, end = _value(text, match, is_header=_HEADER.search(name) is not None)
+        if start < end:
+            pieces += (text[done:start], REDACTED)
+            done = position = end
+    return "".join((*pieces, text[done:])) if pieces else text
+
+
+def _value(text: str, named: re.Match[str], *, is_header: bool) -> tuple[int, int]:
+    """Where the value of that name is; in doubt rather too much than too little."""
+    start = named.end()
+    if opening := _OPENING.match(text, start):
+        return opening.end(), _end_of_string(text, opening)
+    if text[start : start + 1] in ("{", "["):
+        return start, _end_of_nesting(text, start)
+    kind = _WORD
+    if is_header:
+        before = text[max(named.start() - 1, 0) : named.start()]
+        kind = _QUOTED_LINE if before in ('"', "'") else _LINE
+    found = kind.match(text, start)
+    return (start, start) if found is None else (found.end(1), found.end())
+
+
+def _end_of_string(text: str, opening: re.Match[str]) -> int:
+    escape, quote = opening[1], opening[2]
+    if not escape:
+        string = _STRING[quote].match(text, opening.start())
+        return len(text) if string is None else string.end() - 1
+    closing = re.compile(rf"(?<!\\){re.escape(escape + quote)}").search(text, opening.end())
+    return len(text) if closing is None else closing.start()
+
+
+def _end_of_nesting(text: str, start: int) -> int:
+    depth = 0
+    for token in _NESTING.finditer(text, start):
+        if token[0] in ("{", "["):
+            depth += 1
+        elif token[0] in ("}", "]"):
+            depth -= 1
+            if depth == 0:
+                return token.end()
+    return len(text)
+
+
+def _replace_user(match: re.Match[str]) -> str:
+    scheme, user, password = match.groups()
+    if password:
+        return f"{scheme}{user}:{REDACTED}@"
+    return f"{scheme}{REDACTED}@" if scheme.lower().startswith("http") else match[0]

@@ -1,0 +1,46 @@
+"""JSON-RPC 2.0: message structure and encoding. Pure, and ignorant of MCP."""
+
+from .codec import Batch, Decoder, decode, encode, encode_success
+from .framing import MAX_MESSAGE, LineSplitter, TooLong
+from .json import single_line, to_json
+from .messages import (
+    Failure,
+    JsonRpcError,
+    JsonRpcMessage,
+    JsonRpcNotification,
+    JsonRpcRequest,
+    JsonRpcResponse,
+    Message,
+    Notification,
+    Params,
+    Request,
+    RequestId,
+    Success,
+    failure,
+)
+
+__all__ = [
+    "MAX_MESSAGE",
+    "Batch",
+    "Decoder",
+    "Failure",
+    "JsonRpcError",
+    "JsonRpcMessage",
+    "JsonRpcNotification",
+    "JsonRpcRequest",
+    "JsonRpcResponse",
+    "LineSplitter",
+    "Message",
+    "Notification",
+    "Params",
+    "Request",
+    "RequestId",
+    "Success",
+    "TooLong",
+    "decode",
+    "encode",
+    "encode_success",
+    "failure",
+    "single_line",
+    "to_json",
+]

@@ -1,0 +1,30 @@
+"""JSON-RPC error codes: the standard ones, and those the MCP specification adds."""
+
+from typing import Final
+
+__all__ = [
+    "HEADER_MISMATCH",
+    "INTERNAL_ERROR",
+    "INVALID_PARAMS",
+    "INVALID_REQUEST",
+    "METHOD_NOT_FOUND",
+    "MISSING_CAPABILITY",
+    "PARSE_ERROR",
+    "RESOURCE_NOT_FOUND",
+    "UNSUPPORTED_VERSION",
+    "URL_ELICITATION_REQUIRED",
+    "USER_REJECTED",
+]
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+INTERNAL_ERROR: Final = -32603
+
+USER_REJECTED: Final = -1  # a client's user declined sampling (handshake era)
+RESOURCE_NOT_FOUND: Final = -32002  # handshake era only; later INVALID_PARAMS with data.uri
+URL_ELICITATION_REQUIRED: Final = -32042  # 2025-11-25 only
+HEADER_MISMATCH: Final = -32020  # stateless era, HTTP
+MISSING_CAPABILITY: Final = -32021  # stateless era: data.requiredCapabilities
+UNSUPPORTED_VERSION: Final = -32022  # stateless era: data.supported, data.requested

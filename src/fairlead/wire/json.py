@@ -1,0 +1,43 @@
+"""JSON as we write it: compact UTF-8, on one line, whatever the values were."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+__all__ = ["single_line", "to_json"]
+
+_encode = msgspec.json.Encoder().encode
+
+
+def to_json(value: Any) -> bytes:
+    """Encode a value; half an emoji in a string (file names have them) becomes U+FFFD.
+
+    `NaN` and the infinities have no JSON form and are written as `null`.
+    """
+    try:
+        return _encode(value)
+    except UnicodeEncodeError:
+        return _encode(_without_lone_surrogates(msgspec.to_builtins(value, builtin_types=(Raw,))))
+
+
+def single_line(frame: bytes) -> bytes:
+    """The same JSON without raw line breaks.
+
+    Parts that came from elsewhere as bytes keep their whitespace: spliced into a line, a pretty-
+    printed object would put a nested one on a line of its own, a second message that nobody
+    checked.
+    """
+    if b"\n" in frame or b"\r" in frame:
+        return msgspec.json.format(frame, indent=-1)  # keeps the texts of numbers and strings
+    return frame
+
+
+def _without_lone_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {_without_lone_surrogates(k): _without_lone_surrogates(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_lone_surrogates(item) for item in value]
+    return value

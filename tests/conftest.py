@@ -1,0 +1,68 @@
+"""How tests run here: coroutines in a loop of their own, and nothing left behind."""
+
+import asyncio
+import gc
+import inspect
+import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import settings
+
+# Examples are small; a slow one means that the machine is busy, not that we are.
+settings.register_profile("calm", deadline=None)
+settings.load_profile("calm")
+
+LIMIT = 60.0  # seconds for one asynchronous test
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run `async def` tests, each in a fresh loop and within a limit."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    arguments = {name: pyfuncitem.funcargs[name] for name in names}
+    with asyncio.Runner(loop_factory=_loop_factory(pyfuncitem)) as runner:
+        runner.run(_bounded(pyfuncitem.obj(**arguments)))
+    return True
+
+
+async def _bounded(test):  # type: ignore[no-untyped-def]
+    async with asyncio.timeout(LIMIT):
+        await test
+    # Tasks that were told to stop may need a turn or two; whatever is left then has leaked.
+    for _ in range(20):
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        if not left:
+            return
+        await asyncio.wait(left, timeout=0.05)
+    pytest.fail(f"the test leaves tasks behind: {left}")
+
+
+def _loop_factory(item: pytest.Function):  # type: ignore[no-untyped-def]
+    """uvloop, unless the test asks for the plain loop with a `loop` fixture or parameter."""
+    if item.funcargs.get("loop_kind") == "asyncio":
+        return asyncio.new_event_loop
+    import uvloop
+
+    return uvloop.new_event_loop
+
+
+@pytest.fixture(params=["uvloop", "asyncio"])
+def loop_kind(request: pytest.FixtureRequest) -> str:
+    """Ask for this to run a test on both kinds of event loop."""
+    return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def _no_stray_settings(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Settings of the person who runs the tests do not count."""
+    for name in list(os.environ):
+        if name.startswith("FAIRLEAD_"):
+            monkeypatch.delenv(name)
+    yield
+    if inspect.iscoroutinefunction(request.function):
+        gc.collect()  # so that a resource warning hits the test that caused it

@@ -1,0 +1,576 @@
+import json
+import sys
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import UNSET, Raw
+
+from fairlead.errors import RemoteProtocolError
+from fairlead.wire import (
+    Batch,
+    Decoder,
+    Failure,
+    Message,
+    Notification,
+    Request,
+    Success,
+    decode,
+    encode,
+    encode_success,
+    failure,
+)
+from fairlead.wire.codec import MAX_BATCH
+from fairlead.wire.codes import INVALID_REQUEST, PARSE_ERROR
+
+# What any peer could say.
+
+ENVELOPE = {"jsonrpc", "id", "method", "params", "result", "error"}
+HUGE = 10**60
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+ids = st.integers(-HUGE, HUGE) | texts
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-HUGE, HUGE) | st.floats(allow_nan=False) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+objects = st.dictionaries(texts, values, max_size=3)
+
+
+def raw(value: Any) -> Raw:
+    return Raw(msgspec.json.encode(value))
+
+
+def pretty(part: Raw) -> Raw:
+    """As somebody else would have written it: indented, with the line ends of Windows."""
+    return Raw(msgspec.json.format(bytes(part), indent=2).replace(b"\n", b"\r\n"))
+
+
+@st.composite
+def failures(draw: st.DrawFn) -> Failure:
+    code, message = draw(st.integers(-40_000, 40_000)), draw(texts)
+    error = {**draw(objects), "code": code, "message": message}
+    request_id = draw(st.none() | ids)
+    absent = request_id is None and draw(st.booleans())
+    return Failure(request_id, code, message, raw(error), draw(extras), absent)
+
+
+params = st.just(UNSET) | objects.map(raw)
+extras = st.none() | st.dictionaries(
+    texts.filter(lambda name: name not in ENVELOPE), values.map(raw), min_size=1, max_size=2
+)
+messages = st.one_of(
+    st.builds(Request, ids, texts, params, extras),
+    st.builds(Notification, texts, params, extras),
+    st.builds(Success, ids, values.map(raw), extras),
+    failures(),
+)
+
+
+def refusal(frame: bytes) -> RemoteProtocolError:
+    with pytest.raises(RemoteProtocolError) as caught:
+        decode(frame)
+    return caught.value
+
+
+def plain(error: RemoteProtocolError) -> tuple[int, int | str | None]:
+    return error.code, error.request_id
+
+
+# Round trips.
+
+
+@pytest.mark.covers("RPC-02", "RPC-03", "RPC-04", "RPC-05", "RPC-06")
+@given(messages)
+def test_what_was_encoded_decodes_to_the_same_message(message: Message) -> None:
+    assert decode(encode(message)) == message
+
+
+@pytest.mark.covers("RPC-08")
+@given(messages)
+def test_a_frame_is_utf_8_json_on_one_line(message: Message) -> None:
+    frame = encode(message)
+    assert b"\n" not in frame
+    assert b"\r" not in frame
+    assert json.loads(frame.decode())["jsonrpc"] == "2.0"
+
+
+def reprinted(message: Message) -> Message:
+    """The same message with every part of it pretty-printed."""
+    changes: dict[str, Any] = {}
+    for name in ("params", "result", "error"):
+        part = getattr(message, name, UNSET)
+        if isinstance(part, Raw):
+            changes[name] = pretty(part)
+    if message.extra is not None:
+        changes["extra"] = {name: pretty(part) for name, part in message.extra.items()}
+    return msgspec.structs.replace(message, **changes)
+
+
+@pytest.mark.covers("RPC-08")
+@given(messages)
+def test_parts_that_came_pretty_printed_are_put_on_one_line(message: Message) -> None:
+    frame = encode(reprinted(message))
+    assert b"\n" not in frame
+    assert b"\r" not in frame
+    assert decode(frame) == message
+
+
+@pytest.mark.covers("RPC-06")
+@given(
+    st.from_regex(rb"-?(0|[1-9][0-9]{0,30})(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,4})?", fullmatch=True)
+)
+def test_numbers_keep_their_text_byte_for_byte(number: bytes) -> None:
+    params = b'{"n":%b,"deep":[{"n":%b}]}' % (number, number)
+    request = b'{"jsonrpc":"2.0","id":1,"method":"m","params":%b}' % params
+    answer = b'{"jsonrpc":"2.0","id":1,"result":%b}' % params
+    mistake = b'{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no","data":%b}}' % number
+    for frame in (request, answer, mistake):
+        assert encode(decode(frame)) == frame  # type: ignore[arg-type]
+    assert encode(Notification("m", pretty(Raw(params)))) == (
+        b'{"jsonrpc":"2.0","method":"m","params":%b}' % params
+    )
+
+
+@pytest.mark.covers("RPC-06")
+def test_escapes_and_meta_pass_through_as_they_came() -> None:
+    frame = (
+        rb'{"jsonrpc":"2.0","id":"\u0061","method":"m",'
+        rb'"params":{"_meta":{"a\/b":"\u00e9\ud83d\ude00"},"unknown":[1.10,"\u000a"]}}'
+    )
+    message = decode(frame)
+    assert message == Request(
+        "a", "m", Raw(rb'{"_meta":{"a\/b":"\u00e9\ud83d\ude00"},"unknown":[1.10,"\u000a"]}')
+    )
+    assert encode(message) == frame.replace(rb'"\u0061"', b'"a"')
+
+
+# What is not a message.
+
+
+def messy_frames() -> st.SearchStrategy[bytes]:
+    """Noise, JSON that is no message, and messages that were cut or bent."""
+    whole = messages.map(encode)
+    cut = st.tuples(whole, st.integers(0, 80)).map(lambda pair: pair[0][: pair[1]])
+    bent = st.tuples(whole, st.integers(0, 200), st.binary(max_size=3)).map(
+        lambda parts: parts[0][: parts[1]] + parts[2] + parts[0][parts[1] + 1 :]
+    )
+    odd = st.dictionaries(st.sampled_from(sorted(ENVELOPE)), values).map(msgspec.json.encode)
+    batch = st.lists(whole | odd | cut, max_size=4).map(lambda items: b"[%b]" % b",".join(items))
+    return st.one_of(st.binary(max_size=60), values.map(msgspec.json.encode), cut, bent, odd, batch)
+
+
+@pytest.mark.covers("RPC-08")
+@settings(max_examples=300)
+@given(messy_frames())
+def test_whatever_the_bytes_are_only_remote_protocol_errors_come_out(frame: bytes) -> None:
+    for item in outcome(frame):
+        if isinstance(item, RemoteProtocolError):
+            assert item.code in (PARSE_ERROR, INVALID_REQUEST)
+            assert encode(failure(item.request_id, item.code, str(item)))
+        else:
+            assert decode(encode(item))
+
+
+@settings(max_examples=200)
+@given(messages.map(encode) | messy_frames())
+def test_a_blank_behind_a_frame_changes_nothing(frame: bytes) -> None:
+    """It keeps the decoder from the short cut for common requests."""
+    assert [told(item) for item in outcome(frame)] == [told(item) for item in outcome(frame + b" ")]
+
+
+def told(item: Message | RemoteProtocolError) -> object:
+    return plain(item) if isinstance(item, RemoteProtocolError) else item
+
+
+def outcome(frame: bytes) -> tuple[Message | RemoteProtocolError, ...]:
+    try:
+        decoded = decode(frame)
+    except RemoteProtocolError as error:
+        return (error,)
+    return decoded.items if isinstance(decoded, Batch) else (decoded,)
+
+
+@pytest.mark.covers("RPC-08", "RPC-11")
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"",
+        b"   ",
+        b"hello",
+        b"{",
+        b'{"jsonrpc":"2.0","id":1,"method":"m"',
+        b'{"jsonrpc":"2.0","id":1,"method":"m"} trailing',
+        b'{"jsonrpc":"2.0","id":1,"method":"m"}\x00',
+        b'{"jsonrpc":"2.0","id":01,"method":"m"}',
+        b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":1,}}',
+        b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":"\\x"}}',
+        b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":"raw\x01control"}}',
+        b'{"unknown":1,"jsonrpc":"2.0","id":1,"method":"m"',
+        b"[1,2",
+    ],
+)
+def test_what_is_not_json_is_a_parse_error(frame: bytes) -> None:
+    assert plain(refusal(frame)) == (PARSE_ERROR, None)
+
+
+@pytest.mark.covers("RPC-07", "RPC-11")
+@pytest.mark.parametrize("frame", [b"1", b'"text"', b"null", b"true", b"[]", b"1e400"])
+def test_json_that_is_no_object_is_an_invalid_request(frame: bytes) -> None:
+    assert plain(refusal(frame)) == (INVALID_REQUEST, None)
+
+
+@pytest.mark.covers("RPC-02", "RPC-03", "RPC-07")
+@pytest.mark.parametrize(
+    "members",
+    [
+        b'"id":7',  # nothing asked, nothing answered
+        b'"id":7,"params":{}',
+        b'"id":7,"method":null',
+        b'"id":7,"method":5',
+        b'"id":7,"method":"m","params":[]',
+        b'"id":7,"method":"m","params":"text"',
+        b'"id":7,"method":"m","result":{}',
+        b'"id":7,"method":"m","error":{"code":1,"message":"m"}',
+        b'"id":7,"result":{},"error":{"code":1,"message":"m"}',
+        b'"id":7,"error":null',
+        b'"id":7,"error":"text"',
+        b'"id":7,"error":{"message":"no code"}',
+        b'"id":7,"error":{"code":1}',
+        b'"id":7,"error":{"code":"1","message":"m"}',
+        b'"id":7,"error":{"code":1.5,"message":"m"}',
+        b'"id":7,"error":{"code":true,"message":"m"}',
+        b'"id":7,"error":{"code":1,"message":null}',
+        b'"id":7,"method":5,"unknown":{}',
+        b'"id":7,"method":"m","params":[],"unknown":{}',
+    ],
+)
+def test_a_wrong_shape_is_refused_under_the_id_it_came_with(members: bytes) -> None:
+    assert plain(refusal(b'{"jsonrpc":"2.0",%b}' % members)) == (INVALID_REQUEST, 7)
+
+
+@pytest.mark.covers("RPC-02", "RPC-03", "RPC-04")
+@pytest.mark.parametrize(
+    "version", [b"", b'"jsonrpc":"1.0",', b'"jsonrpc":2.0,', b'"jsonrpc":null,', b'"jsonrpc":[],']
+)
+@pytest.mark.parametrize("rest", [b"", b',"unknown":1'])
+def test_every_message_says_jsonrpc_2_0(version: bytes, rest: bytes) -> None:
+    frame = b'{%b"id":"x","method":"m"%b}' % (version, rest)
+    assert plain(refusal(frame)) == (INVALID_REQUEST, "x")
+
+
+def test_the_version_may_be_spelled_with_escapes() -> None:
+    request = b'{"jsonrpc":"2\\u002e0","id":1,"method":"m"%b}'
+    assert decode(request % b"") == Request(1, "m")
+    assert decode(request % b',"x":1') == Request(1, "m", UNSET, {"x": Raw(b"1")})
+
+
+@pytest.mark.covers("RPC-07")
+def test_messages_are_told_apart_by_their_members() -> None:
+    assert decode(b'{"jsonrpc":"2.0","id":1,"method":"m"}') == Request(1, "m")
+    assert decode(b'{"jsonrpc":"2.0","method":"m"}') == Notification("m")
+    assert decode(b'{"jsonrpc":"2.0","id":1,"result":null}') == Success(1, Raw(b"null"))
+    assert decode(b'{"jsonrpc":"2.0","id":1,"error":{"code":5,"message":"no"}}') == Failure(
+        1, 5, "no", Raw(b'{"code":5,"message":"no"}')
+    )
+
+
+def test_null_params_count_as_absent() -> None:
+    assert decode(b'{"jsonrpc":"2.0","id":1,"method":"m","params":null}') == Request(1, "m")
+    assert decode(b'{"jsonrpc":"2.0","method":"m","params": null}') == Notification("m")
+
+
+# Ids.
+
+
+@pytest.mark.covers("RPC-02", "RPC-10")
+@given(ids, st.booleans())
+def test_ids_are_echoed_exactly_and_with_their_type(request_id: int | str, is_error: bool) -> None:
+    frame = b'{"jsonrpc":"2.0","id":%b,"method":"m"}' % msgspec.json.encode(request_id)
+    request = decode(frame)
+    assert request == Request(request_id, "m")
+    assert type(request.id) is type(request_id)
+    answer = failure(request.id, -1, "no") if is_error else Success(request.id, Raw(b"{}"))
+    assert json.loads(encode(answer))["id"] == request_id
+    assert type(json.loads(encode(answer))["id"]) is type(request_id)
+
+
+@pytest.mark.covers("RPC-02")
+@pytest.mark.parametrize("written", [b"1.0", b"1.5", b"1e2", b"-0.0", b"true", b"false", b"null"])
+@pytest.mark.parametrize("rest", [b"", b',"unknown":1'])
+def test_ids_are_not_fractions_booleans_or_null(written: bytes, rest: bytes) -> None:
+    request = b'{"jsonrpc":"2.0","id":%b,"method":"m"%b}' % (written, rest)
+    answer = b'{"jsonrpc":"2.0","id":%b,"result":{}%b}' % (written, rest)
+    assert plain(refusal(request)) == (INVALID_REQUEST, None)
+    assert plain(refusal(answer)) == (INVALID_REQUEST, None)
+
+
+@pytest.mark.parametrize("written", [b"1.0", b"true", b"[1]", b"{}"])
+def test_errors_with_an_id_that_is_none_are_refused_too(written: bytes) -> None:
+    frame = b'{"jsonrpc":"2.0","id":%b,"error":{"code":5,"message":"no"}}' % written
+    assert plain(refusal(frame)) == (INVALID_REQUEST, None)
+
+
+@pytest.mark.parametrize("member", [b"", b'"id":null,'])
+def test_an_error_may_lack_an_id_or_say_null(member: bytes) -> None:
+    frame = b'{"jsonrpc":"2.0",%b"error":{"code":-32700,"message":"?"}}' % member
+    message = decode(frame)
+    error = Raw(b'{"code":-32700,"message":"?"}')
+    assert message == Failure(None, -32700, "?", error, None, not member)
+    assert encode(message) == frame
+
+
+@pytest.mark.covers("RPC-02")
+def test_integers_beyond_64_bits_are_ids_like_any_other() -> None:
+    for number in (2**63, 2**64, -(2**64), 10**4299):
+        frame = b'{"jsonrpc":"2.0","id":%d,"result":{}}' % number
+        assert decode(frame) == Success(number, Raw(b"{}"))
+        assert encode(decode(frame)) == frame  # type: ignore[arg-type]
+        assert encode_success(number, b"{}") == frame
+
+
+def test_an_integer_that_python_will_not_read_is_refused_and_not_rounded() -> None:
+    digits = b"9" * 5000
+    assert plain(refusal(b'{"jsonrpc":"2.0","id":%b,"method":"m"}' % digits)) == (
+        INVALID_REQUEST,
+        None,
+    )
+    kept = b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"n":%b}}' % digits
+    assert encode(decode(kept)) == kept  # type: ignore[arg-type]
+
+
+# Members of the envelope that nobody defined.
+
+
+@pytest.mark.covers("RPC-06")
+def test_unknown_members_of_the_envelope_survive() -> None:
+    frame = b'{"jsonrpc":"2.0","id":1,"method":"m","params":{},"trace":{"a":1.0},"z":null}'
+    message = decode(frame)
+    extra = {"trace": Raw(b'{"a":1.0}'), "z": Raw(b"null")}
+    assert message == Request(1, "m", Raw(b"{}"), extra)
+    assert encode(message) == frame
+
+
+@pytest.mark.covers("RPC-06")
+@pytest.mark.parametrize("outcome", [b'"result":{}', b'"error":{"code":1,"message":"no"}'])
+def test_params_in_an_answer_mean_nothing_and_survive(outcome: bytes) -> None:
+    frame = b'{"jsonrpc":"2.0","id":1,%b,"params":[1]}' % outcome
+    assert encode(decode(frame)) == frame  # type: ignore[arg-type]
+
+
+def test_of_duplicate_keys_the_last_counts_and_only_it_is_passed_on() -> None:
+    frame = b'{"jsonrpc":"2.0","id":1,"id":2,"method":"a","method":"b","params":{"n":1}%b}'
+    assert decode(frame % b"") == Request(2, "b", Raw(b'{"n":1}'))
+    message = decode(frame % b',"x":1,"x":2')
+    assert message == Request(2, "b", Raw(b'{"n":1}'), {"x": Raw(b"2")})
+    assert encode(message) == (b'{"jsonrpc":"2.0","id":2,"method":"b","params":{"n":1},"x":2}')
+
+
+# Traps.
+
+
+@pytest.mark.covers("RPC-08")
+def test_a_nested_object_cannot_become_a_line_of_its_own() -> None:
+    smuggled = b'{"jsonrpc":"2.0","id":9,"method":"tools/call"}'
+    body = b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"x":\n%b\n}}' % smuggled
+    frame = encode(decode(body))  # type: ignore[arg-type]
+    assert frame == body.replace(b"\n", b"")
+    assert encode_success(1, b'{"x":\r\n%b}' % smuggled) == (
+        b'{"jsonrpc":"2.0","id":1,"result":{"x":%b}}' % smuggled
+    )
+
+
+@pytest.mark.parametrize("control", [b"\n", b"\r"])
+def test_a_raw_line_end_inside_a_string_never_gets_in(control: bytes) -> None:
+    """It could not be taken out again without changing the text."""
+    for place in (b'"params":{"a":"x%by"}', b'"params":{"x%by":1}', b'"x%by":1'):
+        frame = b'{"jsonrpc":"2.0","id":1,"method":"m",%b}' % (place % control)
+        assert plain(refusal(frame)) == (PARSE_ERROR, None)
+
+
+@pytest.mark.covers("RPC-08")
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [
+        (rb"\ud83d", rb"\ufffd"),
+        (rb"\uDE00", rb"\ufffd"),
+        (rb"\ude00\ud83d", rb"\ufffd\ufffd"),
+        (rb"\ud83d\ud83d\ude00", rb"\ufffd\ud83d\ude00"),
+        (rb"\ud83dx", rb"\ufffdx"),
+        (rb"\\ud83d\ud83d", rb"\\ud83d\ufffd"),
+    ],
+)
+def test_half_an_emoji_is_read_as_a_replacement_and_counted(sent: bytes, read: bytes) -> None:
+    decoder = Decoder()
+    frame = b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":"%b"}}'
+    assert decoder.decode(frame % sent) == Request(1, "m", Raw(b'{"a":"%b"}' % read))
+    assert decoder.repaired == 1
+
+
+@pytest.mark.parametrize("good", [rb"\ud83d\ude00", rb"\\ud83d", rb"\\\\ude00", rb"\u00e9"])
+def test_what_only_looks_like_half_an_emoji_is_left_alone(good: bytes) -> None:
+    decoder = Decoder()
+    params = b'{"a":"%b"}' % good
+    frame = b'{"jsonrpc":"2.0","id":1,"method":"m","params":%b}' % params
+    assert decoder.decode(frame) == Request(1, "m", Raw(params))
+    assert decoder.repaired == 0
+
+
+def test_half_an_emoji_is_mended_in_every_place_it_can_stand() -> None:
+    frame = rb'{"jsonrpc":"2.0","id":"\ud83d","method":"\ud83d","\ud83d":"\ud83d"}'
+    replaced = Raw(rb'"\ufffd"')
+    assert decode(frame) == Request("\ufffd", "\ufffd", UNSET, {"\ufffd": replaced})
+    batch = decode(b"[%b]" % frame)
+    assert batch == Batch((Request("\ufffd", "\ufffd", UNSET, {"\ufffd": replaced}),))
+
+
+def test_half_an_emoji_in_broken_json_is_still_a_parse_error() -> None:
+    decoder = Decoder()
+    with pytest.raises(RemoteProtocolError) as caught:
+        decoder.decode(rb'{"jsonrpc":"2.0","id":1,"method":"\ud83d"')
+    assert plain(caught.value) == (PARSE_ERROR, None)
+    assert decoder.repaired == 0
+
+
+def test_half_an_emoji_of_our_own_is_replaced_when_it_leaves() -> None:
+    request = Request("\ud83d", "m\udc00", Raw(b'{"n":1.50}'), {"\ud83d": Raw(b"1.0")})
+    assert decode(encode(request)) == Request(
+        "\ufffd", "m\ufffd", Raw(b'{"n":1.50}'), {"\ufffd": Raw(b"1.0")}
+    )
+    assert encode_success("\ud83d", b"{}") == '{"jsonrpc":"2.0","id":"�","result":{}}'.encode()
+    assert decode(encode(failure(1, -1, "no \ud83d", {"file": "\udcff"}))) == failure(
+        1, -1, "no �", {"file": "�"}
+    )
+
+
+@pytest.mark.covers("RPC-08")
+@pytest.mark.parametrize(
+    "bad", [b"\xff", b"\xc3", b"\xed\xa0\xbd", b"\xc0\x80", b"\xf4\x90\x80\x80"]
+)
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b'{"jsonrpc":"2.0","id":1,"method":"%b"}',
+        b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"deep":["%b"]}}',
+        b'{"jsonrpc":"2.0","id":1,"result":{"%b":1}}',
+        b'{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"m","data":"%b"}}',
+        b'{"jsonrpc":"2.0","id":1,"method":"m","unknown":"%b"}',
+        b'[{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":"%b"}}]',
+    ],
+)
+def test_bad_utf_8_is_noticed_also_where_nobody_looks(frame: bytes, bad: bytes) -> None:
+    assert plain(refusal(frame % bad)) == (PARSE_ERROR, None)
+
+
+def nested(levels: int) -> bytes:
+    deep = b"[" * levels + b"]" * levels
+    return b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":%b}}' % deep
+
+
+def deeper(frames: int, frame: bytes) -> Any:
+    """Decode with so many frames more on the stack."""
+    return decode(frame) if frames == 0 else deeper(frames - 1, frame)
+
+
+@pytest.mark.covers("RPC-08")
+def test_128_levels_of_nesting_are_read_also_from_a_deep_stack() -> None:
+    room = sys.getrecursionlimit() // 2
+    assert encode(deeper(room, nested(128))) == nested(128)
+
+
+@pytest.mark.covers("RPC-08")
+@pytest.mark.parametrize(
+    "frame",
+    [
+        nested(100_000),
+        nested(100_000)[:-1] + b',"unknown":1}',
+        b'{"unknown":1,' + nested(100_000)[1:],
+        b'{"jsonrpc":"2.0","id":1,"result":' + b'{"a":' * 100_000 + b"1" + b"}" * 100_001,
+        b"[" * 100_000 + b"]" * 100_000,
+        b"[" * 100_000,
+    ],
+)
+def test_nesting_deeper_than_the_stack_is_a_parse_error(frame: bytes) -> None:
+    assert plain(refusal(frame)) == (PARSE_ERROR, None)
+
+
+@pytest.mark.parametrize("word", [b"NaN", b"Infinity", b"-Infinity", b"nan"])
+def test_nan_and_infinity_are_not_json(word: bytes) -> None:
+    frame = b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"n":%b}}' % word
+    assert plain(refusal(frame)) == (PARSE_ERROR, None)
+
+
+def test_a_message_keeps_its_frame_and_a_copy_does_not() -> None:
+    frame = b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":1}}' + b" " * 1000
+    before = sys.getrefcount(frame)
+    message = decode(frame)
+    assert isinstance(message, Request)
+    assert isinstance(message.params, Raw)
+    assert sys.getrefcount(frame) > before
+    kept = message.params.copy()
+    del message
+    assert sys.getrefcount(frame) == before
+    assert kept == Raw(b'{"a":1}')
+
+
+def test_the_parts_of_a_batch_do_not_keep_the_whole_of_it() -> None:
+    frame = b'[{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":1}},%b1]' % (b" " * 1000)
+    before = sys.getrefcount(frame)
+    batch = decode(frame)
+    assert isinstance(batch, Batch)
+    assert sys.getrefcount(frame) == before
+
+
+# Batches.
+
+
+@pytest.mark.covers("RPC-13")
+@given(st.lists(messages, min_size=1, max_size=5))
+def test_an_array_of_messages_is_a_batch_of_them(batch: list[Message]) -> None:
+    frame = b" [%b] " % b" , ".join(encode(message) for message in batch)
+    assert decode(frame) == Batch(tuple(batch))
+
+
+@pytest.mark.covers("RPC-13")
+def test_items_of_a_batch_that_are_no_messages_are_errors_in_their_place() -> None:
+    batch = decode(
+        b'[1,{"jsonrpc":"2.0","method":"m"},{"jsonrpc":"2.0","id":5},[],"x",null,'
+        b'[{"jsonrpc":"2.0","method":"m"}]]'
+    )
+    assert isinstance(batch, Batch)
+    assert batch.items[1] == Notification("m")
+    errors = [item for item in batch.items if isinstance(item, RemoteProtocolError)]
+    expected = [None, 5, None, None, None, None]
+    assert [plain(error) for error in errors] == [(INVALID_REQUEST, id_) for id_ in expected]
+
+
+@pytest.mark.covers("RPC-13")
+def test_an_empty_batch_is_no_message() -> None:
+    assert plain(refusal(b" [ ] ")) == (INVALID_REQUEST, None)
+
+
+def test_a_batch_has_a_bound() -> None:
+    """One byte of `1,` would cost a thousand bytes of error."""
+    most = decode(b"[" + b"1," * (MAX_BATCH - 1) + b"1]")
+    assert isinstance(most, Batch)
+    assert len(most.items) == MAX_BATCH
+    assert plain(refusal(b"[" + b"1," * MAX_BATCH + b"1]")) == (INVALID_REQUEST, None)
+
+
+def test_arrays_in_arrays_are_not_read_level_by_level() -> None:
+    batch = decode(b"[" * 500 + b"]" * 500)
+    assert isinstance(batch, Batch)
+    [error] = batch.items
+    assert isinstance(error, RemoteProtocolError)
+    assert plain(error) == (INVALID_REQUEST, None)
+
+
+@given(ids, values.map(raw))
+def test_a_success_is_the_same_by_the_short_way(request_id: int | str, result: Raw) -> None:
+    frame = encode(Success(request_id, result, {}))
+    assert encode(Success(request_id, result)) == frame
+    assert encode_success(request_id, result) == frame
+    assert encode_success(request_id, bytes(result)) == frame

@@ -1,0 +1,78 @@
+import typing
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import UNSET, Raw
+
+from fairlead import wire
+from fairlead.wire import Failure, Notification, Request, Success, codes, decode, encode, failure
+
+
+@pytest.mark.covers("RPC-01")
+def test_the_kinds_have_their_long_names_too() -> None:
+    assert wire.JsonRpcRequest is Request
+    assert wire.JsonRpcNotification is Notification
+    assert wire.JsonRpcResponse is Success
+    assert wire.JsonRpcError is Failure
+    kinds = {Request, Notification, Success, Failure}
+    assert set(typing.get_args(wire.JsonRpcMessage)) == kinds
+    assert wire.JsonRpcMessage == wire.Message
+
+
+@pytest.mark.covers("RPC-11")
+def test_codes_have_names() -> None:
+    assert {name: getattr(codes, name) for name in codes.__all__} == {
+        "PARSE_ERROR": -32700,
+        "INVALID_REQUEST": -32600,
+        "METHOD_NOT_FOUND": -32601,
+        "INVALID_PARAMS": -32602,
+        "INTERNAL_ERROR": -32603,
+        "USER_REJECTED": -1,
+        "RESOURCE_NOT_FOUND": -32002,
+        "URL_ELICITATION_REQUIRED": -32042,
+        "HEADER_MISMATCH": -32020,
+        "MISSING_CAPABILITY": -32021,
+        "UNSUPPORTED_VERSION": -32022,
+    }
+
+
+@pytest.mark.covers("RPC-05")
+def test_an_error_has_data_when_there_is_some() -> None:
+    assert failure(1, -5, "no") == Failure(1, -5, "no", Raw(b'{"code":-5,"message":"no"}'))
+    assert failure("a", -5, "no", {"why": [1]}) == Failure(
+        "a", -5, "no", Raw(b'{"code":-5,"message":"no","data":{"why":[1]}}')
+    )
+
+
+@given(
+    st.none() | st.integers() | st.text(st.characters(exclude_categories=["Cs"])),
+    st.integers(-(2**40), 2**40),
+    st.text(st.characters(exclude_categories=["Cs"])),
+    st.none() | st.booleans() | st.lists(st.integers(), max_size=3),
+)
+def test_a_failure_made_here_is_read_as_the_same(
+    request_id: int | str | None, code: int, message: str, data: object
+) -> None:
+    made = failure(request_id, code, message, data)
+    assert decode(encode(made)) == made
+
+
+def test_an_error_to_an_unreadable_request_says_null_or_nothing() -> None:
+    assert encode(failure(None, -32700, "?")) == (
+        b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"?"}}'
+    )
+    assert encode(failure(None, -32700, "?", absent_id=True)) == (
+        b'{"jsonrpc":"2.0","error":{"code":-32700,"message":"?"}}'
+    )
+
+
+def test_messages_are_values() -> None:
+    request = Request(1, "m", Raw(b"{}"))
+    assert request == Request(1, "m", Raw(b"{}"))
+    assert request != Request("1", "m", Raw(b"{}"))
+    assert msgspec.structs.replace(request, id=2) == Request(2, "m", Raw(b"{}"))
+    assert Request(1, "m").params is UNSET
+    with pytest.raises(AttributeError):
+        request.id = 2  # type: ignore[misc]
