@@ -1,0 +1,198 @@
+"""Who asks, and what a request says about itself.
+
+In the handshake era a `Caller` is remembered from `initialize`; in the stateless era it is read
+from the `_meta` of each request and never inferred from an earlier one.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType, field
+
+from ..errors import RpcError
+from ..wire import Params
+from ..wire.codes import INVALID_PARAMS, UNSUPPORTED_VERSION
+from .methods import has_capability
+from .revisions import HANDSHAKE, STATELESS, Revision, known
+
+__all__ = [
+    "CAPABILITIES_KEY",
+    "CLIENT_INFO_KEY",
+    "LOG_LEVEL_KEY",
+    "SERVER_INFO_KEY",
+    "SUBSCRIPTION_KEY",
+    "VERSION_KEY",
+    "Caller",
+    "Head",
+    "Meta",
+    "read_head",
+    "stateless_caller",
+]
+
+VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
+CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
+CLIENT_INFO_KEY = "io.modelcontextprotocol/clientInfo"
+LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
+SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
+SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
+
+
+class Caller(Struct, frozen=True):
+    """The peer that sends requests, as far as it has introduced itself."""
+
+    revision: Revision
+    stateless: bool  # of the revision; kept here because every call asks
+    capabilities: bytes = b"{}"  # what the peer declared, as it was sent
+    info: bytes | None = None  # its name and version, as they were sent
+    log_level: str | None = None  # the least severe level it wants to hear; None: nothing asked
+    principal: str | None = None  # who it is for, where the edge authenticated somebody
+
+    def can(self, capability: str) -> bool:
+        """Whether the peer declared a capability, named by its dotted path (`elicitation.url`)."""
+        return has_capability(self.declared, capability)
+
+    @property
+    def declared(self) -> Mapping[str, Any]:
+        """The declared capabilities, decoded."""
+        return _decode_object(self.capabilities)
+
+    @property
+    def name(self) -> str:
+        """How the peer calls itself; for people and logs, never for decisions."""
+        info = _decode_object(self.info) if self.info else {}
+        return str(info.get("name", "unknown"))
+
+
+class Meta(Struct, gc=False):
+    """The members of a request's `_meta` that the protocol itself reads."""
+
+    progress_token: int | str | UnsetType = field(default=UNSET, name="progressToken")
+    protocol_version: str | UnsetType = field(default=UNSET, name=VERSION_KEY)
+    client_capabilities: Raw | UnsetType = field(default=UNSET, name=CAPABILITIES_KEY)
+    client_info: Raw | UnsetType = field(default=UNSET, name=CLIENT_INFO_KEY)
+    log_level: str | UnsetType = field(default=UNSET, name=LOG_LEVEL_KEY)
+
+
+class Head(Struct, gc=False):
+    """What routing and execution read of any request's params, in one pass over its bytes."""
+
+    meta: Meta | UnsetType = field(default=UNSET, name="_meta")
+    name: str | UnsetType = UNSET
+    uri: str | UnsetType = UNSET
+    arguments: Raw | UnsetType = UNSET
+
+
+_decode_head = msgspec.json.Decoder(Head).decode
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+NO_HEAD = Head()
+
+
+def read_head(params: Params) -> Head:
+    """Read the head of some params. Never fails: a member of the wrong type counts as absent."""
+    if isinstance(params, UnsetType):
+        return NO_HEAD
+    try:
+        return _decode_head(params)
+    except (msgspec.DecodeError, RecursionError):
+        return _read_head_carefully(params)
+
+
+def stateless_caller(meta: Meta, principal: str | None = None) -> Caller:
+    """The caller that a stateless request describes.
+
+    Raises:
+        RpcError: -32602 when a required member is missing or malformed, -32022 when we do not
+        speak that
+            version without a handshake.
+    """
+    version, capabilities = meta.protocol_version, meta.client_capabilities
+    if isinstance(version, UnsetType):
+        raise RpcError(INVALID_PARAMS, f"_meta lacks {VERSION_KEY} (a string)")
+    if isinstance(capabilities, UnsetType) or memoryview(capabilities)[0] != _OPENING_BRACE:
+        raise RpcError(INVALID_PARAMS, f"_meta lacks {CAPABILITIES_KEY} (an object)")
+    revision = known(version)
+    if revision is None or not revision.stateless:
+        raise unsupported_version(version)
+    return Caller(
+        revision,
+        True,
+        bytes(capabilities),
+        None if isinstance(meta.client_info, UnsetType) else bytes(meta.client_info),
+        None if isinstance(meta.log_level, UnsetType) else meta.log_level,
+        principal,
+    )
+
+
+def unsupported_version(requested: str) -> RpcError:
+    """The refusal of a version, with those that would work."""
+    supported = [revision.value for revision in (*STATELESS, *HANDSHAKE)]
+    return RpcError(
+        UNSUPPORTED_VERSION,
+        f"Protocol version {requested!r} is not served without a handshake; "
+        f"supported: {', '.join(STATELESS)}",
+        {"supported": supported, "requested": requested},
+    )
+
+
+_OPENING_BRACE = ord("{")
+
+
+@lru_cache(maxsize=64)
+def _decode_object(raw: bytes) -> Mapping[str, Any]:
+    try:
+        value = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _read_head_carefully(params: Raw) -> Head:
+    try:
+        members = _decode_members(params)
+    except (msgspec.DecodeError, RecursionError):
+        # As deep as the codec allows, but our stack is a few frames deeper: nothing can be read.
+        return NO_HEAD
+    head = Head()
+    for attribute in ("name", "uri"):
+        value = _decoded(members.get(attribute), str)
+        if isinstance(value, str):
+            setattr(head, attribute, value)
+    if (arguments := members.get("arguments")) is not None:
+        head.arguments = arguments
+    meta = _decoded(members.get("_meta"), dict[str, Raw])
+    if isinstance(meta, dict):
+        head.meta = _read_meta_carefully(meta)
+    return head
+
+
+def _read_meta_carefully(members: dict[str, Raw]) -> Meta:
+    meta = Meta()
+    token = _decoded(members.get("progressToken"), int | float | str)
+    if type(token) is int or type(token) is str:
+        meta.progress_token = token
+    version = _decoded(members.get(VERSION_KEY), str)
+    if isinstance(version, str):
+        meta.protocol_version = version
+    if (capabilities := members.get(CAPABILITIES_KEY)) is not None:
+        meta.client_capabilities = capabilities
+    elif VERSION_KEY in members and not isinstance(version, str):
+        meta.client_capabilities = Raw(
+            b"null"
+        )  # present but unusable: stateless, and to be refused
+    if (info := members.get(CLIENT_INFO_KEY)) is not None:
+        meta.client_info = info
+    level = _decoded(members.get(LOG_LEVEL_KEY), str)
+    if isinstance(level, str):
+        meta.log_level = level
+    return meta
+
+
+def _decoded(raw: Raw | None, kind: Any) -> Any:
+    if raw is None:
+        return None
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.DecodeError, RecursionError):
+        return None

@@ -1,0 +1,413 @@
+"""The rules of one long-lived connection, as a state machine without any I/O.
+
+Feed it what arrives and get one event back, at once: there is no await between a message and its
+effect on the state, because the next message may already be in the same chunk. Ask it what to
+send. It raises only for what we ourselves did wrong; what the peer did wrong is an event.
+"""
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType, field
+
+from ..errors import LocalProtocolError, RpcError
+from ..wire import (
+    Failure,
+    Message,
+    Notification,
+    Request,
+    RequestId,
+    Success,
+    failure,
+    to_json,
+)
+from ..wire.codes import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
+from .caller import Caller, read_head, stateless_caller
+from .envelope import SessionContext, SessionState
+from .events import Answered, Asked, Cancelled, Event, Progressed, Refused, Stray, Told
+from .methods import exists, find
+from .outgoing import Identity, with_meta
+from .revisions import NEWEST_HANDSHAKE, STATELESS, Revision, agree
+
+__all__ = ["Agreement", "Conversation", "Role"]
+
+
+class Role(Enum):
+    """Which end of the conversation we are."""
+
+    CLIENT = auto()
+    SERVER = auto()
+
+
+class Agreement(Struct, frozen=True, kw_only=True):
+    """What a client has learnt about its server: from `initialize` or from `server/discover`."""
+
+    revision: Revision
+    capabilities: bytes = b"{}"
+    server_info: bytes | None = None
+    instructions: str | None = None
+
+
+class Conversation:
+    """One end of an MCP conversation: feed it what arrives, ask it what to send."""
+
+    def __init__(
+        self,
+        role: Role,
+        identity: Identity | None = None,
+        *,
+        id_format: Literal["integer", "string"] = "integer",
+        assume: Revision | None = None,
+        session_id: str | None = None,
+        gated: bool = True,
+    ) -> None:
+        """`assume` serves requests before any handshake, as if that revision had been agreed on.
+
+        Without `gated`, requests may be sent in any order: for tools that test servers.
+        """
+        self.role = role
+        self._is_client = role is Role.CLIENT
+        self.gated = gated
+        self.state = SessionState.UNINITIALIZED
+        self._identity = identity or Identity()
+        self._id_format = id_format
+        self._session_id = session_id
+        self._last_id = 0
+        self._waiting: set[RequestId] = set()  # requests of ours without an answer yet
+        self._owed: set[RequestId] = set()  # requests of the peer that we have not answered yet
+        # An `initialize` under way is never cancelled. Two, because ids of both sides may be equal.
+        self._sent_initialize: RequestId | None = None
+        self._owed_initialize: RequestId | None = None
+        self._heard_stateless = False
+        self._caller = Caller(assume, assume.stateless) if assume else None
+        self._agreement: Agreement | None = None
+        self._over = False
+        self.log_level: str | None = None  # handshake era: what `logging/setLevel` asked for
+
+    # What arrives
+
+    def receive(self, message: Message) -> Event:
+        """Take in one message."""
+        kind = type(message)
+        if kind is Request:
+            return self._asked(message)  # type: ignore[arg-type]
+        if kind is Notification:
+            return self._told(message)  # type: ignore[arg-type]
+        return self._answered(message)  # type: ignore[arg-type]
+
+    def _asked(self, request: Request) -> Asked | Refused | Stray:
+        if request.id in self._owed:
+            why = f"Request id {request.id!r} is already in use"
+            return Refused(failure(request.id, INVALID_REQUEST, why))
+        if self._is_client and not self._may_be_asked(request.method):
+            return Stray(request, "a request from a server that may not ask")
+        if self._over:
+            return Refused(failure(request.id, INVALID_REQUEST, "The connection is closing"))
+        head = read_head(request.params)
+        meta = head.meta
+        if self._is_client:
+            caller = self._caller or Caller(NEWEST_HANDSHAKE, False)
+        elif not isinstance(meta, UnsetType) and (
+            # Whoever says either of these speaks the stateless era, whatever the method.
+            meta.protocol_version is not UNSET or meta.client_capabilities is not UNSET
+        ):
+            self._heard_stateless = True
+            try:
+                caller = stateless_caller(meta)
+            except RpcError as exc:
+                return Refused(failure(request.id, exc.code, exc.message, exc.data))
+        elif request.method == "initialize":
+            return self._introduced(request)
+        elif self._caller is not None:
+            caller = self._caller
+        elif request.method == "ping":
+            caller = Caller(NEWEST_HANDSHAKE, False)
+        else:
+            return Refused(failure(request.id, INVALID_PARAMS, _NOT_INTRODUCED))
+        self._owed.add(request.id)
+        return Asked(request, caller, head)
+
+    def _may_be_asked(self, method: str) -> bool:
+        """A stateless server never asks, and we must not answer it.
+
+        A server may ping while `initialize` is under way, or right behind its answer.
+        """
+        if self._caller is not None:
+            return not self._caller.stateless
+        return self._sent_initialize is not None and (method == "ping" or not self.gated)
+
+    def _introduced(self, request: Request) -> Asked | Refused:
+        """`initialize` takes effect here and now; the server's answer only reports it."""
+        if self._agreement is not None:
+            return Refused(failure(request.id, INVALID_REQUEST, "Already initialized"))
+        try:
+            params = _decode_initialize(b"{}" if request.params is UNSET else request.params)
+        except (msgspec.DecodeError, RecursionError) as exc:
+            why = f"initialize needs protocolVersion, capabilities and clientInfo: {exc}"
+            return Refused(failure(request.id, INVALID_PARAMS, why))
+        revision = agree(params.protocol_version)
+        info = None if isinstance(params.client_info, UnsetType) else bytes(params.client_info)
+        self._agreement = Agreement(revision=revision)
+        self._caller = Caller(revision, False, bytes(params.capabilities), info)
+        self.state = SessionState.INITIALIZING
+        self._owed.add(request.id)
+        self._owed_initialize = request.id
+        return Asked(request, self._caller, read_head(request.params))
+
+    def _told(self, message: Notification) -> Event:
+        method = message.method
+        if method == "notifications/cancelled":
+            return self._cancelled(message)
+        if method == "notifications/progress":
+            token = _read(message, _decode_progress, "progress_token")
+            if token in self._waiting:
+                return Progressed(token, message)
+            return Stray(message, "progress of a request that is not under way")
+        if method == "notifications/initialized" and self.role is Role.SERVER:
+            if self.state is SessionState.INITIALIZING:
+                self.state = SessionState.ACTIVE
+            return Told(message)
+        if not self._may_come(method):
+            return Stray(message, "a notification that only the other side may send")
+        return Told(message)
+
+    def _may_come(self, method: str) -> bool:
+        """PRO-15: the table only validates the direction; methods it does not know pass."""
+        revision = self._caller.revision if self._caller is not None else STATELESS[-1]
+        row = find(method, revision)
+        sender = "server" if self.role is Role.CLIENT else "client"
+        return row is None or row.sender in (sender, "both")
+
+    def _cancelled(self, message: Notification) -> Cancelled | Told | Stray:
+        request_id = _read(message, _decode_cancelled, "request_id")
+        if request_id in self._owed and request_id != self._owed_initialize:
+            self._owed.discard(request_id)
+            return Cancelled(request_id, _read(message, _decode_cancelled, "reason") or "")
+        if self.stateless and request_id in self._waiting:
+            return Told(message)  # a server ends a subscription this way
+        return Stray(message, "cancels a request that is not under way")
+
+    def _answered(self, message: Success | Failure) -> Answered | Stray:
+        if message.id not in self._waiting:
+            return Stray(message, "an answer to a request that nobody waits for")
+        self._waiting.discard(message.id)
+        return Answered(message)
+
+    # What we send
+
+    def request(
+        self, method: str, params: Mapping[str, Any] | Raw | None = None, *, track: bool = False
+    ) -> Request:
+        """A request with a fresh id and the metadata of the era; `track` asks for progress.
+
+        Raises:
+            LocalProtocolError: if it may not be sent now.
+        """
+        if self.state is not SessionState.ACTIVE:
+            self._check_opening(method)
+        elif self.role is Role.SERVER and self.gated:
+            self._check_asking(method)
+        self._last_id += 1
+        request_id = self._new_id(self._last_id)
+        stamp = self._identity.stamp if self.stateless or method == "server/discover" else b""
+        complete = with_meta(params, request_id if track else None, stamp)
+        if method == "initialize":
+            self._sent_initialize = request_id
+        self._waiting.add(request_id)
+        return Request(request_id, method, complete)
+
+    def notification(
+        self, method: str, params: Mapping[str, Any] | Raw | None = None
+    ) -> Notification:
+        """A notification to send."""
+        if method == "notifications/initialized" and self._is_client:
+            by_hand = not self.gated and self.state is SessionState.UNINITIALIZED
+            if by_hand or self.state is SessionState.INITIALIZING:
+                self.state = SessionState.ACTIVE
+        return Notification(method, with_meta(params, None, b""))
+
+    def abandon(self, request_id: RequestId, reason: str) -> Notification | None:
+        """Nobody waits for that request of ours any more: what to tell the peer, if anything."""
+        if request_id not in self._waiting:
+            return None
+        self._waiting.discard(request_id)
+        if request_id == self._sent_initialize:
+            return None  # `initialize` is never cancelled
+        body = to_json({"requestId": request_id, "reason": reason})
+        return Notification("notifications/cancelled", Raw(body))
+
+    def settled(self, request_id: RequestId) -> bool:
+        """A request of the peer has its outcome. False if it had one before: then say nothing."""
+        if request_id in self._owed:
+            self._owed.discard(request_id)
+            if request_id == self._owed_initialize:
+                self._owed_initialize = None  # stateless requests may use that id again
+            return True
+        return False
+
+    def agreed(self, agreement: Agreement) -> None:
+        """Client: era, revision and capabilities of the server are known.
+
+        With a handshake the conversation becomes active when `notifications/initialized` is made.
+        """
+        self._agreement = agreement
+        stateless = agreement.revision.stateless
+        self._caller = Caller(
+            agreement.revision, stateless, agreement.capabilities, agreement.server_info
+        )
+        if self.state is SessionState.UNINITIALIZED:  # it may have ended before we came to this
+            self.state = SessionState.ACTIVE if stateless else SessionState.INITIALIZING
+
+    def closing(self) -> None:
+        """No new work from now on."""
+        self._over = True
+        if self.state is not SessionState.CLOSED:
+            self.state = SessionState.CLOSING
+
+    def closed(self) -> tuple[RequestId, ...]:
+        """The connection is gone; the ids of our requests that will never be answered."""
+        self.state = SessionState.CLOSED
+        self._over = True
+        lost = tuple(self._waiting)
+        self._waiting.clear()
+        self._owed.clear()
+        return lost
+
+    # What is known
+
+    @property
+    def stateless(self) -> bool:
+        """Whether the peer was found to speak the stateless era (client side)."""
+        return self._caller is not None and self._caller.stateless
+
+    @property
+    def accepts_batches(self) -> bool:
+        """Where the revision has them; leniently, everywhere on client input."""
+        if self.role is Role.CLIENT:
+            return True
+        return self._caller is not None and self._caller.revision.batches
+
+    @property
+    def peer(self) -> Caller | None:
+        """Who is at the other end, once that is known for the whole connection."""
+        return self._caller
+
+    @property
+    def agreement(self) -> Agreement | None:
+        return self._agreement
+
+    @property
+    def null_error_id(self) -> bool:
+        """How to spell the id of a request that could not be read (DEC-15)."""
+        if self._caller is None:
+            return not self._heard_stateless
+        return self._caller.revision.null_error_id
+
+    @property
+    def session(self) -> SessionContext:
+        """A snapshot for those who look on from outside."""
+        ours = _plain(self._identity.info), _plain(self._identity.capabilities)
+        theirs: tuple[dict[str, Any] | None, dict[str, Any] | None] = (None, None)
+        if self._caller is not None:
+            theirs = _plain(self._caller.info), _plain(self._caller.capabilities)
+        client, server = (ours, theirs) if self.role is Role.CLIENT else (theirs, ours)
+        agreement = self._agreement
+        return SessionContext(
+            state=self.state,
+            session_id=self._session_id,
+            protocol_version=agreement.revision.value if agreement else None,
+            client_info=client[0],
+            client_capabilities=client[1],
+            server_info=server[0],
+            server_capabilities=server[1],
+            instructions=agreement.instructions if agreement else None,
+        )
+
+    # Private
+
+    def _check_opening(self, method: str) -> None:
+        """Nothing but `ping` before the handshake is done (PRO-01), nothing after the end."""
+        if self.state is SessionState.CLOSING or self.state is SessionState.CLOSED:
+            raise LocalProtocolError("Transport not connected", code=INVALID_REQUEST)
+        if not self.gated:
+            return
+        if self.role is Role.SERVER:
+            if self.state is SessionState.INITIALIZING and method == "ping":
+                return
+            raise LocalProtocolError(
+                f"{method} cannot be asked: this peer has made no handshake", code=METHOD_NOT_FOUND
+            )
+        if method not in ("initialize", "server/discover", "ping"):
+            raise LocalProtocolError(
+                f"{method} cannot be sent before the handshake is done", code=INVALID_REQUEST
+            )
+
+    def _check_asking(self, method: str) -> None:
+        """A server asks only what its client declared."""
+        assert self._caller is not None
+        row = find(method, self._caller.revision)
+        if row is None and exists(method):
+            raise LocalProtocolError(
+                f"{method} is not part of {self._caller.revision}", code=METHOD_NOT_FOUND
+            )
+        if row is not None and row.capability and not self._caller.can(row.capability):
+            raise LocalProtocolError(
+                f"{method} needs the client capability {row.capability!r}, which "
+                f"{self._caller.name} did not declare",
+                code=METHOD_NOT_FOUND,
+            )
+
+    def _new_id(self, number: int) -> RequestId:
+        if self._id_format == "integer":
+            return number
+        from secrets import token_hex
+        from time import time_ns
+
+        return f"{token_hex(8)}-{time_ns() // 1_000_000:x}-{number}"
+
+
+class _InitializeParams(Struct):
+    protocol_version: str = field(name="protocolVersion")
+    capabilities: Raw = Raw(b"{}")
+    client_info: Raw | UnsetType = field(default=UNSET, name="clientInfo")
+
+
+class _Cancelled(Struct):
+    request_id: int | str | None = field(default=None, name="requestId")
+    reason: str | None = None
+
+
+class _Progress(Struct):
+    progress_token: int | str | None = field(default=None, name="progressToken")
+
+
+_decode_initialize = msgspec.json.Decoder(_InitializeParams).decode
+_decode_cancelled = msgspec.json.Decoder(_Cancelled).decode
+_decode_progress = msgspec.json.Decoder(_Progress).decode
+
+_NOT_INTRODUCED = (
+    "Send initialize first, or carry _meta with io.modelcontextprotocol/protocolVersion and "
+    f"io.modelcontextprotocol/clientCapabilities; supported: {', '.join(Revision)}"
+)
+
+
+def _read(message: Notification, decode: Any, attribute: str) -> Any:
+    """A member of a notification's params; malformed ones are ignored, as the text asks."""
+    if isinstance(message.params, UnsetType):
+        return None
+    try:
+        return getattr(decode(message.params), attribute)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _plain(raw: bytes | None) -> dict[str, Any] | None:
+    if raw is None:
+        return None
+    try:
+        value = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,248 @@
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import UNSET, Raw
+
+from fairlead.errors import RpcError
+from fairlead.protocol.caller import Caller, Head, Meta, read_head, stateless_caller
+from fairlead.protocol.revisions import HANDSHAKE, NEWEST, Revision
+from fairlead.wire import to_json
+
+VERSION = "io.modelcontextprotocol/protocolVersion"
+CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+INFO = "io.modelcontextprotocol/clientInfo"
+LEVEL = "io.modelcontextprotocol/logLevel"
+
+
+def head_of(params: Any) -> Head:
+    return read_head(Raw(to_json(params)))
+
+
+def meta_of(meta: Any) -> Meta:
+    found = head_of({"_meta": meta}).meta
+    assert isinstance(found, Meta)
+    return found
+
+
+def is_stateless(meta: Meta) -> bool:
+    return meta.protocol_version is not UNSET or meta.client_capabilities is not UNSET
+
+
+def refusal(meta: Any) -> RpcError:
+    with pytest.raises(RpcError) as caught:
+        stateless_caller(meta_of(meta))
+    return caught.value
+
+
+# Reading the head.
+
+
+def test_a_head_is_read_in_one_pass() -> None:
+    params = (
+        b'{"name":"echo","arguments":{"n":1.0},"other":[1],"_meta":{"progressToken":7,'
+        b'"io.modelcontextprotocol/protocolVersion":"2026-07-28",'
+        b'"io.modelcontextprotocol/clientCapabilities":{"roots":{}},'
+        b'"io.modelcontextprotocol/clientInfo":{"name":"c"},'
+        b'"io.modelcontextprotocol/logLevel":"info","other":1}}'
+    )
+    meta = Meta(7, "2026-07-28", Raw(b'{"roots":{}}'), Raw(b'{"name":"c"}'), "info")
+    assert read_head(Raw(params)) == Head(meta, "echo", UNSET, Raw(b'{"n":1.0}'))
+    assert read_head(Raw(b'{"uri":"file:///x"}')) == Head(UNSET, UNSET, "file:///x")
+
+
+def test_absent_params_have_an_empty_head() -> None:
+    assert read_head(UNSET) == Head()
+    assert read_head(Raw(b"{}")) == Head()
+
+
+@pytest.mark.parametrize("wrong", [None, 5, True, [], {}, 1.5])
+def test_members_of_the_wrong_type_count_as_absent(wrong: Any) -> None:
+    head = head_of({"name": wrong, "uri": wrong, "arguments": {"a": 1}})
+    assert head == Head(UNSET, UNSET, UNSET, Raw(b'{"a":1}'))
+    assert head_of({"name": wrong, "uri": "u"}) == Head(UNSET, UNSET, "u")
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "x", [], True])
+def test_meta_of_the_wrong_type_counts_as_absent(wrong: Any) -> None:
+    assert head_of({"_meta": wrong, "name": "echo"}) == Head(UNSET, "echo")
+
+
+@pytest.mark.parametrize("token", [None, True, 1.0, 1.5, [], {}])
+def test_a_progress_token_is_a_string_or_an_integer(token: Any) -> None:
+    meta = meta_of({"progressToken": token, LEVEL: "info"})
+    assert meta == Meta(log_level="info")
+    assert meta_of({"progressToken": 10**30}) == Meta(10**30)
+    assert meta_of({"progressToken": ""}) == Meta("")
+
+
+def test_one_wrong_member_does_not_hide_the_others() -> None:
+    meta = meta_of(
+        {"progressToken": 1.5, VERSION: NEWEST, CAPABILITIES: {}, INFO: {"a": 1}, LEVEL: 5}
+    )
+    assert meta == Meta(UNSET, NEWEST.value, Raw(b"{}"), Raw(b'{"a":1}'), UNSET)
+    meta = meta_of({"progressToken": 3, VERSION: NEWEST, CAPABILITIES: {}, LEVEL: None})
+    assert meta == Meta(3, NEWEST.value, Raw(b"{}"))
+
+
+def test_arguments_stay_what_they_were() -> None:
+    assert read_head(Raw(b'{"arguments": null, "name": 5}')).arguments == Raw(b"null")
+    assert read_head(Raw(b'{"arguments": [1.0]}')).arguments == Raw(b"[1.0]")
+
+
+@pytest.mark.parametrize("odd", ["", ',"progressToken":1.5'])  # the quick way and the careful one
+def test_keys_may_be_written_with_escapes(odd: str) -> None:
+    params = (
+        r'{"na\u006de":"echo","\u005fmeta":{"io.modelcontextprotocol\/protocolVersion":'
+        r'"2026-07-28","io.modelcontextprotocol\/clientCapabilities":{}' + odd + "}}"
+    )
+    assert read_head(Raw(params.encode())) == Head(Meta(UNSET, NEWEST.value, Raw(b"{}")), "echo")
+
+
+@pytest.mark.parametrize("odd", [b"", b',"uri":5'])
+def test_of_duplicate_keys_the_last_counts(odd: bytes) -> None:
+    meta = b'{"progressToken":2,"progressToken":3}'
+    params = b'{"name":"a","name":"b","_meta":{"progressToken":1},"_meta":%b%b}'
+    assert read_head(Raw(params % (meta, odd))) == Head(Meta(3), "b")
+
+
+def test_params_deeper_than_the_stack_have_an_empty_head() -> None:
+    """The codec saw them from a few frames further up, and may just have read them."""
+    deep = b"[" * 100_000 + b"]" * 100_000
+    assert read_head(Raw(b'{"name":"echo","x":%b}' % deep)) == Head()
+    assert read_head(Raw(b'{"name":5,"x":%b}' % deep)) == Head()
+
+
+keys = st.sampled_from(
+    ["name", "uri", "arguments", "_meta", "progressToken", VERSION, CAPABILITIES, INFO, LEVEL, "x"]
+)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.just("2026-07-28"),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(keys, inner, max_size=5),
+    max_leaves=12,
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.dictionaries(keys, values))
+def test_reading_a_head_never_fails_and_sees_what_is_there(params: dict[str, Any]) -> None:
+    head = head_of(params)
+    for name in ("name", "uri"):
+        value = params.get(name)
+        assert getattr(head, name) == (value if isinstance(value, str) else UNSET)
+    meta = params.get("_meta")
+    if not isinstance(meta, dict):
+        assert head.meta is UNSET
+        return
+    assert isinstance(head.meta, Meta)
+    # Whoever names either key means the stateless era, whatever is written there.
+    assert is_stateless(head.meta) == (VERSION in meta or CAPABILITIES in meta)
+    token = meta.get("progressToken")
+    valid = isinstance(token, int | str) and not isinstance(token, bool)
+    assert head.meta.progress_token == (token if valid else UNSET)
+
+
+# Who asks.
+
+
+@pytest.mark.covers("PRO-20")
+def test_a_stateless_request_says_who_asks() -> None:
+    meta = meta_of({VERSION: NEWEST, CAPABILITIES: {"roots": {}}, INFO: {"name": "c"}})
+    assert stateless_caller(meta, "alice") == Caller(
+        NEWEST, True, b'{"roots":{}}', b'{"name":"c"}', None, "alice"
+    )
+    meta = meta_of({VERSION: NEWEST, CAPABILITIES: {}, LEVEL: "debug"})
+    assert stateless_caller(meta) == Caller(NEWEST, True, b"{}", None, "debug", None)
+
+
+@pytest.mark.covers("PRO-20")
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {CAPABILITIES: {}},
+        {CAPABILITIES: {}, VERSION: None},
+        {CAPABILITIES: {}, VERSION: 20260728},
+        {VERSION: NEWEST},
+        {VERSION: NEWEST, CAPABILITIES: None},
+        {VERSION: NEWEST, CAPABILITIES: []},
+        {VERSION: NEWEST, CAPABILITIES: "roots"},
+        {VERSION: 5},
+        {VERSION: None},
+        {VERSION: "2099-01-01"},  # the shape comes first, then the version
+        {VERSION: "2099-01-01", CAPABILITIES: 5},
+    ],
+)
+def test_a_stateless_request_without_its_metadata_has_invalid_params(meta: Any) -> None:
+    assert is_stateless(meta_of(meta))
+    error = refusal(meta)
+    assert (error.code, error.data) == (-32602, None)
+
+
+@pytest.mark.covers("PRO-20", "RPC-11")
+@pytest.mark.parametrize("version", ["2099-01-01", "", "latest", *(r.value for r in HANDSHAKE)])
+def test_a_version_that_needs_a_handshake_or_is_unknown_is_refused_with_a_choice(
+    version: str,
+) -> None:
+    error = refusal({VERSION: version, CAPABILITIES: {}})
+    assert error.code == -32022
+    assert error.data["requested"] == version
+    assert set(error.data["supported"]) == {revision.value for revision in Revision}
+    assert error.data["supported"][0] == NEWEST.value
+
+
+def test_only_the_two_keys_make_a_request_stateless() -> None:
+    assert not is_stateless(meta_of({"progressToken": 1, INFO: {}, LEVEL: "info"}))
+
+
+# Capabilities and names.
+
+
+def test_capabilities_are_named_by_their_path() -> None:
+    caller = Caller(NEWEST, True, b'{"elicitation":{"url":{}},"sampling":{},"roots":false}')
+    wanted = ("sampling", "elicitation", "elicitation.url", "elicitation.form", "roots", "x.y")
+    assert [caller.can(name) for name in wanted] == [True, True, True, False, False, False]
+
+
+def test_elicitation_without_a_mode_means_forms() -> None:
+    caller = Caller(Revision.V2025_06_18, False, b'{"elicitation":{}}')
+    assert caller.can("elicitation.form")
+    assert not caller.can("elicitation.url")
+
+
+@pytest.mark.parametrize(
+    "declared", [b"null", b"[]", b"5", b"{", b'{"a":' + b"9" * 5000 + b"}", b"[" * 100_000]
+)
+def test_capabilities_nobody_can_read_are_none(declared: bytes) -> None:
+    caller = Caller(NEWEST, True, declared)
+    assert caller.declared == {}
+    assert not caller.can("sampling")
+
+
+@pytest.mark.parametrize(
+    ("info", "name"),
+    [
+        (None, "unknown"),
+        (b"{}", "unknown"),
+        (b"null", "unknown"),
+        (b'{"name":"c"}', "c"),
+        (b'{"name":5}', "5"),
+    ],
+)
+def test_a_caller_always_has_a_name(info: bytes | None, name: str) -> None:
+    assert Caller(NEWEST, True, b"{}", info).name == name
+
+
+def test_capabilities_are_kept_as_they_were_sent() -> None:
+    sent = b'{"experimental":{"n":1.50}}'
+    meta = b'{"_meta":{"%b":"2026-07-28","%b":%b}}' % (
+        VERSION.encode(),
+        CAPABILITIES.encode(),
+        sent,
+    )
+    head = read_head(Raw(meta))
+    assert isinstance(head.meta, Meta)
+    caller = stateless_caller(head.meta)
+    assert caller.capabilities == sent
+    assert caller.declared == json.loads(sent)

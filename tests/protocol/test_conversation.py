@@ -1,0 +1,990 @@
+import json
+import re
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec import UNSET, Raw
+
+from fairlead.errors import LocalProtocolError, RemoteProtocolError
+from fairlead.protocol.caller import Caller, Head, Meta
+from fairlead.protocol.conversation import Agreement, Conversation, Role
+from fairlead.protocol.envelope import SessionContext, SessionState
+from fairlead.protocol.events import (
+    Answered,
+    Asked,
+    Cancelled,
+    Event,
+    Progressed,
+    Refused,
+    Stray,
+    Told,
+)
+from fairlead.protocol.outgoing import Identity
+from fairlead.protocol.revisions import HANDSHAKE, NEWEST, NEWEST_HANDSHAKE, Revision
+from fairlead.wire import (
+    Decoder,
+    Failure,
+    LineSplitter,
+    Message,
+    Notification,
+    Request,
+    RequestId,
+    Success,
+    encode,
+    failure,
+    to_json,
+)
+
+VERSION = "io.modelcontextprotocol/protocolVersion"
+CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+STATELESS_META: dict[str, Any] = {VERSION: NEWEST.value, CAPABILITIES: {}}
+
+THEM = {"name": "them", "version": "1"}
+US = Identity({"name": "us", "version": "2"}, {"tools": {}})
+
+
+def raw(value: Any) -> Raw:
+    return Raw(to_json(value))
+
+
+def introduction(
+    request_id: RequestId = 0, version: str = "2025-11-25", **capabilities: Any
+) -> Request:
+    params = {"protocolVersion": version, "capabilities": capabilities, "clientInfo": THEM}
+    return Request(request_id, "initialize", raw(params))
+
+
+def stateless(request_id: RequestId, method: str = "tools/list", **meta: Any) -> Request:
+    return Request(request_id, method, raw({"_meta": {**STATELESS_META, **meta}}))
+
+
+def cancellation(request_id: Any, **more: Any) -> Notification:
+    return Notification("notifications/cancelled", raw({"requestId": request_id, **more}))
+
+
+def progress(token: Any) -> Notification:
+    return Notification("notifications/progress", raw({"progressToken": token, "progress": 1}))
+
+
+INITIALIZED = Notification("notifications/initialized")
+
+
+def server(version: str = "2025-11-25", **capabilities: Any) -> Conversation:
+    """A server whose client has made the handshake."""
+    us = Conversation(Role.SERVER, US)
+    assert isinstance(us.receive(introduction(0, version, **capabilities)), Asked)
+    assert us.settled(0)
+    assert us.receive(INITIALIZED) == Told(INITIALIZED)
+    assert us.state is SessionState.ACTIVE
+    return us
+
+
+def client(revision: Revision = NEWEST_HANDSHAKE) -> Conversation:
+    """A client that knows its server; no request of its own has been sent yet."""
+    us = Conversation(Role.CLIENT, US)
+    us.agreed(Agreement(revision=revision))
+    if revision.handshake:
+        us.notification("notifications/initialized")
+    assert us.state is SessionState.ACTIVE
+    return us
+
+
+def refusal(event: Event) -> tuple[RequestId | None, int]:
+    assert isinstance(event, Refused)
+    return event.answer.id, event.answer.code
+
+
+def asked(event: Event) -> Request:
+    assert isinstance(event, Asked)
+    return event.message
+
+
+def strayed(event: Event) -> Message:
+    assert isinstance(event, Stray)
+    return event.message
+
+
+# The handshake, at the server.
+
+
+@pytest.mark.covers("PRO-01", "PRO-07")
+def test_a_handshake_in_one_chunk_takes_effect_line_by_line() -> None:
+    us, decoder = Conversation(Role.SERVER), Decoder()
+    call = Request(1, "tools/call", raw({"name": "echo"}))
+    chunk = b"".join(encode(m) + b"\n" for m in (introduction(roots={}), INITIALIZED, call))
+    events, states = [], []
+    for line in LineSplitter().feed(chunk):
+        assert isinstance(line, bytes)
+        events.append(us.receive(decoder.decode(line)))  # type: ignore[arg-type]
+        states.append(us.state)
+    caller = Caller(NEWEST_HANDSHAKE, False, b'{"roots":{}}', to_json(THEM))
+    assert events == [
+        Asked(introduction(roots={}), caller, Head()),
+        Told(INITIALIZED),
+        Asked(call, caller, Head(name="echo")),
+    ]
+    assert states == [SessionState.INITIALIZING, SessionState.ACTIVE, SessionState.ACTIVE]
+
+
+@pytest.mark.covers("PRO-03")
+@pytest.mark.parametrize("revision", HANDSHAKE)
+def test_the_server_agrees_to_the_revision_it_was_asked_for(revision: Revision) -> None:
+    us = Conversation(Role.SERVER)
+    event = us.receive(introduction(0, revision.value))
+    assert isinstance(event, Asked)
+    assert event.caller.revision is revision
+    assert us.agreement == Agreement(revision=revision)
+
+
+@pytest.mark.covers("PRO-03")
+@pytest.mark.parametrize("version", ["2026-07-28", "2099-01-01", "1.0"])
+def test_the_server_answers_other_versions_with_its_newest_handshake(version: str) -> None:
+    us = Conversation(Role.SERVER)
+    event = us.receive(introduction(0, version))
+    assert isinstance(event, Asked)
+    assert event.caller.revision is NEWEST_HANDSHAKE
+
+
+def test_requests_before_the_handshake_are_refused_with_the_versions_we_speak() -> None:
+    us = Conversation(Role.SERVER)
+    event = us.receive(Request(1, "tools/list"))
+    assert refusal(event) == (1, -32602)
+    assert isinstance(event, Refused)
+    assert all(revision.value in event.answer.message for revision in Revision)
+    assert us.state is SessionState.UNINITIALIZED
+    assert not us.settled(1)
+
+
+@pytest.mark.covers("PRO-01")
+def test_ping_may_come_before_the_handshake() -> None:
+    us = Conversation(Role.SERVER)
+    event = us.receive(Request("p", "ping"))
+    assert event == Asked(Request("p", "ping"), Caller(NEWEST_HANDSHAKE, False), Head())
+    assert us.settled("p")
+
+
+def test_an_assumed_revision_serves_requests_without_a_handshake() -> None:
+    us = Conversation(Role.SERVER, assume=Revision.V2025_03_26)
+    event = us.receive(Request(1, "tools/list"))
+    assert event == Asked(Request(1, "tools/list"), Caller(Revision.V2025_03_26, False), Head())
+    assert asked(us.receive(introduction(2, "2024-11-05"))) == introduction(2, "2024-11-05")
+    assert us.agreement == Agreement(revision=Revision.V2024_11_05)
+
+
+def test_requests_between_initialize_and_initialized_are_served() -> None:
+    us = Conversation(Role.SERVER)
+    us.receive(introduction())
+    assert asked(us.receive(Request(1, "tools/list"))) == Request(1, "tools/list")
+    assert us.state is SessionState.INITIALIZING
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        UNSET,
+        Raw(b"{}"),
+        Raw(b'{"protocolVersion":5}'),
+        Raw(b'{"protocolVersion":null,"capabilities":{}}'),
+    ],
+)
+def test_a_malformed_initialize_is_refused_and_may_be_tried_again(params: Any) -> None:
+    us = Conversation(Role.SERVER)
+    assert refusal(us.receive(Request(1, "initialize", params))) == (1, -32602)
+    assert us.state is SessionState.UNINITIALIZED
+    assert asked(us.receive(introduction(1))) == introduction(1)
+
+
+def test_a_second_initialize_is_refused_and_changes_nothing() -> None:
+    us = server("2025-06-18", roots={})
+    before = us.session
+    assert refusal(us.receive(introduction(5, "2024-11-05"))) == (5, -32600)
+    assert us.session == before
+    assert not us.settled(5)
+
+
+def test_initialized_without_initialize_is_told_and_activates_nothing() -> None:
+    us = Conversation(Role.SERVER)
+    assert us.receive(INITIALIZED) == Told(INITIALIZED)
+    assert us.state is SessionState.UNINITIALIZED
+
+
+# The handshake, at the client.
+
+
+@pytest.mark.covers("PRO-01")
+@pytest.mark.parametrize("method", ["tools/list", "tools/call", "resources/read", "x/y"])
+def test_the_client_sends_nothing_but_the_opening_before_the_handshake(method: str) -> None:
+    us = Conversation(Role.CLIENT)
+    with pytest.raises(LocalProtocolError) as caught:
+        us.request(method)
+    assert caught.value.code == -32600
+    opening = [us.request(m).method for m in ("server/discover", "initialize", "ping")]
+    assert opening == ["server/discover", "initialize", "ping"]
+    us.agreed(Agreement(revision=NEWEST_HANDSHAKE))
+    with pytest.raises(LocalProtocolError):
+        us.request(method)
+    us.notification("notifications/initialized")
+    assert us.request(method) == Request(4, method)
+
+
+def test_without_gates_a_client_may_send_anything_at_once() -> None:
+    us = Conversation(Role.CLIENT, gated=False)
+    assert us.request("tools/list") == Request(1, "tools/list")
+
+
+@pytest.mark.covers("PRO-01", "PRO-07")
+def test_the_client_becomes_active_with_initialized() -> None:
+    us = Conversation(Role.CLIENT)
+    request = us.request("initialize", {"protocolVersion": "2025-11-25"})
+    assert us.state is SessionState.UNINITIALIZED
+    assert us.receive(Success(request.id, Raw(b"{}"))) == Answered(Success(1, Raw(b"{}")))
+    us.agreed(Agreement(revision=NEWEST_HANDSHAKE))
+    assert us.state is SessionState.INITIALIZING
+    assert us.notification("notifications/initialized") == INITIALIZED
+    assert us.state is SessionState.ACTIVE
+
+
+@pytest.mark.covers("PRO-07")
+def test_a_stateless_agreement_needs_nothing_more() -> None:
+    us = Conversation(Role.CLIENT)
+    us.agreed(Agreement(revision=NEWEST))
+    assert us.state is SessionState.ACTIVE
+    assert us.stateless
+
+
+@pytest.mark.covers("PRO-07")
+def test_initialized_activates_only_a_client_in_the_middle_of_a_handshake() -> None:
+    early, ours = Conversation(Role.CLIENT), Conversation(Role.SERVER)
+    early.notification("notifications/initialized")
+    ours.notification("notifications/initialized")
+    assert (early.state, ours.state) == (SessionState.UNINITIALIZED,) * 2
+    by_hand = Conversation(Role.CLIENT, gated=False)
+    by_hand.notification("notifications/initialized")
+    assert by_hand.state is SessionState.ACTIVE
+
+
+def test_a_server_may_ping_while_initialize_is_under_way_and_right_behind_its_answer() -> None:
+    us = Conversation(Role.CLIENT)
+    ping = Request("p", "ping")
+    assert strayed(us.receive(ping)) == ping  # nothing sent yet: who is that?
+    initialize = us.request("initialize")
+    assert us.receive(ping) == Asked(ping, Caller(NEWEST_HANDSHAKE, False), Head())
+    assert us.settled("p")
+    assert isinstance(us.receive(Success(initialize.id, Raw(b"{}"))), Answered)
+    assert asked(us.receive(ping)) == ping  # the answer is not yet judged
+    assert strayed(us.receive(Request("r", "roots/list"))) == Request("r", "roots/list")
+
+
+# Requests of the peer.
+
+
+@pytest.mark.covers("RPC-09", "RPC-10")
+def test_an_id_in_flight_cannot_be_used_again() -> None:
+    us = server()
+    assert asked(us.receive(Request(1, "ping"))).id == 1
+    assert refusal(us.receive(Request(1, "tools/list"))) == (1, -32600)
+    assert asked(us.receive(Request("1", "ping"))).id == "1"
+    assert us.settled(1)
+    assert not us.settled(1)
+    assert us.settled("1")
+    assert asked(us.receive(Request(1, "ping"))).id == 1
+
+
+@pytest.mark.covers("PRO-18")
+def test_equal_ids_of_both_sides_do_not_collide() -> None:
+    us = server(roots={})
+    ours = us.request("roots/list")
+    assert ours.id == 1
+    assert asked(us.receive(Request(1, "tools/call"))).id == 1
+    assert us.receive(Success(1, Raw(b"{}"))) == Answered(Success(1, Raw(b"{}")))
+    assert us.settled(1)
+
+
+@pytest.mark.covers("PRO-18")
+def test_many_requests_are_in_flight_each_way_and_end_in_any_order() -> None:
+    us = server(roots={})
+    ours = [us.request("roots/list").id for _ in range(5)]
+    theirs = [asked(us.receive(Request(n, "tools/list"))).id for n in range(1, 6)]
+    assert ours == theirs == [1, 2, 3, 4, 5]
+    for n in (3, 1, 5, 2, 4):
+        assert us.receive(Success(n, Raw(b"{}"))) == Answered(Success(n, Raw(b"{}")))
+        assert us.settled(n)
+    assert us.closed() == ()
+
+
+def test_a_request_as_deep_as_the_codec_reads_is_taken_in_from_a_deeper_stack() -> None:
+    us, decoder = server(), Decoder()
+
+    def deeper(frames: int, message: Message) -> Event:
+        return us.receive(message) if frames == 0 else deeper(frames - 1, message)
+
+    read = 0
+    for levels in range(sys.getrecursionlimit() - 200, sys.getrecursionlimit()):
+        deep = b"[" * levels + b"]" * levels
+        frame = b'{"jsonrpc":"2.0","id":%d,"method":"m","params":{"a":%b}}' % (levels, deep)
+        try:
+            message = decoder.decode(frame)
+        except RemoteProtocolError:
+            break
+        read += 1
+        assert asked(deeper(20, message)).id == levels  # type: ignore[arg-type]
+    assert read
+
+
+# Both eras on one connection.
+
+
+@pytest.mark.covers("PRO-20")
+def test_a_stateless_request_needs_no_handshake_and_makes_none() -> None:
+    us = Conversation(Role.SERVER)
+    request = stateless(1, progressToken="t")
+    meta = Meta("t", NEWEST.value, Raw(b"{}"))
+    assert us.receive(request) == Asked(request, Caller(NEWEST, True), Head(meta))
+    assert (us.state, us.peer) == (SessionState.UNINITIALIZED, None)
+    assert refusal(us.receive(Request(2, "tools/list"))) == (2, -32602)
+
+
+@pytest.mark.covers("PRO-20")
+def test_both_eras_may_be_spoken_in_turn() -> None:
+    us = server("2025-06-18")
+    eras = []
+    for request in (stateless(1), Request(2, "tools/list"), stateless(3), Request(4, "ping")):
+        event = us.receive(request)
+        assert isinstance(event, Asked)
+        eras.append((event.caller.revision, event.caller.stateless))
+    old, new = (Revision.V2025_06_18, False), (NEWEST, True)
+    assert eras == [new, old, new, old]
+    assert us.session.protocol_version == "2025-06-18"
+
+
+@pytest.mark.covers("PRO-20", "RPC-11")
+def test_a_stateless_request_that_lacks_something_is_refused() -> None:
+    us = server()
+    half = Request(1, "tools/list", raw({"_meta": {VERSION: "2026-07-28"}}))
+    assert refusal(us.receive(half)) == (1, -32602)
+    old = us.receive(stateless(2, **{VERSION: "2025-11-25"}))
+    assert refusal(old) == (2, -32022)
+    assert isinstance(old, Refused)
+    data = json.loads(bytes(old.answer.error))["data"]
+    assert data["requested"] == "2025-11-25"
+    assert NEWEST.value in data["supported"]
+    assert not us.settled(1)
+    assert not us.settled(2)
+
+
+def test_initialize_in_a_stateless_envelope_makes_no_handshake() -> None:
+    us = Conversation(Role.SERVER)
+    event = us.receive(stateless(1, "initialize"))
+    assert isinstance(event, Asked)
+    assert event.caller.stateless
+    assert us.state is SessionState.UNINITIALIZED
+
+
+def test_the_id_of_the_handshake_may_be_used_and_cancelled_in_the_other_era() -> None:
+    us = server()
+    assert asked(us.receive(stateless(0))).id == 0
+    assert us.receive(cancellation(0)) == Cancelled(0, "")
+
+
+# Requests of ours.
+
+
+@pytest.mark.covers("RPC-09")
+def test_ids_are_integers_from_1_and_never_reused() -> None:
+    us = client()
+    first = us.request("tools/list")
+    us.receive(Success(first.id, Raw(b"{}")))
+    second = us.request("tools/list")
+    us.abandon(second.id, "bored")
+    with pytest.raises(TypeError):
+        us.request("tools/call", {"name": object()})
+    third = us.request("tools/list")
+    assert (first.id, second.id) == (1, 2)
+    assert third.id in (3, 4)
+
+
+@pytest.mark.covers("RPC-09")
+def test_string_ids_have_a_random_part_a_time_and_a_number() -> None:
+    ones = [Conversation(Role.CLIENT, id_format="string") for _ in range(2)]
+    ids = [us.request("ping").id for us in ones for _ in range(50)]
+    assert len(set(ids)) == 100
+    assert all(isinstance(id_, str) for id_ in ids)
+    assert all(re.fullmatch(r"[0-9a-f]{16}-[0-9a-f]+-[0-9]+", str(id_)) for id_ in ids)
+
+
+def test_a_request_that_cannot_be_written_is_not_waited_for() -> None:
+    us = client()
+    with pytest.raises(TypeError):
+        us.request("tools/call", {"name": object()})
+    with pytest.raises(LocalProtocolError):
+        us.request("tools/call", {"_meta": 5}, track=True)
+    assert us.closed() == ()
+
+
+@pytest.mark.covers("PRO-20")
+def test_requests_carry_the_metadata_of_their_era() -> None:
+    stamp = {**STATELESS_META, CAPABILITIES: {"tools": {}}}
+    stamp["io.modelcontextprotocol/clientInfo"] = {"name": "us", "version": "2"}
+
+    def sent(us: Conversation, method: str, **options: Any) -> Any:
+        params = us.request(method, {"a": 1}, **options).params
+        assert isinstance(params, Raw)
+        return json.loads(bytes(params))
+
+    assert sent(client(NEWEST), "tools/call") == {"a": 1, "_meta": stamp}
+    assert sent(client(NEWEST), "tools/call", track=True) == {
+        "a": 1,
+        "_meta": {"progressToken": 1, **stamp},
+    }
+    assert sent(Conversation(Role.CLIENT, US), "server/discover") == {"a": 1, "_meta": stamp}
+    assert sent(Conversation(Role.CLIENT, US), "initialize") == {"a": 1}
+    assert sent(client(), "tools/call") == {"a": 1}
+    assert sent(client(), "tools/call", track=True) == {"a": 1, "_meta": {"progressToken": 1}}
+
+
+def test_a_server_asks_only_what_its_client_declared() -> None:
+    us = server(roots={}, elicitation={})
+    assert us.request("roots/list") == Request(1, "roots/list")
+    assert us.request("elicitation/create") == Request(2, "elicitation/create")
+    assert us.request("ping") == Request(3, "ping")
+    assert us.request("x/own") == Request(4, "x/own")
+    with pytest.raises(LocalProtocolError, match=r"sampling.*them did not declare") as caught:
+        us.request("sampling/createMessage")
+    assert caught.value.code == -32601
+
+
+def test_a_server_does_not_ask_what_the_revision_does_not_have() -> None:
+    us = server("2025-03-26", elicitation={})
+    with pytest.raises(LocalProtocolError, match="not part of 2025-03-26") as caught:
+        us.request("elicitation/create")
+    assert caught.value.code == -32601
+
+
+def test_a_server_asks_nobody_who_made_no_handshake() -> None:
+    us = Conversation(Role.SERVER)
+    us.receive(stateless(1))
+    for method in ("roots/list", "ping"):
+        with pytest.raises(LocalProtocolError) as caught:
+            us.request(method)
+        assert caught.value.code == -32601
+    us.receive(introduction(2, roots={}))
+    assert us.request("ping") == Request(1, "ping")
+    with pytest.raises(LocalProtocolError):
+        us.request("roots/list")  # not before `initialized`
+
+
+# Answers.
+
+
+@pytest.mark.covers("RPC-12")
+def test_a_second_answer_is_a_stray() -> None:
+    us = client()
+    answer = Success(us.request("tools/list").id, Raw(b"{}"))
+    assert us.receive(answer) == Answered(answer)
+    assert strayed(us.receive(answer)) == answer
+    assert strayed(us.receive(failure(answer.id, -1, "late"))) == failure(answer.id, -1, "late")
+
+
+@pytest.mark.covers("RPC-10", "RPC-12")
+@pytest.mark.parametrize("request_id", ["1", 0, 2, -1, "", 10**30])
+def test_an_answer_under_another_id_is_a_stray_and_disturbs_nothing(request_id: RequestId) -> None:
+    us = client()
+    assert us.request("tools/list").id == 1
+    answer = Success(request_id, Raw(b"{}"))
+    assert strayed(us.receive(answer)) == answer
+    assert us.receive(Success(1, Raw(b"{}"))) == Answered(Success(1, Raw(b"{}")))
+
+
+@pytest.mark.covers("RPC-12")
+def test_an_answer_to_an_abandoned_request_is_a_stray() -> None:
+    us = client()
+    request = us.request("tools/call")
+    assert us.abandon(request.id, "timeout") == Notification(
+        "notifications/cancelled", raw({"requestId": 1, "reason": "timeout"})
+    )
+    assert us.abandon(request.id, "timeout") is None
+    assert isinstance(us.receive(Success(request.id, Raw(b"{}"))), Stray)
+
+
+@pytest.mark.parametrize("absent", [True, False])
+def test_an_error_without_an_id_answers_nothing(absent: bool) -> None:
+    us = client()
+    us.request("tools/list")
+    answer = failure(None, -32700, "?", absent_id=absent)
+    assert strayed(us.receive(answer)) == answer
+    assert us.closed() == (1,)
+
+
+# Cancellation.
+
+
+def test_a_cancelled_request_is_not_answered() -> None:
+    us = server()
+    us.receive(Request(1, "tools/call"))
+    assert us.receive(cancellation(1, reason="bored")) == Cancelled(1, "bored")
+    assert not us.settled(1)
+    assert isinstance(us.receive(cancellation(1)), Stray)
+
+
+def test_cancellations_of_unknown_or_finished_requests_are_strays() -> None:
+    us = server()
+    us.receive(Request(1, "tools/call"))
+    us.receive(Request(2, "tools/call"))
+    assert us.settled(2)
+    for request_id in (2, 3, "1", None, 1.0, True, [1], {}):
+        message = cancellation(request_id)
+        assert strayed(us.receive(message)) == message
+    assert us.settled(1)
+
+
+@pytest.mark.parametrize("params", [UNSET, Raw(b"{}"), Raw(b'{"requestId":1,"reason":5}')])
+def test_malformed_cancellations_are_strays(params: Any) -> None:
+    us = server()
+    us.receive(Request(1, "tools/call"))
+    message = Notification("notifications/cancelled", params)
+    assert strayed(us.receive(message)) == message
+    assert us.settled(1)
+
+
+def test_initialize_is_never_cancelled() -> None:
+    us = Conversation(Role.SERVER)
+    us.receive(introduction(0))
+    assert isinstance(us.receive(cancellation(0)), Stray)
+    assert us.settled(0)
+    them = Conversation(Role.CLIENT)
+    assert them.abandon(them.request("initialize").id, "timeout") is None
+    assert them.closed() == ()
+
+
+@pytest.mark.covers("PRO-18")
+def test_a_server_may_cancel_its_request_under_the_id_of_our_initialize() -> None:
+    us = Conversation(Role.CLIENT)
+    assert us.request("initialize").id == 1
+    us.receive(Success(1, Raw(b"{}")))
+    us.agreed(Agreement(revision=NEWEST_HANDSHAKE))
+    us.notification("notifications/initialized")
+    assert asked(us.receive(Request(1, "sampling/createMessage"))).id == 1
+    assert us.receive(cancellation(1)) == Cancelled(1, "")
+
+
+@pytest.mark.covers("PRO-18")
+def test_a_server_tells_its_client_when_it_gives_up_under_the_id_of_the_handshake() -> None:
+    us = Conversation(Role.SERVER)
+    us.receive(introduction(1, roots={}))
+    us.settled(1)
+    us.receive(INITIALIZED)
+    assert us.request("roots/list").id == 1
+    assert us.abandon(1, "timeout") == Notification(
+        "notifications/cancelled", raw({"requestId": 1, "reason": "timeout"})
+    )
+
+
+@pytest.mark.covers("PRO-18")
+def test_a_late_cancellation_does_not_touch_our_request_of_the_same_id() -> None:
+    us = server(roots={})
+    assert us.request("roots/list").id == 1
+    assert strayed(us.receive(cancellation(1))) == cancellation(1)
+    assert isinstance(us.receive(Success(1, Raw(b"{}"))), Answered)
+
+
+def test_a_stateless_server_ends_a_subscription_by_cancelling_it() -> None:
+    us = client(NEWEST)
+    listen = us.request("subscriptions/listen")
+    assert us.receive(cancellation(listen.id)) == Told(cancellation(listen.id))
+    assert isinstance(us.receive(cancellation(99)), Stray)
+
+
+# Progress.
+
+
+@pytest.mark.parametrize("revision", [NEWEST_HANDSHAKE, NEWEST])
+def test_progress_belongs_to_a_request_under_way(revision: Revision) -> None:
+    us = client(revision)
+    request = us.request("tools/call", track=True)
+    assert us.receive(progress(1)) == Progressed(1, progress(1))
+    for token in (2, "1", None, 1.0, True, [1]):
+        assert strayed(us.receive(progress(token))) == progress(token)
+    us.receive(Success(request.id, Raw(b"{}")))
+    assert isinstance(us.receive(progress(1)), Stray)
+
+
+def test_a_server_hears_of_progress_too() -> None:
+    us = server(sampling={})
+    us.request("sampling/createMessage", track=True)
+    assert us.receive(progress(1)) == Progressed(1, progress(1))
+
+
+def test_progress_without_params_is_a_stray() -> None:
+    us = client()
+    us.request("tools/call", track=True)
+    message = Notification("notifications/progress")
+    assert strayed(us.receive(message)) == message
+
+
+# Direction.
+
+TO_SERVER = ["notifications/roots/list_changed"]
+TO_CLIENT = [
+    "notifications/resources/list_changed",
+    "notifications/resources/updated",
+    "notifications/prompts/list_changed",
+    "notifications/tools/list_changed",
+    "notifications/message",
+]
+
+
+@pytest.mark.covers("PRO-15", "PRO-17")
+@pytest.mark.parametrize("revision", HANDSHAKE)
+def test_a_notification_against_the_table_is_a_stray(revision: Revision) -> None:
+    at_server, at_client = server(revision.value), client(revision)
+    for method in TO_CLIENT:
+        message = Notification(method)
+        assert at_client.receive(message) == Told(message)
+        assert strayed(at_server.receive(message)) == message
+    for method in TO_SERVER:
+        message = Notification(method)
+        assert at_server.receive(message) == Told(message)
+        assert strayed(at_client.receive(message)) == message
+    assert strayed(at_client.receive(INITIALIZED)) == INITIALIZED
+
+
+@pytest.mark.covers("PRO-15", "PRO-17")
+def test_the_direction_is_checked_before_and_without_a_handshake_too() -> None:
+    at_server, at_client = Conversation(Role.SERVER), client(NEWEST)
+    for method in TO_CLIENT:
+        message = Notification(method)
+        assert strayed(at_server.receive(message)) == message
+        assert at_client.receive(message) == Told(message)
+
+
+@pytest.mark.covers("PRO-10", "PRO-15")
+def test_unknown_notifications_pass_both_ways_at_any_time() -> None:
+    message = Notification("notifications/mine", raw({"a": 1}))
+    sides = (Conversation(Role.SERVER), Conversation(Role.CLIENT), server(), client())
+    for us in (*sides, client(NEWEST)):
+        assert us.receive(message) == Told(message)
+        assert us.notification("notifications/mine", {"a": 1}) == message
+
+
+@pytest.mark.covers("PRO-10", "PRO-11")
+def test_every_kind_of_message_travels_both_ways() -> None:
+    us, them = server(roots={}), client()
+    assert asked(us.receive(them.request("tools/list"))) == Request(1, "tools/list")
+    assert asked(them.receive(us.request("roots/list"))) == Request(1, "roots/list")
+    for side in (us, them):
+        assert side.settled(1)
+        answer = Success(1, Raw(b"{}"))
+        assert side.receive(answer) == Answered(answer)
+        message = Notification("notifications/mine")
+        assert side.receive(message) == Told(message)
+
+
+def test_a_client_answers_requests_only_where_servers_ask() -> None:
+    ping = Request(1, "ping")
+    assert asked(client().receive(ping)) == ping
+    us = client(NEWEST)
+    assert strayed(us.receive(ping)) == ping
+    us.closing()
+    assert strayed(us.receive(ping)) == ping
+    us.closed()
+    assert strayed(us.receive(ping)) == ping
+    assert not us.settled(1)
+
+
+def test_a_client_that_opens_by_hand_hears_its_server() -> None:
+    us = Conversation(Role.CLIENT, gated=False)
+    question = Request("q", "sampling/createMessage")
+    assert strayed(us.receive(question)) == question
+    us.request("initialize")
+    assert asked(us.receive(question)) == question
+
+
+# The end.
+
+
+@pytest.mark.covers("PRO-07")
+@pytest.mark.parametrize("make", [server, client, lambda: client(NEWEST)])
+def test_closing_takes_no_new_work_and_finishes_the_old(make: Any) -> None:
+    us = make()
+    ours = us.request("ping")
+    us.closing()
+    assert us.state is SessionState.CLOSING
+    with pytest.raises(LocalProtocolError, match="Transport not connected"):
+        us.request("ping")
+    if not us.stateless:
+        assert refusal(us.receive(Request(7, "ping"))) == (7, -32600)
+    answer = Success(ours.id, Raw(b"{}"))
+    assert us.receive(answer) == Answered(answer)
+    assert us.closed() == ()
+    assert us.state is SessionState.CLOSED
+
+
+def test_what_was_asked_before_closing_may_still_be_answered() -> None:
+    us = server()
+    us.receive(Request(1, "tools/call"))
+    us.closing()
+    assert us.settled(1)
+
+
+def test_the_end_names_the_requests_that_will_never_be_answered() -> None:
+    us = client()
+    first, second = us.request("tools/list"), us.request("tools/call")
+    us.receive(Request(1, "ping"))
+    us.receive(Success(first.id, Raw(b"{}")))
+    assert us.closed() == (second.id,)
+    assert us.closed() == ()
+    assert not us.settled(1)
+    assert isinstance(us.receive(Success(second.id, Raw(b"{}"))), Stray)
+    assert us.abandon(second.id, "late") is None
+
+
+@pytest.mark.covers("PRO-07")
+@pytest.mark.parametrize("revision", [NEWEST_HANDSHAKE, NEWEST])
+def test_nothing_comes_back_from_the_end(revision: Revision) -> None:
+    us = Conversation(Role.CLIENT)
+    us.request("initialize")
+    us.closed()
+    us.closing()
+    us.agreed(Agreement(revision=revision))  # the answer had come, and was judged too late
+    us.notification("notifications/initialized")
+    assert us.state is SessionState.CLOSED
+    them = Conversation(Role.SERVER)
+    them.receive(introduction())
+    them.closing()
+    them.receive(INITIALIZED)
+    assert them.state is SessionState.CLOSING
+
+
+# What is known.
+
+
+@pytest.mark.covers("PRO-14")
+def test_a_session_of_the_server_is_a_snapshot() -> None:
+    us = Conversation(Role.SERVER, US, session_id="s")
+    ours: Any = {
+        "server_info": {"name": "us", "version": "2"},
+        "server_capabilities": {"tools": {}},
+    }
+    before = SessionContext(state=SessionState.UNINITIALIZED, session_id="s", **ours)
+    assert us.session == before
+    us.receive(introduction(0, "2025-06-18", roots={}))
+    assert us.session == SessionContext(
+        state=SessionState.INITIALIZING,
+        session_id="s",
+        protocol_version="2025-06-18",
+        client_info=THEM,
+        client_capabilities={"roots": {}},
+        **ours,
+    )
+
+
+@pytest.mark.covers("PRO-14")
+def test_a_session_of_the_client_is_a_snapshot() -> None:
+    us = Conversation(Role.CLIENT, US)
+    agreement = Agreement(
+        revision=NEWEST,
+        capabilities=b'{"prompts":{}}',
+        server_info=b'{"name":"them","version":"1"}',
+        instructions="Be kind.",
+    )
+    us.agreed(agreement)
+    assert us.agreement == agreement
+    assert us.peer == Caller(NEWEST, True, b'{"prompts":{}}', b'{"name":"them","version":"1"}')
+    assert us.session == SessionContext(
+        state=SessionState.ACTIVE,
+        protocol_version="2026-07-28",
+        client_info={"name": "us", "version": "2"},
+        client_capabilities={"tools": {}},
+        server_info=THEM,
+        server_capabilities={"prompts": {}},
+        instructions="Be kind.",
+    )
+
+
+@pytest.mark.parametrize("odd", [b"null", b"5", b"[" * 100_000, b'{"n":' + b"9" * 5000 + b"}"])
+def test_a_session_leaves_out_what_nobody_can_read(odd: bytes) -> None:
+    us = Conversation(Role.CLIENT)
+    us.agreed(Agreement(revision=NEWEST, capabilities=odd, server_info=odd))
+    assert (us.session.server_info, us.session.server_capabilities) == (None, None)
+
+
+@pytest.mark.covers("RPC-13")
+def test_batches_are_taken_where_the_revision_has_them_and_by_clients() -> None:
+    taking = [revision for revision in HANDSHAKE if server(revision.value).accepts_batches]
+    assert taking == [Revision.V2025_03_26]
+    assert not Conversation(Role.SERVER).accepts_batches
+    assert Conversation(Role.SERVER, assume=Revision.V2025_03_26).accepts_batches
+    assert all(client(revision).accepts_batches for revision in Revision)
+    assert Conversation(Role.CLIENT).accepts_batches
+
+
+def test_an_unreadable_id_is_null_in_one_era_and_absent_in_the_other() -> None:
+    us = Conversation(Role.SERVER)
+    assert us.null_error_id  # as JSON-RPC has it, while nobody has said which era this is
+    us.receive(stateless(1))
+    assert not us.null_error_id
+    us.receive(introduction(2))
+    assert us.null_error_id
+    us.receive(stateless(3))
+    assert us.null_error_id
+    assert [client(revision).null_error_id for revision in Revision] == [True] * 4 + [False]
+
+
+# Whatever comes, in whatever order.
+
+IDS: st.SearchStrategy[RequestId] = st.sampled_from([0, 1, 2, 3, "1", ""])
+METHODS = st.sampled_from(
+    ["initialize", "ping", "tools/call", "server/discover", "roots/list", "x", "notifications/x"]
+)
+PARAMS = st.sampled_from(
+    [
+        UNSET,
+        Raw(b"{}"),
+        introduction(0, "2025-03-26", roots={}).params,
+        introduction(0, "2099-01-01").params,
+        raw({"_meta": STATELESS_META, "name": 5}),
+        raw({"_meta": {VERSION: "2025-11-25", CAPABILITIES: {}}}),
+        raw({"_meta": {VERSION: 5}}),
+        raw({"_meta": None}),
+    ]
+)
+NOTES = st.sampled_from(
+    [
+        INITIALIZED,
+        Notification("notifications/message"),
+        Notification("notifications/roots/list_changed"),
+        Notification("notifications/x", Raw(b'{"a":1}')),
+        Notification("notifications/cancelled", Raw(b'{"requestId":[]}')),
+        Notification("notifications/progress"),
+    ]
+)
+
+
+class Talk(RuleBasedStateMachine):
+    """A conversation with a peer that says anything, beside the simplest book-keeping there is."""
+
+    @initialize(role=st.sampled_from(Role), gated=st.booleans(), strings=st.booleans())
+    def begin(self, role: Role, gated: bool, strings: bool) -> None:
+        format_: Any = "string" if strings else "integer"
+        self.us = Conversation(role, US, gated=gated, id_format=format_)
+        self.waiting: set[RequestId] = set()  # ours, without an outcome
+        self.used: set[RequestId] = set()  # ours, ever
+        self.owed: set[RequestId] = set()  # theirs, to be answered
+
+    def receive(self, message: Message) -> None:
+        event = self.us.receive(message)
+        match event:
+            case Asked():
+                assert event.message == message
+                assert event.message.id not in self.owed
+                assert not self.over
+                self.owed.add(event.message.id)
+            case Refused():
+                assert isinstance(message, Request)
+                assert event.answer.id == message.id
+                assert isinstance(event.answer, Failure)
+            case Cancelled():
+                assert event.request_id in self.owed
+                self.owed.discard(event.request_id)
+            case Answered():
+                assert event.message == message
+                assert event.message.id in self.waiting
+                self.waiting.discard(event.message.id)
+            case Progressed():
+                assert event.request_id in self.waiting
+            case Told() | Stray():
+                assert event.message == message
+
+    @property
+    def over(self) -> bool:
+        return self.us.state in (SessionState.CLOSING, SessionState.CLOSED)
+
+    @rule(request_id=IDS, method=METHODS, params=PARAMS)
+    def they_ask(self, request_id: RequestId, method: str, params: Any) -> None:
+        self.receive(Request(request_id, method, params))
+
+    @rule(message=NOTES)
+    def they_tell(self, message: Notification) -> None:
+        self.receive(message)
+
+    @rule(data=st.data(), failed=st.booleans())
+    def they_answer(self, data: st.DataObject, failed: bool) -> None:
+        request_id = data.draw(self.some_id())
+        self.receive(failure(request_id, -1, "no") if failed else Success(request_id, Raw(b"{}")))
+
+    @rule()
+    def they_answer_nobody(self) -> None:
+        self.receive(failure(None, -32700, "?"))
+
+    @rule(data=st.data())
+    def they_cancel(self, data: st.DataObject) -> None:
+        self.receive(cancellation(data.draw(self.some_id())))
+
+    @rule(data=st.data())
+    def they_progress(self, data: st.DataObject) -> None:
+        self.receive(progress(data.draw(self.some_id())))
+
+    @rule(method=METHODS, track=st.booleans())
+    def we_ask(self, method: str, track: bool) -> None:
+        try:
+            request = self.us.request(method, track=track)
+        except LocalProtocolError:
+            return
+        assert not self.over
+        assert request.id not in self.used
+        self.used.add(request.id)
+        self.waiting.add(request.id)
+
+    @rule(data=st.data())
+    def we_give_up(self, data: st.DataObject) -> None:
+        request_id = data.draw(self.some_id())
+        told = self.us.abandon(request_id, "timeout")
+        assert told is None or request_id in self.waiting
+        self.waiting.discard(request_id)
+
+    @rule(data=st.data())
+    def we_answer(self, data: st.DataObject) -> None:
+        request_id = data.draw(self.some_id())
+        assert self.us.settled(request_id) == (request_id in self.owed)
+        assert not self.us.settled(request_id)
+        self.owed.discard(request_id)
+
+    @precondition(lambda self: self.us.role is Role.CLIENT)
+    @rule(revision=st.sampled_from(Revision))
+    def we_agree(self, revision: Revision) -> None:
+        self.us.agreed(Agreement(revision=revision))
+
+    @rule(method=st.sampled_from(["notifications/initialized", "notifications/x"]))
+    def we_tell(self, method: str) -> None:
+        assert self.us.notification(method) == Notification(method)
+
+    @precondition(lambda self: not self.over)
+    @rule(often=st.integers(0, 5))
+    def we_close(self, often: int) -> None:
+        if often == 0:
+            self.us.closing()
+
+    @precondition(lambda self: self.over)
+    @rule()
+    def it_ends(self) -> None:
+        assert set(self.us.closed()) == self.waiting
+        self.waiting.clear()
+        self.owed.clear()
+
+    @invariant()
+    def it_can_be_looked_at(self) -> None:
+        assert self.us.session.state is self.us.state
+        assert isinstance(self.us.null_error_id, bool)
+        assert isinstance(self.us.accepts_batches, bool)
+
+    def some_id(self) -> st.SearchStrategy[RequestId]:
+        known = sorted(self.used | self.owed, key=repr)
+        return st.sampled_from(known) | IDS if known else IDS
+
+
+TestTalk = pytest.mark.covers("RPC-12", "PRO-18")(Talk.TestCase)
+TestTalk.settings = settings(deadline=None, max_examples=80, stateful_step_count=40)

@@ -1,0 +1,275 @@
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw, Struct
+
+from fairlead.protocol.methods import (
+    METHODS,
+    TASKS_EXTENSION,
+    Method,
+    embedded,
+    exists,
+    find,
+    has_capability,
+    has_extension,
+    notifications,
+    requests,
+)
+from fairlead.protocol.revisions import HANDSHAKE, NEWEST, Revision
+from fairlead.protocol.types import base, tasks, tools
+
+OLDEST = Revision.V2024_11_05
+
+
+def names(rows: tuple[Method, ...]) -> set[str]:
+    return {row.name for row in rows}
+
+
+# Looking up.
+
+
+def test_a_method_is_found_in_the_revisions_that_have_it() -> None:
+    assert [revision for revision in Revision if find("initialize", revision)] == [*HANDSHAKE]
+    assert [revision for revision in Revision if find("server/discover", revision)] == [NEWEST]
+    assert all(find("tools/call", revision) for revision in Revision)
+    assert find("tools/fly", NEWEST) is None
+
+
+def test_a_method_exists_if_any_revision_has_it() -> None:
+    assert exists("initialize")
+    assert exists("notifications/tasks")
+    assert not exists("notifications/mine")
+
+
+def test_no_two_rows_claim_the_same_method_of_a_revision() -> None:
+    for revision in Revision:
+        rows = [row.name for row in METHODS if row.within(revision)]
+        assert len(rows) == len(set(rows))
+
+
+def test_rows_span_at_least_one_revision() -> None:
+    for row in METHODS:
+        assert any(row.within(revision) for revision in Revision), row
+
+
+@given(st.text(), st.sampled_from(Revision))
+def test_whatever_is_found_exists(name: str, revision: Revision) -> None:
+    assert find(name, revision) is None or exists(name)
+
+
+# Who sends what.
+
+
+@pytest.mark.covers("PRO-16")
+@pytest.mark.parametrize("revision", HANDSHAKE)
+def test_notifications_have_a_direction(revision: Revision) -> None:
+    both = {"notifications/cancelled", "notifications/progress"}
+    client = {"notifications/initialized", "notifications/roots/list_changed"}
+    server = {
+        "notifications/resources/list_changed",
+        "notifications/resources/updated",
+        "notifications/prompts/list_changed",
+        "notifications/tools/list_changed",
+        "notifications/message",
+    }
+    if revision is Revision.V2025_11_25:
+        both = both | {"notifications/tasks/status"}
+        server = server | {"notifications/elicitation/complete"}
+    assert names(notifications(revision, "client")) == client | both
+    assert names(notifications(revision, "server")) == server | both
+
+
+@pytest.mark.covers("PRO-16")
+def test_later_notifications_are_in_the_same_table() -> None:
+    assert names(notifications(NEWEST, "client")) == {"notifications/cancelled"}
+    assert names(notifications(NEWEST, "server")) == {
+        "notifications/cancelled",
+        "notifications/message",
+        "notifications/progress",
+        "notifications/prompts/list_changed",
+        "notifications/resources/list_changed",
+        "notifications/resources/updated",
+        "notifications/subscriptions/acknowledged",
+        "notifications/tasks",
+        "notifications/tools/list_changed",
+    }
+
+
+@pytest.mark.covers("PRO-16")
+def test_a_client_tells_of_roots_when_it_declared_to() -> None:
+    told = find("notifications/roots/list_changed", OLDEST)
+    assert told is not None
+    assert told.capability == "roots.listChanged"
+    assert has_capability({"roots": {"listChanged": True}}, told.capability)
+    assert not has_capability({"roots": {}}, told.capability)
+
+
+def test_stateless_servers_send_no_requests() -> None:
+    assert requests(NEWEST, "server") == ()
+
+
+def test_what_servers_asked_lives_on_inside_results() -> None:
+    for name in ("roots/list", "sampling/createMessage", "elicitation/create"):
+        assert find(name, NEWEST) is None
+        assert embedded(name, NEWEST) is find(name, Revision.V2025_11_25)
+        assert embedded(name, Revision.V2025_11_25) is None
+    assert embedded("ping", NEWEST) is None
+
+
+def test_only_rows_that_ended_are_embedded() -> None:
+    for row in METHODS:
+        if row.embedded_since is not None:
+            assert row.until is not None
+            assert row.until < row.embedded_since
+
+
+# What rows say.
+
+
+def test_three_requests_may_be_answered_with_questions() -> None:
+    asking = {row.name for row in METHODS if row.asks}
+    assert asking == {"tools/call", "prompts/get", "resources/read"}
+
+
+def test_six_results_may_be_cached() -> None:
+    cacheable = [row for row in METHODS if row.cacheable]
+    assert {row.name for row in cacheable} == {
+        "prompts/list",
+        "resources/list",
+        "resources/read",
+        "resources/templates/list",
+        "server/discover",
+        "tools/list",
+    }
+    for row in METHODS:
+        assert row.cacheable == _is(row.result_type, base.CacheableResult), row.name
+
+
+def test_a_target_is_a_member_of_the_params() -> None:
+    routed = {"name": "name", "uri": "uri", "taskId": "task_id"}
+    for row in METHODS:
+        members = row.params_type.__struct_fields__
+        assert row.target is None or routed[row.target] in members, row.name
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("tools/call", "name"),
+        ("prompts/get", "name"),
+        ("resources/read", "uri"),
+        ("tasks/get", "taskId"),
+        ("tasks/update", "taskId"),
+        ("tasks/cancel", "taskId"),
+        ("tools/list", None),
+    ],
+)
+def test_requests_are_routed_by_one_member(name: str, target: str | None) -> None:
+    row = find(name, NEWEST)
+    assert row is not None
+    assert row.target == target
+
+
+def test_completion_has_a_flag_from_its_second_revision_on() -> None:
+    flags = [find("completion/complete", revision) for revision in Revision]
+    assert [row and row.capability for row in flags] == [None, *["completions"] * 4]
+
+
+def test_the_two_designs_of_tasks_are_told_apart() -> None:
+    core, extension = find("tasks/get", Revision.V2025_11_25), find("tasks/get", NEWEST)
+    assert core is not None
+    assert extension is not None
+    assert (core.sender, core.capability, core.extension) == ("both", "tasks", None)
+    assert (extension.sender, extension.capability) == ("client", None)
+    assert extension.extension == TASKS_EXTENSION
+    assert core.result_type is tasks.CoreTaskResult
+    assert extension.result_type is tasks.TaskResult
+    assert find("tasks/result", NEWEST) is None
+
+
+def test_every_row_names_types_that_exist() -> None:
+    for row in METHODS:
+        assert _is(row.params_type, Struct), row.name
+        assert (row.result_type is None) == (row.kind == "notification"), row.name
+        assert row.result_type in (None, Raw) or _is(row.result_type, Struct), row.name
+
+
+def test_types_are_those_of_the_feature() -> None:
+    row = find("tools/call", NEWEST)
+    assert row is not None
+    assert row.params_type is tools.CallToolParams
+    assert row.result_type is tools.CallToolResult
+
+
+def test_the_table_does_not_import_the_types() -> None:
+    script = (
+        "import sys, fairlead.protocol.methods as m; "
+        "loaded = lambda: sorted(n for n in sys.modules if '.protocol.types' in n); "
+        "before = loaded(); m.find('ping', m.Revision.V2024_11_05).params_type; "
+        "print(before, loaded())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30
+    )
+    package = "fairlead.protocol.types"
+    assert done.stdout.strip() == f"[] {[package, f'{package}.base']}"
+
+
+# Capabilities.
+
+
+@pytest.mark.parametrize(
+    ("declared", "path", "on"),
+    [
+        ({"tools": {}}, "tools", True),
+        ({"tools": True}, "tools", True),
+        ({"tools": {"listChanged": False}}, "tools", True),
+        ({"tools": None}, "tools", False),
+        ({"tools": False}, "tools", False),
+        ({}, "tools", False),
+        ({"resources": {"subscribe": True}}, "resources.subscribe", True),
+        ({"resources": {"subscribe": False}}, "resources.subscribe", False),
+        ({"resources": {}}, "resources.subscribe", False),
+        ({"resources": True}, "resources.subscribe", False),
+        ({"resources": False}, "resources.subscribe", False),
+        ({"tasks": {"requests": {"tools": {"call": {}}}}}, "tasks.requests.tools.call", True),
+        ({"tasks": {"requests": {"tools": {}}}}, "tasks.requests.tools.call", False),
+        ({"elicitation": {}}, "elicitation", True),
+        ({"elicitation": {}}, "elicitation.form", True),
+        ({"elicitation": True}, "elicitation.form", True),
+        ({"elicitation": {"form": {}}}, "elicitation.form", True),
+        ({"elicitation": {"form": None}}, "elicitation.form", True),
+        ({"elicitation": {"form": False}}, "elicitation.form", False),
+        ({"elicitation": {"url": {}}}, "elicitation.form", False),
+        ({"elicitation": {"form": {}, "url": {}}}, "elicitation.url", True),
+        ({"elicitation": {}}, "elicitation.url", False),
+        ({"elicitation": None}, "elicitation.form", False),
+        ({}, "elicitation.form", False),
+    ],
+)
+def test_a_capability_is_on_when_it_was_declared(
+    declared: dict[str, object], path: str, on: bool
+) -> None:
+    assert has_capability(declared, path) is on
+
+
+@pytest.mark.parametrize(
+    ("declared", "on"),
+    [
+        ({"extensions": {TASKS_EXTENSION: {}}}, True),
+        ({"extensions": {TASKS_EXTENSION: None}}, False),
+        ({"extensions": {TASKS_EXTENSION: False}}, False),
+        ({"extensions": {}}, False),
+        ({"extensions": True}, False),
+        ({"tasks": {}}, False),
+    ],
+)
+def test_an_extension_is_on_when_it_was_declared(declared: dict[str, object], on: bool) -> None:
+    assert has_extension(declared, TASKS_EXTENSION) is on
+
+
+def _is(type_: type[object] | None, base_: type[object]) -> bool:
+    return type_ is not None and issubclass(type_, base_)

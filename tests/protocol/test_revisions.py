@@ -1,0 +1,87 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.protocol.revisions import (
+    HANDSHAKE,
+    NEWEST,
+    NEWEST_HANDSHAKE,
+    STATELESS,
+    Revision,
+    agree,
+    known,
+)
+
+
+def having(trait: str) -> list[str]:
+    return [revision.value for revision in Revision if getattr(revision, trait)]
+
+
+def test_revisions_compare_by_age() -> None:
+    assert sorted(Revision) == [*Revision]
+    assert [revision.value for revision in Revision] == [
+        "2024-11-05",
+        "2025-03-26",
+        "2025-06-18",
+        "2025-11-25",
+        "2026-07-28",
+    ]
+
+
+def test_every_revision_belongs_to_one_era() -> None:
+    assert (*HANDSHAKE, *STATELESS) == tuple(Revision)
+    assert [*HANDSHAKE] == [revision for revision in Revision if revision.handshake]
+    assert [*STATELESS] == [revision for revision in Revision if revision.stateless]
+    assert (NEWEST_HANDSHAKE, NEWEST) == (Revision.V2025_11_25, Revision.V2026_07_28)
+
+
+@pytest.mark.covers("RPC-13")
+def test_only_one_revision_has_batches() -> None:
+    assert having("batches") == ["2025-03-26"]
+
+
+def test_what_came_with_which_revision() -> None:
+    since = {revision.value: [*map(str, Revision)][n:] for n, revision in enumerate(Revision)}
+    for trait in ("audio", "tool_annotations", "progress_message", "completions_capability"):
+        assert having(trait) == since["2025-03-26"]
+    for trait in (
+        "structured_output",
+        "resource_links",
+        "titles",
+        "last_modified",
+        "completion_context",
+        "meta_everywhere",
+        "elicitation",
+    ):
+        assert having(trait) == since["2025-06-18"]
+    for trait in ("rich_elicitation", "icons", "implementation_details", "sampling_tools"):
+        assert having(trait) == since["2025-11-25"]
+    assert having("any_structured_value") == since["2026-07-28"]
+
+
+def test_what_one_revision_had_and_the_next_took_back() -> None:
+    assert having("core_tasks") == ["2025-11-25"]
+    assert having("elicitation_ids") == ["2025-11-25"]
+    assert having("null_error_id") == [revision.value for revision in HANDSHAKE]
+
+
+def test_names_that_are_no_revision_are_not_known() -> None:
+    assert [known(revision.value) for revision in Revision] == [*Revision]
+    assert [known(name) for name in ("", "2025-11-2", "latest", "2099-01-01")] == [None] * 4
+
+
+@pytest.mark.covers("PRO-03")
+@pytest.mark.parametrize("revision", HANDSHAKE)
+def test_a_server_agrees_to_what_it_speaks(revision: Revision) -> None:
+    assert agree(revision.value) is revision
+
+
+@pytest.mark.covers("PRO-03")
+@pytest.mark.parametrize("requested", ["2099-01-01", "1.0", "", "2026-07-28"])
+def test_a_server_offers_its_newest_handshake_for_anything_else(requested: str) -> None:
+    assert agree(requested) is NEWEST_HANDSHAKE
+
+
+@given(st.text())
+def test_an_agreement_always_has_a_handshake(requested: str) -> None:
+    assert agree(requested) in HANDSHAKE
