@@ -1,0 +1,97 @@
+"""One request or notification under way to its outcome."""
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeAlias, cast
+
+from msgspec import Raw, Struct, UnsetType, field
+
+from ..protocol.caller import Caller, Head
+from ..protocol.envelope import Direction, MessageEnvelope, SessionContext, TransportContext
+from ..wire import Notification, Request, RequestId
+
+__all__ = ["Answer", "Edge", "Exchange", "Handler"]
+
+Answer: TypeAlias = bytes | Raw | None  # the result's bytes; None answers a notification
+
+
+class Edge(Protocol):
+    """Where an exchange came in: the way back to whoever asked, while the answer is being made."""
+
+    @property
+    def session(self) -> SessionContext: ...
+
+    @property
+    def log_level(self) -> str | None:
+        """Handshake era: the level the session asked for; settable."""
+
+    @log_level.setter
+    def log_level(self, level: str | None) -> None: ...
+
+    async def tell(self, exchange: "Exchange", notification: Notification) -> None:
+        """Send a notification that belongs to this exchange; waits while the peer reads slowly.
+
+        Raises:
+            ChannelClosed: if nobody is there any more.
+        """
+
+    async def ask(
+        self, exchange: "Exchange", method: str, params: dict[str, Any] | Raw | None
+    ) -> Raw:
+        """Ask the caller's side something, on this exchange's own stream.
+
+        Raises:
+            LocalProtocolError: if this caller cannot be asked.
+            RpcError: if the caller's side refuses.
+            ChannelClosed: if nobody is there any more.
+        """
+
+
+class Exchange(Struct, gc=False):
+    """A message on its way to a handler, with everything known about who sent it and how."""
+
+    message: Request | Notification
+    caller: Caller
+    head: Head
+    direction: Direction
+    transport: TransportContext
+    edge: Edge
+    started: float = field(default_factory=time.time)
+
+    @property
+    def method(self) -> str:
+        return self.message.method
+
+    @property
+    def request_id(self) -> RequestId:
+        """The id of the request; a notification has none, and nobody may ask for it."""
+        return cast(Request, self.message).id
+
+    @property
+    def target(self) -> str | None:
+        """The tool, prompt or resource that is meant, when one is."""
+        head = self.head
+        if not isinstance(head.name, UnsetType):
+            return head.name
+        return None if isinstance(head.uri, UnsetType) else head.uri
+
+    @property
+    def progress_token(self) -> int | str | None:
+        """The token under which the caller wants to hear about progress."""
+        meta = self.head.meta
+        if isinstance(meta, UnsetType) or isinstance(meta.progress_token, UnsetType):
+            return None
+        return meta.progress_token
+
+    def envelope(self) -> MessageEnvelope:
+        """A plain record of this message; made only when somebody asks."""
+        return MessageEnvelope(
+            message=self.message,
+            direction=self.direction,
+            transport=self.transport,
+            session=self.edge.session,
+            received_at=self.started,
+        )
+
+
+Handler: TypeAlias = Callable[[Exchange], Awaitable[Answer]]

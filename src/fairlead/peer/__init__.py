@@ -1,0 +1,7 @@
+"""Connections that are driven: who waits for what, for how long, and how it ends."""
+
+from .deadlines import Deadlines
+from .outcome import OnProgress
+from .peer import Inline, Peer
+
+__all__ = ["Deadlines", "Inline", "OnProgress", "Peer"]

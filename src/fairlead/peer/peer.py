@@ -1,0 +1,533 @@
+"""One connection, driven: a channel, the rules of its conversation, and what is under way on it.
+
+The owner task runs the channel and, in its `finally`, settles and cleans up everything; so any
+task may open, share and close a connection, in any order. This is the only place where a task per
+inbound request is started.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from msgspec import Raw, UnsetType
+
+from ..errors import (
+    ChannelClosed,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RequestTimeout,
+    RpcError,
+)
+from ..interceptor import Answer, Exchange, Handler
+from ..observe.redact import redact
+from ..protocol.conversation import Conversation, Role
+from ..protocol.envelope import Direction, SessionContext
+from ..protocol.events import Answered, Asked, Cancelled, Event, Progressed, Refused, Stray, Told
+from ..transport.base import Channel, Incoming
+from ..wire import Batch, Failure, Notification, Request, RequestId, Success, failure
+from ..wire.codes import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND
+from .deadlines import Deadlines
+from .outcome import OnProgress, Pending
+
+__all__ = ["Inline", "Peer"]
+
+MAX_IN_FLIGHT = 256  # requests of the peer handled at once
+MAX_QUEUED = 1024  # and waiting for their turn, before they are refused
+MAX_QUEUED_BYTES = 16 << 20
+EOF_GRACE = 1.5  # seconds that work in progress may take after the peer ended its side
+CANCEL_GRACE = 1.0  # seconds that cancelled handlers may take to clean up
+GARBAGE_LINES, GARBAGE_BYTES = 100, 64 << 10  # without one message, a connection is not one
+
+log = logging.getLogger("fairlead.peer")
+
+_MESSAGES = (Request, Success, Notification, Failure)
+
+# Answers at once what needs no task, or returns None to have one started.
+Inline = Callable[[Exchange], Answer]
+
+
+class Peer:
+    """The other end of a connection: ask it, tell it, answer it."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        conversation: Conversation,
+        *,
+        handler: Handler | None = None,
+        inline: Inline | None = None,
+        on_notification: Callable[[Notification], None] | None = None,
+        on_error: Callable[[Exception], None] | None = None,
+        on_close: Callable[[ChannelClosed], None] | None = None,
+        max_in_flight: int = MAX_IN_FLIGHT,
+        input_timeout: float = 600.0,
+    ) -> None:
+        self.channel = channel
+        self.conversation = conversation
+        self.strays = 0
+        self.malformed = 0
+        self._loop = asyncio.get_running_loop()
+        self._handler = handler or _nobody
+        self._inline = inline
+        self._on_notification = on_notification
+        self._on_error = on_error
+        self._on_close = on_close
+        self._max_in_flight = max_in_flight
+        self._input_timeout = input_timeout
+        self._direction = (
+            Direction.CLIENT_TO_SERVER
+            if conversation.role is Role.SERVER
+            else Direction.SERVER_TO_CLIENT
+        )
+        self._deadlines: Deadlines[RequestId] = Deadlines(self._loop)
+        self._pending: dict[RequestId, Pending] = {}
+        self._running: dict[RequestId, asyncio.Task[None]] = {}
+        self._leaving: set[asyncio.Task[None]] = set()  # cancelled by the peer, cleaning up
+        self._queued: deque[Exchange] = deque()
+        self._queued_bytes = 0
+        self._owner: asyncio.Task[None] | None = None
+        self._end: ChannelClosed | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._heard = False  # one valid message, ever
+        self._garbage = (0, 0, "")  # lines, bytes and the first line before that
+
+    # Life
+
+    def start(self) -> None:
+        """Begin to read. Once."""
+        assert self._owner is None
+        self._owner = self._loop.create_task(self._own())
+
+    @property
+    def connected(self) -> bool:
+        return self._end is None and self._owner is not None
+
+    @property
+    def end(self) -> ChannelClosed | None:
+        """Why the connection is over, once it is."""
+        return self._end
+
+    async def wait_closed(self) -> ChannelClosed:
+        """Wait until the connection is over and cleaned up."""
+        assert self._owner is not None
+        await asyncio.wait((self._owner,))
+        assert self._end is not None
+        return self._end
+
+    async def close(self) -> None:
+        """End the connection in bounded time.
+
+        By any task, more than once, also by a handler of ours.
+        """
+        self.conversation.closing()
+        if self._owner is None:
+            self._over(ChannelClosed())
+            await self.channel.close()
+            return
+        self._over(ChannelClosed())
+        current = asyncio.current_task()
+        for task in self._running.values():
+            if task is not current:
+                task.cancel()
+        await self.channel.close()
+        if current not in {self._owner, *self._running.values(), *self._leaving}:
+            await asyncio.wait((self._owner,))
+
+    async def _own(self) -> None:
+        end = ChannelClosed()
+        try:
+            await self.channel.run(self._deliver)
+            if self.conversation.role is Role.SERVER and self._end is None:
+                await self._finish_work(EOF_GRACE)
+        except ChannelClosed as exc:
+            end = exc
+        except Exception as exc:
+            log.exception("the connection failed")
+            self._report(exc)
+            end = ChannelClosed(str(exc))
+        finally:
+            self._over(end)
+            self._queued.clear()
+            self._queued_bytes = 0
+            for task in self._running.values():
+                task.cancel()
+            await self._finish_work(CANCEL_GRACE)
+            self._running.clear()
+            await self.channel.close()
+            self._deadlines.close()
+            if self._on_close is not None and self._end is not None:
+                try:
+                    self._on_close(self._end)
+                except Exception:
+                    log.exception("on_close failed")
+
+    async def _finish_work(self, seconds: float) -> None:
+        deadline = self._loop.time() + seconds
+        while (left := deadline - self._loop.time()) > 0:
+            # One that was cancelled before its first step is done, but never left the table.
+            working = {t for t in (*self._running.values(), *self._leaving) if not t.done()}
+            if not working:
+                return
+            await asyncio.wait(working, timeout=left)
+
+    def _over(self, end: ChannelClosed) -> None:
+        """Every request of ours fails now, once, with the reason."""
+        if self._end is not None:
+            return
+        self._end = end
+        self.conversation.closed()
+        pending, self._pending = self._pending, {}
+        for waiting in pending.values():
+            again = type(end)(end.reason, exit_code=end.exit_code, stderr=end.stderr)
+            again.__cause__ = end.__cause__
+            waiting.settle(again)
+
+    # Asking
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | Raw | None = None,
+        *,
+        timeout: float = 30.0,
+        max_total: float = 0.0,
+        on_progress: OnProgress | None = None,
+        on_sent: Callable[[RequestId], None] | None = None,
+        quiet: bool = False,
+    ) -> Raw:
+        """Ask the peer something and wait for the result's bytes.
+
+        With `max_total`, progress restarts the clock until so many seconds have passed in all; a
+        `timeout` of 0 means no limit. `on_sent` learns the id; a `quiet` request is not cancelled
+        at the peer when nobody waits any more.
+
+        Raises:
+            RpcError: the peer said no.
+            RequestTimeout: no answer in time; the peer was told.
+            ChannelClosed: the connection ended first.
+            LocalProtocolError: this may not be asked now.
+        """
+        if self._end is not None or self._owner is None:
+            raise self._not_connected()
+        channel, loop = self.channel, self._loop
+        started = loop.time()
+        if channel.congested:
+            await self._wait_writable(timeout, method)
+        track = on_progress is not None or method == "tools/call"
+        message = self.conversation.request(method, params, track=track)
+        try:
+            channel.send(message)
+        except ChannelClosed:
+            self.conversation.abandon(message.id, "not sent")
+            raise
+        if on_sent is not None:
+            on_sent(message.id)
+        future: asyncio.Future[Raw] = loop.create_future()
+        gives_up_at = started + max_total if max_total else 0.0
+        self._pending[message.id] = Pending(method, future, timeout, gives_up_at, on_progress)
+        if timeout:
+            self._deadlines.add(message.id, timeout, self._expired)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self._abandon(message.id, "cancelled by the caller", quiet=quiet)
+            raise
+
+    async def notify(
+        self,
+        method: str,
+        params: Mapping[str, Any] | Raw | None = None,
+        *,
+        timeout: float = 30.0,
+    ) -> None:
+        """Tell the peer something.
+
+        Raises:
+            ChannelClosed: it certainly did not arrive.
+            RequestTimeout: the peer reads nothing; it was not sent.
+        """
+        if self._end is not None or self._owner is None:
+            raise self._not_connected()
+        if self.channel.congested:
+            await self._wait_writable(timeout, method)
+        self.channel.send(self.conversation.notification(method, params))
+
+    def _not_connected(self) -> ChannelClosed:
+        error = ChannelClosed(delivered=False)
+        if self._end is not None:
+            error = ChannelClosed(
+                self._end.reason,
+                delivered=False,
+                exit_code=self._end.exit_code,
+                stderr=self._end.stderr,
+            )
+        error.args = (str(error.args[0]).replace("Transport closed", "Transport not connected", 1),)
+        return error
+
+    async def _wait_writable(self, timeout: float, method: str) -> None:
+        try:
+            async with asyncio.timeout(timeout or None):
+                await self.channel.drain()
+        except TimeoutError as exc:
+            error = RequestTimeout(timeout, method)
+            error.delivered = False
+            raise error from exc
+
+    def _expired(self, request_id: RequestId) -> None:
+        pending = self._pending.get(request_id)
+        if pending is not None:
+            self._abandon(request_id, "timeout")
+            pending.settle(RequestTimeout(pending.timeout, pending.method))
+
+    def _abandon(self, request_id: RequestId, reason: str, *, quiet: bool = False) -> None:
+        """Nobody waits any more: forget it here, and tell the peer without waiting for that."""
+        self._pending.pop(request_id, None)
+        self._deadlines.remove(request_id)
+        notification = self.conversation.abandon(request_id, reason)
+        if notification is not None and self._end is None and not quiet:
+            try:
+                self.channel.send(notification)
+            except ChannelClosed:
+                pass  # then it knows
+
+    # Hearing
+
+    def _deliver(self, item: Incoming) -> None:
+        """Take in what the channel read. Returns at once, never raises, awaits nobody's code."""
+        if self._end is not None:
+            return  # over; the channel only has not noticed yet
+        try:
+            if isinstance(item, _MESSAGES):
+                self._heard = True
+                event = self.conversation.receive(item)
+                if type(event) is Asked:
+                    self._asked(event)
+                else:
+                    self._take(event)
+            elif isinstance(item, Batch):
+                self._batch(item)
+            else:
+                self._unreadable(item)
+        except Exception as exc:
+            log.exception("a message could not be handled")
+            self._report(exc)
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, Answered):
+            self._answered(event.message)
+            return
+        match event:
+            case Progressed():
+                self._progressed(event)
+            case Told(message):
+                if self._on_notification is not None:
+                    self._on_notification(message)
+            case Cancelled():
+                self._cancelled(event)
+            case Refused(answer):
+                self._send_quietly(answer)
+            case Stray(_, why):
+                self.strays += 1
+                log.debug("stray message: %s", why)
+
+    def _answered(self, message: Success | Failure) -> None:
+        request_id = cast(RequestId, message.id)  # one of ours, so not null
+        pending = self._pending.pop(request_id, None)
+        if pending is None:
+            return
+        self._deadlines.remove(request_id)
+        if isinstance(message, Success):
+            pending.settle(message.result)
+        else:
+            pending.settle(RpcError(message.code, message.message, raw=bytes(message.error)))
+
+    def _progressed(self, event: Progressed) -> None:
+        pending = self._pending.get(event.request_id)
+        if pending is None:
+            return
+        if pending.gives_up_at and pending.timeout:
+            left = min(pending.timeout, pending.gives_up_at - self._loop.time())
+            self._deadlines.add(event.request_id, max(left, 0.0), self._expired)
+        pending.progressed(event.message)
+
+    def _unreadable(self, error: RemoteProtocolError) -> None:
+        self.malformed += 1
+        if self.conversation.role is Role.SERVER:
+            self._refuse_unreadable(error)
+            return
+        log.warning("skipped a frame that is no message: %.100r", redact(error.excerpt))
+        self._report(error)
+        if error.request_id in self._pending:
+            # An answer, but not one we can read (too long): whoever waits for it need not go on.
+            pending = self._pending[error.request_id]
+            self._abandon(error.request_id, "unreadable answer", quiet=True)
+            pending.settle(error)
+        if not self._heard:
+            self._count_garbage(error)
+
+    def _refuse_unreadable(self, error: RemoteProtocolError) -> None:
+        absent = error.request_id is None and not self.conversation.null_error_id
+        self._send_quietly(failure(error.request_id, error.code, str(error), absent_id=absent))
+
+    def _count_garbage(self, error: RemoteProtocolError) -> None:
+        """A program that only chats on its stdout is no server: say so instead of waiting."""
+        lines, size, first = self._garbage
+        self._garbage = lines, size, _ = lines + 1, size + error.size, first or error.excerpt
+        if lines >= GARBAGE_LINES or size >= GARBAGE_BYTES:
+            end = ChannelClosed(
+                "it writes something else than MCP to its output, beginning with "
+                f"{self._garbage[2]!r}"
+            )
+            self._over(end)
+            self._closing = self._loop.create_task(self.channel.close())
+
+    def _batch(self, batch: Batch) -> None:
+        if not self.conversation.accepts_batches:
+            error = RemoteProtocolError(
+                "Batches are not part of the agreed protocol version", code=INVALID_REQUEST
+            )
+            self._unreadable(error)
+            return
+        for item in batch.items:
+            self._deliver(item)
+
+    # Answering
+
+    def _asked(self, event: Asked) -> None:
+        exchange = Exchange(
+            event.message, event.caller, event.head, self._direction, self.channel.context, self
+        )
+        if self._inline is not None:
+            try:
+                answer = self._inline(exchange)
+            except RpcError as exc:
+                self._fail(event.message.id, exc)
+                return
+            if answer is not None:
+                if self.conversation.settled(event.message.id):
+                    self.channel.send_success(event.message.id, answer)
+                return
+        if len(self._running) + len(self._leaving) >= self._max_in_flight:
+            self._queue(exchange)
+        else:
+            self._begin(exchange)
+
+    def _begin(self, exchange: Exchange) -> None:
+        request_id = exchange.request_id
+        self._running[request_id] = self._loop.create_task(self._serve(exchange, request_id))
+
+    def _queue(self, exchange: Exchange) -> None:
+        size = _size(exchange)
+        if len(self._queued) >= MAX_QUEUED or self._queued_bytes + size > MAX_QUEUED_BYTES:
+            self.conversation.settled(exchange.request_id)
+            why = f"Too many requests: {self._max_in_flight} are under way. Try again later"
+            self._send_quietly(failure(exchange.request_id, INTERNAL_ERROR, why))
+            return
+        self._queued.append(exchange)
+        self._queued_bytes += size
+
+    async def _serve(self, exchange: Exchange, request_id: RequestId) -> None:
+        """Handle one request. First outcome wins and is delivered once."""
+        try:
+            answer = await self._handler(exchange)
+            if self.conversation.settled(request_id):
+                channel = self.channel
+                channel.send_success(request_id, b"{}" if answer is None else answer)
+                if channel.congested:
+                    await channel.drain()
+        except RpcError as exc:
+            self._fail(request_id, exc)
+        except ChannelClosed:
+            pass  # nobody is there to hear it
+        except (LocalProtocolError, RemoteProtocolError) as exc:
+            self._fail(request_id, RpcError(exc.code, str(exc)))
+        except Exception:
+            log.exception("%s failed", exchange.method)
+            self._fail(request_id, RpcError(INTERNAL_ERROR, "Internal error"))
+        finally:
+            if self._running.get(request_id) is asyncio.current_task():
+                del self._running[request_id]
+            if self._queued and self._end is None:
+                self._next()
+
+    def _next(self) -> None:
+        exchange = self._queued.popleft()
+        self._queued_bytes -= _size(exchange)
+        self._begin(exchange)
+
+    def _fail(self, request_id: RequestId, error: RpcError) -> None:
+        if self.conversation.settled(request_id):
+            if error.raw is not None:
+                answer = Failure(request_id, error.code, error.message, Raw(error.raw))
+            else:
+                answer = failure(request_id, error.code, error.message, error.data)
+            self._send_quietly(answer)
+
+    def _cancelled(self, event: Cancelled) -> None:
+        task = self._running.pop(event.request_id, None)
+        if task is not None:
+            # A stateless peer may use the id again at once, while this one still cleans up.
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
+            task.cancel()
+        else:
+            self._drop_queued(event.request_id)
+        self.channel.finish(event.request_id)
+
+    def _drop_queued(self, request_id: RequestId) -> None:
+        for exchange in self._queued:
+            if exchange.request_id == request_id:
+                self._queued.remove(exchange)
+                self._queued_bytes -= _size(exchange)
+                return
+
+    def _send_quietly(self, message: Any) -> None:
+        try:
+            self.channel.send(message)
+        except ChannelClosed:
+            pass  # the owner hears of it from the channel
+
+    def _report(self, error: Exception) -> None:
+        if self._on_error is not None:
+            try:
+                self._on_error(error)
+            except Exception:
+                log.exception("on_error failed")
+
+    # Edge: the way back to the caller of an exchange
+
+    @property
+    def session(self) -> SessionContext:
+        return self.conversation.session
+
+    @property
+    def log_level(self) -> str | None:
+        return self.conversation.log_level
+
+    @log_level.setter
+    def log_level(self, level: str | None) -> None:
+        self.conversation.log_level = level
+
+    async def tell(self, exchange: Exchange, notification: Notification) -> None:
+        channel = self.channel
+        if exchange.request_id not in self._running:
+            return  # it has its outcome; nothing may follow that
+        channel.send(notification, reply_to=exchange.request_id)
+        if channel.congested:
+            await channel.drain()
+
+    async def ask(
+        self, exchange: Exchange, method: str, params: dict[str, Any] | Raw | None
+    ) -> Raw:
+        return await self.request(method, params, timeout=self._input_timeout)
+
+
+def _size(exchange: Exchange) -> int:
+    params = exchange.message.params
+    return 0 if isinstance(params, UnsetType) else len(memoryview(params))
+
+
+async def _nobody(exchange: Exchange) -> Answer:
+    raise RpcError(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")

@@ -1,0 +1,61 @@
+"""What every channel offers: messages both ways with one peer, and nothing about what they mean."""
+
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+from msgspec import Raw
+
+from ..errors import RemoteProtocolError
+from ..protocol.envelope import TransportContext
+from ..wire import Batch, Message, RequestId
+
+__all__ = ["Channel", "Deliver", "Incoming"]
+
+# What comes out of a channel: messages, and for each frame that was none the reason why.
+Incoming: TypeAlias = Message | Batch | RemoteProtocolError
+Deliver: TypeAlias = Callable[[Incoming], None]
+
+
+class Channel(Protocol):
+    """A two-way stream of messages with one peer.
+
+    All methods may be called by any task, in any order; only `run` belongs to one.
+    """
+
+    context: TransportContext
+
+    async def run(self, deliver: Deliver) -> None:
+        """Hand over what arrives, in order, until the peer ends its side; called once.
+
+        `deliver` returns at once and never raises, so a channel needs no inbox.
+
+        Raises:
+            ChannelClosed: if the channel broke, instead of being ended by the peer.
+        """
+
+    def send(self, message: Message, *, reply_to: RequestId | None = None) -> None:
+        """Queue a message for writing. Never waits: see `congested`.
+
+        Raises:
+            ChannelClosed: if it certainly cannot be delivered any more.
+        """
+
+    def send_success(self, request_id: RequestId, result: bytes | Raw) -> None:
+        """The same for the most frequent message of all, without building one."""
+
+    @property
+    def congested(self) -> bool:
+        """Whether more is queued than the peer reads; polite senders then `await drain()`."""
+
+    async def drain(self) -> None:
+        """Wait until the queue is short again.
+
+        Raises:
+            ChannelClosed: if that will never happen.
+        """
+
+    def finish(self, request_id: RequestId) -> None:
+        """A request ends without an answer (cancelled): a stream of its own can be closed."""
+
+    async def close(self) -> None:
+        """End the channel, politely first, within a bounded time; more than once is harmless."""

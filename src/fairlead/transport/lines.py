@@ -1,0 +1,284 @@
+"""Messages as lines of JSON over a byte stream: what pipes, sockets and memory have in common."""
+
+import asyncio
+import contextlib
+import logging
+import re
+from typing import NoReturn, Protocol, cast
+
+import msgspec
+from msgspec import Raw
+
+from ..errors import ChannelClosed, RemoteProtocolError
+from ..protocol.envelope import TransportContext
+from ..wire import (
+    MAX_MESSAGE,
+    Decoder,
+    LineSplitter,
+    Message,
+    RequestId,
+    TooLong,
+    encode,
+    encode_success,
+)
+from ..wire.codes import INVALID_REQUEST
+from .base import Deliver
+
+__all__ = ["HIGH_WATER", "BothSides", "LineChannel", "ReadSide", "Sink", "Source", "WriteSide"]
+
+HIGH_WATER = 1 << 20  # bytes queued for writing before senders are asked to wait
+HARD_LIMIT = 16 * HIGH_WATER  # bytes queued before we stop reading: answers to a flood nobody reads
+LINGER = 2.0  # seconds that queued bytes may take to leave when we close
+
+log = logging.getLogger("fairlead.transport")
+
+# How an answer begins, when it is written in the usual order: so that the request which waits for
+# one that is too long can be told.
+_ANSWER = re.compile(
+    rb'\{\s*"jsonrpc"\s*:\s*"2.0"\s*,\s*"id"\s*:\s*(\d+|"[^"\\]*")\s*,\s*"(?:result|error)"'
+)
+
+
+class Source(Protocol):
+    """Where bytes come from; asyncio's read transports are one kind."""
+
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Sink(Protocol):
+    """Where bytes go; asyncio's write transports are one kind."""
+
+    def write(self, data: bytes) -> None: ...
+    def get_write_buffer_size(self) -> int: ...
+    def close(self) -> None: ...
+    def abort(self) -> None: ...
+
+
+class LineChannel:
+    """A `Channel` of lines between a `Source` and a `Sink`, both attached when it is opened."""
+
+    def __init__(self, context: TransportContext, *, limit: int = MAX_MESSAGE) -> None:
+        self.context = context
+        self.congested = False
+        self.malformed = 0  # frames that were no messages
+        self._loop = asyncio.get_running_loop()
+        self._splitter = LineSplitter(limit)
+        self._limit = limit
+        self._decoder = Decoder()
+        self._deliver: Deliver | None = None
+        self._source: Source | None = None
+        self._sink: Sink | None = None
+        self._read_ended: asyncio.Future[Exception | None] = self._loop.create_future()
+        self._write_error: ChannelClosed | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._flushed: asyncio.Future[None] | None = None
+        self._reading_stopped = False
+        self._early = b""  # arrived before anybody ran us
+
+    # Channel
+
+    async def run(self, deliver: Deliver) -> None:
+        self._deliver = deliver
+        early, self._early = self._early, b""
+        self.received(early)
+        if self._source is not None and not self._read_ended.done() and not self._reading_stopped:
+            self._source.resume_reading()
+        failure = await asyncio.shield(self._read_ended)
+        self.take_lines(self._splitter.finish())
+        if failure is not None:
+            raise ChannelClosed(str(failure) or type(failure).__name__) from failure
+
+    def send(self, message: Message, *, reply_to: RequestId | None = None) -> None:
+        self.write(encode(message) + b"\n")
+
+    def send_success(self, request_id: RequestId, result: bytes | Raw) -> None:
+        self.write(encode_success(request_id, result, b"\n"))
+
+    async def drain(self) -> None:
+        if self._write_error is not None:
+            raise self._write_error
+        if self.congested:
+            if self._drained is None:
+                self._drained = self._loop.create_future()
+            await asyncio.shield(self._drained)
+
+    def finish(self, request_id: RequestId) -> None:
+        """Lines share one stream; there is nothing to end."""
+
+    async def close(self) -> None:
+        await self.close_sink()
+        if self._source is not None:
+            self._source.close()
+        self.read_ended(None)
+
+    # What the ends call
+
+    def attach(self, source: Source, sink: Sink) -> None:
+        self._source, self._sink = source, sink
+        source.pause_reading()  # until somebody runs us
+
+    def received(self, data: bytes) -> None:
+        """Bytes arrived. Never raises: the loop would tear the connection down."""
+        if self._deliver is None:
+            # asyncio's pipes start to read whatever they are told; this is one chunk, then they
+            # obey.
+            self._early += data
+            if self._source is not None:
+                self._source.pause_reading()
+            return
+        self.take_lines(self._splitter.feed(data))
+
+    def take_lines(self, lines: list[bytes | TooLong]) -> None:
+        deliver, decode = self._deliver, self._decoder.decode
+        if deliver is None:
+            return
+        for line in lines:
+            try:
+                item = decode(line) if isinstance(line, bytes) else self._too_long(line)
+            except RemoteProtocolError as exc:
+                self.malformed += 1
+                exc.excerpt = _excerpt(line)
+                exc.size = line.size if isinstance(line, TooLong) else len(line)
+                deliver(exc)
+            else:
+                deliver(item)
+
+    def _too_long(self, line: TooLong) -> NoReturn:
+        answered = _ANSWER.match(line.start)
+        raise RemoteProtocolError(
+            f"A message of {line.size} bytes is over the limit of {self._limit}",
+            code=INVALID_REQUEST,
+            request_id=msgspec.json.decode(answered[1]) if answered else None,
+        )
+
+    def read_ended(self, exc: Exception | None) -> None:
+        if not self._read_ended.done():
+            self._read_ended.set_result(exc)
+
+    def write_ended(self, exc: Exception | None) -> None:
+        if self._write_error is None:
+            self._write_error = ChannelClosed(_why(exc), delivered=False)
+        self.resume_writing()
+        if self._flushed is not None and not self._flushed.done():
+            self._flushed.set_result(None)
+        if exc is not None:
+            self.read_ended(None)  # a peer that no longer reads has gone
+
+    def pause_writing(self) -> None:
+        self.congested = True
+
+    def resume_writing(self) -> None:
+        self.congested = False
+        if self._drained is not None:
+            if not self._drained.done():
+                if self._write_error is not None:
+                    self._drained.set_exception(self._write_error)
+                    self._drained.exception()  # seen, also when nobody waits
+                else:
+                    self._drained.set_result(None)
+            self._drained = None
+        if self._reading_stopped and self._source is not None:
+            self._reading_stopped = False
+            if not self._read_ended.done():
+                self._source.resume_reading()
+
+    # Private
+
+    def write(self, data: bytes) -> None:
+        sink = self._sink
+        if self._write_error is not None or sink is None:
+            raise self._write_error or ChannelClosed("not open", delivered=False)
+        sink.write(data)
+        if self.congested:
+            self._check_flood(sink)
+
+    def _check_flood(self, sink: Sink) -> None:
+        """Answers that wait for nobody (refusals, lists) could pile up behind a peer that does not
+        read. Then we stop reading too, as any pipe would.
+        """
+        if self._reading_stopped or self._source is None:
+            return
+        if sink.get_write_buffer_size() > HARD_LIMIT:
+            self._reading_stopped = True
+            self._source.pause_reading()
+
+    async def close_sink(self, linger: float = LINGER) -> None:
+        """End our side of the stream, once what is queued has left or `linger` seconds are over."""
+        sink = self._sink
+        if sink is None or (self._write_error is not None and self._flushed is None):
+            return
+        if self._write_error is None:
+            self._write_error = ChannelClosed(delivered=False)
+            self._flushed = self._loop.create_future()
+            sink.close()
+        assert self._flushed is not None
+        try:
+            async with asyncio.timeout(linger):
+                await asyncio.shield(self._flushed)
+        except TimeoutError:
+            log.debug("peer did not read %d bytes in time", sink.get_write_buffer_size())
+            # `close` alone would wait for ever for a peer that does not read. A transport that is
+            # just being lost does not expect to be asked, and must not keep us from going on.
+            with contextlib.suppress(Exception):
+                sink.abort()
+
+
+class ReadSide(asyncio.Protocol):
+    """Feeds a channel from a read-only transport."""
+
+    def __init__(self, channel: LineChannel) -> None:
+        self._channel = channel
+        self.data_received = channel.received  # type: ignore[method-assign]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast(asyncio.ReadTransport, transport).pause_reading()
+
+    def eof_received(self) -> None:
+        self._channel.read_ended(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._channel.read_ended(exc)
+
+
+class WriteSide(asyncio.Protocol):
+    """Tells a channel how its write-only transport is doing."""
+
+    def __init__(self, channel: LineChannel) -> None:
+        self._channel = channel
+        self.pause_writing = channel.pause_writing  # type: ignore[method-assign]
+        self.resume_writing = channel.resume_writing  # type: ignore[method-assign]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Not an isinstance check: uvloop's transports are no subclasses of asyncio's.
+        cast(asyncio.WriteTransport, transport).set_write_buffer_limits(high=HIGH_WATER)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._channel.write_ended(exc)
+
+
+class BothSides(WriteSide):
+    """Both at once, for sockets."""
+
+    def __init__(self, channel: LineChannel) -> None:
+        super().__init__(channel)
+        self.data_received = channel.received  # type: ignore[method-assign]
+
+    def eof_received(self) -> bool:
+        self._channel.read_ended(None)
+        return True  # the peer may still read our answers
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._channel.read_ended(exc)
+        self._channel.write_ended(exc)
+
+
+def _why(exc: Exception | None) -> str:
+    return "" if exc is None else str(exc) or type(exc).__name__
+
+
+def _excerpt(line: bytes | TooLong) -> str:
+    """How a frame began that was no message: for a person who has to find out what wrote it."""
+    start = line.start if isinstance(line, TooLong) else line[:200]
+    return start.decode("utf-8", "replace")

@@ -1,0 +1,366 @@
+"""A server as a child process: started off the loop, watched, and ended with its children."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Literal
+
+from ..errors import ChannelClosed, ConnectFailed
+from ..observe.redact import redact
+from ..protocol.envelope import TransportContext
+from ..wire import MAX_MESSAGE
+from . import reaper
+from .base import Deliver
+from .lines import LineChannel, ReadSide, WriteSide
+from .stdio import widen_pipe
+
+__all__ = ["InheritEnv", "ProcessChannel", "child_environment", "spawn"]
+
+InheritEnv = Literal["all", "safe"] | Sequence[str]
+
+STDIN_GRACE = 2.0  # seconds after the end of its stdin
+TERM_GRACE = 1.0  # seconds after SIGTERM to its group
+KILL_GRACE = 0.5  # seconds after SIGKILL
+
+log = logging.getLogger("fairlead.process")
+
+_SAFE = {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "TMPDIR"}
+_SAFE_WINDOWS = {"APPDATA", "COMSPEC", "LOCALAPPDATA", "PATHEXT", "PROGRAMDATA", "PROGRAMFILES"}
+_SAFE_WINDOWS |= {"SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "TMP", "USERNAME", "USERPROFILE", "WINDIR"}
+
+
+def child_environment(
+    extra: Mapping[str, str] | None = None, inherit: InheritEnv = "all"
+) -> dict[str, str]:
+    """The environment of a child: ours, or a part of it, with `extra` over it.
+
+    Settings and keys of this process (`FAIRLEAD_*`) and of its tracing (`OTEL_*`) are never
+    inherited.
+    """
+    if inherit == "all":
+        inherited = dict(os.environ)
+    else:
+        names = _SAFE | (_SAFE_WINDOWS if os.name == "nt" else set())
+        wanted = names if inherit == "safe" else set(inherit)
+        lang = inherit == "safe"
+        inherited = {
+            key: value
+            for key, value in os.environ.items()
+            if key in wanted or (lang and key.startswith("LC_"))
+        }
+    kept = {k: v for k, v in inherited.items() if not k.startswith(("FAIRLEAD_", "OTEL_"))}
+    return {"PYTHONUTF8": "1", **kept, **(extra or {})}
+
+
+async def spawn(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    inherit_env: InheritEnv = "all",
+    on_stderr: Callable[[str], None] | None = None,
+    limit: int = MAX_MESSAGE,
+) -> "ProcessChannel":
+    """Start a command and connect to its stdin and stdout.
+
+    Raises:
+        ConnectFailed: if it cannot be started; names the command and what to look at.
+    """
+    if os.name != "posix":
+        raise NotImplementedError(
+            "Starting servers as child processes is not supported on this system yet: "
+            "it needs POSIX process groups and pipes"
+        )
+    if not command:
+        raise ConnectFailed("Could not start a server: the command is empty")
+    environment = child_environment(env, inherit_env)
+    loop = asyncio.get_running_loop()
+    start = _Start(list(command), environment, cwd)
+    try:
+        process = await loop.run_in_executor(_spawner(), start.run)
+    except asyncio.CancelledError:
+        start.abandon()
+        raise
+    except (OSError, ValueError) as exc:
+        raise ConnectFailed(_why_not_started(command, cwd, environment, exc)) from exc
+    channel = ProcessChannel(command, process, on_stderr=on_stderr, limit=limit)
+    try:
+        await channel.connect()
+    except BaseException:
+        await channel.close()
+        raise
+    return channel
+
+
+class ProcessChannel(LineChannel):
+    """The channel to a child process; owns the process and its group."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        process: subprocess.Popen[bytes],
+        *,
+        on_stderr: Callable[[str], None] | None = None,
+        limit: int = MAX_MESSAGE,
+    ) -> None:
+        context = TransportContext(transport_type="stdio", process_id=process.pid)
+        super().__init__(context, limit=limit)
+        self.command = tuple(command)
+        self.exit_code: int | None = None
+        self._process = process
+        self._stderr = _Stderr(on_stderr, f"fairlead.process.{os.path.basename(command[0])}")
+        self._exited: asyncio.Future[None] = self._loop.create_future()
+        self._closing: asyncio.Task[None] | None = None
+        self._reaped = False
+
+    @property
+    def stderr(self) -> tuple[str, ...]:
+        """The last lines the process wrote to stderr."""
+        return self._stderr.tail()
+
+    async def connect(self) -> None:
+        process, loop = self._process, self._loop
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        self._watch_exit()
+        await loop.connect_read_pipe(lambda: self._stderr, process.stderr)
+        sink, _ = await loop.connect_write_pipe(lambda: WriteSide(self), process.stdin)
+        source, _ = await loop.connect_read_pipe(lambda: ReadSide(self), process.stdout)
+        self.attach(source, sink)
+
+    async def run(self, deliver: Deliver) -> None:
+        """As in `Channel`; a child that ends is a `ChannelClosed` with exit code and last words."""
+        reading = asyncio.ensure_future(super().run(deliver))
+        try:
+            await asyncio.wait((reading, self._exited), return_when=asyncio.FIRST_COMPLETED)
+            # What it wrote before it ended is still in the pipes; a grandchild may hold them open
+            # for ever.
+            await asyncio.wait((reading,), timeout=0.2)
+            await asyncio.wait((self._exited,), timeout=0.5)
+            await asyncio.wait((self._stderr.ended,), timeout=0.2)
+        finally:
+            if not reading.done():
+                reading.cancel()
+            await asyncio.wait((reading,))
+        self.exit_code = self._exit_code()
+        raise ChannelClosed(self._obituary(), exit_code=self.exit_code, stderr=self.stderr)
+
+    async def close(self) -> None:
+        # Several tasks may close at once, and one of them may be cancelled: the work is done by
+        # one task of its own, for which all of them wait.
+        if self._closing is None:
+            self._closing = self._loop.create_task(self._end())
+        await asyncio.shield(self._closing)
+
+    async def _end(self) -> None:
+        await self.close_sink(STDIN_GRACE)
+        await asyncio.wait((self._exited,), timeout=STDIN_GRACE)
+        if not self._exited.done():
+            self._signal(signal.SIGTERM)
+            await asyncio.wait((self._exited,), timeout=TERM_GRACE)
+        # The group is killed before its leader is reaped: the zombie keeps the number from being
+        # reused.
+        self._signal(signal.SIGKILL)
+        await asyncio.wait((self._exited,), timeout=KILL_GRACE)
+        self._reap()
+        self._stderr.close()
+        if self._source is not None:
+            self._source.close()
+        self.read_ended(None)
+
+    def _watch_exit(self) -> None:
+        pid, loop = self._process.pid, self._loop
+        if not hasattr(os, "pidfd_open"):
+            threading.Thread(
+                target=_wait_in_thread, args=(pid, loop, self._on_exit), daemon=True
+            ).start()
+            return
+        pidfd = os.pidfd_open(pid)
+
+        def ended() -> None:
+            loop.remove_reader(pidfd)
+            os.close(pidfd)
+            self._on_exit()
+
+        loop.add_reader(pidfd, ended)
+
+    def _on_exit(self) -> None:
+        if not self._exited.done():
+            self._exited.set_result(None)
+
+    def _exit_code(self) -> int | None:
+        """The exit code without reaping, so that the group can still be killed safely."""
+        if self._reaped:
+            return self._process.returncode
+        with contextlib.suppress(ChildProcessError):
+            flags = os.WEXITED | os.WNOWAIT | os.WNOHANG
+            info = os.waitid(os.P_PID, self._process.pid, flags)
+            if info is not None:
+                return info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
+        return None
+
+    def _obituary(self) -> str:
+        code = self.exit_code
+        name = shlex.join(self.command)
+        if code is None:
+            return f"the server closed its output ({name})"
+        if code < 0:
+            return f"the server was ended by {signal.Signals(-code).name} ({name})"
+        return f"the server exited with code {code} ({name})"
+
+    def _signal(self, number: signal.Signals) -> None:
+        if not self._reaped:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, number)
+
+    def _reap(self) -> None:
+        if not self._reaped:
+            self._reaped = True
+            if (
+                self._process.poll() is None
+            ):  # stuck in the kernel: a thread collects it whenever it ends
+                threading.Thread(target=self._process.wait, daemon=True).start()
+            reaper.unregister(self._process.pid)
+
+
+class _Stderr(asyncio.Protocol):
+    """Drains stderr all the time, keeps the last lines, hands each on."""
+
+    LINES, LINE = 40, 2000
+
+    def __init__(self, on_line: Callable[[str], None] | None, logger: str) -> None:
+        self._on_line = on_line
+        self._log = logging.getLogger(logger)
+        self._lines: deque[str] = deque(maxlen=self.LINES)
+        self._partial = b""
+        self._transport: asyncio.BaseTransport | None = None
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def tail(self) -> tuple[str, ...]:
+        return tuple(map(redact, tuple(self._lines)[-20:]))
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        *lines, rest = (self._partial + data).split(b"\n")
+        if self._on_line is None and len(lines) > self.LINES and not self._log.isEnabledFor(10):
+            lines = lines[-self.LINES :]  # a flood that nobody reads costs no more than this
+        for line in lines:
+            self._take(line)
+        self._partial = rest[: self.LINE]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._partial:
+            self._take(self._partial)
+            self._partial = b""
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def _take(self, line: bytes) -> None:
+        text = line[: self.LINE].decode("utf-8", "replace").rstrip()
+        if not text:
+            return
+        self._lines.append(text)  # as it is; those who show it redact it
+        if self._log.isEnabledFor(logging.DEBUG):
+            self._log.debug("%s", redact(text))
+        if self._on_line is not None:
+            try:
+                self._on_line(redact(text))
+            except Exception:
+                self._log.exception("on_stderr failed")
+
+
+@cache
+def _spawner() -> ThreadPoolExecutor:
+    """One lasting thread: `fork` and `exec` block for milliseconds, on uvloop worst of all."""
+    return ThreadPoolExecutor(1, thread_name_prefix="fairlead-spawn")
+
+
+class _Start:
+    """A start under way in the spawner's thread; it may be abandoned before it has come about."""
+
+    def __init__(self, command: list[str], env: dict[str, str], cwd: str | None) -> None:
+        self._command, self._env, self._cwd = command, env, cwd
+        self._lock = threading.Lock()
+        self._abandoned = False
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def run(self) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self._env,
+            cwd=self._cwd,
+            bufsize=0,
+            start_new_session=True,
+        )
+        reaper.register(process.pid)
+        assert process.stdin
+        assert process.stdout
+        widen_pipe(process.stdin.fileno())
+        widen_pipe(process.stdout.fileno())
+        with self._lock:
+            self._process = process
+            if self._abandoned:
+                _discard(process)
+        return process
+
+    def abandon(self) -> None:
+        with self._lock:
+            self._abandoned = True
+            if self._process is not None:
+                _discard(self._process)
+
+
+def _discard(process: subprocess.Popen[bytes]) -> None:
+    """End a process that nobody talks to yet."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+    process.wait()
+    reaper.unregister(process.pid)
+
+
+def _wait_in_thread(pid: int, loop: asyncio.AbstractEventLoop, ended: Callable[[], None]) -> None:
+    with contextlib.suppress(ChildProcessError):
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(ended)
+
+
+def _why_not_started(
+    command: Sequence[str], cwd: str | None, env: Mapping[str, str], exc: Exception
+) -> str:
+    shown = shlex.join(command)
+    if cwd is not None and not os.path.isdir(cwd):
+        return f"Could not start `{shown}`: the working directory {cwd} does not exist"
+    if isinstance(exc, FileNotFoundError):
+        if shutil.which(command[0], path=env.get("PATH")) is None:
+            return (
+                f"Could not start `{shown}`: there is no program {command[0]!r}. "
+                "Check the spelling and the PATH"
+            )
+        return f"Could not start `{shown}`: the interpreter in its first line does not exist"
+    if isinstance(exc, PermissionError):
+        return f"Could not start `{shown}`: {command[0]!r} may not be executed"
+    return f"Could not start `{shown}`: {exc}"

@@ -1,0 +1,129 @@
+"""Byte streams that an event loop cannot watch: regular files, terminals, `/dev/null`.
+
+uvloop aborts the process when it is given one of these, asyncio raises or goes silent, and a
+terminal set to non-blocking stays so after we are gone. A daemon thread per direction reads and
+writes them the plain way.
+"""
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from .lines import HIGH_WATER, LineChannel
+
+__all__ = ["ThreadSink", "ThreadSource"]
+
+_CHUNK = 64 * 1024
+
+
+class ThreadSource:
+    """Reads a descriptor in a daemon thread, a few chunks ahead at most."""
+
+    def __init__(self, fd: int, channel: LineChannel) -> None:
+        self._fd = fd
+        self._channel = channel
+        self._loop = asyncio.get_running_loop()
+        self._may_read = threading.Event()
+        self._ahead = threading.Semaphore(4)
+        self._closed = False
+        threading.Thread(target=self._read, name="fairlead-stdin", daemon=True).start()
+
+    def pause_reading(self) -> None:
+        self._may_read.clear()
+
+    def resume_reading(self) -> None:
+        self._may_read.set()
+
+    def close(self) -> None:
+        """The thread may be stuck in a read; it is a daemon and ends with the process."""
+        self._closed = True
+        self._may_read.set()
+
+    def _read(self) -> None:
+        while True:
+            self._may_read.wait()
+            self._ahead.acquire()
+            if self._closed:
+                return
+            try:
+                data = os.read(self._fd, _CHUNK)
+            except OSError as exc:
+                self._call(self._channel.read_ended, exc)
+                return
+            if not data:
+                self._call(self._channel.read_ended, None)
+                return
+            self._call(self._hand_over, data)
+
+    def _hand_over(self, data: bytes) -> None:
+        self._ahead.release()
+        if not self._closed:
+            self._channel.received(data)
+
+    def _call(self, function: Callable[..., None], *args: object) -> None:
+        with contextlib.suppress(
+            RuntimeError
+        ):  # the loop has closed: nobody is interested any more
+            self._loop.call_soon_threadsafe(function, *args)
+
+
+class ThreadSink:
+    """Writes to a descriptor in a daemon thread, in order."""
+
+    def __init__(self, fd: int, channel: LineChannel) -> None:
+        self._fd = fd
+        self._channel = channel
+        self._loop = asyncio.get_running_loop()
+        self._queue: deque[bytes | None] = deque()
+        self._ready = threading.Semaphore(0)
+        self._size = 0  # read and changed on the loop only
+        threading.Thread(target=self._write, name="fairlead-stdout", daemon=True).start()
+
+    def write(self, data: bytes) -> None:
+        self._size += len(data)
+        if self._size > HIGH_WATER and not self._channel.congested:
+            self._channel.pause_writing()
+        self._queue.append(data)
+        self._ready.release()
+
+    def get_write_buffer_size(self) -> int:
+        return self._size
+
+    def close(self) -> None:
+        self._queue.append(None)
+        self._ready.release()
+
+    def abort(self) -> None:
+        self._queue.clear()
+        self.close()
+
+    def _write(self) -> None:
+        while True:
+            self._ready.acquire()
+            try:
+                data = self._queue.popleft()
+            except IndexError:
+                continue  # aborted meanwhile
+            if data is None:
+                self._call(self._channel.write_ended, None)
+                return
+            try:
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(self._fd, view) :]
+            except OSError as exc:
+                self._call(self._channel.write_ended, exc)
+                return
+            self._call(self._written, len(data))
+
+    def _written(self, size: int) -> None:
+        self._size -= size
+        if self._channel.congested and self._size <= HIGH_WATER // 4:
+            self._channel.resume_writing()
+
+    def _call(self, function: Callable[..., None], *args: object) -> None:
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function, *args)

@@ -1,0 +1,43 @@
+"""Many time limits on one timer."""
+
+import asyncio
+
+from fairlead.peer import Deadlines
+
+
+async def test_limits_expire_in_their_order_and_only_once(loop_kind: str) -> None:
+    loop = asyncio.get_running_loop()
+    deadlines: Deadlines[str] = Deadlines(loop)
+    expired: asyncio.Queue[str] = asyncio.Queue()
+    deadlines.add("late", 0.06, expired.put_nowait)
+    deadlines.add("early", 0.02, expired.put_nowait)
+    deadlines.add("done", 0.03, expired.put_nowait)
+    deadlines.remove("done")
+    deadlines.remove("never there")
+    assert [await expired.get(), await expired.get()] == ["early", "late"]
+    assert len(deadlines) == 0
+    assert expired.empty()
+
+
+async def test_a_limit_that_is_added_again_starts_anew() -> None:
+    loop = asyncio.get_running_loop()
+    deadlines: Deadlines[str] = Deadlines(loop)
+    expired: asyncio.Queue[str] = asyncio.Queue()
+    started = loop.time()
+    deadlines.add("x", 0.02, expired.put_nowait)
+    deadlines.add("x", 0.2, expired.put_nowait)
+    assert await expired.get() == "x"
+    assert loop.time() - started > 0.15
+    assert expired.empty()
+
+
+async def test_nothing_expires_after_close() -> None:
+    loop = asyncio.get_running_loop()
+    deadlines: Deadlines[str] = Deadlines(loop)
+    expired: asyncio.Queue[str] = asyncio.Queue()
+    deadlines.add("x", 0.01, expired.put_nowait)
+    deadlines.close()
+    other = loop.create_future()
+    loop.call_later(0.05, other.set_result, None)
+    await other
+    assert expired.empty()

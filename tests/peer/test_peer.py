@@ -1,0 +1,506 @@
+"""Connections that are driven: outcomes, time limits, cancellation, and ends of every kind."""
+
+import asyncio
+import contextlib
+import gc
+import weakref
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from fairlead.errors import ChannelClosed, RequestTimeout, RpcError
+from fairlead.interceptor import Answer, Exchange, Handler
+from fairlead.peer import Peer
+from fairlead.protocol.conversation import Agreement, Conversation, Role
+from fairlead.protocol.revisions import NEWEST_HANDSHAKE
+from fairlead.transport.lines import LineChannel
+from fairlead.transport.memory import memory_pair
+from fairlead.wire import Failure, Notification, Request, Success, decode
+
+
+@contextlib.asynccontextmanager
+async def talking(handler: Handler, **server_settings: Any) -> AsyncIterator[tuple[Peer, Peer]]:
+    """A client and a server in the middle of a conversation with a handshake."""
+    left, right = memory_pair()
+    client = Peer(left, Conversation(Role.CLIENT))
+    server = Peer(
+        right,
+        Conversation(Role.SERVER, assume=NEWEST_HANDSHAKE),
+        handler=handler,
+        **server_settings,
+    )
+    client.conversation.agreed(Agreement(revision=NEWEST_HANDSHAKE))
+    client.start()
+    server.start()
+    await client.notify("notifications/initialized")
+    try:
+        yield client, server
+    finally:
+        await client.close()
+        await server.close()
+
+
+@contextlib.asynccontextmanager
+async def bare_server(**settings: Any) -> AsyncIterator[tuple[LineChannel, "Frames", Peer]]:
+    """A server peer, with the client's end of the channel in our hands."""
+    left, right = memory_pair()
+    server = Peer(right, Conversation(Role.SERVER, assume=NEWEST_HANDSHAKE), **settings)
+    server.start()
+    frames = Frames(left)
+    try:
+        yield left, frames, server
+    finally:
+        await server.close()
+        await left.close()
+        await frames.task
+
+
+class Frames:
+    def __init__(self, channel: LineChannel) -> None:
+        self.got: asyncio.Queue[Any] = asyncio.Queue()
+        self.task = asyncio.create_task(channel.run(self.got.put_nowait))
+
+    async def next(self) -> Any:
+        async with asyncio.timeout(5):
+            return await self.got.get()
+
+
+async def echo(exchange: Exchange) -> Answer:
+    return bytes(exchange.message.params)  # type: ignore[arg-type]
+
+
+class Gate:
+    """A handler whose calls wait until they are let through."""
+
+    def __init__(self) -> None:
+        self.started: asyncio.Queue[Exchange] = asyncio.Queue()
+        self.open = asyncio.Event()
+        self.ended: asyncio.Queue[str] = asyncio.Queue()
+
+    async def __call__(self, exchange: Exchange) -> Answer:
+        self.started.put_nowait(exchange)
+        try:
+            await self.open.wait()
+        except asyncio.CancelledError:
+            self.ended.put_nowait("cancelled")
+            raise
+        self.ended.put_nowait("finished")
+        return b"{}"
+
+
+@pytest.mark.covers("TRN-06", "PRO-18")
+async def test_answers_find_their_requests(loop_kind: str) -> None:
+    async with talking(echo) as (client, _):
+        answers = await asyncio.gather(*(client.request("x", {"n": n}) for n in range(500)))
+        assert [msgspec.json.decode(a)["n"] for a in answers] == list(range(500))
+        assert client._pending == {}
+
+
+@pytest.mark.covers("TRN-11", "RPC-05")
+async def test_an_error_answer_is_raised_with_everything_it_said() -> None:
+    async def refuse(exchange: Exchange) -> Answer:
+        raise RpcError(-32602, "no such thing", {"uri": "x:y"})
+
+    async with talking(refuse) as (client, _):
+        with pytest.raises(RpcError) as refused:
+            await client.request("x")
+        error = refused.value
+        assert (error.code, error.message, error.data) == (-32602, "no such thing", {"uri": "x:y"})
+        assert str(error) == "MCP error -32602: no such thing"
+
+
+async def test_the_bytes_of_a_foreign_error_pass_unchanged() -> None:
+    raw = (
+        b'{"code":-32050,"message":"m","data":{"big":123456789012345678901234567890},"extra":1.50}'
+    )
+
+    async def relay(exchange: Exchange) -> Answer:
+        raise RpcError(-32050, "m", raw=raw)
+
+    async with bare_server(handler=relay) as (channel, frames, _):
+        channel.send(Request(1, "x"))
+        answer = await frames.next()
+        assert isinstance(answer, Failure)
+        assert bytes(answer.error) == raw
+
+
+async def test_a_handler_that_breaks_is_an_internal_error_without_details(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def broken(exchange: Exchange) -> Answer:
+        raise ZeroDivisionError("secret path /etc/x")
+
+    async with talking(broken) as (client, _):
+        with pytest.raises(RpcError) as refused:
+            await client.request("x")
+        assert (refused.value.code, refused.value.message) == (-32603, "Internal error")
+        assert "secret path" in caplog.text
+
+
+@pytest.mark.covers("TRN-10", "PRO-31")
+async def test_a_timeout_tells_the_peer_and_its_late_answer_is_a_stray(loop_kind: str) -> None:
+    gate = Gate()
+    async with talking(gate) as (client, server):
+        with pytest.raises(RequestTimeout, match="Request timeout after 20ms") as late:
+            await client.request("tools/call", {}, timeout=0.02)
+        assert isinstance(late.value, TimeoutError)
+        assert await gate.ended.get() == "cancelled"
+        assert client._pending == {}
+        assert server._running == {}
+        # Another request on the same connection is not disturbed.
+        gate.open.set()
+        assert bytes(await client.request("x")) == b"{}"
+
+
+@pytest.mark.covers("PRO-31", "PRO-32", "TRN-10")
+async def test_cancelling_the_caller_cancels_the_handler_and_nothing_is_answered() -> None:
+    gate = Gate()
+    async with talking(gate) as (client, _):
+        task = asyncio.create_task(client.request("x"))
+        await gate.started.get()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await gate.ended.get() == "cancelled"
+        gate.open.set()
+        await client.request("y")
+        assert client.strays == 0  # no answer came for the cancelled one
+
+
+async def test_an_id_may_be_used_again_while_a_cancelled_request_still_cleans_up() -> None:
+    started, cleaning, clean = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def slow_to_leave(exchange: Exchange) -> Answer:
+        if exchange.method == "second":
+            return b'{"second":true}'
+        started.set()
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            cleaning.set()
+            await clean.wait()
+            raise
+        return b"{}"
+
+    async with bare_server(handler=slow_to_leave) as (channel, frames, server):
+        channel.send(Request(1, "first"))
+        await started.wait()
+        channel.send(Notification("notifications/cancelled", Raw(b'{"requestId":1}')))
+        await cleaning.wait()
+        channel.send(Request(1, "second"))
+        assert await frames.next() == Success(1, Raw(b'{"second":true}'))
+        clean.set()
+        channel.send(Request(1, "second"))
+        assert await frames.next() == Success(1, Raw(b'{"second":true}'))
+        async with asyncio.timeout(5):
+            while server._leaving or server._running:
+                await asyncio.sleep(0)
+
+
+async def test_a_request_that_is_cancelled_in_the_same_chunk_never_runs() -> None:
+    gate = Gate()
+    async with bare_server(handler=gate) as (channel, frames, server):
+        channel.send(Request(1, "x"))
+        channel.send(Notification("notifications/cancelled", Raw(b'{"requestId":1}')))
+        channel.send(Request(2, "y"))
+        assert (await gate.started.get()).request_id == 2
+        assert list(server._running) == [2]
+        gate.open.set()
+        assert await frames.next() == Success(2, Raw(b"{}"))
+        channel.send(Request(3, "z"))
+        await asyncio.sleep(0)  # under way, but perhaps not started when we close
+
+
+@pytest.mark.covers("PRO-31")
+async def test_initialize_is_never_cancelled() -> None:
+    left, right = memory_pair()
+    client = Peer(left, Conversation(Role.CLIENT))
+    client.start()
+    frames = Frames(right)
+    with pytest.raises(RequestTimeout):
+        await client.request("initialize", {}, timeout=0.02)
+    await client.close()
+    await frames.task
+    assert [frames.got.get_nowait().method for _ in range(frames.got.qsize())] == ["initialize"]
+    await right.close()
+
+
+@pytest.mark.covers("RPC-12", "PRO-32")
+async def test_an_answer_after_the_cancellation_is_counted_and_harmless() -> None:
+    left, right = memory_pair()
+    client = Peer(left, Conversation(Role.CLIENT, gated=False))
+    client.start()
+    frames = Frames(right)
+    with pytest.raises(RequestTimeout):
+        await client.request("x", timeout=0.02)
+    asked, cancelled = await frames.next(), await frames.next()
+    assert (asked.method, cancelled.method) == ("x", "notifications/cancelled")
+    assert msgspec.json.decode(cancelled.params) == {"requestId": asked.id, "reason": "timeout"}
+    right.send(Success(asked.id, Raw(b"{}")))
+    right.send(Success(999, Raw(b"{}")))
+    pending = asyncio.create_task(client.request("y"))
+    again = await frames.next()
+    right.send(Success(again.id, Raw(b'{"ok":true}')))
+    assert bytes(await pending) == b'{"ok":true}'
+    assert client.strays == 2
+    await client.close()
+    await right.close()
+    await frames.task
+
+
+@pytest.mark.covers("PRO-33")
+async def test_progress_restarts_the_clock_until_the_total_is_used_up() -> None:
+    async def slow(exchange: Exchange) -> Answer:
+        token = exchange.progress_token
+        for step in range(100):
+            await asyncio.sleep(0.02)
+            params = Raw(msgspec.json.encode({"progressToken": token, "progress": step}))
+            await exchange.edge.tell(exchange, Notification("notifications/progress", params))
+            if exchange.method == "tools/call" and step == 8:
+                return b"{}"
+        return b"{}"
+
+    async with talking(slow) as (client, _):
+        steps: list[float] = []
+        result = await client.request(
+            "tools/call",
+            {},
+            timeout=0.1,
+            max_total=10,
+            on_progress=lambda progress, total, message: steps.append(progress),
+        )
+        assert bytes(result) == b"{}"
+        assert steps == list(range(9))  # all of it before the result
+        with pytest.raises(RequestTimeout):
+            await client.request("tools/call", {}, timeout=0.1)  # given with the call: not extended
+        with pytest.raises(RequestTimeout):
+            await client.request(
+                "endless", {}, timeout=0.1, max_total=0.3, on_progress=lambda *_: None
+            )
+
+
+@pytest.mark.covers("PRO-33")
+async def test_a_slow_progress_callback_is_finished_before_the_result() -> None:
+    async def quick(exchange: Exchange) -> Answer:
+        for step in range(3):
+            params = Raw(
+                msgspec.json.encode({"progressToken": exchange.progress_token, "progress": step})
+            )
+            await exchange.edge.tell(exchange, Notification("notifications/progress", params))
+        return b"{}"
+
+    seen: list[float] = []
+
+    async def look(progress: float, total: float | None, message: str | None) -> None:
+        await asyncio.sleep(0.01)
+        seen.append(progress)
+        if progress == 1:
+            raise ValueError("a callback that fails harms nobody")
+
+    async with talking(quick) as (client, _):
+        await client.request("x", {}, on_progress=look)
+        assert seen == [0, 1, 2]
+
+
+@pytest.mark.covers("TRN-07", "TRN-06")
+async def test_when_the_other_side_goes_every_request_fails_at_once(loop_kind: str) -> None:
+    async with talking(Gate()) as (client, server):
+        requests = [asyncio.create_task(client.request("x", {"n": n})) for n in range(50)]
+        await asyncio.sleep(0)
+        await server.channel.close()
+        async with asyncio.timeout(2):
+            outcomes = await asyncio.gather(*requests, return_exceptions=True)
+        assert all(isinstance(o, ChannelClosed) for o in outcomes)
+        assert all("Transport closed" in str(o) for o in outcomes)
+        assert not client.connected
+        with pytest.raises(ChannelClosed, match="Transport not connected"):
+            await client.request("y")
+
+
+@pytest.mark.covers("TRN-04", "PRO-08")
+async def test_close_is_legal_from_any_task_in_any_order_and_tells_once() -> None:
+    ends: list[ChannelClosed] = []
+    left, right = memory_pair()
+    client = Peer(left, Conversation(Role.CLIENT, gated=False), on_close=ends.append)
+    client.start()
+    waiting = asyncio.create_task(client.request("x"))
+    await asyncio.sleep(0)
+    await asyncio.gather(*(asyncio.create_task(client.close()) for _ in range(5)))
+    await client.close()
+    with pytest.raises(ChannelClosed):
+        await waiting
+    assert len(ends) == 1
+    await right.close()
+
+
+async def test_a_handler_may_close_its_own_connection() -> None:
+    peers: list[Peer] = []
+
+    async def leave(exchange: Exchange) -> Answer:
+        await peers[0].close()
+        return b"{}"
+
+    async with talking(leave) as (client, server):
+        peers.append(server)
+        with pytest.raises(ChannelClosed):
+            await client.request("x")
+        await server.wait_closed()
+
+
+@pytest.mark.covers("PRO-38")
+async def test_a_handler_may_call_back_on_its_own_connection() -> None:
+    async def curious(exchange: Exchange) -> Answer:
+        return await exchange.edge.ask(exchange, "ping", None)
+
+    left, right = memory_pair()
+
+    async def pong(exchange: Exchange) -> Answer:
+        return b'{"pong":true}'
+
+    client = Peer(left, Conversation(Role.CLIENT), handler=pong)
+    server = Peer(right, Conversation(Role.SERVER, gated=False), handler=curious)
+    client.start()
+    server.start()
+    client.conversation.agreed(Agreement(revision=NEWEST_HANDSHAKE))
+    server.conversation.receive(
+        decode(
+            b'{"jsonrpc":"2.0","id":"i","method":"initialize","params":{"protocolVersion":'
+            b'"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}'
+        )  # type: ignore[arg-type]
+    )
+    await client.notify("notifications/initialized")
+    answers = await asyncio.gather(*(client.request("x") for _ in range(20)))
+    assert {bytes(a) for a in answers} == {b'{"pong":true}'}
+    await client.close()
+    await server.close()
+
+
+@pytest.mark.covers("PRO-38")
+async def test_requests_beyond_the_bound_wait_and_then_are_refused() -> None:
+    gate = Gate()
+    async with bare_server(handler=gate, max_in_flight=2) as (channel, frames, server):
+        for number in range(1, 2000):
+            channel.send(Request(number, "x"))
+            if number % 100 == 0:
+                await asyncio.sleep(0)
+        refused = await frames.next()
+        assert isinstance(refused, Failure)
+        assert "Too many requests" in refused.message
+        assert len(server._running) == 2
+        assert len(server._queued) == 1024
+        # Cancellations and answers are read all the same.
+        channel.send(Notification("notifications/cancelled", Raw(b'{"requestId":3}')))
+        channel.send(Notification("notifications/cancelled", Raw(b'{"requestId":1}')))
+        assert await gate.ended.get() == "cancelled"
+        assert len(server._queued) <= 1023
+        gate.open.set()
+        outcomes: dict[Any, Any] = {}
+        while len(outcomes) < 1997 - 1:
+            message = await frames.next()
+            assert message.id not in outcomes  # each is answered once
+            outcomes[message.id] = message
+        assert 1 not in outcomes
+        assert 3 not in outcomes
+
+
+@pytest.mark.covers("TRN-15", "DEC-13")
+async def test_a_client_skips_what_it_cannot_read_and_reports_it() -> None:
+    left, right = memory_pair()
+    errors: list[Exception] = []
+    client = Peer(left, Conversation(Role.CLIENT, gated=False), on_error=errors.append)
+    client.start()
+    frames = Frames(right)
+    pending = asyncio.create_task(client.request("x"))
+    asked = await frames.next()
+    right.write(b"log: starting\n")
+    right.send(Success(asked.id, Raw(b"{}")))
+    assert bytes(await pending) == b"{}"
+    assert [type(e).__name__ for e in errors] == ["RemoteProtocolError"]
+    assert client.malformed == 1
+    assert frames.got.empty()  # nothing is answered to a server's noise
+    await client.close()
+    await right.close()
+    await frames.task
+
+
+@pytest.mark.covers("DEC-13")
+async def test_a_program_that_only_chats_is_given_up_at_once() -> None:
+    left, right = memory_pair()
+    client = Peer(left, Conversation(Role.CLIENT, gated=False))
+    client.start()
+    pending = asyncio.create_task(client.request("initialize", {}))
+    await asyncio.sleep(0)
+    right.write(b"Usage: prog [options]\n" * 50_000)
+    with pytest.raises(ChannelClosed, match=r"beginning with 'Usage: prog \[options\]'"):
+        async with asyncio.timeout(5):
+            await pending
+    await client.close()
+    await right.close()
+
+
+@pytest.mark.covers("DEC-13", "DEC-15", "RPC-11")
+async def test_a_server_answers_what_it_cannot_read() -> None:
+    async with bare_server(handler=echo) as (channel, frames, _):
+        channel.write(b"what?\n")
+        first = await frames.next()
+        assert (first.id, first.code, first.absent_id) == (None, -32700, False)
+        channel.write(b'{"jsonrpc":"2.0","id":7,"method":5}\n')
+        second = await frames.next()
+        assert (second.id, second.code) == (7, -32600)
+        channel.write(b'[{"jsonrpc":"2.0","id":8,"method":"x"}]\n')
+        third = await frames.next()
+        assert (third.code, "Batches" in third.message) == (-32600, True)
+
+
+@pytest.mark.covers("TRN-13")
+async def test_a_peer_that_does_not_read_cannot_keep_a_request_from_timing_out() -> None:
+    left, right = memory_pair()  # the right end is never run
+    client = Peer(left, Conversation(Role.CLIENT, gated=False))
+    client.start()
+    big = {"x": "y" * (1 << 20)}
+    with pytest.raises(RequestTimeout):
+        await client.request("one", big, timeout=0.05)
+    with pytest.raises(RequestTimeout) as second:
+        await client.request("two", big, timeout=0.05)
+    assert second.value.delivered is False  # it never left, so it may be sent again
+    with pytest.raises(RequestTimeout):
+        await client.notify("three", timeout=0.05)
+    await client.close()
+    await right.close()
+
+
+async def test_a_handler_that_ignores_its_cancellation_cannot_hold_up_the_end() -> None:
+    started = asyncio.Event()
+    release = asyncio.Event()
+
+    async def stubborn(exchange: Exchange) -> Answer:
+        started.set()
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+        return b"{}"
+
+    async with talking(stubborn) as (client, server):
+        task = asyncio.create_task(client.request("x"))
+        await started.wait()
+        async with asyncio.timeout(4):
+            await server.close()
+        with pytest.raises(ChannelClosed):
+            await task
+        release.set()
+
+
+@pytest.mark.covers("QUA-05")
+async def test_a_closed_peer_leaves_nothing_behind() -> None:
+    async with talking(echo) as (client, server):
+        await client.request("x", {})
+        references = [weakref.ref(client), weakref.ref(server)]
+    del client, server
+    await asyncio.sleep(0)
+    gc.collect()
+    assert [r() for r in references] == [None, None]
