@@ -1,0 +1,132 @@
+"""The first words with a server: which era it speaks, and the handshake where it wants one."""
+
+import asyncio
+import logging
+from typing import Any
+
+from msgspec import Raw
+
+from ..errors import ConnectFailed, RpcError
+from ..peer import Peer
+from ..protocol.conversation import Agreement
+from ..protocol.probe import Incompatible, NeedsHandshake, judge_discover, judge_initialize
+from ..protocol.revisions import NEWEST_HANDSHAKE, known
+from ..wire import Failure, Success
+from ..wire.codes import UNSUPPORTED_VERSION
+
+__all__ = ["Introduction", "open_conversation"]
+
+log = logging.getLogger("fairlead.client")
+
+
+class Introduction:
+    """What we say in `initialize`, and how long we wait for the answers."""
+
+    def __init__(
+        self,
+        params: dict[str, Any],
+        *,
+        version: str = "auto",
+        probe_timeout: float = 1.0,
+        timeout: float = 30.0,
+    ) -> None:
+        """`version`: "auto" probes; "latest" and dates of the handshake era do not."""
+        revision = known(version)
+        if version not in ("auto", "latest") and revision is None:
+            raise ConnectFailed(f"There is no protocol version {version!r} that we speak")
+        self.probes = version == "auto" or (revision is not None and revision.stateless)
+        self.handshake = revision is None or not revision.stateless
+        proposed = NEWEST_HANDSHAKE if revision is None or revision.stateless else revision
+        self.params = {"protocolVersion": proposed.value, **params}
+        self.probe_timeout = probe_timeout
+        self.timeout = timeout
+
+
+async def open_conversation(
+    peer: Peer, introduction: Introduction, *, stateless: bool | None = None
+) -> Agreement:
+    """Find out the era and open the conversation; `stateless` is what an earlier time found.
+
+    Raises:
+        ConnectFailed: we share no version with this server.
+        RpcError, RequestTimeout, ChannelClosed, RemoteProtocolError: what it did instead of
+        answering.
+    """
+    if not introduction.probes or (stateless is False and introduction.handshake):
+        agreement = judge_initialize(await _initialize(peer, introduction))
+    else:
+        agreement = await _probe(peer, introduction)
+    peer.conversation.agreed(agreement)
+    if not agreement.revision.stateless:
+        await peer.notify("notifications/initialized")
+    return agreement
+
+
+async def _probe(peer: Peer, introduction: Introduction) -> Agreement:
+    """Ask with `server/discover`; after a second send `initialize` too: the first answer decides.
+
+    So a slow starter is not misjudged, and a server that ignores what it does not know costs one
+    second, not thirty.
+    """
+    discover = asyncio.ensure_future(_discover(peer, introduction))
+    tasks: set[asyncio.Future[Any]] = {discover}
+    try:
+        await asyncio.wait(
+            tasks, timeout=introduction.probe_timeout if introduction.handshake else None
+        )
+        if discover.done():
+            verdict = judge_discover(discover.result())
+            if isinstance(verdict, Agreement):
+                return verdict
+            _check(verdict, introduction)
+            log.debug("falling back to the handshake: %s", verdict)
+            return judge_initialize(await _initialize(peer, introduction))
+        initialize = asyncio.ensure_future(_initialize(peer, introduction))
+        tasks.add(initialize)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if discover.done() and discover.exception() is None:
+            verdict = judge_discover(discover.result())
+            if isinstance(verdict, Agreement):
+                return verdict
+            _check(verdict, introduction)
+        return await _second(initialize, discover)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+async def _second(
+    initialize: "asyncio.Future[Success]", discover: "asyncio.Future[Success | Failure]"
+) -> Agreement:
+    """`initialize` decides, unless it is refused in a way that only a stateless server has."""
+    try:
+        return judge_initialize(await initialize)
+    except RpcError as exc:
+        if exc.code != UNSUPPORTED_VERSION:
+            raise
+        verdict = judge_discover(await discover)
+        if isinstance(verdict, Agreement):
+            return verdict
+        raise
+
+
+def _check(verdict: NeedsHandshake | Incompatible, introduction: Introduction) -> None:
+    if isinstance(verdict, Incompatible):
+        raise ConnectFailed(f"No common protocol version with this server: {verdict.why}")
+    if not introduction.handshake:
+        raise ConnectFailed(f"This server does not speak the stateless era: {verdict.why}")
+
+
+async def _discover(peer: Peer, introduction: Introduction) -> Success | Failure:
+    try:
+        return Success(
+            0, await peer.request("server/discover", timeout=introduction.timeout, quiet=True)
+        )
+    except RpcError as exc:
+        return Failure(0, exc.code, exc.message, Raw(exc.raw or b"{}"))
+
+
+async def _initialize(peer: Peer, introduction: Introduction) -> Success:
+    result = await peer.request("initialize", introduction.params, timeout=introduction.timeout)
+    return Success(0, result)

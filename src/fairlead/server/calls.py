@@ -1,0 +1,171 @@
+"""Running a tool: in time, in the right place, and with a result whatever happens in it."""
+
+import asyncio
+import logging
+import weakref
+from typing import Any
+
+from msgspec import Raw, UnsetType
+
+from ..errors import MCPErrorCode, MCPToolError, RpcError
+from ..interceptor import Exchange
+from ..peer import Deadlines
+from ..wire import to_json
+from ..wire.codes import INVALID_PARAMS
+from .config import MCPServerConfig
+from .context import Context
+from .results import Content, as_content, error_content
+from .signature import InvalidArguments
+from .tools import NO_ARGUMENTS, ToolEntry
+from .workers import Workers
+
+__all__ = ["Calls"]
+
+log = logging.getLogger("fairlead.server")
+
+
+class Calls:
+    """Executes tools under their time limits."""
+
+    def __init__(self, config: MCPServerConfig) -> None:
+        self._config = config
+        self._level = config.log_level.lower()
+        self._workers = Workers()
+        self._expired: set[asyncio.Task[Any]] = set()  # cancelled by us, because of their time
+        # One timer per loop: tests and embedders may use a server from several.
+        self._timers: weakref.WeakKeyDictionary[
+            asyncio.AbstractEventLoop, Deadlines[asyncio.Task[Any]]
+        ] = weakref.WeakKeyDictionary()
+        self._timer: Deadlines[asyncio.Task[Any]] | None = None
+        self._timer_loop: asyncio.AbstractEventLoop | None = None
+
+    async def run(self, entry: ToolEntry, exchange: Exchange, tail: bytes) -> Content:
+        """Call a tool. What goes wrong in it is a result, for the model to read.
+
+        Raises:
+            RpcError: -32602, if `arguments` is no object.
+        """
+        context = Context(exchange, self._level) if entry.wants_context else None
+        task: asyncio.Task[Any] = asyncio.current_task()  # type: ignore[assignment]
+        timer = self._deadlines()
+        seconds = self._config.timeout_of(entry.name) if entry.timeout is None else entry.timeout
+        try:
+            arguments = entry.decode(_arguments(exchange))
+            if seconds:
+                timer.add(task, seconds, self._expire)
+            if entry.asynchronous:
+                value = await entry.call(arguments, context)
+            else:
+                value = await self._workers.run(entry.call, arguments, context)
+            if task in self._expired:
+                raise _timed_out(entry, seconds)  # it caught its cancellation and went on
+            return as_content(value, tail)
+        except asyncio.CancelledError:
+            # Ours and nobody else's: a cancellation from the peer that meets it goes on.
+            if task not in self._expired or task.uncancel() > 0:
+                raise
+            return self._failed(entry, context, _timed_out(entry, seconds), tail)
+        except (Exception, SystemExit) as exc:
+            return self._explained(entry, context, exc, tail)
+        finally:
+            timer.remove(task)
+            if self._expired:
+                self._expired.discard(task)
+
+    def run_inline(self, entry: ToolEntry, exchange: Exchange, tail: bytes) -> Content:
+        """The same for a plain function that is quick and never blocks."""
+        context = Context(exchange, self._level) if entry.wants_context else None
+        try:
+            return as_content(entry.call(entry.decode(_arguments(exchange)), context), tail)
+        except (Exception, SystemExit) as exc:
+            return self._explained(entry, context, exc, tail)
+
+    def _expire(self, task: asyncio.Task[Any]) -> None:
+        self._expired.add(task)
+        task.cancel()
+
+    def _deadlines(self) -> "Deadlines[asyncio.Task[Any]]":
+        loop = asyncio.get_running_loop()
+        if loop is not self._timer_loop or self._timer is None:
+            self._timer_loop = loop
+            self._timer = self._timers.setdefault(loop, Deadlines(loop))
+        return self._timer
+
+    # Every error is logged before it is returned.
+
+    def _explained(
+        self, entry: ToolEntry, context: Context | None, exc: BaseException, tail: bytes
+    ) -> Content:
+        """A result that says what went wrong; a refusal of the whole request stays one."""
+        match exc:
+            case RpcError():
+                raise exc
+            case MCPToolError():
+                return self._failed(entry, context, exc, tail)
+            case InvalidArguments():
+                return self._failed(entry, context, _invalid(entry, exc), tail)
+        log.error("tool %s failed", entry.name, exc_info=exc)
+        error = MCPToolError(f"{type(exc).__name__}: {exc}", code=MCPErrorCode.EXECUTION_ERROR)
+        return self._failed(entry, context, error, tail, logged=True)
+
+    def _failed(
+        self,
+        entry: ToolEntry,
+        context: Context | None,
+        error: MCPToolError,
+        tail: bytes,
+        *,
+        logged: bool = False,
+    ) -> Content:
+        error.tool_name = error.tool_name or entry.name
+        if error.correlation_id is None:
+            error.correlation_id = _correlation_id(context)
+        if not logged:
+            log.warning("%s [%s]: %s", entry.name, error.correlation_id, error)
+        return error_content(error, tail)
+
+
+def _timed_out(entry: ToolEntry, seconds: float) -> MCPToolError:
+    message = f"Tool '{entry.name}' timed out after {seconds:g}s"
+    return MCPToolError(message, code=MCPErrorCode.TIMEOUT)
+
+
+def _invalid(entry: ToolEntry, exc: InvalidArguments) -> MCPToolError:
+    problems = [
+        {"field": e.field, "constraint": e.constraint}
+        | ({} if e.value is None else {"value": _short(e.value)})
+        for e in exc.errors
+    ]
+    return MCPToolError(
+        f"Invalid arguments for tool '{entry.name}': {exc}",
+        code=MCPErrorCode.VALIDATION_ERROR,
+        field_errors=problems,
+    )
+
+
+def _arguments(exchange: Exchange) -> Raw:
+    arguments = exchange.head.arguments
+    if isinstance(arguments, UnsetType):
+        return NO_ARGUMENTS
+    if memoryview(arguments)[0] != _OPENING_BRACE:
+        if bytes(arguments) == b"null":
+            return NO_ARGUMENTS
+        raise RpcError(INVALID_PARAMS, "arguments is an object")
+    return arguments
+
+
+_OPENING_BRACE = ord("{")
+
+
+def _correlation_id(context: Context | None) -> str:
+    if context is not None:
+        return context.correlation_id
+    import secrets
+
+    return secrets.token_hex(8)
+
+
+def _short(value: Any) -> Any:
+    """Enough of a value to recognize it."""
+    text = to_json(value)
+    return value if len(text) <= 200 else text[:200].decode("utf-8", "replace") + "…"

@@ -1,0 +1,30 @@
+"""How our own server behaves."""
+
+from dataclasses import dataclass
+
+__all__ = ["MCPServerConfig"]
+
+
+@dataclass(kw_only=True)
+class MCPServerConfig:
+    """Settings of one `MCPServer`. Durations are in seconds; 0 means no limit."""
+
+    name: str = "fairlead-mcp-server"
+    version: str = "1.0.0"
+    title: str | None = None
+    transport: str = "stdio"
+    instructions: str | None = None
+    default_tool_timeout: float = 60.0
+    per_tool_timeouts: dict[str, float] | None = None
+    rate_limit_rate: float = 50.0
+    rate_limit_burst: int = 100
+    warm_up: bool = True
+    log_level: str = "INFO"
+    input_timeout: float = 600.0
+    page_size: int = 100
+    max_in_flight: int = 256
+    max_message_bytes: int = 16 * 1024 * 1024
+
+    def timeout_of(self, tool: str) -> float:
+        """The time limit of one tool."""
+        return (self.per_tool_timeouts or {}).get(tool, self.default_tool_timeout)

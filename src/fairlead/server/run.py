@@ -1,0 +1,87 @@
+"""Running a server as a program: event loop, signals, and an end that comes within seconds."""
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from ..transport.loop import new_loop
+
+if TYPE_CHECKING:
+    from .server import MCPServer
+
+__all__ = ["run_program", "run_server"]
+
+STOP_LIMIT = 5.0  # seconds from a signal to the end of the process
+
+
+def run_server(server: "MCPServer") -> None:
+    """Serve until the peer ends it, or SIGINT or SIGTERM do."""
+    if server.config.transport != "stdio":
+        raise NotImplementedError(
+            f"the transport {server.config.transport!r} is not there yet; 'stdio' is"
+        )
+    if sys.stdin is not None and sys.stdin.isatty():
+        say = f"{server.name}: serving MCP on stdin and stdout. Ctrl-C or Ctrl-D ends it.\n"
+        sys.stderr.write(say)
+    run_program(server.run_stdio)
+
+
+def run_program(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a coroutine until it ends or a signal comes; nothing may hold the process after that."""
+    _settle_memory()
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(_until_signal(main))
+        _leave_in_time()
+
+
+def _settle_memory() -> None:
+    """Two cheap things that long-running servers gain from.
+
+    What was imported stays for ever, so the collector need not look at it again; and one big
+    allocation raises the size from which glibc maps and unmaps every buffer anew.
+    """
+    gc.collect()
+    gc.freeze()
+    bytes(16 << 20)
+
+
+async def _until_signal(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(main())
+
+    def stop() -> None:
+        _leave_in_time()
+        task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        try:
+            loop.add_signal_handler(number, stop)
+        except (NotImplementedError, RuntimeError):
+            pass  # Windows, or not the main thread: KeyboardInterrupt does it
+    try:
+        await task
+    except asyncio.CancelledError:
+        if asyncio.current_task().cancelling():  # type: ignore[union-attr]
+            raise
+
+
+def _leave_in_time() -> None:
+    """A function stuck in an executor's thread would be joined for ever at the end."""
+    if not _leaving.is_set():
+        _leaving.set()
+        threading.Thread(target=_leave_hard, name="fairlead-leave", daemon=True).start()
+
+
+_leaving = threading.Event()
+
+
+def _leave_hard() -> None:
+    threading.Event().wait(STOP_LIMIT - 0.5)
+    sys.stderr.write("fairlead: something did not end in time; leaving without it\n")
+    sys.stderr.flush()
+    os._exit(1)

@@ -1,0 +1,202 @@
+"""The plain face of a connection, for people who want one method call."""
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.client import (
+    AbortSignal,
+    MCPStdioServerConfig,
+    MCPTransport,
+    RequestOptions,
+    StdioTransport,
+    create_stdio_transport,
+    create_transport,
+    register_transport,
+)
+from fairlead.client.config import request_timeout
+from fairlead.errors import ChannelClosed, ConfigError, ConnectFailed, RequestTimeout, RpcError
+
+SERVER = """
+import json, os, sys, time
+
+def send(message):
+    print(json.dumps(message), flush=True)
+
+for line in sys.stdin:
+    request = json.loads(line)
+    method = request.get("method")
+    if method == "echo":
+        send({"jsonrpc": "2.0", "id": request["id"], "result": request["params"]})
+    elif method == "id":
+        send({"jsonrpc": "2.0", "id": request["id"], "result": request["id"]})
+    elif method == "refuse":
+        send({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -5, "message": "no"}})
+    elif method == "progress":
+        token = request["params"]["_meta"]["progressToken"]
+        send({"jsonrpc": "2.0", "method": "notifications/progress",
+              "params": {"progressToken": token, "progress": 1, "total": 2}})
+        send({"jsonrpc": "2.0", "id": request["id"], "result": {}})
+    elif method == "ask":
+        send({"jsonrpc": "2.0", "id": "q", "method": "roots/list"})
+        send({"jsonrpc": "2.0", "id": request["id"], "result": json.loads(sys.stdin.readline())})
+    elif method == "leave":
+        sys.exit(4)
+"""
+
+
+@pytest.fixture
+def entry(tmp_path: Path) -> dict[str, Any]:
+    file = tmp_path / "server.py"
+    file.write_text(SERVER)
+    return {"command": sys.executable, "args": [str(file)]}
+
+
+@pytest.mark.covers("TRN-01", "TRN-04", "TRN-05", "TRN-08", "TRN-19")
+async def test_the_life_of_a_transport(entry: dict[str, Any], loop_kind: str) -> None:
+    transport = StdioTransport(entry)
+    ends: list[ChannelClosed] = []
+    transport.on_close = ends.append
+    assert not transport.connected
+    with pytest.raises(ChannelClosed, match="Transport not connected"):
+        await transport.request("echo", {})
+    async with transport:
+        await transport.connect()  # again: harmless
+        assert transport.connected
+        assert await transport.request("echo", {"a": 1}) == {"a": 1}
+        await transport.notify("something", {"b": 2})
+        with pytest.raises(RpcError, match="MCP error -5: no"):
+            await transport.request("refuse")
+    assert not transport.connected
+    await transport.close()
+    assert len(ends) == 1
+    with pytest.raises(ChannelClosed, match="Transport not connected"):
+        await transport.notify("x")
+    with pytest.raises(ChannelClosed):
+        await transport.connect()  # DEC-25: closed stays closed
+    assert isinstance(transport, MCPTransport)
+
+
+@pytest.mark.covers("DEC-25")
+async def test_a_transport_that_was_closed_before_it_opened_stays_closed(
+    entry: dict[str, Any],
+) -> None:
+    transport = StdioTransport(entry)
+    await transport.close()
+    with pytest.raises(ChannelClosed):
+        await transport.connect()
+
+
+@pytest.mark.covers("DEC-10", "RPC-09")
+async def test_ids_are_integers_from_one_or_strings(entry: dict[str, Any]) -> None:
+    async with await create_stdio_transport(entry) as transport:
+        assert [await transport.request("id") for _ in range(3)] == [1, 2, 3]
+    async with StdioTransport({**entry, "requestIdFormat": "string"}) as transport:
+        first, second = await transport.request("id"), await transport.request("id")
+        assert isinstance(first, str)
+        assert first != second
+
+
+@pytest.mark.covers("TRN-02", "TRN-10")
+async def test_abort_timeout_and_cancellation_are_told_apart(entry: dict[str, Any]) -> None:
+    async with StdioTransport(entry) as transport:
+        signal = AbortSignal()
+        asked = asyncio.create_task(
+            transport.request("silence", options=RequestOptions(signal=signal))
+        )
+        await asyncio.sleep(0)
+        signal.abort(KeyError("the user left"))
+        with pytest.raises(KeyError, match="the user left"):
+            await asked
+        with pytest.raises(KeyError):  # a signal that was given before counts too
+            await transport.request("silence", options=RequestOptions(signal=signal))
+        bare = AbortSignal()
+        asked = asyncio.create_task(
+            transport.request("silence", options=RequestOptions(signal=bare))
+        )
+        await asyncio.sleep(0)
+        bare.abort()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        with pytest.raises(RequestTimeout, match="Request timeout after 30ms"):
+            await transport.request("silence", options=RequestOptions(timeout=0.03))
+        unused = AbortSignal()
+        assert await transport.request("echo", {}, options=RequestOptions(signal=unused)) == {}
+        unused.abort()  # too late, harmless
+
+
+@pytest.mark.covers("TRN-02")
+async def test_progress_through_options(entry: dict[str, Any]) -> None:
+    said: list[Any] = []
+    async with StdioTransport(entry) as transport:
+        options = RequestOptions(on_progress=lambda *progress: said.append(progress))
+        await transport.request("progress", {}, options=options)
+    assert said == [(1, 2, None)]
+
+
+@pytest.mark.covers("TRN-16", "TRN-17")
+async def test_requests_of_the_peer(entry: dict[str, Any]) -> None:
+    async with StdioTransport(entry) as transport:
+        await transport.request("echo", {})
+        # Nobody has introduced anybody yet, so a question is not answered with more than a refusal.
+        hello = {"protocolVersion": "2025-11-25"}
+        assert await transport.request("echo", hello) == hello
+
+
+@pytest.mark.covers("STD-07", "TRN-07")
+async def test_an_end_is_reported_once_with_its_exit_code(entry: dict[str, Any]) -> None:
+    transport = StdioTransport(entry)
+    ended: asyncio.Future[ChannelClosed] = asyncio.get_running_loop().create_future()
+    transport.on_close = ended.set_result
+    await transport.connect()
+    with pytest.raises(ChannelClosed, match="Transport closed: the server exited with code 4"):
+        await transport.request("leave")
+    assert (await ended).exit_code == 4
+    await transport.close()
+
+
+@pytest.mark.covers("TRN-03")
+async def test_how_entries_are_read(
+    entry: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert isinstance(create_transport(entry), StdioTransport)
+    assert isinstance(create_transport({**entry, "type": "stdio"}), StdioTransport)
+    assert isinstance(create_transport({**entry, "transport": "stdio"}), StdioTransport)
+    assert isinstance(create_transport(MCPStdioServerConfig(command="x")), StdioTransport)
+    with pytest.raises(ConfigError, match="Unknown server type: carrier-pigeon"):
+        create_transport({"type": "carrier-pigeon"})
+    with pytest.raises(ConfigError, match="command"):
+        create_transport({"type": "stdio"})
+    with pytest.raises(NotImplementedError), caplog.at_level(logging.WARNING):
+        create_transport({"url": "https://example.com/mcp"})
+    assert 'is read as "http"' in caplog.text
+    custom = StdioTransport(entry)
+    register_transport("custom", lambda given: custom)
+    assert create_transport({"type": "custom"}) is custom
+
+
+@pytest.mark.covers("TRN-09", "DEC-03")
+def test_which_timeout_counts(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert request_timeout() == 30.0
+    assert request_timeout(1500) == 1.5
+    assert request_timeout(0) == 0
+    assert StdioTransport({"command": "x", "timeout": 250}).timeout == 0.25
+    assert StdioTransport({"command": "x", "requestTimeoutMs": 125}).timeout == 0.125
+    monkeypatch.setenv("FAIRLEAD_MCP_TIMEOUT_MS", "7000")
+    assert request_timeout(1500) == 7.0
+    for wrong in ("soon", "-1"):
+        monkeypatch.setenv("FAIRLEAD_MCP_TIMEOUT_MS", wrong)
+        assert request_timeout(1500) == 1.5
+        assert wrong in caplog.text
+
+
+@pytest.mark.covers("TRN-19")
+async def test_a_factory_cleans_up_when_connecting_fails() -> None:
+    with pytest.raises(ConnectFailed):
+        await create_stdio_transport({"command": "no-such-program-at-all"})

@@ -1,0 +1,44 @@
+// Starts a server, uses it, and prints what happened as one JSON object.
+// Arguments: the options of the client, then the command of the server.
+const { Client } = require('@modelcontextprotocol/client');
+const { StdioClientTransport } = require('@modelcontextprotocol/client/stdio');
+
+async function main([options, command, ...args]) {
+    const client = new Client({ name: 'typescript', version: '2.4.0' }, JSON.parse(options));
+    await client.connect(new StdioClientTransport({ command, args }));
+    const call = async (name, given = {}, settings = {}) => {
+        const result = await client.callTool({ name, arguments: given }, settings);
+        return [result.isError ?? false, result.content[0].text];
+    };
+    const progress = [];
+    // It drops progress that arrives together with the result, so the result has to wait for us.
+    const onprogress = async (step) => {
+        progress.push([step.progress, step.total, step.message ?? null]);
+        if (progress.length === 3) await call('go_on');
+    };
+    const refused = (promise) => promise.then(() => null, (error) => error.code);
+    const report = {
+        version: client.getNegotiatedProtocolVersion(),
+        server: client.getServerVersion(),
+        instructions: client.getInstructions(),
+        tools: (await client.listTools()).tools.map((tool) => tool.name),
+        resources: (await client.listResources()).resources.map((resource) => resource.uri),
+        prompts: (await client.listPrompts()).prompts.map((prompt) => prompt.name),
+        echo: await call('echo', { text: 'Grüße, 世界 🌍' }),
+        add: await call('add', { a: 2, b: 40 }),
+        count: await call('count_and_hold', { to: 3 }, { onprogress }),
+        progress,
+        fail: (await call('fail'))[0],
+        wrong: (await call('add', { a: 'many' }))[0],
+        unknown: await refused(call('nothing')),
+        pixel: (await client.readResource({ uri: 'memo://pixel' })).contents[0].blob,
+        prompt: (await client.getPrompt({ name: 'greet', arguments: { name: 'Ada' } })).messages[0].content.text,
+        waited: await refused(call('wait', {}, { timeout: 200 })),
+        stopped: await call('was_stopped'),
+        big: (await call('big', { size: 1000000 }))[1].length
+    };
+    await client.close();
+    process.stdout.write(JSON.stringify(report));
+}
+
+main(process.argv.slice(2)).catch((error) => { console.error(error); process.exit(1); });

@@ -1,0 +1,714 @@
+"""What a server answers, in both eras, through its real front door."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead import Context, MCPServer, MCPServerConfig, MCPToolError, RpcError
+from fairlead.client import MCPClient, MCPClientConfig
+from fairlead.interceptor import Answer, Exchange, Proceed
+from fairlead.protocol.types.content import ImageContent, TextContent
+from fairlead.protocol.types.tools import CallToolResult, ToolAnnotations
+from fairlead.transport.memory import memory_pair
+
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+@pytest.fixture(params=["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "auto"])
+def version(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@contextlib.asynccontextmanager
+async def client_of(server: MCPServer, version: str = "auto") -> AsyncIterator[MCPClient]:
+    left, right = memory_pair()
+    peer = server.attach(right)
+
+    async def open_channel():  # type: ignore[no-untyped-def]
+        return left
+
+    config = MCPClientConfig(protocol_version=version)
+    try:
+        async with MCPClient.connect_channel(open_channel, config) as client:
+            yield client
+    finally:
+        await peer.close()
+
+
+def text_of(result: dict[str, Any]) -> str:
+    (block,) = result["content"]
+    assert block["type"] == "text"
+    return str(block["text"])
+
+
+def error_of(result: dict[str, Any]) -> dict[str, Any]:
+    assert result["isError"] is True
+    return json.loads(text_of(result))  # type: ignore[no-any-return]
+
+
+async def ask(server: MCPServer, method: str, params: Any = None) -> dict[str, Any]:
+    message = {"jsonrpc": "2.0", "id": 1, "method": method}
+    if params is not None:
+        message["params"] = params
+    answer = await server.handle_request(message)
+    assert answer is not None
+    return answer
+
+
+@pytest.mark.covers("SRV-02", "SRV-29", "DEC-04")
+async def test_tools_are_listed_and_called_in_every_revision(version: str) -> None:
+    server = MCPServer("s")
+
+    @server.tool()
+    async def greet(name: str, times: int = 1) -> str:
+        """Greet somebody."""
+        return f"hello {name} " * times
+
+    assert await greet("x", 1) == "hello x "  # the function is returned unchanged
+    async with client_of(server, version) as client:
+        (tool,) = await client.list_tools()
+        assert tool == {
+            "name": "greet",
+            "description": "Greet somebody.",
+            "inputSchema": {
+                "type": "object",
+                "properties": {
+                    "name": {"type": "string"},
+                    "times": {"type": "integer", "default": 1},
+                },
+                "required": ["name"],
+                "additionalProperties": False,
+            },
+        }
+        assert text_of(await client.call_tool("greet", {"name": "you"})) == "hello you "
+        if version != "auto":
+            assert client.protocol_version == version
+
+
+@pytest.mark.covers("SRV-29", "SRV-34")
+async def test_what_functions_may_return() -> None:
+    server = MCPServer("s")
+    values: dict[str, Any] = {
+        "none": None,
+        "number": 3,
+        "mapping": {"a": [1, None, "é"]},
+        "strings": ["a", "b"],
+        "text": TextContent(text="t"),
+        "blocks": ["caption", ImageContent(data="AAAA", mime_type="image/png")],
+        "whole": CallToolResult(content=[], structured_content=_raw({"x": 1})),
+        "surrogate": "half \ud83d emoji",
+    }
+
+    @server.tool()
+    async def give(key: str) -> Any:
+        return values[key]
+
+    async with client_of(server) as client:
+
+        async def content(key: str) -> list[dict[str, Any]]:
+            return (await client.call_tool("give", {"key": key}))["content"]  # type: ignore[no-any-return]
+
+        assert await content("none") == [{"type": "text", "text": ""}]
+        assert await content("number") == [{"type": "text", "text": "3"}]
+        assert json.loads((await content("mapping"))[0]["text"]) == {"a": [1, None, "é"]}
+        assert await content("strings") == [{"type": "text", "text": '["a","b"]'}]
+        assert await content("text") == [{"type": "text", "text": "t"}]
+        assert await content("blocks") == [
+            {"type": "text", "text": "caption"},
+            {"type": "image", "data": "AAAA", "mimeType": "image/png"},
+        ]
+        assert await content("surrogate") == [{"type": "text", "text": "half \ufffd emoji"}]
+        whole = await client.call_tool("give", {"key": "whole"})
+        assert whole["structuredContent"] == {"x": 1}
+        assert whole["content"] == [{"type": "text", "text": ""}]  # at least one block
+        assert whole["resultType"] == "complete"
+
+
+def _raw(value: Any):  # type: ignore[no-untyped-def]
+    import msgspec
+
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
+@pytest.mark.covers("SRV-20", "SRV-22", "DEC-16")
+async def test_bad_arguments_are_a_result_that_lists_every_problem(version: str) -> None:
+    server = MCPServer("s")
+
+    @server.tool()
+    async def book(seats: int, when: str, window: bool = False) -> str:
+        return "booked"
+
+    async with client_of(server, version) as client:
+        error = error_of(await client.call_tool("book", {"seats": "many", "extra": 1}))
+        assert error["code"] == "VALIDATION_ERROR"
+        assert error["tool_name"] == "book"
+        assert error["correlation_id"]
+        problems = {(e["field"], e["constraint"]) for e in error["field_errors"]}
+        assert ("seats", '"many" is not of type "integer"') in problems
+        assert any('"when" is a required property' in constraint for _, constraint in problems)
+        assert any("'extra' was unexpected" in constraint for _, constraint in problems)
+
+
+@pytest.mark.covers("SRV-30")
+async def test_numbers_and_booleans_in_strings_are_understood() -> None:
+    server = MCPServer("s")
+
+    @server.tool()
+    async def types(a: int, b: float, c: bool, d: list[int], e: str | None = None) -> str:
+        return repr((a, b, c, d, e))
+
+    async with client_of(server) as client:
+        arguments = {"a": "3", "b": "1.5", "c": "true", "d": ["1", 2]}
+        assert text_of(await client.call_tool("types", arguments)) == "(3, 1.5, True, [1, 2], None)"
+
+
+@pytest.mark.covers("DEC-16", "SRV-16")
+async def test_refusals_of_the_protocol_itself() -> None:
+    server = MCPServer("s")
+
+    @server.tool()
+    async def t() -> str:
+        return ""
+
+    unknown = await ask(server, "tools/call", {"name": "nope"})
+    assert unknown["error"] == {"code": -32602, "message": "Unknown tool: nope"}
+    assert (await ask(server, "tools/call", {"arguments": {}}))["error"]["code"] == -32602
+    bad = await ask(server, "tools/call", {"name": "t", "arguments": [1]})
+    assert bad["error"]["code"] == -32602
+    assert (await ask(server, "no/such"))["error"]["code"] == -32601
+    assert (await ask(server, "tools/list", {"cursor": 5}))["error"]["code"] == -32602
+    assert (await ask(server, "tools/list", {"cursor": "zzz"}))["error"]["code"] == -32602
+    assert (await ask(server, "logging/setLevel", {"level": "loud"}))["error"]["code"] == -32602
+    # In the stateless era the methods of the handshake era do not exist.
+    for method in ("initialize", "ping", "logging/setLevel"):
+        assert (await ask(server, method, {"_meta": META}))["error"]["code"] == -32601
+    assert (await ask(server, "server/discover"))["error"]["code"] == -32601
+
+
+@pytest.mark.covers("SRV-20", "SRV-21", "SRV-25", "SRV-31")
+async def test_a_tool_that_fails_is_a_result_and_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server = MCPServer("s")
+
+    @server.tool()
+    async def breaks() -> str:
+        raise KeyError("lost")
+
+    @server.tool()
+    def leaves() -> str:
+        raise SystemExit(3)
+
+    @server.tool()
+    async def chooses() -> str:
+        raise MCPToolError("not for you", code="ACCESS_DENIED", suggestion="ask Bob")
+
+    @server.tool()
+    async def refuses() -> str:
+        raise RpcError(-32602, "not even a result")
+
+    async with client_of(server) as client:
+        broken = error_of(await client.call_tool("breaks"))
+        assert (broken["code"], broken["message"]) == ("EXECUTION_ERROR", "KeyError: 'lost'")
+        assert error_of(await client.call_tool("leaves"))["message"] == "SystemExit: 3"
+        chosen = error_of(await client.call_tool("chooses"))
+        assert chosen["code"] == "ACCESS_DENIED"
+        assert chosen["suggestion"] == "ask Bob"
+        again = client.tool_error(await client.call_tool("chooses"))
+        assert again is not None
+        assert (again.code, again.message) == ("ACCESS_DENIED", "not for you")
+        with pytest.raises(RpcError, match="not even a result"):
+            await client.call_tool("refuses")
+    assert "KeyError: 'lost'" in caplog.text
+    assert "not for you" in caplog.text
+
+
+@pytest.mark.covers("SRV-24", "SRV-27", "SRV-13")
+@pytest.mark.parametrize("kind", ["async", "sync", "stubborn"])
+async def test_a_tool_that_takes_too_long(kind: str) -> None:
+    server = MCPServer("s", per_tool_timeouts={"slow": 0.05})
+    ended = asyncio.Event()
+
+    async def wait() -> str:
+        try:
+            await asyncio.sleep(600)
+        finally:
+            ended.set()
+        return ""
+
+    async def stubborn() -> str:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(600)
+        ended.set()
+        return "too late"
+
+    def block() -> str:
+        time.sleep(0.5)
+        return ""
+
+    function = {"async": wait, "sync": block, "stubborn": stubborn}[kind]
+    server.tool("slow")(function)
+    async with client_of(server) as client:
+        error = error_of(await client.call_tool("slow"))
+        assert (error["code"], error["message"]) == (
+            "TIMEOUT",
+            "Tool 'slow' timed out after 0.05s",
+        )
+        if kind != "sync":
+            assert ended.is_set()  # the handler was cancelled
+
+
+@pytest.mark.covers("SRV-17", "ARC-08")
+async def test_a_slow_tool_delays_nobody(loop_kind: str) -> None:
+    server = MCPServer("s")
+    release = asyncio.Event()
+
+    @server.tool()
+    async def slow() -> str:
+        await release.wait()
+        return "slow"
+
+    @server.tool()
+    def blocking() -> str:
+        time.sleep(0.2)
+        return "blocking"
+
+    @server.tool()
+    async def quick() -> str:
+        return "quick"
+
+    async with client_of(server) as client:
+        waiting = [asyncio.create_task(client.call_tool("slow")) for _ in range(50)]
+        blocked = asyncio.create_task(client.call_tool("blocking"))
+        assert text_of(await client.call_tool("quick")) == "quick"
+        assert not blocked.done()
+        release.set()
+        await asyncio.gather(*waiting, blocked)
+
+
+@pytest.mark.covers("PRO-32")
+async def test_a_cancelled_call_stops_its_handler_and_is_not_a_timeout() -> None:
+    server = MCPServer("s")
+    started, ended = asyncio.Event(), asyncio.Event()
+
+    @server.tool()
+    async def slow() -> str:
+        started.set()
+        try:
+            await asyncio.sleep(600)
+        finally:
+            ended.set()
+        return ""
+
+    async with client_of(server) as client:
+        task = asyncio.create_task(client.call_tool("slow"))
+        await started.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await ended.wait()
+
+
+@pytest.mark.covers("SRV-28", "PRO-33", "PRO-35")
+async def test_a_handler_talks_while_it_works(version: str) -> None:
+    server = MCPServer("s")
+
+    @server.tool()
+    async def work(steps: int, anything: Context) -> str:
+        for step in range(steps):
+            await anything.progress(step + 1, steps, f"step {step + 1}")
+        await anything.progress(0)  # going backwards is dropped
+        await anything.debug("too fine")
+        await anything.warning({"disk": "full"})
+        return f"{anything.client} {anything.protocol_version} {anything.request_id}"
+
+    logs: list[Any] = []
+    steps: list[Any] = []
+    async with client_of(server, version) as client:
+        (tool,) = await client.list_tools()
+        assert list(tool["inputSchema"]["properties"]) == ["steps"]  # the context is no argument
+        client.on_log = lambda level, data, logger: logs.append((level, data))
+        await client.set_log_level("info")
+        result = await client.call_tool(
+            "work", {"steps": 2}, on_progress=lambda *said: steps.append(said)
+        )
+        words = (None, None) if version == "2024-11-05" else ("step 1", "step 2")
+        assert steps == [(1, 2, words[0]), (2, 2, words[1])]
+        assert logs == [("warning", {"disk": "full"})]
+        assert text_of(result).startswith(f"fairlead {client.protocol_version} ")
+
+
+async def test_a_stateless_caller_that_asks_for_no_logs_gets_none() -> None:
+    server = MCPServer("s")
+
+    @server.tool()
+    async def talk(ctx: Context) -> str:
+        await ctx.error("hello?")
+        with pytest.raises(ValueError, match="no log level 'loud'"):
+            await ctx.log("loud", "x")
+        return "done"
+
+    heard: list[Any] = []
+    async with client_of(server) as client:
+        client.on_notification = lambda method, params: heard.append(method)
+        await client.call_tool("talk")
+    assert heard == []
+
+
+async def test_a_synchronous_handler_can_talk_too() -> None:
+    server = MCPServer("s")
+
+    @server.tool()
+    def work(ctx: Context) -> str:
+        ctx.wait(ctx.progress(1, 2))
+        return ctx.correlation_id
+
+    steps: list[Any] = []
+    async with client_of(server) as client:
+        result = await client.call_tool("work", on_progress=lambda *said: steps.append(said))
+        assert steps == [(1, 2, None)]
+        assert len(text_of(result)) == 16
+
+
+async def test_inline_tools_are_called_on_the_loop() -> None:
+    server = MCPServer("s")
+    import threading
+
+    main = threading.get_ident()
+
+    @server.tool(inline=True)
+    def where(n: int) -> str:
+        if n < 0:
+            raise ValueError("negative")
+        return str(threading.get_ident() == main)
+
+    async with client_of(server) as client:
+        assert text_of(await client.call_tool("where", {"n": 1})) == "True"
+        assert error_of(await client.call_tool("where", {"n": -1}))["code"] == "EXECUTION_ERROR"
+        assert error_of(await client.call_tool("where", {}))["code"] == "VALIDATION_ERROR"
+    with pytest.raises(TypeError, match="only a plain function"):
+
+        @server.tool(inline=True)
+        async def no() -> str:
+            return ""
+
+
+@pytest.mark.covers("SRV-01", "SRV-13", "DEC-26")
+def test_how_a_server_is_configured() -> None:
+    assert MCPServer().name == "fairlead-mcp-server"
+    assert MCPServer("weather").name == "weather"
+    assert MCPServer("weather", version="2").config.version == "2"
+    assert MCPServer(MCPServerConfig(name="x")).name == "x"
+    with pytest.raises(TypeError, match="not both"):
+        MCPServer(MCPServerConfig(), version="2")
+    with pytest.raises(TypeError):
+        MCPServer(no_such_setting=1)
+    config = MCPServerConfig()
+    assert (config.transport, config.default_tool_timeout, config.rate_limit_rate) == (
+        "stdio",
+        60.0,
+        50.0,
+    )
+    assert (config.rate_limit_burst, config.warm_up, config.log_level) == (100, True, "INFO")
+    assert (config.version, config.input_timeout) == ("1.0.0", 600.0)
+
+
+@pytest.mark.covers("PRO-02", "PRO-03", "PRO-21")
+async def test_introductions() -> None:
+    server = MCPServer("s", title="The S", instructions="Be kind.")
+    server.register_prompt("p", template="x")
+    hello = {"protocolVersion": "1999-01-01", "capabilities": {}, "clientInfo": {}}
+    initialized = (await ask(server, "initialize", hello))["result"]
+    assert initialized == {
+        "protocolVersion": "2025-11-25",  # our newest with a handshake
+        "capabilities": {"tools": {}, "logging": {}, "prompts": {}},
+        "serverInfo": {"name": "s", "version": "1.0.0", "title": "The S"},
+        "instructions": "Be kind.",
+    }
+    modern = await ask(server, "initialize", {**hello, "protocolVersion": "2026-07-28"})
+    assert modern["result"]["protocolVersion"] == "2025-11-25"
+    old = await ask(server, "initialize", {**hello, "protocolVersion": "2024-11-05"})
+    assert old["result"]["serverInfo"] == {"name": "s", "version": "1.0.0"}
+    discovered = (await ask(server, "server/discover", {"_meta": META}))["result"]
+    assert discovered["supportedVersions"][0] == "2026-07-28"
+    assert discovered["instructions"] == "Be kind."
+    assert discovered["resultType"] == "complete"
+    assert (discovered["ttlMs"], discovered["cacheScope"]) == (0, "private")
+    info = discovered["_meta"]["io.modelcontextprotocol/serverInfo"]
+    assert info["name"] == "s"
+
+
+@pytest.mark.covers("SRV-15", "PRO-34")
+async def test_lists_come_in_pages_and_in_order(version: str) -> None:
+    server = MCPServer("s", page_size=7)
+    for number in range(23):
+        server.register_tool(f"t{number:02}", {"type": "object"}, lambda: "x")
+        server.register_resource(f"r://{number}", f"r{number}", content_provider="x")
+        server.register_prompt(f"p{number:02}", template="x")
+    async with client_of(server, version) as client:
+        assert [t["name"] for t in await client.list_tools()] == [f"t{n:02}" for n in range(23)]
+        assert len(await client.list_resources()) == 23
+        assert len(await client.list_prompts()) == 23
+    first = (await ask(server, "tools/list"))["result"]
+    assert len(first["tools"]) == 7
+    server.remove_tool("t00")
+    assert (server.tool_count, server.resource_count, server.prompt_count) == (22, 23, 23)
+    assert (await ask(server, "tools/list"))["result"]["tools"][0]["name"] == "t01"
+
+
+async def test_names_are_unique() -> None:
+    server = MCPServer("s")
+    server.tool("same")(lambda: "1")
+    with pytest.raises(ValueError, match="there is a tool 'same' already"):
+        server.tool("same")(lambda: "2")
+    with pytest.raises(KeyError):
+        server.remove_tool("never")
+
+
+@pytest.mark.covers("SRV-03")
+async def test_a_tool_with_a_schema_of_its_own() -> None:
+    server = MCPServer("s")
+    schema = {
+        "type": "object",
+        "properties": {"n": {"type": "integer", "minimum": 3, "x-keep": {"me": 1.50}}},
+        "required": ["n"],
+    }
+    before = json.dumps(schema)
+
+    async def double(n: int) -> int:
+        """Twice as much."""
+        return n * 2
+
+    server.register_tool("double", schema, double, title="Double")
+    server.register_tool(
+        "whole", {"description": "D", "inputSchema": schema, "annotations": {}}, double
+    )
+    assert json.dumps(schema) == before
+    async with client_of(server) as client:
+        first, second = await client.list_tools()
+        assert first == {
+            "name": "double",
+            "title": "Double",
+            "description": "Twice as much.",
+            "inputSchema": schema,
+        }
+        assert (second["name"], second["description"]) == ("whole", "D")
+        assert text_of(await client.call_tool("double", {"n": 4})) == "8"
+        assert (
+            error_of(await client.call_tool("double", {"n": 1}))["field_errors"][0]["field"] == "n"
+        )
+
+
+async def test_references_in_schemas_are_never_fetched() -> None:
+    server = MCPServer("s")
+    server.register_tool(
+        "t", {"type": "object", "properties": {"a": {"$ref": "file:///etc/passwd"}}}, lambda a: a
+    )
+    async with client_of(server) as client:
+        error = error_of(await client.call_tool("t", {"a": 1}))
+        assert "not followed" in error["message"]
+
+
+@pytest.mark.covers("SRV-04", "SRV-05", "SRV-32")
+async def test_resources(version: str, tmp_path: Path) -> None:
+    server = MCPServer("s")
+    (tmp_path / "a file.md").write_text("# hé")
+    (tmp_path / "x.bin").write_bytes(b"\0\1\2")
+    server.register_resource("mem://text", "text", "Some text", content_provider="hello")
+    server.register_resource(
+        "mem://bytes", "bytes", mime_type="image/png", content_provider=lambda: b"\x89PNG"
+    )
+    markdown = server.register_file_resource(str(tmp_path / "a file.md"))
+    binary = server.register_file_resource(str(tmp_path / "x.bin"))
+    with pytest.raises(FileNotFoundError):
+        server.register_file_resource(str(tmp_path / "nothing"))
+
+    @server.resource("mem://live", mime_type="application/json")
+    async def live() -> dict[str, int]:
+        """Changes all the time."""
+        return {"now": 1}
+
+    async with client_of(server, version) as client:
+        listed = {r["uri"]: r for r in await client.list_resources()}
+        assert listed["mem://text"]["description"] == "Some text"
+        assert listed["mem://live"]["name"] == "live"
+        assert markdown.endswith("/a%20file.md")
+        assert listed[markdown]["mimeType"] == "text/markdown"
+
+        async def contents(uri: str) -> Any:
+            return (await client.read_resource(uri))["contents"]
+
+        assert await contents("mem://text") == [
+            {"uri": "mem://text", "mimeType": "text/plain", "text": "hello"}
+        ]
+        assert await contents("mem://bytes") == [
+            {"uri": "mem://bytes", "mimeType": "image/png", "blob": "iVBORw=="}
+        ]
+        assert (await contents(markdown))[0]["text"] == "# hé"
+        assert (await contents(binary))[0]["blob"] == "AAEC"
+        assert (await contents("mem://live"))[0]["text"] == '{"now":1}'
+        with pytest.raises(RpcError) as missing:
+            await client.read_resource("mem://none")
+        assert missing.value.code == (-32602 if version == "auto" else -32002)
+        assert missing.value.data == {"uri": "mem://none"}
+
+
+@pytest.mark.covers("SRV-06", "SRV-33")
+async def test_prompts(version: str) -> None:
+    server = MCPServer("s")
+    server.register_prompt(
+        "greet",
+        "Greets",
+        [{"name": "who", "required": True}, {"name": "how"}],
+        "Dear {who}, {{not this}} {how}",
+    )
+
+    @server.prompt()
+    async def review(code: str, style: str = "kind") -> list[str]:
+        """Review some code."""
+        return [f"Review ({style}):", code]
+
+    async with client_of(server, version) as client:
+        greet, second = await client.list_prompts()
+        assert greet["arguments"] == [{"name": "who", "required": True}, {"name": "how"}]
+        assert second["arguments"] == [
+            {"name": "code", "required": True},
+            {"name": "style", "required": False},
+        ]
+        got = await client.get_prompt("greet", {"who": "{how}", "how": "x"})
+        assert got["description"] == "Greets"
+        assert got["messages"] == [
+            {"role": "user", "content": {"type": "text", "text": "Dear {how}, {not this} x"}}
+        ]
+        messages = (await client.get_prompt("review", {"code": "1+1"}))["messages"]
+        assert [m["content"]["text"] for m in messages] == ["Review (kind):", "1+1"]
+        with pytest.raises(RpcError, match="needs who") as missing:
+            await client.get_prompt("greet")
+        assert missing.value.code == -32602
+        with pytest.raises(RpcError, match="Unknown prompt"):
+            await client.get_prompt("nope")
+
+
+@pytest.mark.covers("SRV-07")
+async def test_single_messages_without_any_connection() -> None:
+    server = MCPServer("s")
+
+    @server.tool()
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    call = {"name": "add", "arguments": {"a": 1, "b": 2}}
+    answer = await ask(server, "tools/call", call)
+    assert answer == {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "result": {"content": [{"type": "text", "text": "3"}]},
+    }
+    assert await server.handle_request({"jsonrpc": "2.0", "method": "notifications/x"}) is None
+    invalid = await server.handle_request({"jsonrpc": "2.0", "id": "q", "method": 1})
+    assert invalid is not None
+    assert (invalid["id"], invalid["error"]["code"]) == ("q", -32600)
+    stateless = await ask(server, "tools/call", {**call, "_meta": META})
+    assert stateless["result"]["resultType"] == "complete"
+    assert (await ask(server, "ping"))["result"] == {}
+
+
+async def test_interceptors_stand_around_every_request() -> None:
+    seen: list[str] = []
+
+    async def watch(exchange: Exchange, proceed: Proceed) -> Answer:
+        seen.append(f"{exchange.method} {exchange.target}")
+        return await proceed(exchange)
+
+    async def deny(exchange: Exchange, proceed: Proceed) -> Answer:
+        if exchange.target == "secret":
+            raise RpcError(-32602, "'secret' is not available here")
+        return await proceed(exchange)
+
+    server = MCPServer("s", interceptors=[watch, deny])
+    server.tool("secret")(lambda: "x")
+    server.tool("open")(lambda: "y")
+    async with client_of(server) as client:
+        await client.list_tools()
+        assert text_of(await client.call_tool("open")) == "y"
+        with pytest.raises(RpcError, match="not available here"):
+            await client.call_tool("secret")
+    assert seen == [
+        "server/discover None",
+        "tools/list None",
+        "tools/call open",
+        "tools/call secret",
+    ]
+
+
+async def test_annotations_and_meta_reach_those_who_know_them() -> None:
+    server = MCPServer("s")
+    server.tool(
+        "t",
+        title="T",
+        annotations=ToolAnnotations(read_only_hint=True),
+        meta={"com.example/x": 1},
+    )(lambda: "x")
+    async with client_of(server, "auto") as client:
+        (tool,) = await client.list_tools()
+        assert tool["annotations"] == {"readOnlyHint": True}
+        assert tool["_meta"] == {"com.example/x": 1}
+    async with client_of(server, "2024-11-05") as client:
+        (tool,) = await client.list_tools()
+        assert set(tool) == {"name", "inputSchema"}
+
+
+async def test_a_type_without_a_json_form_is_refused_when_it_is_registered() -> None:
+    server = MCPServer("s")
+    with pytest.raises(TypeError, match=r"bad: parameter 'x' has no JSON form"):
+
+        @server.tool()
+        def bad(x: logging.Logger) -> str:
+            return ""
+
+    with pytest.raises(TypeError, match="positional-only"):
+
+        @server.tool()
+        def worse(x: int, /) -> str:
+            return ""
+
+
+async def test_both_eras_on_one_connection() -> None:
+    server = MCPServer("s")
+    server.tool("t")(lambda: "x")
+    left, right = memory_pair()
+    peer = server.attach(right)
+    got: asyncio.Queue[Any] = asyncio.Queue()
+    reading = asyncio.create_task(left.run(got.put_nowait))
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c"}}
+
+    def send(number: int, method: str, params: Any) -> None:
+        message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+        left.write(json.dumps(message).encode() + b"\n")
+
+    send(1, "initialize", hello)
+    send(2, "tools/list", {})  # in the same chunk as the handshake
+    send(3, "tools/list", {"_meta": META})
+    send(4, "server/discover", {"_meta": META})
+    answers = {}
+    async with asyncio.timeout(5):
+        while len(answers) < 4:
+            message = await got.get()
+            answers[message.id] = json.loads(bytes(message.result))
+    assert answers[1]["protocolVersion"] == "2025-06-18"
+    assert "resultType" not in answers[2]
+    assert answers[3]["resultType"] == "complete"
+    assert "supportedVersions" in answers[4]
+    await peer.close()
+    await left.close()
+    await reading
