@@ -1,0 +1,134 @@
+"""`fairlead call`: call one tool of a server."""
+
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from difflib import get_close_matches
+from typing import Any
+
+from ..client import MCPClient
+from ..errors import RpcError
+from .arguments import Given, parse
+from .connection import connected, explain, run_async
+from .failed import FAILED, Failed
+from .output import blocks, pretty, safe, write
+from .usage import Parser, add_connection_options, required_command, split_command
+from .watching import Watch, watch
+
+__all__ = ["run"]
+
+Tools = Sequence[Mapping[str, Any]]
+
+
+def run(argv: Sequence[str]) -> int:
+    own, command = split_command(argv)
+    options = _parser().parse_intermixed_args(own)
+    given = parse(options.arguments, options.args)
+    required_command(command, f"fairlead call {options.tool}")
+    return run_async(_call(options, given, command))
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "call",
+        "Start a server, call one of its tools and show the result.",
+        usage="TOOL [key=value ...] [--args JSON|@FILE|-] [options] -- COMMAND...",
+        examples="  fairlead call add a=1 b=2 -- python server.py\n"
+        '  fairlead call note text=@today.md tags:=\'["a", "b"]\' -- python server.py\n'
+        "  echo '{\"a\": 1}' | fairlead call add --args - b=2 --json -- python server.py\n\n"
+        "exit codes:\n"
+        "  0    success\n"
+        "  1    the tool failed, or the server refused\n"
+        "  2    the command line is wrong\n"
+        "  3    no connection, or it was lost\n"
+        "  4    no answer in time\n"
+        "  130  Ctrl-C",
+    )
+    parser.add_argument("tool", metavar="TOOL", help="the name of the tool")
+    parser.add_argument(
+        "arguments",
+        metavar="key=value",
+        nargs="*",
+        help="an argument, read as the type the tool asks for; key:=JSON gives exact JSON, "
+        "key=@FILE the text of a file",
+    )
+    parser.add_argument(
+        "--args",
+        metavar="JSON|@FILE|-",
+        help="all arguments at once: a JSON object, a file with one, or stdin",
+    )
+    add_connection_options(parser)
+    return parser
+
+
+async def _call(options: Namespace, given: Given, command: Sequence[str]) -> int:
+    with watch() as watching:
+        async with connected(
+            command, timeout=options.timeout, verbose=options.verbose, on_log=watching.log
+        ) as client:
+            tools = await _prepare(client)
+            arguments = given.fit(_schema(options.tool, tools))
+            result = await _ask(client, options, arguments, tools, watching)
+    return _show(result, options, tools)
+
+
+async def _prepare(client: MCPClient) -> Tools:
+    """The tools, for their schemas and names, and log messages; a server may lack either."""
+    with suppress(RpcError):
+        await client.set_log_level("info")
+    with suppress(RpcError):
+        return await client.list_tools()
+    return ()
+
+
+async def _ask(
+    client: MCPClient, options: Namespace, arguments: dict[str, Any], tools: Tools, watching: Watch
+) -> dict[str, Any]:
+    try:
+        return await client.call_tool(
+            options.tool, arguments, options.timeout, on_progress=watching.progress
+        )
+    except RpcError as exc:
+        raise _with_suggestion(explain(exc), options.tool, tools) from exc
+
+
+def _show(result: Mapping[str, Any], options: Namespace, tools: Tools) -> int:
+    if options.json:
+        write(pretty(result))
+        return FAILED if result.get("isError") else 0
+    if result.get("isError"):
+        raise _with_suggestion(_tool_failure(result), options.tool, tools)
+    if result.get("resultType") == "input_required":
+        raise Failed(f"{options.tool} asks for input, which cannot be given on the command line")
+    for text in blocks(result):
+        write(text)
+    return 0
+
+
+def _tool_failure(result: Mapping[str, Any]) -> Failed:
+    """What the tool says about its failure, structured or not."""
+    error = MCPClient.tool_error(result)
+    if error is not None:
+        return Failed(safe(error.message), hint=safe(error.suggestion or ""))
+    sentence, *rest = safe("\n".join(blocks(result))).strip().splitlines() or [
+        "The tool failed and did not say why"
+    ]
+    return Failed(sentence, details=rest)
+
+
+def _with_suggestion(failed: Failed, name: str, tools: Tools) -> Failed:
+    """If there is no such tool, that is why: name those that are near."""
+    names = [str(tool.get("name")) for tool in tools]
+    if not names or name in names:
+        return failed
+    near = get_close_matches(name, names, 3, 0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(names[:10])}"
+    return Failed(f"The server has no tool {name!r}", hint=safe(hint))
+
+
+def _schema(name: str, tools: Tools) -> Mapping[str, Any]:
+    for tool in tools:
+        schema = tool.get("inputSchema")
+        if tool.get("name") == name and isinstance(schema, Mapping):
+            return schema
+    return {}

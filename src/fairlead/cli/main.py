@@ -1,0 +1,100 @@
+"""`fairlead COMMAND ...`: finds the command, runs it, and makes an exit code of what happened.
+
+Each command is a module with a `run(argv) -> int`, imported only when it is asked for: a server
+that starts through `fairlead serve` does not pay for the others.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from io import TextIOWrapper
+
+from .failed import FAILED, INTERRUPTED, USAGE, Failed, styled
+
+__all__ = ["main"]
+
+_COMMANDS = {
+    "serve": "run a server of yours on stdin and stdout",
+    "tools": "list the tools of a server",
+    "call": "call a tool of a server",
+    "demo": "watch a client and a server talk, in both eras of the protocol",
+}
+
+_EXAMPLES = """\
+  fairlead demo
+  fairlead serve server.py
+  fairlead tools -- python server.py
+  fairlead call add a=1 b=2 -- python server.py
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a narrow encoding is no reason to fail
+    try:
+        return _dispatch(list(sys.argv[1:] if argv is None else argv))
+    except Failed as failed:
+        failed.show()
+        return failed.code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        return _nobody_reads()
+    except SystemExit as exc:  # `--help` of a command
+        return exc.code if isinstance(exc.code, int) else 0
+
+
+def _dispatch(argv: list[str]) -> int:
+    name = argv[0] if argv else "--help"
+    if name in ("-h", "--help", "help"):
+        return _dispatch([argv[1], "--help"]) if len(argv) > 1 else _help()
+    if name in ("-V", "--version"):
+        from .. import __version__
+
+        print(f"fairlead {__version__}")
+        return 0
+    if name not in _COMMANDS:
+        raise _unknown(name)
+    code: int = import_module(f".{name}", __package__).run(argv[1:])
+    sys.stdout.flush()  # here, where a reader that has gone can still be handled
+    return code
+
+
+def _help() -> int:
+    def heading(text: str) -> str:
+        return styled(text, "1", sys.stdout)
+
+    width = max(map(len, _COMMANDS))
+    lines = [f"  {styled(n.ljust(width), '36', sys.stdout)}  {s}" for n, s in _COMMANDS.items()]
+    print(
+        "Fairlead: one runtime for the Model Context Protocol.\n",
+        f"{heading('usage:')} fairlead COMMAND ...\n",
+        heading("commands:"),
+        *lines,
+        f"\n{heading('examples:')}",
+        _EXAMPLES,
+        "`fairlead COMMAND --help` says more; `fairlead --version` says which one this is.",
+        sep="\n",
+    )
+    return 0
+
+
+def _unknown(name: str) -> Failed:
+    from difflib import get_close_matches
+
+    if name.startswith("-"):
+        return Failed(
+            f"There is no option {name}", hint="`fairlead --help` lists what there is", code=USAGE
+        )
+    near = get_close_matches(name, _COMMANDS, 1, 0.5)
+    hint = f"did you mean `fairlead {near[0]}`?" if near else f"there are {', '.join(_COMMANDS)}"
+    return Failed(f"There is no command {name!r}", hint=hint, code=USAGE)
+
+
+def _nobody_reads() -> int:
+    """Whoever read our output has gone, as `| head` does; nothing more may be written to it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return FAILED

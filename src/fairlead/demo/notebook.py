@@ -1,0 +1,183 @@
+"""The demo server: a notebook with a few tools around it, all in memory.
+
+Meant to be read and copied, so it imports Fairlead the way your own server would.
+"""
+
+import asyncio
+import random
+import re
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from fairlead import Context, MCPServer, MCPToolError
+
+from .picture import draw_sunrise
+
+__all__ = ["server"]
+
+server = MCPServer(
+    "fairlead-demo",
+    version="1.0.0",
+    title="Fairlead demo",
+    instructions="A notebook and some small tools. Nothing is kept when the server ends.",
+    rate_limit_rate=0,  # no limit: the demo measures how fast calls are
+)
+
+
+class Note(Struct):
+    """One note. Structs, dataclasses and plain containers all become JSON by themselves."""
+
+    title: str
+    text: str
+
+
+notes = [
+    Note("Welcome", "This notebook lives in memory. Add a note and search for it."),
+    Note("Fairlead", "A ring that guides a rope, so that it runs freely and does not chafe."),
+    Note("Shopping", "Rope, lamp oil, coffee, and a chart of the harbour."),
+]
+
+# Tools: the type hints are the schema, the docstring is what the model reads. `Annotated` adds
+# what a type cannot say. Arguments are checked before your function is called.
+
+
+@server.tool(title="Search notes")
+def search_notes(
+    query: Annotated[str, Meta(description="What to look for; upper and lower case are the same")],
+    limit: Annotated[int, Meta(ge=1, le=50, description="How many notes at most")] = 5,
+) -> list[Note]:
+    """Find the notes that contain a phrase in their title or text."""
+    wanted = query.casefold()
+    return [n for n in notes if wanted in f"{n.title}\n{n.text}".casefold()][:limit]
+
+
+@server.tool(title="Add a note")
+def add_note(title: Annotated[str, Meta(min_length=1)], text: str) -> str:
+    """Write a note into the notebook."""
+    if any(note.title == title for note in notes):
+        # Not a crash but an answer: the model reads it and can do better.
+        raise MCPToolError(
+            f"There is a note called {title!r} already", suggestion="Choose another title"
+        )
+    notes.append(Note(title, text))
+    return f"Noted. There are {len(notes)} notes now."
+
+
+# What each unit measures, and how many metres, kilograms or seconds it has.
+UNITS: dict[str, tuple[str, float]] = {
+    "m": ("length", 1.0),
+    "km": ("length", 1000.0),
+    "ft": ("length", 0.3048),
+    "mi": ("length", 1609.344),
+    "nmi": ("length", 1852.0),
+    "kg": ("mass", 1.0),
+    "lb": ("mass", 0.45359237),
+    "oz": ("mass", 0.028349523125),
+    "s": ("time", 1.0),
+    "min": ("time", 60.0),
+    "h": ("time", 3600.0),
+    "d": ("time", 86400.0),
+}
+
+
+@server.tool(title="Convert units", inline=True)  # quick and never blocks: needs no thread
+def convert_units(value: float, from_unit: str, to_unit: str) -> str:
+    """Convert a length, a mass or a time, for example from "nmi" to "km"."""
+    source, target = _unit(from_unit), _unit(to_unit)
+    if source[0] != target[0]:
+        raise MCPToolError(f"{from_unit} is a {source[0]}, {to_unit} is a {target[0]}")
+    return f"{value:g} {from_unit} = {value * source[1] / target[1]:.6g} {to_unit}"
+
+
+def _unit(name: str) -> tuple[str, float]:
+    if name not in UNITS:
+        raise MCPToolError(
+            f"There is no unit {name!r}", suggestion=f"Use one of {', '.join(UNITS)}"
+        )
+    return UNITS[name]
+
+
+@server.tool(title="Summarize a text")
+def summarize_text(text: str) -> dict[str, Any]:
+    """Count words and sentences, and tell how long a text takes to read."""
+    words = re.findall(r"\w+(?:['’]\w+)*", text)
+    longest = max(words, key=len, default="")
+    return {
+        "characters": len(text),
+        "words": len(words),
+        "sentences": len(re.findall(r"[.!?…]+(?=\s|$)", text)) or int(bool(words)),
+        "longest_word": longest,
+        "reading_seconds": round(len(words) / 200 * 60),
+    }
+
+
+@server.tool(title="Count slowly")
+async def count_slowly(
+    ctx: Context,
+    to: Annotated[int, Meta(ge=1, le=100)] = 5,
+    pause: Annotated[float, Meta(ge=0, le=10, description="Seconds between two numbers")] = 0.2,
+) -> str:
+    """Count, and tell the caller how far we are."""
+    await ctx.info(f"counting to {to}")
+    for number in range(1, to + 1):
+        await asyncio.sleep(pause)  # a cancelled call stops here
+        await ctx.progress(number, to, f"at {number}")
+    await ctx.info("done")
+    return f"Counted to {to}."
+
+
+@server.tool(title="Roll dice")
+def roll_dice(
+    sides: Annotated[int, Meta(ge=2, le=1000)] = 6,
+    times: Annotated[int, Meta(ge=1, le=100)] = 1,
+    seed: Annotated[int | None, Meta(description="The same seed rolls the same dice")] = None,
+) -> dict[str, Any]:
+    """Roll one or more dice."""
+    dice = random.Random(seed)
+    rolls = [dice.randint(1, sides) for _ in range(times)]
+    return {"rolls": rolls, "total": sum(rolls)}
+
+
+# Resources: what a host may read. Text, bytes, or anything that has a JSON form.
+
+
+@server.resource("notes://all", title="All notes", mime_type="application/json")
+def all_notes() -> dict[str, Any]:
+    """Every note in the notebook."""
+    return {"notes": notes}
+
+
+@server.resource("demo://about", title="About this server", mime_type="text/markdown")
+def about() -> str:
+    """What this server is for."""
+    return (
+        "# Fairlead demo\n\n"
+        "A notebook and some small tools, to show what a server looks like.\n"
+        "It speaks every revision of the protocol at once.\n"
+    )
+
+
+@server.resource("demo://sunrise.png", title="A sunrise", mime_type="image/png")
+def sunrise() -> bytes:
+    """A tiny picture, drawn when it is read."""
+    return draw_sunrise()
+
+
+# Prompts: messages that a person picks, with blanks to fill in.
+
+
+@server.prompt(title="Review my notes")
+def review_notes(topic: str = "anything") -> str:
+    """Ask for a critical look at the notes on a topic."""
+    shown = "\n".join(f"- {note.title}: {note.text}" for note in notes)
+    return f"Here are my notes. What is missing about {topic}?\n\n{shown}"
+
+
+@server.prompt(title="Write a note")
+def write_note(topic: str, tone: str = "plain") -> list[str]:
+    """Ask for a new note and have it saved."""
+    return [
+        f"Write a short note about {topic}, in a {tone} tone.",
+        "Then save it with the tool add_note.",
+    ]

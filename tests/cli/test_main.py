@@ -1,0 +1,76 @@
+"""`fairlead` itself: help, version, and what happens with a wrong command."""
+
+import subprocess
+import sys
+
+import pytest
+
+from fairlead import __version__
+from fairlead.cli.main import main
+
+from .running import DEMO, LIMIT, fairlead, on_terminal
+
+
+def test_the_version() -> None:
+    done = fairlead("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"fairlead {__version__}\n", "")
+
+
+@pytest.mark.parametrize("args", [(), ("--help",), ("-h",), ("help",)])
+def test_help_names_every_command(args: tuple[str, ...]) -> None:
+    done = fairlead(*args)
+    assert (done.returncode, done.stderr) == (0, "")
+    for command in ("serve", "tools", "call", "demo"):
+        assert f"\n  {command}" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["serve", "tools", "call", "demo"])
+def test_each_command_has_help(command: str) -> None:
+    done = fairlead(command, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"usage: fairlead {command}")
+    assert fairlead("help", command).stdout == done.stdout
+
+
+@pytest.mark.covers("CMD-05")
+def test_an_unknown_command_suggests_the_nearest() -> None:
+    done = fairlead("serv")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "error: There is no command 'serv'\nhint: did you mean `fairlead serve`?\n"
+    )
+
+
+def test_a_command_like_no_other_lists_them_all() -> None:
+    assert "there are serve, tools, call, demo" in fairlead("xyzzy").stderr
+    assert "There is no option --frobnicate" in fairlead("--frobnicate").stderr
+
+
+def test_main_returns_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert main(["call", "--help"]) == 0
+    assert main(["call"]) == 2
+    assert "error: " in capsys.readouterr().err
+
+
+def test_a_reader_that_has_had_enough_is_no_crash() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fairlead", "tools", *DEMO],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.close()  # as `| head` does
+    _, stderr = process.communicate(timeout=LIMIT)
+    assert (process.returncode, stderr) == (1, b"")
+
+
+@pytest.mark.covers("CMD-05")
+def test_colours_are_for_terminals_that_want_them() -> None:
+    assert "\x1b[31merror:" in on_terminal("serv")
+    assert "\x1b[" not in on_terminal("serv", env={"NO_COLOR": "1"})
+    assert "\x1b[" not in on_terminal("serv", env={"TERM": "dumb"})
+    assert "\x1b[" not in fairlead("serv").stderr
+    assert "\x1b[" in on_terminal("tools", *DEMO)
+    assert "\x1b[36m" not in on_terminal("tools", *DEMO, env={"NO_COLOR": "1"})
+    assert "\x1b[" not in fairlead("tools", *DEMO).stdout
