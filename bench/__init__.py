@@ -1,0 +1,1 @@
+"""Fairlead against the other MCP runtimes, in one interleaved run."""

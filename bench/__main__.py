@@ -1,0 +1,79 @@
+"""`python -m bench`: measure, print the table, keep the results."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+
+from .cases import CASES, PLANS
+from .envs import BENCH
+from .measures import Effort
+from .plot import draw
+from .pool import Pool
+from .report import show, summarize
+from .rounds import OURS, Row
+from .runtimes import discover
+
+_RESULTS = BENCH / "results"
+_FULL = Effort(rounds=11, spawns=5, seconds=0.2, warm_up=0.5)
+_QUICK = Effort(rounds=5, spawns=2, seconds=0.1, warm_up=0.25)
+
+
+def main() -> int:
+    """Run the named cases, all of them by default; 1 when Fairlead could not be measured."""
+    options = _options()
+    effort = _QUICK if options.quick else _FULL
+    if options.rounds:
+        spawns = min(options.rounds, effort.spawns)
+        effort = replace(effort, rounds=options.rounds, spawns=spawns)
+    start, load = time.monotonic(), os.getloadavg()[0]
+    runtimes, skipped = discover()
+    for name, reason in skipped.items():
+        print(f"skipping {name}: {reason}", file=sys.stderr)
+    rows: list[Row] = []
+    with Pool() as pool:
+        for plan in PLANS:
+            if plan.case not in (options.cases or CASES) or (options.quick and not plan.targets):
+                continue
+            print(f"{time.monotonic() - start:4.0f} s  {plan.case}, {plan.label}", file=sys.stderr)
+            row = plan.row()
+            plan.measure(row, runtimes, effort, pool)
+            rows.append(row)
+    show(Console(width=None if sys.stdout.isatty() else 140), rows, skipped, load)
+
+    facts = summarize(rows, runtimes, skipped, load, options.quick)
+    summary = msgspec.json.format(msgspec.json.encode(facts), indent=2)
+    if options.json:
+        options.json.write_bytes(summary + b"\n")
+    if not options.cases and not options.quick:
+        _RESULTS.mkdir(exist_ok=True)
+        (_RESULTS / "latest.json").write_bytes(summary + b"\n")
+        (_RESULTS / "stdio.svg").write_text(draw(rows))
+    return int(any(OURS in row.failed for row in rows))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Fairlead against the other MCP runtimes, in one interleaved run.",
+        epilog="A full run also writes bench/results/latest.json and stdio.svg.",
+    )
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"one of: {', '.join(CASES)}")
+    parser.add_argument("--rounds", type=int, metavar="N", help="rounds of bursts in each row")
+    parser.add_argument("--quick", action="store_true", help="shorter, and only what has a target")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there as well")
+    options = parser.parse_args()
+    if unknown := set(options.cases) - set(CASES):
+        parser.error(f"no such case: {', '.join(sorted(unknown))}")
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""What is measured, and what we promise of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .measures import Calling, Importing, Measure, Remembering, Serving, Starting
+from .requests import LARGE, Era
+from .rounds import Row, Target
+
+__all__ = ["CASES", "PLANS", "Plan"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A row to be: its place, how it is measured, and its targets. Without any it is context."""
+
+    case: str
+    label: str
+    measure: Measure
+    targets: tuple[Target, ...] = ()
+    unit: str = "calls/s"
+
+    def row(self) -> Row:
+        """The row, still empty."""
+        return Row(self.case, self.label, self.unit, self.targets)
+
+
+def _faster(peer: str, times: float) -> Target:
+    return Target(f"≥ {times:g}×", peer, least=times)
+
+
+def _within(peer: str, times: float) -> Target:
+    return Target(f"within {times:g}×", peer, least=1 / times)
+
+
+PLANS = (
+    Plan(
+        "stdio-server-1",
+        "50 B, one at a time",
+        Serving(one_cpu=True),
+        (_faster("mcp", 12), _faster("typescript", 2)),
+    ),
+    Plan("stdio-server-1", "on any CPUs", Serving()),
+    Plan("stdio-server-1", "in 2026-07-28", Serving(era=Era.STATELESS, one_cpu=True)),
+    Plan(
+        "stdio-server-64",
+        "50 B, 64 in flight",
+        Serving(window=64),
+        (_faster("mcp", 35), _faster("typescript", 3), _within("bare", 3.5)),
+    ),
+    Plan("stdio-server-64", "on one CPU", Serving(window=64, one_cpu=True)),
+    Plan("stdio-server-64", "in 2026-07-28", Serving(window=64, era=Era.STATELESS)),
+    Plan(
+        "stdio-server-64k",
+        "64 KiB, one at a time",
+        Serving(size=LARGE, one_cpu=True),
+        (_faster("mcp", 2.2), _within("bare", 1.5)),
+    ),
+    Plan(
+        "stdio-server-64k",
+        "64 KiB, 8 in flight",
+        Serving(size=LARGE, window=8),
+        (_faster("mcp", 2.2), _within("bare", 1.5)),
+    ),
+    Plan(
+        "stdio-client-1",
+        "50 B, one at a time",
+        Calling(one_cpu=True),
+        (_faster("mcp", 4),),
+    ),
+    Plan("stdio-client-1", "on any CPUs", Calling()),
+    Plan("stdio-client-1", "on uvloop", Calling(loop="uvloop", one_cpu=True)),
+    Plan(
+        "stdio-client-64",
+        "50 B, 64 in flight",
+        Calling(window=64),
+        (_faster("mcp", 12), _faster("typescript", 2)),
+    ),
+    Plan("stdio-client-64", "on uvloop", Calling(window=64, loop="uvloop")),
+    Plan(
+        "import",
+        "less the interpreter",
+        Importing(),
+        (Target("≤ 1/6", "mcp", least=6),),
+        "ms",
+    ),
+    Plan(
+        "memory",
+        "ten tools, 100 calls",
+        Remembering(),
+        (Target("< 40 MB", ceiling=40), Target("< 0.6 of it", "mcp", least=1 / 0.6)),
+        "MB",
+    ),
+    Plan(
+        "startup",
+        "ten tools, to tools/list",
+        Starting(),
+        (Target("≤ 1/5", "mcp", least=5),),
+        "ms",
+    ),
+)
+
+CASES = tuple(dict.fromkeys(plan.case for plan in PLANS))

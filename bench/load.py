@@ -1,0 +1,158 @@
+"""The load generators: raw pipes, no MCP client, nothing decoded while the clock runs."""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import time
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple, Self
+
+from .child import Child, Failed, deadline
+from .requests import INITIALIZE, INITIALIZED, Era, check, echoes, list_tools
+
+__all__ = ["Burst", "Session"]
+
+_CHUNK = 1 << 18
+_PATIENCE = 30  # seconds for an opening or a burst, before a runtime counts as failed
+
+
+class Burst(NamedTuple):
+    """One short run of calls."""
+
+    calls: int
+    seconds: float
+    busy: float  # CPU seconds the generator itself used meanwhile
+    answer_size: int  # bytes of the last answer
+
+    @property
+    def rate(self) -> float:
+        """Calls per second."""
+        return self.calls / self.seconds
+
+
+class Session:
+    """A server under test, opened and ready for bursts of echo."""
+
+    def __init__(self, command: Sequence[str], era: Era = Era.HANDSHAKE) -> None:
+        self._era = era
+        self._number = 0
+        self._child = Child(command)
+        try:
+            with deadline(_PATIENCE):
+                self._open()
+        except BaseException:
+            self._child.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process."""
+        self._child.close()
+
+    @property
+    def resident(self) -> float:
+        """The resident set of the server, in MB."""
+        with open(f"/proc/{self._child.pid}/status") as status:
+            for line in status:
+                if line.startswith("VmRSS:"):
+                    return int(line.split()[1]) * 1024 / 1e6
+        raise Failed("no VmRSS in /proc; this figure needs Linux")
+
+    def burst(self, calls: int, *, window: int, size: int) -> Burst:
+        """Make `calls` calls with `window` of them in flight.
+
+        Raises: Failed, when the server dies, is silent for long, or answers wrongly.
+        """
+        first, self._number = self._number, self._number + calls
+        lines = echoes(self._era, first, calls, size)
+        gc.collect()
+        gc.disable()
+        try:
+            with deadline(_PATIENCE):
+                busy, start = time.process_time(), time.perf_counter()
+                if window == 1:
+                    chunks = _one_at_a_time(self._child, lines)
+                else:
+                    chunks = _in_flight(self._child, lines, window)
+                seconds, busy = time.perf_counter() - start, time.process_time() - busy
+        except BrokenPipeError:
+            raise Failed(self._child.complaint()) from None
+        finally:
+            gc.enable()
+        answers = b"".join(chunks).splitlines()
+        check(answers, first, calls, size)
+        return Burst(calls, seconds, busy, len(answers[-1]))
+
+    def _open(self) -> None:
+        if self._era is Era.HANDSHAKE:
+            self._child.say(INITIALIZE)
+            self._expect(self._child.hear(), b'"protocolVersion"')
+            self._child.say(INITIALIZED)
+        self._number += 1
+        self._child.say(list_tools(self._era, self._number))
+        self._expect(self._child.hear(), b'"echo"')
+        self._number += 1
+
+    def _expect(self, line: bytes, fragment: bytes) -> None:
+        if fragment not in line or b'"error":' in line:
+            raise Failed(f"does not speak {self._era.value}: {line[:300]!r}")
+
+
+def _one_at_a_time(child: Child, lines: list[bytes]) -> list[bytes]:
+    reader, writer = child.reader, child.writer
+    os.set_blocking(reader, True)
+    os.set_blocking(writer, True)
+    chunks: list[bytes] = []
+    for line in lines:
+        os.write(writer, line)
+        while True:
+            chunk = os.read(reader, _CHUNK)
+            chunks.append(chunk)
+            if chunk.endswith(b"\n"):
+                break
+            if not chunk:
+                raise Failed(child.complaint())
+    return chunks
+
+
+def _in_flight(child: Child, lines: list[bytes], window: int) -> list[bytes]:
+    """Keep `window` calls unanswered: as many new ones go out, in one write, as answers came in."""
+    reader, writer = child.reader, child.writer
+    os.set_blocking(reader, False)
+    os.set_blocking(writer, False)
+    waiting_to_read, waiting_for_either = select.poll(), select.poll()
+    waiting_to_read.register(reader, select.POLLIN)
+    waiting_for_either.register(reader, select.POLLIN)
+    waiting_for_either.register(writer, select.POLLOUT)
+
+    stream = memoryview(b"".join(lines))
+    ends = list(accumulate(map(len, lines)))  # where each line ends in the stream
+    total, last = len(lines), len(lines) - 1
+    chunks: list[bytes] = []
+    answered = sent = 0
+    allowed = ends[min(window - 1, last)]
+    while answered < total:
+        if sent < allowed:
+            try:
+                sent += os.write(writer, stream[sent:allowed])
+            except BlockingIOError:
+                pass  # the pipe is full; read meanwhile
+        (waiting_for_either if sent < allowed else waiting_to_read).poll()
+        try:
+            chunk = os.read(reader, _CHUNK)
+        except BlockingIOError:
+            continue
+        if not chunk:
+            raise Failed(child.complaint())
+        chunks.append(chunk)
+        answered += chunk.count(b"\n")
+        allowed = ends[min(answered + window - 1, last)]
+    return chunks

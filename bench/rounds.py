@@ -1,0 +1,91 @@
+"""Taking turns: every runtime runs a short burst in each round, and rounds are compared, not runs.
+
+A shared machine is twice as fast in one second as in the next. Two bursts of the same round met
+about the same weather, so their ratio means something; the median over the rounds is the figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from statistics import median, quantiles
+
+from .child import Failed
+
+__all__ = ["OURS", "Ratio", "Row", "Target", "take_turns"]
+
+OURS = "fairlead"
+
+
+@dataclass(frozen=True)
+class Target:
+    """What we promise: at least `least` times as good as `peer`, or a figure below `ceiling`."""
+
+    says: str
+    peer: str = OURS  # with a ceiling, the figure is our own
+    least: float | None = None
+    ceiling: float | None = None
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times better than a peer, over the rounds: the median and the middle half."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass
+class Row:
+    """One measurement of every runtime: a value per round, all made in the same rounds."""
+
+    case: str
+    label: str
+    unit: str
+    targets: tuple[Target, ...] = ()
+    samples: dict[str, list[float]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, dict[str, float]] = field(default_factory=dict)  # facts beside the figure
+
+    def value(self, name: str) -> float | None:
+        """The median of a runtime's own samples: context, not the figure."""
+        return median(self.samples[name]) if name in self.samples else None
+
+    def ratio(self, ours: str, peer: str) -> Ratio | None:
+        """How many times better `ours` is than `peer`, round by round."""
+        if ours not in self.samples or peer not in self.samples:
+            return None
+        pairs = zip(self.samples[ours], self.samples[peer], strict=True)
+        more_is_better = self.unit == "calls/s"
+        ratios = [mine / theirs if more_is_better else theirs / mine for mine, theirs in pairs]
+        low, middle, high = quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+        return Ratio(middle, low, high)
+
+    def met(self, target: Target) -> bool | None:
+        """Whether a target was met; None when there is nothing to compare."""
+        if target.ceiling is not None:
+            value = self.value(OURS)
+            return None if value is None else value < target.ceiling
+        ratio = self.ratio(OURS, target.peer)
+        return None if ratio is None or target.least is None else ratio.median >= target.least
+
+
+def take_turns(row: Row, bursts: Mapping[str, Callable[[], float]], rounds: int) -> None:
+    """Fill the row's samples; a runtime that fails is noted and leaves, the others go on.
+
+    The order rotates, so that nobody always runs after the same neighbour.
+    """
+    taking_part = dict(bursts)
+    for turn in range(rounds):
+        names = list(bursts)
+        start = turn % len(names) if names else 0
+        for name in names[start:] + names[:start]:
+            if name not in taking_part:
+                continue
+            try:
+                row.samples.setdefault(name, []).append(taking_part[name]())
+            except Failed as failure:
+                row.failed[name] = str(failure)
+                row.samples.pop(name, None)
+                del taking_part[name]
