@@ -1,0 +1,73 @@
+"""The public surface is short on purpose."""
+
+import importlib
+
+import pytest
+
+import fairlead
+
+PUBLIC = {
+    "Context",
+    "FairleadError",
+    "MCPClient",
+    "MCPClientConfig",
+    "MCPClientError",
+    "MCPServer",
+    "MCPServerConfig",
+    "MCPToolError",
+    "MCPTransport",
+    "RpcError",
+}
+
+FROM_FOLDERS = {
+    "fairlead.client": ("StdioTransport", "create_transport", "create_stdio_transport"),
+    "fairlead.protocol.envelope": (
+        "Direction",
+        "McpMessage",
+        "MessageEnvelope",
+        "SessionContext",
+        "SessionState",
+        "TransportContext",
+    ),
+    "fairlead.protocol.contracts": (
+        "TOOL_ERROR_SCHEMA",
+        "TOOL_REQUEST_SCHEMA",
+        "TOOL_RESPONSE_SCHEMA",
+        "make_tool_error",
+        "validate_tool_error",
+        "validate_tool_request",
+        "validate_tool_response",
+    ),
+    "fairlead.wire": (
+        "JsonRpcError",
+        "JsonRpcMessage",
+        "JsonRpcNotification",
+        "JsonRpcRequest",
+        "JsonRpcResponse",
+    ),
+    "fairlead.errors": ("ClientClosedError", "MCPErrorCode"),
+}
+
+
+def test_the_top_level_exports_exactly_these_names() -> None:
+    assert set(fairlead.__all__) == PUBLIC
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_every_exported_name_is_there_and_documented(name: str) -> None:
+    value = getattr(fairlead, name)
+    assert value.__doc__
+    assert name in dir(fairlead) or hasattr(fairlead, name)
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'MCPNothing'"):
+        _ = fairlead.MCPNothing  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [(m, n) for m, names in FROM_FOLDERS.items() for n in names]
+)
+def test_names_that_live_in_folders(module: str, name: str) -> None:
+    assert name in importlib.import_module(module).__all__
+    assert hasattr(importlib.import_module(module), name)

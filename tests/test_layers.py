@@ -1,0 +1,129 @@
+"""Imports point one way, and starting costs only what is used."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "fairlead"
+
+# Lowest first. A layer imports from those left of it, never from its right or from a sibling.
+LAYERS = [
+    {"errors"},
+    {"wire"},
+    {"observe"},  # redaction is pure and beside wire; the rest of it comes later
+    {"protocol"},
+    {"interceptor"},
+    {"transport"},
+    {"peer"},
+    {"server", "client"},
+    {"demo"},
+    {"cli"},
+]
+HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
+PURE = {"errors", "wire", "observe", "protocol", "interceptor"}
+IMPURE = {"asyncio", "socket", "subprocess", "threading", "ssl", "selectors", "uvloop"}
+
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+def layer_of(file: Path) -> str | None:
+    """The layer a file belongs to; the top level only re-exports and starts the command line."""
+    first = file.relative_to(SOURCE).parts[0].removesuffix(".py")
+    return None if first in ("__init__", "__main__") else first
+
+
+def imports_of(file: Path) -> list[tuple[int, str, int]]:
+    """Line, dotted name and level of everything a file imports, wherever it stands in it."""
+    found = []
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name, 0) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            if node.module is None:
+                found += [(node.lineno, alias.name, node.level) for alias in node.names]
+            else:
+                found.append((node.lineno, node.module, node.level))
+    return found
+
+
+def target_layer(file: Path, name: str, level: int) -> str | None:
+    """Which of our layers an import reaches, if any."""
+    if level == 0:
+        parts = name.split(".")
+        return parts[1] if parts[0] == "fairlead" and len(parts) > 1 else None
+    here = file.relative_to(SOURCE).parts[:-1]
+    base = here[: len(here) - (level - 1)]
+    return (*base, *name.split("."))[0]
+
+
+def test_every_folder_is_a_known_layer() -> None:
+    found = {layer for file in FILES if (layer := layer_of(file)) is not None}
+    assert found <= set(HEIGHT), found - set(HEIGHT)
+
+
+@pytest.mark.covers("ARC-01")
+@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))
+def test_imports_point_down(file: Path) -> None:
+    ours = layer_of(file)
+    if ours is None:
+        return
+    for line, name, level in imports_of(file):
+        theirs = target_layer(file, name, level)
+        if theirs is None or theirs == ours or theirs not in HEIGHT:
+            continue
+        assert HEIGHT[theirs] < HEIGHT[ours], f"{file.name}:{line}: {ours} imports {theirs}"
+
+
+@pytest.mark.covers("ARC-02", "ARC-03")
+@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))
+def test_the_core_does_no_input_or_output(file: Path) -> None:
+    if layer_of(file) not in PURE:
+        return
+    for line, name, level in imports_of(file):
+        if level == 0:
+            assert name.split(".")[0] not in IMPURE, f"{file.name}:{line} imports {name}"
+
+
+def test_wire_knows_no_method_of_the_protocol() -> None:
+    for file in (SOURCE / "wire").glob("*.py"):
+        text = file.read_text()
+        for word in ("tools/", "resources/", "prompts/", "initialize", "notifications/"):
+            assert word not in text, f"{file.name} speaks of {word}"
+
+
+def test_version_strings_stay_below_the_protocol_layer() -> None:
+    for file in FILES:
+        if layer_of(file) in ("protocol", "cli", "demo", None):
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Compare):
+                for part in (node.left, *node.comparators):
+                    if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                        assert not part.value.startswith("202"), f"{file.name}:{node.lineno}"
+
+
+def loaded_by(statement: str) -> set[str]:
+    program = f"import sys; {statement}; print('\\n'.join(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30
+    )
+    return {name.split(".")[0] for name in done.stdout.split()}
+
+
+@pytest.mark.covers("DEC-19")
+def test_the_core_needs_only_msgspec_and_the_standard_library() -> None:
+    loaded = loaded_by("import fairlead; from fairlead import MCPServer, MCPClient")
+    allowed = {"fairlead", "msgspec", "typing_extensions", "__main__"}  # msgspec takes the third
+    third_party = loaded - set(sys.stdlib_module_names) - allowed
+    # Start-up hooks of the environment (editable installs, coverage) are not ours.
+    ours = {name for name in third_party if not name.startswith(("_", "a1_", "cov", "sitecust"))}
+    assert ours == set()
+
+
+def test_a_server_does_not_load_the_client() -> None:
+    program = "import sys; from fairlead import MCPServer; print('fairlead.client' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "False", done.stderr
