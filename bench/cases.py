@@ -66,18 +66,18 @@ PLANS = (
     Plan(
         "stdio-client-1",
         "50 B, one at a time",
-        Calling(one_cpu=True),
+        Calling(loop="uvloop", one_cpu=True),
         (_faster("mcp", 4),),
     ),
-    Plan("stdio-client-1", "on any CPUs", Calling()),
-    Plan("stdio-client-1", "on uvloop", Calling(loop="uvloop", one_cpu=True)),
+    Plan("stdio-client-1", "on any CPUs", Calling(loop="uvloop")),
+    Plan("stdio-client-1", "under asyncio.run", Calling(one_cpu=True)),
     Plan(
         "stdio-client-64",
         "50 B, 64 in flight",
-        Calling(window=64),
+        Calling(window=64, loop="uvloop"),
         (_faster("mcp", 12), _faster("typescript", 2)),
     ),
-    Plan("stdio-client-64", "on uvloop", Calling(window=64, loop="uvloop")),
+    Plan("stdio-client-64", "under asyncio.run", Calling(window=64)),
     Plan(
         "import",
         "less the interpreter",

@@ -36,6 +36,9 @@ class RecordingChannel:
     def send_success(self, request_id: RequestId, result: bytes | Raw) -> None:
         self.send(Success(request_id, Raw(result)))
 
+    def join_writes(self) -> None:
+        self._channel.join_writes()
+
     @property
     def congested(self) -> bool:
         return self._channel.congested

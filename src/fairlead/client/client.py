@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mappin
 from typing import Any, Literal, Self
 
 import msgspec
-from msgspec import Raw, UnsetType
+from msgspec import Raw
 
 from ..errors import (
     ChannelClosed,
@@ -24,10 +24,10 @@ from ..protocol.conversation import Agreement
 from ..protocol.envelope import SessionContext
 from ..protocol.methods import find, has_capability
 from ..protocol.outgoing import Identity
-from ..protocol.types.base import EmptyResult, decode, decode_items
+from ..protocol.types.base import decode, decode_items
 from ..transport.base import Channel
 from ..wire import RequestId
-from ..wire.codes import METHOD_NOT_FOUND
+from ..wire.codes import INVALID_REQUEST
 from .config import MCPClientConfig, MCPStdioServerConfig
 from .connecting import Connecting
 from .eras import known_eras
@@ -270,7 +270,7 @@ class MCPClient:
             limit, total = self.transport.timeout, self.config.max_total_seconds
         else:
             limit, total = timeout, 0.0
-        result = await self.transport.peer.request(
+        return await self.transport.peer.request(
             method,
             params,
             timeout=limit,
@@ -278,9 +278,6 @@ class MCPClient:
             on_progress=on_progress,
             on_sent=on_sent,
         )
-        if self.transport.peer.conversation.stateless:
-            _check_type(result)
-        return result
 
     async def ping(self) -> None:
         """Raises if the server does not answer."""
@@ -478,17 +475,18 @@ def _object(raw: bytes | None) -> dict[str, Any]:
 
 
 def _result(raw: Raw) -> dict[str, Any]:
-    value = msgspec.json.decode(raw)
-    if not isinstance(value, dict):
-        raise RemoteProtocolError("the result is no object", code=METHOD_NOT_FOUND)
+    """A result, decoded. One of a type we do not know is an invalid answer."""
+    try:
+        value: dict[str, Any] = _decode_result(raw)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise RemoteProtocolError(f"The result is malformed: {exc}", code=INVALID_REQUEST) from exc
+    if value.get("resultType", "complete") not in ("complete", "input_required"):
+        kind = value["resultType"]
+        raise RemoteProtocolError(f"unknown resultType {kind!r}", code=INVALID_REQUEST)
     return value
 
 
-def _check_type(result: Raw) -> None:
-    """A result of a type we do not know is an invalid response; an absent type is "complete"."""
-    kind = decode(result, EmptyResult).result_type
-    if not isinstance(kind, UnsetType) and kind not in ("complete", "input_required"):
-        raise RemoteProtocolError(f"unknown resultType {kind!r}", code=METHOD_NOT_FOUND)
+_decode_result = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def _has_key(item: dict[str, Any]) -> bool:

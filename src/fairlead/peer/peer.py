@@ -36,6 +36,7 @@ __all__ = ["Inline", "Peer"]
 MAX_IN_FLIGHT = 256  # requests of the peer handled at once
 MAX_QUEUED = 1024  # and waiting for their turn, before they are refused
 MAX_QUEUED_BYTES = 16 << 20
+FEW = 4  # with more than so many under way, it pays to write their messages together
 EOF_GRACE = 1.5  # seconds that work in progress may take after the peer ended its side
 CANCEL_GRACE = 1.0  # seconds that cancelled handlers may take to clean up
 GARBAGE_LINES, GARBAGE_BYTES = 100, 64 << 10  # without one message, a connection is not one
@@ -217,6 +218,8 @@ class Peer:
             await self._wait_writable(timeout, method)
         track = on_progress is not None or method == "tools/call"
         message = self.conversation.request(method, params, track=track)
+        if len(self._pending) > FEW:
+            channel.join_writes()
         try:
             channel.send(message)
         except ChannelClosed:
@@ -434,6 +437,8 @@ class Peer:
             answer = await self._handler(exchange)
             if self.conversation.settled(request_id):
                 channel = self.channel
+                if len(self._running) > FEW:
+                    channel.join_writes()
                 channel.send_success(request_id, b"{}" if answer is None else answer)
                 if channel.congested:
                     await channel.drain()
@@ -447,7 +452,8 @@ class Peer:
             log.exception("%s failed", exchange.method)
             self._fail(request_id, RpcError(INTERNAL_ERROR, "Internal error"))
         finally:
-            if self._running.get(request_id) is asyncio.current_task():
+            # Nearly always it is ours; after a cancellation the id may belong to another by now.
+            if not self._leaving or self._running.get(request_id) is asyncio.current_task():
                 del self._running[request_id]
             if self._queued and self._end is None:
                 self._next()

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import weakref
+from collections.abc import Awaitable
 from typing import Any
 
 from msgspec import Raw, UnsetType
@@ -10,11 +11,13 @@ from msgspec import Raw, UnsetType
 from ..errors import MCPErrorCode, MCPToolError, RpcError
 from ..interceptor import Exchange
 from ..peer import Deadlines
+from ..protocol.downgrade import downgrade_result
 from ..wire import to_json
 from ..wire.codes import INVALID_PARAMS
 from .config import MCPServerConfig
 from .context import Context
-from .results import Content, as_content, error_content
+from .results import Content, as_content, error_content, text_result
+from .resumed import Rest
 from .signature import InvalidArguments
 from .tools import NO_ARGUMENTS, ToolEntry
 from .workers import Workers
@@ -39,46 +42,67 @@ class Calls:
         self._timer: Deadlines[asyncio.Task[Any]] | None = None
         self._timer_loop: asyncio.AbstractEventLoop | None = None
 
-    async def run(self, entry: ToolEntry, exchange: Exchange, tail: bytes) -> Content:
+    async def run(self, entry: ToolEntry, exchange: Exchange, tail: bytes) -> bytes:
         """Call a tool. What goes wrong in it is a result, for the model to read.
 
         Raises:
             RpcError: -32602, if `arguments` is no object.
         """
         context = Context(exchange, self._level) if entry.wants_context else None
-        task: asyncio.Task[Any] = asyncio.current_task()  # type: ignore[assignment]
-        timer = self._deadlines()
-        seconds = self._config.timeout_of(entry.name) if entry.timeout is None else entry.timeout
         try:
             arguments = entry.decode(_arguments(exchange))
-            if seconds:
-                timer.add(task, seconds, self._expire)
             if entry.asynchronous:
-                value = await entry.call(arguments, context)
+                # Most tools that are quick never wait: those need no time limit. So the first
+                # step is taken here, and only what comes after it is watched.
+                coroutine = entry.call(arguments, context)
+                try:
+                    waiting = coroutine.send(None)
+                except StopIteration as done:
+                    value = done.value
+                else:
+                    value = await self._watched(entry, Rest(coroutine, waiting))
             else:
-                value = await self._workers.run(entry.call, arguments, context)
+                value = await self._watched(
+                    entry, self._workers.run(entry.call, arguments, context)
+                )
+                if isinstance(value, Awaitable):  # a coroutine function in a plain wrapper
+                    value = await self._watched(entry, value)
+            if type(value) is str:
+                return text_result(value, tail)
+            return _for(exchange, as_content(value, tail))
+        except (Exception, SystemExit) as exc:
+            return self._explained(entry, context, exc, tail)
+
+    def run_inline(self, entry: ToolEntry, exchange: Exchange, tail: bytes) -> bytes:
+        """The same for a plain function that is quick and never blocks."""
+        context = Context(exchange, self._level) if entry.wants_context else None
+        try:
+            value = entry.call(entry.decode(_arguments(exchange)), context)
+            return _for(exchange, as_content(value, tail))
+        except (Exception, SystemExit) as exc:
+            return self._explained(entry, context, exc, tail)
+
+    async def _watched(self, entry: ToolEntry, work: Awaitable[Any]) -> Any:
+        """Wait for a tool, but not longer than it may take."""
+        seconds = self._config.timeout_of(entry.name) if entry.timeout is None else entry.timeout
+        if not seconds:
+            return await work
+        task: asyncio.Task[Any] = asyncio.current_task()  # type: ignore[assignment]
+        timer = self._deadlines()
+        timer.add(task, seconds, self._expire)
+        try:
+            value = await work
             if task in self._expired:
                 raise _timed_out(entry, seconds)  # it caught its cancellation and went on
-            return as_content(value, tail)
+            return value
         except asyncio.CancelledError:
             # Ours and nobody else's: a cancellation from the peer that meets it goes on.
             if task not in self._expired or task.uncancel() > 0:
                 raise
-            return self._failed(entry, context, _timed_out(entry, seconds), tail)
-        except (Exception, SystemExit) as exc:
-            return self._explained(entry, context, exc, tail)
+            raise _timed_out(entry, seconds) from None
         finally:
             timer.remove(task)
-            if self._expired:
-                self._expired.discard(task)
-
-    def run_inline(self, entry: ToolEntry, exchange: Exchange, tail: bytes) -> Content:
-        """The same for a plain function that is quick and never blocks."""
-        context = Context(exchange, self._level) if entry.wants_context else None
-        try:
-            return as_content(entry.call(entry.decode(_arguments(exchange)), context), tail)
-        except (Exception, SystemExit) as exc:
-            return self._explained(entry, context, exc, tail)
+            self._expired.discard(task)
 
     def _expire(self, task: asyncio.Task[Any]) -> None:
         self._expired.add(task)
@@ -95,7 +119,7 @@ class Calls:
 
     def _explained(
         self, entry: ToolEntry, context: Context | None, exc: BaseException, tail: bytes
-    ) -> Content:
+    ) -> bytes:
         """A result that says what went wrong; a refusal of the whole request stays one."""
         match exc:
             case RpcError():
@@ -116,13 +140,20 @@ class Calls:
         tail: bytes,
         *,
         logged: bool = False,
-    ) -> Content:
+    ) -> bytes:
         error.tool_name = error.tool_name or entry.name
         if error.correlation_id is None:
             error.correlation_id = _correlation_id(context)
         if not logged:
             log.warning("%s [%s]: %s", entry.name, error.correlation_id, error)
-        return error_content(error, tail)
+        return error_content(error, tail).result
+
+
+def _for(exchange: Exchange, content: Content) -> bytes:
+    """A result in words that the caller's revision knows."""
+    if content.plain:
+        return content.result
+    return downgrade_result("tools/call", content.result, exchange.caller.revision)
 
 
 def _timed_out(entry: ToolEntry, seconds: float) -> MCPToolError:

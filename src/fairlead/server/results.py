@@ -14,7 +14,14 @@ from msgspec import Raw, Struct
 from ..errors import MCPToolError
 from ..wire import to_json
 
-__all__ = ["Content", "as_content", "error_content", "prompt_messages", "resource_contents"]
+__all__ = [
+    "Content",
+    "as_content",
+    "error_content",
+    "prompt_messages",
+    "resource_contents",
+    "text_result",
+]
 
 
 class Content(Struct, frozen=True, gc=False):
@@ -30,9 +37,7 @@ def as_content(value: Any, tail: bytes = b"}") -> Content:
     `tail` closes the object, with the members that the era adds; so that a big text is copied once.
     """
     if type(value) is str:
-        return Content(
-            b"".join((b'{"content":[{"type":"text","text":', to_json(value), b"}]", tail))
-        )
+        return Content(text_result(value, tail))
     if value is None:
         return Content(b'{"content":[{"type":"text","text":""}]%b' % tail)
     if _is_result(value):
@@ -44,6 +49,11 @@ def as_content(value: Any, tail: bytes = b"}") -> Content:
         return Content(b'{"content":%b%b' % (to_json(blocks), tail), False)
     text = str(value) if isinstance(value, str) else to_json(value).decode()
     return Content(b'{"content":[{"type":"text","text":%b}]%b' % (to_json(text), tail))
+
+
+def text_result(text: str, tail: bytes) -> bytes:
+    """The most frequent result of all, without a detour."""
+    return b"".join((b'{"content":[{"type":"text","text":', to_json(text), b"}]", tail))
 
 
 def error_content(error: MCPToolError, tail: bytes = b"}") -> Content:

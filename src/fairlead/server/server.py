@@ -34,7 +34,7 @@ from .context import LOG_LEVELS
 from .lists import Listing
 from .prompts import PromptEntry, prompt_from_function, prompt_from_template
 from .resources import ContentProvider, ResourceEntry, file_resource
-from .results import Content, prompt_messages, resource_contents
+from .results import prompt_messages, resource_contents
 from .tools import (
     ToolEntry,
     describe_function,
@@ -380,8 +380,7 @@ class MCPServer:
         entry = self._tools.get(exchange.target or "")
         if entry is None or not entry.inline:
             return None
-        caller = exchange.caller
-        return _for(caller, self._calls.run_inline(entry, exchange, self._tail(caller)))
+        return self._calls.run_inline(entry, exchange, self._tail(exchange.caller))
 
     def _list(self, listing: Listing[Any], exchange: Exchange) -> bytes:
         params = exchange.message.params
@@ -431,15 +430,14 @@ class MCPServer:
         exchange.edge.log_level = level
         return b"{}"
 
-    async def _call_tool(self, exchange: Exchange) -> bytes:
+    def _call_tool(self, exchange: Exchange) -> Awaitable[bytes]:
         name = exchange.head.name
         if isinstance(name, UnsetType):
             raise RpcError(INVALID_PARAMS, "params.name is required: the name of a tool")
         entry = self._tools.get(name)
         if entry is None:
             raise RpcError(INVALID_PARAMS, f"Unknown tool: {name}")
-        caller = exchange.caller
-        return _for(caller, await self._calls.run(entry, exchange, self._tail(caller)))
+        return self._calls.run(entry, exchange, self._tail(exchange.caller))
 
     def _tail(self, caller: Caller) -> bytes:
         """What closes a result: nothing but the brace, or what a stateless caller expects."""
@@ -475,12 +473,6 @@ class MCPServer:
             result["description"] = entry.definition.description
         answer = self._answer(to_json(result)[1:-1], caller)
         return bytes(downgrade_result("prompts/get", Raw(answer), caller.revision))
-
-
-def _for(caller: Caller, content: Content) -> bytes:
-    if content.plain:
-        return content.result
-    return downgrade_result("tools/call", content.result, caller.revision)
 
 
 class _CursorParams(msgspec.Struct):

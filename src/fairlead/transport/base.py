@@ -43,6 +43,9 @@ class Channel(Protocol):
     def send_success(self, request_id: RequestId, result: bytes | Raw) -> None:
         """The same for the most frequent message of all, without building one."""
 
+    def join_writes(self) -> None:
+        """Several messages are about to be sent: a channel may send them as one."""
+
     @property
     def congested(self) -> bool:
         """Whether more is queued than the peer reads; polite senders then `await drain()`."""

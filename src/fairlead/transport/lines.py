@@ -76,6 +76,7 @@ class LineChannel:
         self._flushed: asyncio.Future[None] | None = None
         self._reading_stopped = False
         self._early = b""  # arrived before anybody ran us
+        self._joined: list[bytes] | None = None  # written at the end of this turn of the loop
 
     # Channel
 
@@ -190,6 +191,9 @@ class LineChannel:
         sink = self._sink
         if self._write_error is not None or sink is None:
             raise self._write_error or ChannelClosed("not open", delivered=False)
+        if self._joined is not None:
+            self._joined.append(data)
+            return
         sink.write(data)
         if self.congested:
             self._check_flood(sink)
@@ -204,12 +208,24 @@ class LineChannel:
             self._reading_stopped = True
             self._source.pause_reading()
 
+    def join_writes(self) -> None:
+        """Several messages are about to be sent: those of this turn of the loop go out together."""
+        if self._joined is None:
+            self._joined = []
+            self._loop.call_soon(self._write_joined)
+
+    def _write_joined(self) -> None:
+        joined, self._joined = self._joined, None
+        if joined and self._write_error is None:
+            self.write(b"".join(joined))
+
     async def close_sink(self, linger: float = LINGER) -> None:
         """End our side of the stream, once what is queued has left or `linger` seconds are over."""
         sink = self._sink
         if sink is None or (self._write_error is not None and self._flushed is None):
             return
         if self._write_error is None:
+            self._write_joined()
             self._write_error = ChannelClosed(delivered=False)
             self._flushed = self._loop.create_future()
             sink.close()

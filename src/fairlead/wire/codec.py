@@ -7,6 +7,7 @@ bad UTF-8, nesting deeper than the stack); all of them leave here as `RemoteProt
 
 import math
 import re
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -168,6 +169,11 @@ def encode(message: Message) -> bytes:
     match message:
         case Success(id=request_id, result=result, extra=None):
             return encode_success(request_id, result)
+        case Request(id=int(request_id), params=Raw() as params, extra=None):
+            body = single_line(bytes(params))
+            return b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}' % (
+                *(request_id, _method_text(message.method), body),
+            )
         case Request():
             head: dict[str, object] = {"id": message.id, "method": message.method}
             if message.params is not UNSET:
@@ -198,6 +204,11 @@ def encode_success(request_id: RequestId, result: bytes | Raw, end: bytes = b"")
     return b"".join(
         (b'{"jsonrpc":"2.0","id":', to_json(request_id), b',"result":', result, b"}", end)
     )
+
+
+@lru_cache(maxsize=256)
+def _method_text(method: str) -> bytes:
+    return to_json(method)
 
 
 def _classify(envelope: _Envelope, extra: dict[str, Raw] | None = None) -> Message:
