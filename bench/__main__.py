@@ -29,6 +29,8 @@ _QUICK = Effort(rounds=5, spawns=2, seconds=0.1, warm_up=0.25)
 def main() -> int:
     """Run the named cases, all of them by default; 1 when Fairlead could not be measured."""
     options = _options()
+    # The peers were compiled when they were installed; we are, the first time we are imported.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     effort = _QUICK if options.quick else _FULL
     if options.rounds:
         spawns = min(options.rounds, effort.spawns)

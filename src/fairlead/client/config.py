@@ -2,18 +2,20 @@
 
 import logging
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from ..errors import ConfigError
-from ..transport.process import InheritEnv
 
 __all__ = ["MCPClientConfig", "MCPStdioServerConfig", "read_entry", "request_timeout"]
 
 log = logging.getLogger("fairlead.client")
+
+InheritEnv: TypeAlias = Literal["all", "safe"] | Sequence[str]
 
 DEFAULT_TIMEOUT_MS = 30_000
 TIMEOUT_VARIABLE = "FAIRLEAD_MCP_TIMEOUT_MS"

@@ -8,7 +8,7 @@ inbound request is started.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any, cast
 
 from msgspec import Raw, UnsetType
@@ -21,7 +21,6 @@ from ..errors import (
     RpcError,
 )
 from ..interceptor import Answer, Exchange, Handler
-from ..observe.redact import redact
 from ..protocol.conversation import Conversation, Role
 from ..protocol.envelope import Direction, SessionContext
 from ..protocol.events import Answered, Asked, Cancelled, Event, Progressed, Refused, Stray, Told
@@ -43,7 +42,7 @@ GARBAGE_LINES, GARBAGE_BYTES = 100, 64 << 10  # without one message, a connectio
 
 log = logging.getLogger("fairlead.peer")
 
-_MESSAGES = (Request, Success, Notification, Failure)
+_MESSAGES = (Success, Notification, Failure, Request)
 
 # Answers at once what needs no task, or returns None to have one started.
 Inline = Callable[[Exchange], Answer]
@@ -59,12 +58,14 @@ class Peer:
         *,
         handler: Handler | None = None,
         inline: Inline | None = None,
+        inline_methods: Container[str] = (),
         on_notification: Callable[[Notification], None] | None = None,
         on_error: Callable[[Exception], None] | None = None,
         on_close: Callable[[ChannelClosed], None] | None = None,
         max_in_flight: int = MAX_IN_FLIGHT,
         input_timeout: float = 600.0,
     ) -> None:
+        """`inline` is asked first for `inline_methods`: what it answers needs no task."""
         self.channel = channel
         self.conversation = conversation
         self.strays = 0
@@ -72,6 +73,7 @@ class Peer:
         self._loop = asyncio.get_running_loop()
         self._handler = handler or _nobody
         self._inline = inline
+        self._inline_methods = inline_methods
         self._on_notification = on_notification
         self._on_error = on_error
         self._on_close = on_close
@@ -302,13 +304,16 @@ class Peer:
         if self._end is not None:
             return  # over; the channel only has not noticed yet
         try:
-            if isinstance(item, _MESSAGES):
+            if type(item) is Request:
                 self._heard = True
-                event = self.conversation.receive(item)
+                event = self.conversation.asked(item)
                 if type(event) is Asked:
                     self._asked(event)
                 else:
                     self._take(event)
+            elif isinstance(item, _MESSAGES):
+                self._heard = True
+                self._take(self.conversation.receive(item))
             elif isinstance(item, Batch):
                 self._batch(item)
             else:
@@ -360,6 +365,8 @@ class Peer:
         if self.conversation.role is Role.SERVER:
             self._refuse_unreadable(error)
             return
+        from ..observe.redact import redact  # rarely needed, and slow to load
+
         log.warning("skipped a frame that is no message: %.100r", redact(error.excerpt))
         self._report(error)
         if error.request_id in self._pending:
@@ -402,23 +409,23 @@ class Peer:
         exchange = Exchange(
             event.message, event.caller, event.head, self._direction, self.channel.context, self
         )
-        if self._inline is not None:
+        request_id = event.message.id
+        if event.message.method in self._inline_methods and self._inline is not None:
             try:
                 answer = self._inline(exchange)
             except RpcError as exc:
-                self._fail(event.message.id, exc)
+                self._fail(request_id, exc)
                 return
             if answer is not None:
-                if self.conversation.settled(event.message.id):
-                    self.channel.send_success(event.message.id, answer)
+                if self.conversation.settled(request_id):
+                    self.channel.send_success(request_id, answer)
                 return
         if len(self._running) + len(self._leaving) >= self._max_in_flight:
             self._queue(exchange)
         else:
-            self._begin(exchange)
+            self._begin(exchange, request_id)
 
-    def _begin(self, exchange: Exchange) -> None:
-        request_id = exchange.request_id
+    def _begin(self, exchange: Exchange, request_id: RequestId) -> None:
         self._running[request_id] = self._loop.create_task(self._serve(exchange, request_id))
 
     def _queue(self, exchange: Exchange) -> None:
@@ -461,7 +468,7 @@ class Peer:
     def _next(self) -> None:
         exchange = self._queued.popleft()
         self._queued_bytes -= _size(exchange)
-        self._begin(exchange)
+        self._begin(exchange, exchange.request_id)
 
     def _fail(self, request_id: RequestId, error: RpcError) -> None:
         if self.conversation.settled(request_id):

@@ -92,12 +92,13 @@ class Conversation:
         """Take in one message."""
         kind = type(message)
         if kind is Request:
-            return self._asked(message)  # type: ignore[arg-type]
+            return self.asked(message)  # type: ignore[arg-type]
         if kind is Notification:
             return self._told(message)  # type: ignore[arg-type]
         return self._answered(message)  # type: ignore[arg-type]
 
-    def _asked(self, request: Request) -> Asked | Refused | Stray:
+    def asked(self, request: Request) -> Asked | Refused | Stray:
+        """Take in a request: the same as `receive`, for those who know that it is one."""
         if request.id in self._owed:
             why = f"Request id {request.id!r} is already in use"
             return Refused(failure(request.id, INVALID_REQUEST, why))

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Awaitable
 from typing import Any
 
-from msgspec import Raw, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from ..errors import MCPErrorCode, MCPToolError, RpcError
 from ..interceptor import Exchange
@@ -50,7 +50,11 @@ class Calls:
         """
         context = Context(exchange, self._level) if entry.wants_context else None
         try:
-            arguments = entry.decode(_arguments(exchange))
+            given = exchange.head.arguments
+            try:
+                arguments = entry.decode(NO_ARGUMENTS if given is UNSET else given)
+            except InvalidArguments:
+                arguments = _decode_again(entry, given)
             if entry.asynchronous:
                 # Most tools that are quick never wait: those need no time limit. So the first
                 # step is taken here, and only what comes after it is watched.
@@ -77,7 +81,12 @@ class Calls:
         """The same for a plain function that is quick and never blocks."""
         context = Context(exchange, self._level) if entry.wants_context else None
         try:
-            value = entry.call(entry.decode(_arguments(exchange)), context)
+            given = exchange.head.arguments
+            try:
+                arguments = entry.decode(NO_ARGUMENTS if given is UNSET else given)
+            except InvalidArguments:
+                arguments = _decode_again(entry, given)
+            value = entry.call(arguments, context)
             return _for(exchange, as_content(value, tail))
         except (Exception, SystemExit) as exc:
             return self._explained(entry, context, exc, tail)
@@ -174,18 +183,19 @@ def _invalid(entry: ToolEntry, exc: InvalidArguments) -> MCPToolError:
     )
 
 
-def _arguments(exchange: Exchange) -> Raw:
-    arguments = exchange.head.arguments
-    if isinstance(arguments, UnsetType):
-        return NO_ARGUMENTS
-    if memoryview(arguments)[0] != _OPENING_BRACE:
-        if bytes(arguments) == b"null":
-            return NO_ARGUMENTS
+def _decode_again(entry: ToolEntry, given: Raw | UnsetType) -> Any:
+    """Arguments that did not fit. Some clients write null for none; other values are no arguments.
+
+    Raises:
+        RpcError: -32602, if they are no object.
+        InvalidArguments: if they are.
+    """
+    text = b"{}" if isinstance(given, UnsetType) else bytes(given)
+    if text == b"null":
+        return entry.decode(NO_ARGUMENTS)
+    if not text.startswith(b"{"):
         raise RpcError(INVALID_PARAMS, "arguments is an object")
-    return arguments
-
-
-_OPENING_BRACE = ord("{")
+    return entry.decode(Raw(text))
 
 
 def _correlation_id(context: Context | None) -> str:

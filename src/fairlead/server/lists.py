@@ -27,12 +27,10 @@ class Listing(Generic[E]):
         self._page_size = page_size
         self._entries: dict[str, E] = {}
         self._pages: dict[tuple[Revision, int], bytes] = {}
+        self.get = self._entries.get  # by name; the dictionary's own, because every call asks
 
     def __len__(self) -> int:
         return len(self._entries)
-
-    def get(self, name: str) -> E | None:
-        return self._entries.get(name)
 
     def names(self) -> list[str]:
         return list(self._entries)

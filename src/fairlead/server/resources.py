@@ -1,8 +1,6 @@
 """Resources: what a server has to read."""
 
-import mimetypes
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from msgspec import UNSET, Struct
@@ -33,6 +31,9 @@ def file_resource(path: str) -> ResourceEntry:
     Raises:
         FileNotFoundError: if there is no such file.
     """
+    import mimetypes  # with what they bring along, a tenth of a server's start-up
+    from pathlib import Path
+
     file = Path(path).resolve(strict=True)
     if not file.is_file():
         raise FileNotFoundError(f"{path} is not a file")

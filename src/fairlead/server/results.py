@@ -24,6 +24,9 @@ __all__ = [
 ]
 
 
+_encode = msgspec.json.Encoder().encode
+
+
 class Content(Struct, frozen=True, gc=False):
     """A tool's result. `plain`: every revision can read it, nobody has to look inside again."""
 
@@ -53,7 +56,11 @@ def as_content(value: Any, tail: bytes = b"}") -> Content:
 
 def text_result(text: str, tail: bytes) -> bytes:
     """The most frequent result of all, without a detour."""
-    return b"".join((b'{"content":[{"type":"text","text":', to_json(text), b"}]", tail))
+    try:
+        encoded = _encode(text)
+    except UnicodeEncodeError:  # half an emoji
+        encoded = to_json(text)
+    return b"".join((b'{"content":[{"type":"text","text":', encoded, b"}]", tail))
 
 
 def error_content(error: MCPToolError, tail: bytes = b"}") -> Content:

@@ -85,7 +85,8 @@ class MCPServer:
             "resource", "resources/list", "resources", size
         )
         self._prompts: Listing[PromptEntry] = Listing("prompt", "prompts/list", "prompts", size)
-        self._has_inline = False
+        # What is answered without a task; interceptors must see everything, so then nothing is.
+        self._inline_methods = set[str]() if interceptors else set(_WITHOUT_WAITING)
         self._calls = Calls(config)
         self._workers = Workers()
         self._interceptors = tuple(interceptors)
@@ -160,7 +161,8 @@ class MCPServer:
                 inline=inline,
             )
             self._tools.add(entry.name, entry)
-            self._has_inline |= inline
+            if inline and not self._interceptors:
+                self._inline_methods.add("tools/call")
             return function
 
         return register(name) if callable(name) else register
@@ -284,7 +286,8 @@ class MCPServer:
             channel,
             conversation,
             handler=self.handler,
-            inline=None if self._interceptors else self.answer_inline,
+            inline=self.answer_inline,
+            inline_methods=self._inline_methods,
             max_in_flight=self.config.max_in_flight,
             input_timeout=self.config.input_timeout,
         )
@@ -336,7 +339,7 @@ class MCPServer:
     def _handle(self, exchange: Exchange) -> Awaitable[Answer]:
         match exchange.message.method:
             case "tools/call":
-                return self._call_tool(exchange)
+                return self._call_tool(exchange, exchange.head.name)
             case "resources/read":
                 return self._read_resource(exchange)
             case "prompts/get":
@@ -355,7 +358,7 @@ class MCPServer:
         method, caller = exchange.message.method, exchange.caller
         match method:
             case "tools/call":
-                return self._call_inline(exchange) if self._has_inline else None
+                return self._call_inline(exchange)
             case "tools/list":
                 return self._list(self._tools, exchange)
             case "resources/list":
@@ -430,14 +433,14 @@ class MCPServer:
         exchange.edge.log_level = level
         return b"{}"
 
-    def _call_tool(self, exchange: Exchange) -> Awaitable[bytes]:
-        name = exchange.head.name
+    def _call_tool(self, exchange: Exchange, name: str | UnsetType) -> Awaitable[bytes]:
         if isinstance(name, UnsetType):
             raise RpcError(INVALID_PARAMS, "params.name is required: the name of a tool")
         entry = self._tools.get(name)
         if entry is None:
             raise RpcError(INVALID_PARAMS, f"Unknown tool: {name}")
-        return self._calls.run(entry, exchange, self._tail(exchange.caller))
+        tail = self._complete if exchange.caller.stateless else b"}"
+        return self._calls.run(entry, exchange, tail)
 
     def _tail(self, caller: Caller) -> bytes:
         """What closes a result: nothing but the brace, or what a stateless caller expects."""
@@ -473,6 +476,20 @@ class MCPServer:
             result["description"] = entry.definition.description
         answer = self._answer(to_json(result)[1:-1], caller)
         return bytes(downgrade_result("prompts/get", Raw(answer), caller.revision))
+
+
+_WITHOUT_WAITING = frozenset(
+    {
+        "initialize",
+        "logging/setLevel",
+        "ping",
+        "prompts/list",
+        "resources/list",
+        "resources/templates/list",
+        "server/discover",
+        "tools/list",
+    }
+)
 
 
 class _CursorParams(msgspec.Struct):

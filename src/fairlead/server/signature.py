@@ -55,7 +55,8 @@ class Signature:
             raise TypeError(self._blame(fields, exc)) from exc
         self._struct = struct
         self._names = names
-        self._by_position = self.context_name is None and not self._keyword_only
+        by_position = self.context_name is None and not self._keyword_only
+        self.call = self._call_by_position if by_position else self._call_by_name
         self._validator: Any = None
 
     def decode(self, arguments: Raw | bytes) -> Any:
@@ -69,10 +70,12 @@ class Signature:
         except (msgspec.ValidationError, UnicodeDecodeError, RecursionError) as exc:
             raise InvalidArguments(self._problems(arguments, exc)) from exc
 
-    def call(self, arguments: Any, context: object) -> Any:
-        """Call the function; the result of a coroutine function is a coroutine."""
-        if self._by_position:
-            return self.function(*msgspec.structs.astuple(arguments))
+    # `call(arguments, context)` calls the function; of a coroutine function it returns a coroutine.
+
+    def _call_by_position(self, arguments: Any, context: object) -> Any:
+        return self.function(*_as_tuple(arguments))
+
+    def _call_by_name(self, arguments: Any, context: object) -> Any:
         values = {name: getattr(arguments, name) for name in self._names}
         if self.context_name is not None:
             values[self.context_name] = context
@@ -132,6 +135,9 @@ class Signature:
             problems.append(FieldError(path, error.message, value))
         # Something the schema allows and the type does not (or the other way round, by coercion).
         return problems or [FieldError(*_where_and_what(str(cause)))]
+
+
+_as_tuple = msgspec.structs.astuple
 
 
 def _default(parameter: inspect.Parameter) -> Any:

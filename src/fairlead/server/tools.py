@@ -139,7 +139,10 @@ def _checked_by(schema: dict[str, Any]) -> Callable[[Raw], dict[str, Any]]:
             import jsonschema_rs
 
             validator = jsonschema_rs.validator_for(schema, retriever=_refuse_reference)
-        values: dict[str, Any] = msgspec.json.decode(arguments, type=dict[str, Any])
+        try:
+            values: dict[str, Any] = msgspec.json.decode(arguments, type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+            raise InvalidArguments([FieldError("arguments", str(exc))]) from exc
         errors = [
             FieldError(".".join(map(str, e.instance_path)) or "arguments", e.message)
             for e in validator.iter_errors(values)

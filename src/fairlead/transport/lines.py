@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 import re
 from typing import NoReturn, Protocol, cast
 
@@ -28,6 +29,7 @@ __all__ = ["HIGH_WATER", "BothSides", "LineChannel", "ReadSide", "Sink", "Source
 
 HIGH_WATER = 1 << 20  # bytes queued for writing before senders are asked to wait
 HARD_LIMIT = 16 * HIGH_WATER  # bytes queued before we stop reading: answers to a flood nobody reads
+JOIN = 32  # messages that are written together, at most
 LINGER = 2.0  # seconds that queued bytes may take to leave when we close
 
 log = logging.getLogger("fairlead.transport")
@@ -77,6 +79,7 @@ class LineChannel:
         self._reading_stopped = False
         self._early = b""  # arrived before anybody ran us
         self._joined: list[bytes] | None = None  # written at the end of this turn of the loop
+        self._fd: int | None = None
 
     # Channel
 
@@ -95,7 +98,11 @@ class LineChannel:
         self.write(encode(message) + b"\n")
 
     def send_success(self, request_id: RequestId, result: bytes | Raw) -> None:
-        self.write(encode_success(request_id, result, b"\n"))
+        frame = encode_success(request_id, result, b"\n")
+        if self._joined is None or len(self._joined) + 1 >= JOIN:
+            self.write(frame)
+        else:
+            self._joined.append(frame)
 
     async def drain(self) -> None:
         if self._write_error is not None:
@@ -116,8 +123,12 @@ class LineChannel:
 
     # What the ends call
 
-    def attach(self, source: Source, sink: Sink) -> None:
+    def attach(self, source: Source, sink: Sink, fd: int | None = None) -> None:
+        """`fd` is the non-blocking descriptor under the sink, where there is one."""
         self._source, self._sink = source, sink
+        # A duplicate of our own: the transport may close its own without telling us at once, and
+        # the number could belong to somebody else by then.
+        self._fd = None if fd is None else os.dup(fd)
         source.pause_reading()  # until somebody runs us
 
     def received(self, data: bytes) -> None:
@@ -161,6 +172,7 @@ class LineChannel:
     def write_ended(self, exc: Exception | None) -> None:
         if self._write_error is None:
             self._write_error = ChannelClosed(_why(exc), delivered=False)
+        self._drop_descriptor()
         self.resume_writing()
         if self._flushed is not None and not self._flushed.done():
             self._flushed.set_result(None)
@@ -193,6 +205,8 @@ class LineChannel:
             raise self._write_error or ChannelClosed("not open", delivered=False)
         if self._joined is not None:
             self._joined.append(data)
+            if len(self._joined) >= JOIN:
+                self._push()
             return
         sink.write(data)
         if self.congested:
@@ -215,9 +229,34 @@ class LineChannel:
             self._loop.call_soon(self._write_joined)
 
     def _write_joined(self) -> None:
-        joined, self._joined = self._joined, None
-        if joined and self._write_error is None:
-            self.write(b"".join(joined))
+        if self._joined and self._write_error is None:
+            self._push()
+        self._joined = None
+
+    def _push(self) -> None:
+        """Write what was joined, at once where that is possible.
+
+        uvloop keeps writes until the end of its turn. A peer that got the first answers earlier
+        can already send its next requests while we work on the rest.
+        """
+        assert self._joined is not None
+        assert self._sink is not None
+        data = b"".join(self._joined)
+        self._joined.clear()
+        if self._fd is not None and not self._sink.get_write_buffer_size():
+            try:
+                data = data[os.write(self._fd, data) :]
+            except OSError:
+                pass  # full, or broken: the transport waits, or finds out
+        if data:
+            self._sink.write(data)
+            if self.congested:
+                self._check_flood(self._sink)
+
+    def _drop_descriptor(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
 
     async def close_sink(self, linger: float = LINGER) -> None:
         """End our side of the stream, once what is queued has left or `linger` seconds are over."""
@@ -226,6 +265,7 @@ class LineChannel:
             return
         if self._write_error is None:
             self._write_joined()
+            self._drop_descriptor()
             self._write_error = ChannelClosed(delivered=False)
             self._flushed = self._loop.create_future()
             sink.close()

@@ -137,7 +137,7 @@ class ProcessChannel(LineChannel):
         await loop.connect_read_pipe(lambda: self._stderr, process.stderr)
         sink, _ = await loop.connect_write_pipe(lambda: WriteSide(self), process.stdin)
         source, _ = await loop.connect_read_pipe(lambda: ReadSide(self), process.stdout)
-        self.attach(source, sink)
+        self.attach(source, sink, process.stdin.fileno())
 
     async def run(self, deliver: Deliver) -> None:
         """As in `Channel`; a child that ends is a `ChannelClosed` with exit code and last words."""

@@ -27,7 +27,8 @@ async def open_stdio(*, limit: int = MAX_MESSAGE) -> AsyncIterator[LineChannel]:
     """A channel on stdin and stdout. On leaving, both are what they were before."""
     with _private_descriptors() as (stdin, stdout):
         channel = LineChannel(TransportContext(transport_type="stdio"), limit=limit)
-        channel.attach(*await _open_ends(stdin, stdout, channel))
+        source, sink = await _open_ends(stdin, stdout, channel)
+        channel.attach(source, sink, _descriptor(sink))
         try:
             yield channel
         finally:
@@ -95,6 +96,14 @@ async def _open_sink(fd: int, channel: LineChannel) -> Sink:
     pipe = os.fdopen(_own_description(fd, os.O_WRONLY), "wb", 0)
     loop = asyncio.get_running_loop()
     return (await loop.connect_write_pipe(lambda: WriteSide(channel), pipe))[0]
+
+
+def _descriptor(sink: Sink) -> int | None:
+    """What a sink writes to, if the loop has made it non-blocking."""
+    if isinstance(sink, ThreadSink):
+        return None
+    pipe = getattr(sink, "get_extra_info", lambda _: None)("pipe")
+    return None if pipe is None else int(pipe.fileno())
 
 
 async def _open_socket(fd: int, protocol: asyncio.BaseProtocol) -> asyncio.Transport:
