@@ -1,0 +1,204 @@
+"""Changing JSON without reading more of it than has to change.
+
+A change is built from small parts: an `Edit` changes an open object in place and says whether it
+did; a `Rewrite` gives a value back, changed or itself. Everything that builds one gives None if
+there is nothing to change, so that whole branches fall away when a plan is made.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from .revisions import Revision
+
+__all__ = [
+    "Edit",
+    "Encoded",
+    "Members",
+    "Rewrite",
+    "Table",
+    "all_of",
+    "apply",
+    "each",
+    "each_member",
+    "encoded",
+    "items_of",
+    "like",
+    "members_of",
+    "shaped",
+    "string_of",
+    "type_of",
+    "within",
+    "without",
+    "without_keys",
+]
+
+Encoded = TypeVar("Encoded", Raw, bytes)
+
+# Which feature of a revision (a property of `Revision`) brings which member.
+Table: TypeAlias = Mapping[str, str]
+
+Members: TypeAlias = dict[str, Raw]
+Edit: TypeAlias = Callable[[Members], bool]  # changes an object in place, and says whether it did
+Rewrite: TypeAlias = Callable[
+    [Raw], Raw | None
+]  # the value itself if unchanged, None to leave it out
+
+
+def all_of(*edits: Edit | None) -> Edit | None:
+    """Several edits, one after the other."""
+    steps = tuple(edit for edit in edits if edit is not None)
+    if len(steps) < 2:
+        return steps[0] if steps else None
+
+    def edit(members: Members) -> bool:
+        changed = False
+        for step in steps:
+            changed = step(members) or changed
+        return changed
+
+    return edit
+
+
+def shaped(*edits: Edit | None) -> Rewrite | None:
+    """An object, edited. Anything else is not ours to mend."""
+    edit = all_of(*edits)
+    if edit is None:
+        return None
+
+    def rewrite(raw: Raw) -> Raw:
+        members = members_of(raw)
+        return encoded(members) if members is not None and edit(members) else raw
+
+    return rewrite
+
+
+def without(table: Table, revision: Revision) -> Edit | None:
+    """Leave out the members whose feature the revision does not have."""
+    unknown = [name for name, feature in table.items() if not getattr(revision, feature)]
+    if not unknown:
+        return None
+
+    def edit(members: Members) -> bool:
+        before = len(members)
+        for name in unknown:
+            members.pop(name, None)
+        return len(members) < before
+
+    return edit
+
+
+def within(name: str, rewrite: Rewrite | None) -> Edit | None:
+    """Rewrite one member, if it is there."""
+    if rewrite is None:
+        return None
+
+    def edit(members: Members) -> bool:
+        old = members.get(name)
+        new = None if old is None else rewrite(old)
+        if new is old:
+            return False
+        if new is None:
+            del members[name]
+        else:
+            members[name] = new
+        return True
+
+    return edit
+
+
+def each(rewrite: Rewrite | None) -> Rewrite | None:
+    """Rewrite each item of an array."""
+    if rewrite is None:
+        return None
+
+    def rewrite_all(raw: Raw) -> Raw:
+        old = items_of(raw)
+        if old is None:
+            return raw
+        new = [rewrite(item) for item in old]
+        changed = any(after is not before for after, before in zip(new, old, strict=True))
+        return encoded([item for item in new if item is not None]) if changed else raw
+
+    return rewrite_all
+
+
+def each_member(rewrite: Rewrite | None) -> Rewrite | None:
+    """Rewrite each value of an object that maps names to values of one kind."""
+    if rewrite is None:
+        return None
+
+    def edit(members: Members) -> bool:
+        step = all_of(*[within(name, rewrite) for name in members])
+        return step is not None and step(members)
+
+    return shaped(edit)
+
+
+def without_keys(name: str, table: Table, revision: Revision) -> Edit | None:
+    """Leave out keys of a map; when it has no others, the map too."""
+    unknown = shaped(without(table, revision))
+    if unknown is None:
+        return None
+
+    def rewrite(raw: Raw) -> Raw | None:
+        rest = unknown(raw)
+        return rest if rest is raw or members_of(rest) else None
+
+    return within(name, rewrite)
+
+
+_encoder: Final = msgspec.json.Encoder()
+_object_decoder: Final = msgspec.json.Decoder(dict[str, Raw])
+_array_decoder: Final = msgspec.json.Decoder(list[Raw])
+_string_decoder: Final = msgspec.json.Decoder(str)
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def members_of(raw: Raw | bytes | None) -> Members | None:
+    """The members of an object, or None if it is none."""
+    try:
+        return None if raw is None else _object_decoder.decode(raw)
+    except _UNREADABLE:
+        return None
+
+
+def items_of(raw: Raw | None) -> list[Raw] | None:
+    """The items of an array, or None if it is none."""
+    try:
+        return None if raw is None else _array_decoder.decode(raw)
+    except _UNREADABLE:
+        return None
+
+
+def string_of(raw: Raw | None) -> str | None:
+    """The text of a string, or None if it is none."""
+    try:
+        return None if raw is None else _string_decoder.decode(raw)
+    except _UNREADABLE:
+        return None
+
+
+def type_of(block: Raw) -> str | None:
+    members = members_of(block)
+    return None if members is None else string_of(members.get("type"))
+
+
+def encoded(value: object) -> Raw:
+    return Raw(_encoder.encode(value))
+
+
+def apply(rewrite: Rewrite | None, value: Encoded) -> Encoded:
+    """Rewrite a message's part, which stays what it was if nothing in it changes."""
+    if rewrite is None:
+        return value
+    raw = value if isinstance(value, Raw) else Raw(value)
+    new = rewrite(raw)
+    return value if new is None or new is raw else like(value, new)
+
+
+def like(value: Encoded, new: Raw) -> Encoded:
+    """What was handed in as bytes goes out as bytes: `Raw` is none, whatever its type stub says."""
+    return new if isinstance(value, Raw) else bytes(new)
