@@ -41,3 +41,24 @@ async def test_nothing_expires_after_close() -> None:
     loop.call_later(0.05, other.set_result, None)
     await other
     assert expired.empty()
+
+
+async def test_clocks_stand_still_while_paused() -> None:
+    loop = asyncio.get_running_loop()
+    deadlines: Deadlines[str] = Deadlines(loop)
+    expired: asyncio.Queue[tuple[str, float]] = asyncio.Queue()
+    started = loop.time()
+
+    def note(key: str) -> None:
+        expired.put_nowait((key, loop.time() - started))
+
+    deadlines.add("before", 0.05, note)
+    deadlines.pause()
+    deadlines.pause()
+    deadlines.add("during", 0.1, note)
+    loop.call_later(0.2, deadlines.resume)
+    loop.call_later(0.3, deadlines.resume)
+    first, second = await expired.get(), await expired.get()
+    assert (first[0], second[0]) == ("before", "during")
+    assert first[1] >= 0.33
+    assert second[1] >= 0.38

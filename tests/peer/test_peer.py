@@ -378,6 +378,35 @@ async def test_a_handler_may_call_back_on_its_own_connection() -> None:
     await server.close()
 
 
+@pytest.mark.covers("PRO-37")
+async def test_a_call_does_not_age_while_its_caller_is_asked() -> None:
+    left, right = memory_pair()
+
+    async def person(exchange: Exchange) -> Answer:
+        await asyncio.sleep(0.3)
+        return b'{"roots":[]}'
+
+    async def curious(exchange: Exchange) -> Answer:
+        if exchange.method == "slow":
+            await asyncio.sleep(600)
+        return await exchange.edge.ask(exchange, "roots/list", None)
+
+    client = Peer(left, Conversation(Role.CLIENT, gated=False), handler=person)
+    server = Peer(right, Conversation(Role.SERVER, gated=False), handler=curious)
+    client.start()
+    server.start()
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}, "clientInfo": {}}
+    initialize = client.conversation.request("initialize", hello)
+    server.conversation.receive(initialize)
+    client.conversation.agreed(Agreement(revision=NEWEST_HANDSHAKE))
+    await client.notify("notifications/initialized")
+    assert bytes(await client.request("x", timeout=0.15)) == b'{"roots":[]}'
+    with pytest.raises(RequestTimeout):
+        await client.request("slow", timeout=0.05)
+    await client.close()
+    await server.close()
+
+
 @pytest.mark.covers("PRO-38")
 async def test_requests_beyond_the_bound_wait_and_then_are_refused() -> None:
     gate = Gate()

@@ -17,27 +17,45 @@ K = TypeVar("K", bound=Hashable)
 class Deadlines(Generic[K]):
     """Calls back when something was not done in time."""
 
-    __slots__ = ("_due", "_loop", "_timer", "_timer_at")
+    __slots__ = ("_due", "_loop", "_paused", "_paused_at", "_timer", "_timer_at")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._due: dict[K, tuple[float, Callable[[K], None]]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
+        self._paused = 0
+        self._paused_at = 0.0
 
     def __len__(self) -> int:
         return len(self._due)
 
     def add(self, key: K, seconds: float, expired: Callable[[K], None]) -> None:
         """Call `expired(key)` in so many seconds, unless the key is removed or added again."""
-        at = self._loop.time() + seconds
+        at = (self._paused_at if self._paused else self._loop.time()) + seconds
         self._due[key] = (at, expired)
-        if self._timer is None or at < self._timer_at:
+        if not self._paused and (self._timer is None or at < self._timer_at):
             self._arm(at)
 
     def remove(self, key: K) -> None:
         """It was done in time; the timer stays armed, and finds nothing."""
         self._due.pop(key, None)
+
+    def pause(self) -> None:
+        """All clocks stand still, until as many `resume` as `pause` were called."""
+        self._paused += 1
+        if self._paused == 1:
+            self._paused_at = self._loop.time()
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+    def resume(self) -> None:
+        self._paused -= 1
+        if self._paused == 0 and self._due:
+            shift = self._loop.time() - self._paused_at
+            self._due = {key: (at + shift, call) for key, (at, call) in self._due.items()}
+            self._arm(min(at for at, _ in self._due.values()))
 
     def close(self) -> None:
         self._due.clear()

@@ -42,6 +42,7 @@ GARBAGE_LINES, GARBAGE_BYTES = 100, 64 << 10  # without one message, a connectio
 
 log = logging.getLogger("fairlead.peer")
 
+_QUESTIONS = frozenset({"elicitation/create", "roots/list", "sampling/createMessage"})
 _MESSAGES = (Success, Notification, Failure, Request)
 
 # Answers at once what needs no task, or returns None to have one started.
@@ -79,6 +80,7 @@ class Peer:
         self._on_close = on_close
         self._max_in_flight = max_in_flight
         self._input_timeout = input_timeout
+        self._asks_people = conversation.role is Role.CLIENT
         self._direction = (
             Direction.CLIENT_TO_SERVER
             if conversation.role is Role.SERVER
@@ -426,7 +428,25 @@ class Peer:
             self._begin(exchange, request_id)
 
     def _begin(self, exchange: Exchange, request_id: RequestId) -> None:
-        self._running[request_id] = self._loop.create_task(self._serve(exchange, request_id))
+        task = self._running[request_id] = self._loop.create_task(self._serve(exchange, request_id))
+        if self._asks_people and exchange.message.method in _QUESTIONS:
+            self._stand_still(task)
+
+    def _stand_still(self, task: asyncio.Task[None]) -> None:
+        """PRO-37: while a person or a model of ours is asked, the calls that wait do not age.
+
+        Which call the question belongs to cannot be known here, so it holds for all of them; but
+        not for longer than such an answer may take.
+        """
+        self._deadlines.pause()
+        limit = self._loop.call_later(self._input_timeout, self._deadlines.resume)
+
+        def answered(_: object) -> None:
+            if limit.when() > self._loop.time():
+                limit.cancel()
+                self._deadlines.resume()
+
+        task.add_done_callback(answered)
 
     def _queue(self, exchange: Exchange) -> None:
         size = _size(exchange)
