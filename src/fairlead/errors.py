@@ -10,6 +10,7 @@
     │   ├── RequestTimeout        also a TimeoutError
     │   ├── ChannelClosed         also a ConnectionError: .exit_code .stderr (ClientClosedError)
     │   └── RetriesExhausted      the last cause is chained
+    ├── CannotAsk                 the caller's side cannot be asked: .capability
     ├── ConfigError               fix a file: .path .line
     └── MCPToolError              a tool may raise it; it becomes that tool's result
 
@@ -21,6 +22,7 @@ from enum import StrEnum
 from typing import Any
 
 __all__ = [
+    "CannotAsk",
     "ChannelClosed",
     "ClientClosedError",
     "ConfigError",
@@ -150,6 +152,17 @@ class ChannelClosed(TransportError, ConnectionError):
         self.reason = reason
         self.exit_code = exit_code
         self.stderr = tuple(stderr)
+
+
+class CannotAsk(FairleadError):
+    """The caller's side cannot be asked this: it did not declare `capability`, or is too old for it.
+
+    A tool may catch it and go on without; uncaught, the caller is told what is missing.
+    """
+
+    def __init__(self, message: str, *, capability: str) -> None:
+        super().__init__(message)
+        self.capability = capability
 
 
 class RetriesExhausted(TransportError):

@@ -431,7 +431,11 @@ async def test_introductions() -> None:
     initialized = (await ask(server, "initialize", hello))["result"]
     assert initialized == {
         "protocolVersion": "2025-11-25",  # our newest with a handshake
-        "capabilities": {"tools": {}, "logging": {}, "prompts": {}},
+        "capabilities": {
+            "tools": {"listChanged": True},
+            "logging": {},
+            "prompts": {"listChanged": True},
+        },
         "serverInfo": {"name": "s", "version": "1.0.0", "title": "The S"},
         "instructions": "Be kind.",
     }

@@ -8,16 +8,17 @@ from typing import Any
 
 from msgspec import UNSET, Raw, UnsetType
 
-from ..errors import MCPErrorCode, MCPToolError, RpcError
+from ..errors import CannotAsk, MCPErrorCode, MCPToolError, RpcError
 from ..interceptor import Exchange
 from ..peer import Deadlines
 from ..protocol.downgrade import downgrade_result
 from ..wire import to_json
-from ..wire.codes import INVALID_PARAMS
+from ..wire.codes import INVALID_PARAMS, MISSING_CAPABILITY
 from .config import MCPServerConfig
 from .context import Context
 from .results import Content, as_content, error_content, text_result
 from .resumed import Rest
+from .sealing import KeyRing
 from .signature import InvalidArguments
 from .tools import NO_ARGUMENTS, ToolEntry
 from .workers import Workers
@@ -30,8 +31,11 @@ log = logging.getLogger("fairlead.server")
 class Calls:
     """Executes tools under their time limits."""
 
-    def __init__(self, config: MCPServerConfig) -> None:
+    def __init__(self, config: MCPServerConfig, meta: dict[str, Any] | None = None) -> None:
+        """`meta` stands in every result for a stateless caller."""
         self._config = config
+        self._meta = meta or {}
+        self._ring: KeyRing | None = None
         self._level = config.log_level.lower()
         self._workers = Workers()
         self._expired: set[asyncio.Task[Any]] = set()  # cancelled by us, because of their time
@@ -48,7 +52,7 @@ class Calls:
         Raises:
             RpcError: -32602, if `arguments` is no object.
         """
-        context = Context(exchange, self._level) if entry.wants_context else None
+        context = self._context(exchange) if entry.wants_context else None
         try:
             given = exchange.head.arguments
             try:
@@ -64,22 +68,47 @@ class Calls:
                 except StopIteration as done:
                     value = done.value
                 else:
-                    value = await self._watched(entry, Rest(coroutine, waiting))
+                    value = await self._watched(entry, Rest(coroutine, waiting), context)
             else:
                 value = await self._watched(
-                    entry, self._workers.run(entry.call, arguments, context)
+                    entry, self._workers.run(entry.call, arguments, context), context
                 )
                 if isinstance(value, Awaitable):  # a coroutine function in a plain wrapper
-                    value = await self._watched(entry, value)
-            if type(value) is str:
+                    value = await self._watched(entry, value, context)
+            if context is not None and context.round_ended:
+                return self._asks(context)  # it caught its cancellation and went on
+            convert = entry.convert
+            if type(value) is str and convert is None:
                 return text_result(value, tail)
-            return _for(exchange, as_content(value, tail))
+            content = as_content(value, tail) if convert is None else convert(value, tail)
+            return _for(exchange, content)
+        except asyncio.CancelledError:
+            if context is None or not context.round_ended or not _only_ours():
+                raise
+            return self._asks(context)
         except (Exception, SystemExit) as exc:
             return self._explained(entry, context, exc, tail)
+        finally:
+            if context is not None:
+                context.release()
+
+    def _context(self, exchange: Exchange) -> Context:
+        return Context(exchange, self._level, self.ring, self._config.input_timeout)
+
+    @property
+    def ring(self) -> KeyRing:
+        """What seals the state of calls that ask; made when the first one does."""
+        if self._ring is None:
+            self._ring = KeyRing.from_environment()
+        return self._ring
+
+    def _asks(self, context: Context) -> bytes:
+        assert context.rounds is not None
+        return context.rounds.result({"_meta": self._meta})
 
     def run_inline(self, entry: ToolEntry, exchange: Exchange, tail: bytes) -> bytes:
         """The same for a plain function that is quick and never blocks."""
-        context = Context(exchange, self._level) if entry.wants_context else None
+        context = self._context(exchange) if entry.wants_context else None
         try:
             given = exchange.head.arguments
             try:
@@ -87,18 +116,25 @@ class Calls:
             except InvalidArguments:
                 arguments = _decode_again(entry, given)
             value = entry.call(arguments, context)
-            return _for(exchange, as_content(value, tail))
+            convert = entry.convert
+            content = as_content(value, tail) if convert is None else convert(value, tail)
+            return _for(exchange, content)
         except (Exception, SystemExit) as exc:
             return self._explained(entry, context, exc, tail)
 
-    async def _watched(self, entry: ToolEntry, work: Awaitable[Any]) -> Any:
-        """Wait for a tool, but not longer than it may take."""
+    async def _watched(
+        self, entry: ToolEntry, work: Awaitable[Any], context: Context | None = None
+    ) -> Any:
+        """Wait for a tool, but not longer than it may take; waiting for a person does not count."""
         seconds = self._config.timeout_of(entry.name) if entry.timeout is None else entry.timeout
         if not seconds:
             return await work
         task: asyncio.Task[Any] = asyncio.current_task()  # type: ignore[assignment]
         timer = self._deadlines()
-        timer.add(task, seconds, self._expire)
+        if context is None:
+            timer.add(task, seconds, self._expire)
+        else:
+            context.clock.start(timer, task, seconds, self._expire)
         try:
             value = await work
             if task in self._expired:
@@ -110,6 +146,8 @@ class Calls:
                 raise
             raise _timed_out(entry, seconds) from None
         finally:
+            if context is not None:
+                context.clock.stop()
             timer.remove(task)
             self._expired.discard(task)
 
@@ -135,6 +173,8 @@ class Calls:
                 raise exc
             case MCPToolError():
                 return self._failed(entry, context, exc, tail)
+            case CannotAsk():
+                return self._failed(entry, context, _cannot_ask(exc, context), tail)
             case InvalidArguments():
                 return self._failed(entry, context, _invalid(entry, exc), tail)
         log.error("tool %s failed", entry.name, exc_info=exc)
@@ -163,6 +203,22 @@ def _for(exchange: Exchange, content: Content) -> bytes:
     if content.plain:
         return content.result
     return downgrade_result("tools/call", content.result, exchange.caller.revision)
+
+
+def _only_ours() -> bool:
+    """Whether the cancellation of this task is the one that ended a round, and no other."""
+    task = asyncio.current_task()
+    return task is not None and task.uncancel() == 0
+
+
+def _cannot_ask(exc: CannotAsk, context: Context | None) -> MCPToolError:
+    """A stateless caller is told which capability would help; others get a result to read."""
+    if context is not None and context.exchange.caller.stateless:
+        required: dict[str, Any] = {}
+        for part in reversed(exc.capability.split(".")):
+            required = {part: required}
+        raise RpcError(MISSING_CAPABILITY, str(exc), {"requiredCapabilities": required}) from exc
+    return MCPToolError(str(exc), code=MCPErrorCode.DEPENDENCY_MISSING)
 
 
 def _timed_out(entry: ToolEntry, seconds: float) -> MCPToolError:

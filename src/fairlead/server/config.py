@@ -18,12 +18,18 @@ class MCPServerConfig:
     per_tool_timeouts: dict[str, float] | None = None
     rate_limit_rate: float = 50.0
     rate_limit_burst: int = 100
+    per_tool_rate: float | dict[str, float] = 0.0  # of each tool, or of those that are named
+    per_tool_burst: int = 0  # 0: what one second brings
     warm_up: bool = True
     log_level: str = "INFO"
     input_timeout: float = 600.0
     page_size: int = 100
     max_in_flight: int = 256
     max_message_bytes: int = 16 * 1024 * 1024
+    cache_ttl: float = 0.0  # how long stateless clients may keep lists and contents
+    cache_scope: str = "private"  # or "public": shared caches may serve them to anybody
+    tool_modules: tuple[str, ...] = ()  # imported at start, for their functions marked `mcp_tool`
+    tool_entry_points: bool = False  # also those that installed packages name as `fairlead.tools`
 
     def timeout_of(self, tool: str) -> float:
         """The time limit of one tool."""

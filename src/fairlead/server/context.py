@@ -1,21 +1,32 @@
 """What a handler knows about the call it serves, and how it talks back while serving it."""
 
 import asyncio
+import inspect
 import logging
 import secrets
-from typing import Any
+from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError, Future
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw, UnsetType
 
+from ..errors import CannotAsk, LocalProtocolError, RpcError
 from ..interceptor import Exchange
-from ..protocol.downgrade import downgrade_params
+from ..protocol.downgrade import Impossible, downgrade_params
 from ..wire import Notification, to_json
+from ..wire.codes import INVALID_PARAMS
+from .clock import Clock
+from .forms import Elicited, Form
+from .rounds import Rounds
+from .sealing import KeyRing
 
-__all__ = ["LOG_LEVELS", "Context"]
+__all__ = ["LOG_LEVELS", "Context", "RoundOver"]
 
 LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 _SEVERITY = {level: index for index, level in enumerate(LOG_LEVELS)}
+
+T = TypeVar("T")
 
 log = logging.getLogger("fairlead.server")
 
@@ -27,12 +38,24 @@ class Context:
     thread, use `ctx.wait(ctx.progress(...))`.
     """
 
-    def __init__(self, exchange: Exchange, default_level: str = "info") -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        default_level: str = "info",
+        ring: KeyRing | None = None,
+        input_timeout: float = 600.0,
+    ) -> None:
         self.exchange = exchange
+        self.clock = Clock()
+        self.rounds: Rounds | None = None
+        self._ring = ring
+        self._input_timeout = input_timeout
         self._default_level = default_level
         self._progress = float("-inf")
         self._correlation_id: str | None = None
         self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        self._waits: set[Future[Any]] = set()
 
     @property
     def request_id(self) -> int | str:
@@ -113,9 +136,122 @@ class Context:
     async def error(self, data: Any) -> None:
         await self.log("error", data)
 
+    # Asking the caller's side
+
+    async def elicit(
+        self, message: str, answer: type[T] | Mapping[str, Any], *, key: str | None = None
+    ) -> Elicited[T]:
+        """Ask the person at the other end. `answer` is the type of the answer, or a JSON Schema.
+
+        In the stateless era the function runs again from the top when the answer is there: code
+        before a question runs once per round. `key` names the question; without it, its position.
+
+        Raises:
+            CannotAsk: the client has no way to ask a person.
+            RpcError: -32602, if what came back does not fit.
+        """
+        form = Form(answer)
+        params = {"mode": "form", "message": message, "requestedSchema": form.schema}
+        return form.read(await self._ask("elicitation/create", params, "elicitation", key))
+
+    async def elicit_url(self, message: str, url: str, *, key: str | None = None) -> str:
+        """Send the person to a page; for what must not pass through the client. Returns the action.
+
+        "accept" means that they agreed to open it, not that they are done there.
+        """
+        params: dict[str, Any] = {"mode": "url", "message": message, "url": url}
+        if not self.exchange.caller.stateless:
+            params["elicitationId"] = secrets.token_urlsafe(16)
+        answer = await self._ask("elicitation/create", params, "elicitation.url", key)
+        return Form({}).read(answer).action
+
+    async def sample(
+        self,
+        messages: str | list[Any],
+        *,
+        max_tokens: int = 1000,
+        key: str | None = None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Ask the client's model. A string is one message of the user; options as on the wire."""
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": {"type": "text", "text": messages}}]
+        params = {"messages": messages, "maxTokens": max_tokens, **options}
+        answer = await self._ask("sampling/createMessage", params, "sampling", key)
+        return _object(answer, "sampling")
+
+    async def roots(self, *, key: str | None = None) -> list[dict[str, Any]]:
+        """The folders that the client wants us to work in."""
+        answer = _object(await self._ask("roots/list", {}, "roots", key), "roots")
+        found = answer.get("roots")
+        if not isinstance(found, list):
+            raise RpcError(INVALID_PARAMS, "The answer to roots/list has no roots")
+        return found
+
+    async def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Do something once across the rounds of a call, and return what it returned.
+
+        The result travels in the sealed state as JSON. Once per chain of rounds, not once for ever.
+        """
+        rounds = self._rounds() if self.exchange.caller.stateless else None
+        if rounds is not None and name in rounds.steps():
+            return msgspec.json.decode(rounds.steps()[name])
+        value = function(*args, **kwargs)
+        if inspect.isawaitable(value):
+            value = await value
+        if rounds is not None:
+            rounds.steps()[name] = Raw(to_json(value))
+        return value
+
+    @property
+    def round_ended(self) -> bool:
+        """Whether questions are open, and the function was stopped for them."""
+        return self.rounds is not None and self.rounds.ended
+
     def wait(self, awaitable: Any) -> Any:
         """From the thread of a synchronous handler: run something on the loop and wait for it."""
-        return asyncio.run_coroutine_threadsafe(awaitable, self._loop).result()
+        waiting = asyncio.run_coroutine_threadsafe(awaitable, self._loop)
+        self._waits.add(waiting)
+        try:
+            return waiting.result()
+        except CancelledError:
+            raise RoundOver from None
+        finally:
+            self._waits.discard(waiting)
+
+    def release(self) -> None:
+        """The call is over: a thread that still waits here must not wait for ever."""
+        for waiting in tuple(self._waits):
+            waiting.cancel()
+
+    async def _ask(
+        self, method: str, params: dict[str, Any], capability: str, key: str | None
+    ) -> Raw:
+        caller = self.exchange.caller
+        if not caller.can(capability):
+            raise CannotAsk(
+                f"The client {caller.name!r} did not declare the capability {capability!r}",
+                capability=capability,
+            )
+        try:
+            body = downgrade_params(method, Raw(to_json(params)), caller.revision)
+        except Impossible as exc:
+            raise CannotAsk(str(exc), capability=capability) from exc
+        if caller.stateless:
+            return await self._rounds().ask(method, msgspec.json.decode(body), key)
+        self.clock.pause()
+        try:
+            return await self.exchange.edge.ask(self.exchange, method, body)
+        except LocalProtocolError as exc:
+            raise CannotAsk(str(exc), capability=capability) from exc
+        finally:
+            self.clock.resume()
+
+    def _rounds(self) -> Rounds:
+        if self.rounds is None:
+            ring = self._ring or KeyRing()
+            self.rounds = Rounds(self.exchange, ring, self._input_timeout, self._task)
+        return self.rounds
 
     def _wanted_level(self) -> str | None:
         """Stateless callers say it with each request; sessions once, and before that we choose."""
@@ -127,6 +263,17 @@ class Context:
     async def _tell(self, method: str, params: dict[str, Any]) -> None:
         body = downgrade_params(method, Raw(to_json(params)), self.exchange.caller.revision)
         await self.exchange.edge.tell(self.exchange, Notification(method, body))
+
+
+class RoundOver(BaseException):
+    """Ends a synchronous handler whose questions go out now. Not an `Exception`: let it pass."""
+
+
+def _object(raw: Raw, what: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(raw, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise RpcError(INVALID_PARAMS, f"The answer to {what} is malformed: {exc}") from exc
 
 
 class _WithMeta(msgspec.Struct):

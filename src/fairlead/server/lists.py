@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from msgspec import Raw
@@ -27,6 +28,7 @@ class Listing(Generic[E]):
         self._page_size = page_size
         self._entries: dict[str, E] = {}
         self._pages: dict[tuple[Revision, int], bytes] = {}
+        self.listeners: list[Callable[[], None]] = []  # told of every change, at once
         self.get = self._entries.get  # by name; the dictionary's own, because every call asks
 
     def __len__(self) -> int:
@@ -35,17 +37,25 @@ class Listing(Generic[E]):
     def names(self) -> list[str]:
         return list(self._entries)
 
+    def entries(self) -> list[E]:
+        return list(self._entries.values())
+
     def add(self, name: str, entry: E, *, replace: bool = False) -> None:
         """Raises `ValueError` if the name is taken."""
         if not replace and name in self._entries:
             raise ValueError(f"there is a {self.kind} {name!r} already")
         self._entries[name] = entry
-        self._pages.clear()
+        self._changed()
 
     def remove(self, name: str) -> None:
         """Raises `KeyError` if there is no such entry."""
         del self._entries[name]
+        self._changed()
+
+    def _changed(self) -> None:
         self._pages.clear()
+        for listener in self.listeners:
+            listener()
 
     def page(self, cursor: str | None, revision: Revision) -> bytes:
         """The members of a list result, without the braces, as that revision knows them.

@@ -1,6 +1,5 @@
 """Prompts: texts with gaps that a person fills in."""
 
-import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,6 +9,9 @@ from msgspec import UNSET, Struct
 from ..errors import RpcError
 from ..protocol.types.prompts import Prompt, PromptArgument
 from ..wire.codes import INVALID_PARAMS
+from .context import Context
+from .texts import TextParameter, TextSignature
+from .tools import describe_function, is_asynchronous
 
 __all__ = ["PromptEntry", "prompt_from_function", "prompt_from_template"]
 
@@ -20,8 +22,13 @@ class PromptEntry(Struct):
     """One registered prompt: its definition, and what makes its messages from the arguments."""
 
     definition: Prompt
-    render: Callable[[dict[str, str]], Any]
+    render: Callable[[dict[str, str], Context | None], Any]
     asynchronous: bool
+    signature: TextSignature | None = None  # of the function, where there is one
+
+    @property
+    def wants_context(self) -> bool:
+        return self.signature is not None and self.signature.context_name is not None
 
     def check(self, given: Mapping[str, str]) -> None:
         """Raises `RpcError` -32602 when a required argument is missing."""
@@ -41,39 +48,54 @@ def prompt_from_template(
     description: str | None,
     arguments: Sequence[Mapping[str, Any]] | None,
     template: str | Callable[..., Any] | None,
+    title: str | None = None,
 ) -> PromptEntry:
     """SRV-06: `{key}` stands for the argument of that name, `{{` and `}}` for braces."""
+    if callable(template) and arguments is None:
+        return prompt_from_function(template, name, description, title)
     declared = [PromptArgument(**dict(argument)) for argument in arguments or ()]
-    definition = Prompt(name=name, description=description or UNSET, arguments=declared or UNSET)
+    definition = Prompt(
+        name=name,
+        title=title or UNSET,
+        description=description or UNSET,
+        arguments=declared or UNSET,
+    )
     if callable(template):
-        function = template
-        return PromptEntry(
-            definition, lambda given: function(**given), inspect.iscoroutinefunction(function)
-        )
+        return _entry(definition, template, {argument.name for argument in declared})
     text = template if template is not None else description or name
-    return PromptEntry(definition, lambda given: fill(text, given), False)
+    return PromptEntry(definition, lambda given, _: fill(text, given), False)
 
 
 def prompt_from_function(
     function: Callable[..., Any], name: str | None, description: str | None, title: str | None
 ) -> PromptEntry:
     """A prompt whose arguments are the parameters of a function that returns its messages."""
-    declared = [
-        PromptArgument(name=p.name, required=p.default is p.empty)
-        for p in inspect.signature(function).parameters.values()
-        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-    ]
+    declared = [_argument(p) for p in TextSignature(function).parameters.values()]
     definition = Prompt(
         name=name or function.__name__,
         title=title or UNSET,
-        description=description or inspect.getdoc(function) or UNSET,
+        description=description or describe_function(function) or UNSET,
         arguments=declared or UNSET,
     )
-    known = {argument.name for argument in declared}
-    return PromptEntry(
-        definition,
-        lambda given: function(**{k: v for k, v in given.items() if k in known}),
-        inspect.iscoroutinefunction(function),
+    return _entry(definition, function, {argument.name for argument in declared})
+
+
+def _entry(definition: Prompt, function: Callable[..., Any], known: set[str]) -> PromptEntry:
+    signature = TextSignature(function)
+
+    def render(given: dict[str, str], context: Context | None) -> Any:
+        texts = {name: text for name, text in given.items() if name in known}
+        return function(**signature.arguments(texts, context))
+
+    return PromptEntry(definition, render, is_asynchronous(function), signature)
+
+
+def _argument(parameter: TextParameter) -> PromptArgument:
+    return PromptArgument(
+        name=parameter.name,
+        title=parameter.title or UNSET,
+        description=parameter.description or UNSET,
+        required=parameter.required,
     )
 
 

@@ -13,11 +13,17 @@ from msgspec import Raw, Struct
 
 from ..errors import MCPToolError
 from ..wire import to_json
+from .media import Media, embedded
+from .schema import to_plain
 
 __all__ = [
     "Content",
     "as_content",
     "error_content",
+    "is_block_type",
+    "is_result",
+    "is_result_type",
+    "json_of",
     "prompt_messages",
     "resource_contents",
     "text_result",
@@ -25,6 +31,11 @@ __all__ = [
 
 
 _encode = msgspec.json.Encoder().encode
+_encode_any = msgspec.json.Encoder(enc_hook=to_plain).encode
+
+_BLOCKS = frozenset(
+    ("text", "image", "audio", "resource_link", "resource", "tool_use", "tool_result")
+)
 
 
 class Content(Struct, frozen=True, gc=False):
@@ -37,21 +48,35 @@ class Content(Struct, frozen=True, gc=False):
 def as_content(value: Any, tail: bytes = b"}") -> Content:
     """SRV-29: strings become text, content blocks pass, other values become JSON text.
 
+    Bytes become an embedded resource; a list may mix strings and blocks.
+
     `tail` closes the object, with the members that the era adds; so that a big text is copied once.
     """
     if type(value) is str:
         return Content(text_result(value, tail))
     if value is None:
         return Content(b'{"content":[{"type":"text","text":""}]%b' % tail)
-    if _is_result(value):
+    if is_result(value):
         return _whole_result(value, tail)
     if _is_block(value):
-        return Content(b'{"content":%b%b' % (to_json([value]), tail), False)
+        return Content(b'{"content":%b%b' % (to_json([_block(value)]), tail), False)
     if isinstance(value, list | tuple) and _is_mixed_content(value):
-        blocks = [{"type": "text", "text": v} if isinstance(v, str) else v for v in value]
+        blocks = [{"type": "text", "text": v} if isinstance(v, str) else _block(v) for v in value]
         return Content(b'{"content":%b%b' % (to_json(blocks), tail), False)
-    text = str(value) if isinstance(value, str) else to_json(value).decode()
+    text = str(value) if isinstance(value, str) else json_of(value).decode()
     return Content(b'{"content":[{"type":"text","text":%b}]%b' % (to_json(text), tail))
+
+
+def json_of(value: Any) -> bytes:
+    """Encode what a function returned: also pydantic models and paths.
+
+    Raises:
+        TypeError: if it has no JSON form.
+    """
+    try:
+        return _encode_any(value)
+    except UnicodeEncodeError:  # half an emoji
+        return to_json(msgspec.to_builtins(value, builtin_types=(Raw,), enc_hook=to_plain))
 
 
 def text_result(text: str, tail: bytes) -> bytes:
@@ -92,7 +117,7 @@ def _resource_content(uri: str, mime_type: str | None, value: Any) -> Any:
     elif isinstance(value, str):
         content["text"] = value
     else:
-        content["text"] = to_json(value).decode()
+        content["text"] = json_of(value).decode()
     return content
 
 
@@ -100,24 +125,46 @@ def _prompt_message(value: Any) -> Any:
     if isinstance(value, str):
         return {"role": "user", "content": {"type": "text", "text": value}}
     if _is_block(value):
-        return {"role": "user", "content": value}
+        return {"role": "user", "content": _block(value)}
     return value
 
 
+def is_block_type(kind: Any) -> bool:
+    """A content block of the protocol, and not somebody's struct that also has a `type`."""
+    if not isinstance(kind, type) or not issubclass(kind, Struct):
+        return False
+    config = kind.__struct_config__
+    return config.tag_field == "type" and config.tag in _BLOCKS
+
+
+def is_result_type(kind: Any) -> bool:
+    """A whole CallToolResult, as the typed struct."""
+    return (
+        isinstance(kind, type)
+        and issubclass(kind, Struct)
+        and "structured_content" in kind.__struct_fields__
+    )
+
+
+def is_result(value: Any) -> bool:
+    return is_result_type(type(value))
+
+
 def _is_block(value: Any) -> bool:
-    if isinstance(value, Struct):
-        return value.__struct_config__.tag_field == "type"
-    return isinstance(value, Raw)
+    return isinstance(value, Raw | Media | bytes | bytearray) or is_block_type(type(value))
+
+
+def _block(value: Any) -> Any:
+    if isinstance(value, Media):
+        return value.block()
+    if isinstance(value, bytes | bytearray):
+        return embedded(None, bytes(value))
+    return value
 
 
 def _is_mixed_content(values: Sequence[Any]) -> bool:
     """Blocks, perhaps with strings between them; strings alone are a value like any other."""
     return any(map(_is_block, values)) and all(_is_block(v) or isinstance(v, str) for v in values)
-
-
-def _is_result(value: Any) -> bool:
-    """A whole CallToolResult, as the typed struct."""
-    return isinstance(value, Struct) and "structured_content" in value.__struct_fields__
 
 
 def _whole_result(value: Any, tail: bytes) -> Content:

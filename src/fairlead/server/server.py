@@ -1,26 +1,26 @@
 """A server: what it offers, and how it answers, in both eras at once."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar, overload
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from ..errors import RemoteProtocolError, RpcError
+from ..errors import MCPErrorCode, MCPToolError, RemoteProtocolError, RpcError
 from ..interceptor import Answer, Exchange, Handler, Interceptor, chain
+from ..interceptor.limit import RateLimiter
 from ..peer import Peer
 from ..protocol.caller import SERVER_INFO_KEY, Caller
 from ..protocol.conversation import Conversation, Role
 from ..protocol.downgrade import downgrade_result
-from ..protocol.envelope import Direction, SessionContext, TransportContext
 from ..protocol.events import Asked, Refused
 from ..protocol.outgoing import Identity
 from ..protocol.revisions import NEWEST_HANDSHAKE, Revision
-from ..protocol.types.resources import Resource
-from ..protocol.types.tools import ToolAnnotations
 from ..transport.base import Channel
-from ..wire import Batch, Notification, decode, encode, encode_success, failure, to_json
+from ..wire import Batch, decode, encode, encode_success, failure, to_json
 from ..wire.codes import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -28,30 +28,25 @@ from ..wire.codes import (
     METHOD_NOT_FOUND,
     RESOURCE_NOT_FOUND,
 )
+from .asking import answered_or_asked
 from .calls import Calls
 from .config import MCPServerConfig
-from .context import LOG_LEVELS
+from .context import LOG_LEVELS, Context
+from .direct import DirectEdge, direct_exchange
+from .lifespan import Lifespan, LifespanFactory
 from .lists import Listing
-from .prompts import PromptEntry, prompt_from_function, prompt_from_template
-from .resources import ContentProvider, ResourceEntry, file_resource
-from .results import prompt_messages, resource_contents
-from .tools import (
-    ToolEntry,
-    describe_function,
-    is_asynchronous,
-    tool_from_function,
-    tool_from_schema,
-)
-from .workers import Workers
+from .offers import Offers
+from .prompts import PromptEntry
+from .registry import MCPToolRegistry
+from .resources import CacheHints, ResourceEntry, TemplateEntry, not_found
+from .results import error_content, prompt_messages, resource_contents
 
 __all__ = ["MCPServer"]
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 log = logging.getLogger("fairlead.server")
 
 
-class MCPServer:
+class MCPServer(Offers):
     """An MCP server. Register what it offers, then `run()` it.
 
     server = MCPServer("weather")
@@ -69,192 +64,46 @@ class MCPServer:
         config: MCPServerConfig | str | None = None,
         *,
         interceptors: Sequence[Interceptor] = (),
+        registry: MCPToolRegistry | None = None,
+        lifespan: LifespanFactory | None = None,
         **settings: Any,
     ) -> None:
-        """A string is the name; settings are fields of `MCPServerConfig`."""
+        """A string is the name; settings are fields of `MCPServerConfig`.
+
+        `lifespan` takes the server and returns an asynchronous context that is open while it
+        serves; what it yields is `server.state`.
+        """
         if isinstance(config, str):
             config = MCPServerConfig(name=config, **settings)
         elif config is None:
             config = MCPServerConfig(**settings)
         elif settings:
             raise TypeError("give settings, or a configuration that has them, not both")
-        self.config = config
-        size = config.page_size
-        self._tools: Listing[ToolEntry] = Listing("tool", "tools/list", "tools", size)
-        self._resources: Listing[ResourceEntry] = Listing(
-            "resource", "resources/list", "resources", size
-        )
-        self._prompts: Listing[PromptEntry] = Listing("prompt", "prompts/list", "prompts", size)
+        self._info = _without_none(name=config.name, version=config.version, title=config.title)
+        self._calls = Calls(config, {SERVER_INFO_KEY: self._info})
         # What is answered without a task; interceptors must see everything, so then nothing is.
         self._inline_methods = set[str]() if interceptors else set(_WITHOUT_WAITING)
-        self._calls = Calls(config)
-        self._workers = Workers()
         self._interceptors = tuple(interceptors)
+        if registry is None:
+            registry = MCPToolRegistry(config, calls=self._calls)
+        super().__init__(config, registry)
         self.handler: Handler = chain(self._interceptors, self._handle)
-        self._info = _without_none(name=config.name, version=config.version, title=config.title)
+        limiter = RateLimiter(
+            config.rate_limit_rate,
+            config.rate_limit_burst,
+            config.per_tool_rate,
+            config.per_tool_burst,
+        )
+        self.limiter = limiter if limiter.active else None
+        self._said_limited = False
         stamp = b'"resultType":"complete","_meta":{"%b":%b}' % (
             SERVER_INFO_KEY.encode(),
             to_json(self._info),
         )
         self._complete = b"," + stamp + b"}"
-        self._cacheable = b',"ttlMs":0,"cacheScope":"private",' + stamp + b"}"
-
-    # What it offers
-
-    @property
-    def name(self) -> str:
-        return self.config.name
-
-    @property
-    def tool_count(self) -> int:
-        return len(self._tools)
-
-    @property
-    def resource_count(self) -> int:
-        return len(self._resources)
-
-    @property
-    def prompt_count(self) -> int:
-        return len(self._prompts)
-
-    @overload
-    def tool(self, name: F) -> F: ...
-    @overload
-    def tool(
-        self,
-        name: str | None = None,
-        description: str | None = None,
-        title: str | None = None,
-        *,
-        annotations: ToolAnnotations | None = None,
-        meta: dict[str, Any] | None = None,
-        timeout: float | None = None,
-        inline: bool = False,
-    ) -> Callable[[F], F]: ...
-
-    def tool(
-        self,
-        name: str | F | None = None,
-        description: str | None = None,
-        title: str | None = None,
-        *,
-        annotations: ToolAnnotations | None = None,
-        meta: dict[str, Any] | None = None,
-        timeout: float | None = None,
-        inline: bool = False,
-    ) -> Any:
-        """Register a function as a tool: its type hints are the schema, its docstring the text.
-
-        Coroutine functions run on the loop, plain ones in a thread. `inline=True` calls a plain
-        function right on the loop: only for those that are quick and never block.
-        """
-
-        def register(function: F) -> F:
-            entry = tool_from_function(
-                function,
-                name=None if callable(name) else name,
-                description=description,
-                title=title,
-                annotations=annotations,
-                meta=meta,
-                timeout=timeout,
-                inline=inline,
-            )
-            self._tools.add(entry.name, entry)
-            if inline and not self._interceptors:
-                self._inline_methods.add("tools/call")
-            return function
-
-        return register(name) if callable(name) else register
-
-    def register_tool(
-        self,
-        name: str,
-        schema: dict[str, Any],
-        handler: Callable[..., Any],
-        title: str | None = None,
-    ) -> None:
-        """Register a tool with a given schema: a bare JSON Schema, or a whole tool object."""
-        self._tools.add(name, tool_from_schema(name, schema, handler, title))
-
-    def remove_tool(self, name: str) -> None:
-        """Raises `KeyError` if there is no such tool."""
-        self._tools.remove(name)
-
-    def resource(
-        self,
-        uri: str,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        mime_type: str | None = None,
-    ) -> Callable[[F], F]:
-        """Register a function as the content provider of a resource."""
-
-        def register(function: F) -> F:
-            definition = Resource(
-                uri=uri,
-                name=name or function.__name__,
-                title=title or UNSET,
-                description=description or describe_function(function) or UNSET,
-                mime_type=mime_type or "text/plain",
-            )
-            self._add_resource(definition, function)
-            return function
-
-        return register
-
-    def register_resource(
-        self,
-        uri: str,
-        name: str,
-        description: str | None = None,
-        mime_type: str = "text/plain",
-        content_provider: ContentProvider | str | bytes | None = None,
-    ) -> None:
-        """Register a resource; the provider may be a function, or the content itself."""
-        definition = Resource(
-            uri=uri, name=name, description=description or UNSET, mime_type=mime_type
-        )
-        provider = content_provider
-        self._add_resource(definition, provider if callable(provider) else lambda: provider or "")
-
-    def register_file_resource(self, path: str) -> str:
-        """Register a local file and return its URI. Raises `FileNotFoundError`."""
-        entry = file_resource(path)
-        self._resources.add(entry.definition.uri, entry)
-        return entry.definition.uri
-
-    def _add_resource(self, definition: Resource, provider: ContentProvider) -> None:
-        entry = ResourceEntry(definition, provider, is_asynchronous(provider))
-        self._resources.add(definition.uri, entry)
-
-    def prompt(
-        self,
-        name: str | None = None,
-        *,
-        title: str | None = None,
-        description: str | None = None,
-    ) -> Callable[[F], F]:
-        """Register a function as a prompt: it takes the arguments and returns the messages."""
-
-        def register(function: F) -> F:
-            entry = prompt_from_function(function, name, description, title)
-            self._prompts.add(entry.definition.name, entry)
-            return function
-
-        return register
-
-    def register_prompt(
-        self,
-        name: str,
-        description: str | None = None,
-        arguments: Sequence[Mapping[str, Any]] | None = None,
-        template: str | Callable[..., Any] | None = None,
-    ) -> None:
-        """Register a prompt with a template (`{key}` stands for an argument) or a function."""
-        self._prompts.add(name, prompt_from_template(name, description, arguments, template))
+        self._cacheable = b"," + self._cache.members() + self._complete
+        self._lifespan = Lifespan(lifespan, self)
+        self._peers: weakref.WeakSet[Peer] = weakref.WeakSet()
 
     # How it is run
 
@@ -268,16 +117,48 @@ class MCPServer:
         """Serve stdin and stdout until they end."""
         from ..transport.stdio import open_stdio
 
+        self._load_configured()
         async with open_stdio(limit=self.config.max_message_bytes) as channel:
             await self.serve(channel)
 
     async def serve(self, channel: Channel) -> None:
         """Serve one channel until it ends. Cancelling closes it."""
-        peer = self.attach(channel)
-        try:
-            await peer.wait_closed()
-        finally:
+        async with self.running():
+            peer = self.attach(channel)
+            try:
+                await peer.wait_closed()
+            finally:
+                await self.changes.end(peer)
+                await peer.close()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Any]:
+        """Keep the lifespan open, of this server and of those mounted in it; yields the state.
+
+        `serve` does this by itself; whoever uses `attach` or `handle_request` does it around them.
+        """
+        async with AsyncExitStack() as stack:
+            for other in self._mounted:
+                await stack.enter_async_context(other.running())
+            yield await stack.enter_async_context(self._lifespan)
+
+    @property
+    def state(self) -> Any:
+        """What the lifespan yielded; None while it is not open."""
+        return self._lifespan.state
+
+    async def close(self) -> None:
+        """End every connection of this loop; those who listen for changes get their last answer."""
+        await self.changes.end()
+        for peer in list(self._peers):
             await peer.close()
+
+    def _load_configured(self) -> None:
+        config = self.config
+        if config.tool_modules or config.tool_entry_points:
+            from .modules import load_modules
+
+            load_modules(self._registry, config.tool_modules, entry_points=config.tool_entry_points)
 
     def attach(self, channel: Channel) -> Peer:
         """Serve one channel in the background; the returned peer can be closed."""
@@ -291,6 +172,7 @@ class MCPServer:
             max_in_flight=self.config.max_in_flight,
             input_timeout=self.config.input_timeout,
         )
+        self._peers.add(peer)
         peer.start()
         return peer
 
@@ -317,14 +199,7 @@ class MCPServer:
             return encode(event.answer)
         if not isinstance(event, Asked):
             return None
-        exchange = Exchange(
-            event.message,
-            event.caller,
-            event.head,
-            Direction.CLIENT_TO_SERVER,
-            TransportContext(transport_type="direct"),
-            _NoEdge(conversation),
-        )
+        exchange = direct_exchange(event.message, event.caller, event.head, conversation)
         try:
             answer = await self.handler(exchange)
         except RpcError as exc:
@@ -344,6 +219,10 @@ class MCPServer:
                 return self._read_resource(exchange)
             case "prompts/get":
                 return self._get_prompt(exchange)
+            case "completion/complete":
+                return self._complete_argument(exchange)
+            case "subscriptions/listen" if exchange.caller.stateless:
+                return self._listen(exchange)
         return self._answer_later(exchange)
 
     async def _answer_later(self, exchange: Exchange) -> Answer:
@@ -362,28 +241,31 @@ class MCPServer:
             case "tools/list":
                 return self._list(self._tools, exchange)
             case "resources/list":
-                return self._list(self._resources, exchange)
+                return self._list(self.resources.fixed, exchange)
             case "resources/templates/list":
-                return self._answer(b'"resourceTemplates":[]', caller, cacheable=True)
+                return self._list(self.resources.templates, exchange)
             case "prompts/list":
-                return self._list(self._prompts, exchange)
+                return self._list(self.prompts, exchange)
             case "server/discover" if caller.stateless:
                 return self._discover(caller)
             case "initialize" if not caller.stateless:
-                return self._initialize(caller)
+                return self._initialize(exchange)
             case "ping" if not caller.stateless:
                 return b"{}"
             case "logging/setLevel" if not caller.stateless:
                 return self._set_level(exchange)
-            case "resources/read" | "prompts/get":
-                return None
+            case "resources/subscribe" | "resources/unsubscribe" if not caller.stateless:
+                return self._subscribe(exchange)
         raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method}")
 
     def _call_inline(self, exchange: Exchange) -> bytes | None:
         entry = self._tools.get(exchange.target or "")
         if entry is None or not entry.inline:
             return None
-        return self._calls.run_inline(entry, exchange, self._tail(exchange.caller))
+        tail = self._tail(exchange.caller)
+        if self.limiter is not None and not self.limiter.allow(entry.name):
+            return self._limited(entry.name, tail)
+        return self._calls.run_inline(entry, exchange, tail)
 
     def _list(self, listing: Listing[Any], exchange: Exchange) -> bytes:
         params = exchange.message.params
@@ -393,16 +275,27 @@ class MCPServer:
         members = listing.page(cursor, exchange.caller.revision)
         return self._answer(members, exchange.caller, cacheable=True)
 
-    def _answer(self, members: bytes, caller: Caller, *, cacheable: bool = False) -> bytes:
+    def _answer(
+        self,
+        members: bytes,
+        caller: Caller,
+        *,
+        cacheable: bool = False,
+        hints: CacheHints | None = None,
+    ) -> bytes:
         """A result from its members, with what a stateless caller expects besides."""
         if not caller.stateless:
             return b"{%b}" % members
+        if hints is not None:
+            return b"{%b,%b%b" % (members, hints.members(), self._complete)
         return b"{%b%b" % (members, self._cacheable if cacheable else self._complete)
 
-    def _initialize(self, caller: Caller) -> bytes:
+    def _initialize(self, exchange: Exchange) -> bytes:
+        caller, capabilities = exchange.caller, self._capabilities()
+        self.changes.introduced(exchange.edge, capabilities)
         result = {
             "protocolVersion": caller.revision.value,
-            "capabilities": self._capabilities(),
+            "capabilities": capabilities,
             "serverInfo": self._info,
             **_without_none(instructions=self.config.instructions),
         }
@@ -417,12 +310,38 @@ class MCPServer:
         return self._answer(to_json(result)[1:-1], caller, cacheable=True)
 
     def _capabilities(self) -> dict[str, Any]:
-        capabilities: dict[str, Any] = {"tools": {}, "logging": {}}
-        if len(self._resources):
-            capabilities["resources"] = {}
-        if len(self._prompts):
-            capabilities["prompts"] = {}
+        capabilities: dict[str, Any] = {"tools": {"listChanged": True}, "logging": {}}
+        if len(self.resources):
+            capabilities["resources"] = {"subscribe": True, "listChanged": True}
+        if len(self.prompts):
+            capabilities["prompts"] = {"listChanged": True}
+        if self.completions:
+            capabilities["completions"] = {}
         return capabilities
+
+    def _tools_changed(self) -> None:
+        super()._tools_changed()
+        if self._registry.has_inline and not self._interceptors:
+            self._inline_methods.add("tools/call")
+
+    def _subscribe(self, exchange: Exchange) -> bytes:
+        uri, edge = _uri(exchange), exchange.edge
+        if exchange.message.method == "resources/unsubscribe":
+            self.changes.unsubscribe(edge, uri)
+        elif self.resources.find(uri) is None:
+            raise not_found(uri, RESOURCE_NOT_FOUND)
+        else:
+            self.changes.subscribe(edge, uri)
+        return b"{}"
+
+    async def _listen(self, exchange: Exchange) -> bytes:
+        if isinstance(exchange.edge, DirectEdge):
+            raise RpcError(INVALID_REQUEST, "subscriptions/listen needs a connection")
+        return await self.changes.listen(exchange, self._capabilities())
+
+    async def _complete_argument(self, exchange: Exchange) -> bytes:
+        members = await self.completions.complete(exchange.message.params)
+        return self._answer(members, exchange.caller)
 
     def _set_level(self, exchange: Exchange) -> bytes:
         level = _decode(exchange.message.params, _LevelParams).level
@@ -440,37 +359,97 @@ class MCPServer:
         if entry is None:
             raise RpcError(INVALID_PARAMS, f"Unknown tool: {name}")
         tail = self._complete if exchange.caller.stateless else b"}"
+        if self.limiter is not None and not self.limiter.allow(name):
+            return _at_once(self._limited(name, tail))
         return self._calls.run(entry, exchange, tail)
+
+    def _limited(self, name: str, tail: bytes) -> bytes:
+        """SRV-23: refused before any work is done."""
+        assert self.limiter is not None
+        from secrets import token_hex
+
+        error = MCPToolError(
+            f"Too many calls: '{name}' was not run",
+            code=MCPErrorCode.RATE_LIMITED,
+            tool_name=name,
+            correlation_id=token_hex(8),
+            suggestion=f"Try again in {max(self.limiter.wait(name), 0.001):.3g} s",
+        )
+        if self._said_limited:
+            log.debug("%s [%s]: limited", name, error.correlation_id)
+        else:
+            self._said_limited = True
+            log.warning(
+                "%s [%s]: refused by the rate limit. The settings rate_limit_rate (%g a second) "
+                "and rate_limit_burst (%d), or per_tool_rate and per_tool_burst, change it; "
+                "0 turns it off. This is said once.",
+                name,
+                error.correlation_id,
+                self.config.rate_limit_rate,
+                self.config.rate_limit_burst,
+            )
+        return error_content(error, tail).result
 
     def _tail(self, caller: Caller) -> bytes:
         """What closes a result: nothing but the brace, or what a stateless caller expects."""
         return self._complete if caller.stateless else b"}"
 
     async def _read_resource(self, exchange: Exchange) -> bytes:
-        uri, caller = exchange.head.uri, exchange.caller
-        if isinstance(uri, UnsetType):
-            raise RpcError(INVALID_PARAMS, "params.uri is required: the URI of a resource")
-        entry = self._resources.get(uri)
-        if entry is None:
-            code = INVALID_PARAMS if caller.stateless else RESOURCE_NOT_FOUND
-            raise RpcError(code, f"Resource not found: {uri}", {"uri": uri})
-        value = await (
-            entry.provider() if entry.asynchronous else self._workers.run(entry.provider)
-        )
+        uri, caller = _uri(exchange), exchange.caller
+        found = self.resources.find(uri)
+        if found is None:
+            raise not_found(uri, INVALID_PARAMS if caller.stateless else RESOURCE_NOT_FOUND)
+        entry, values = found
+        signature = entry.signature
+        if signature is None or signature.context_name is None:
+            return await self._contents(exchange, entry, values, None)
+        context = self._context(exchange)
+        work = self._contents(exchange, entry, values, context)
+        return await answered_or_asked(context, work, {SERVER_INFO_KEY: self._info})
+
+    async def _contents(
+        self,
+        exchange: Exchange,
+        entry: ResourceEntry | TemplateEntry,
+        values: dict[str, str],
+        context: Context | None,
+    ) -> bytes:
+        uri, caller = _uri(exchange), exchange.caller
+        value = await self.resources.read(entry, values, context)
         contents = resource_contents(uri, entry.mime_type, value)
-        answer = self._answer(to_json({"contents": contents})[1:-1], caller, cacheable=True)
+        members = to_json({"contents": contents})[1:-1]
+        answer = self._answer(members, caller, cacheable=True, hints=entry.cache)
         return bytes(downgrade_result("resources/read", Raw(answer), caller.revision))
 
+    def _context(self, exchange: Exchange) -> Context:
+        config = self.config
+        return Context(exchange, config.log_level.lower(), self._calls.ring, config.input_timeout)
+
     async def _get_prompt(self, exchange: Exchange) -> bytes:
-        params, caller = _decode(exchange.message.params, _PromptParams), exchange.caller
-        entry = self._prompts.get(params.name)
+        params = _decode(exchange.message.params, _PromptParams)
+        entry = self.prompts.get(params.name)
         if entry is None:
             raise RpcError(INVALID_PARAMS, f"Unknown prompt: {params.name}")
         given = params.arguments or {}
         entry.check(given)
-        value = await (
-            entry.render(given) if entry.asynchronous else self._workers.run(entry.render, given)
-        )
+        if not entry.wants_context:
+            return await self._messages(exchange, entry, given, None)
+        context = self._context(exchange)
+        work = self._messages(exchange, entry, given, context)
+        return await answered_or_asked(context, work, {SERVER_INFO_KEY: self._info})
+
+    async def _messages(
+        self,
+        exchange: Exchange,
+        entry: PromptEntry,
+        given: dict[str, str],
+        context: Context | None,
+    ) -> bytes:
+        caller = exchange.caller
+        if entry.asynchronous:
+            value = await entry.render(given, context)
+        else:
+            value = await self._workers.run(entry.render, given, context)
         result: dict[str, Any] = {"messages": prompt_messages(value)}
         if entry.definition.description is not UNSET:
             result["description"] = entry.definition.description
@@ -485,7 +464,9 @@ _WITHOUT_WAITING = frozenset(
         "ping",
         "prompts/list",
         "resources/list",
+        "resources/subscribe",
         "resources/templates/list",
+        "resources/unsubscribe",
         "server/discover",
         "tools/list",
     }
@@ -519,19 +500,12 @@ def _without_none(**values: Any) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-class _NoEdge:
-    """For a message that came alone: nobody is there to hear anything but the answer."""
+def _uri(exchange: Exchange) -> str:
+    uri = exchange.head.uri
+    if isinstance(uri, UnsetType):
+        raise RpcError(INVALID_PARAMS, "params.uri is required: the URI of a resource")
+    return uri
 
-    def __init__(self, conversation: Conversation) -> None:
-        self._conversation = conversation
-        self.log_level: str | None = None
 
-    @property
-    def session(self) -> SessionContext:
-        return self._conversation.session
-
-    async def tell(self, exchange: Exchange, notification: Notification) -> None:
-        pass
-
-    async def ask(self, exchange: Exchange, method: str, params: Any) -> Raw:
-        raise RpcError(METHOD_NOT_FOUND, f"{method} cannot be asked: nobody is connected")
+async def _at_once(answer: bytes) -> bytes:
+    return answer

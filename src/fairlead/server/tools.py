@@ -10,7 +10,18 @@ from msgspec import UNSET, Raw
 from ..protocol.types.tools import Tool, ToolAnnotations
 from ..wire import to_json
 from .context import Context
-from .signature import FieldError, InvalidArguments, Signature
+from .outputs import OutputSchema, output_of
+from .results import Content
+from .schema import check_headers
+from .signature import (
+    Checker,
+    FieldError,
+    InvalidArguments,
+    Signature,
+    behind_partials,
+    context_parameter,
+    hints_of,
+)
 
 __all__ = ["ToolEntry", "describe_function", "tool_from_function", "tool_from_schema"]
 
@@ -23,6 +34,7 @@ class ToolEntry:
     __slots__ = (
         "asynchronous",
         "call",
+        "convert",
         "decode",
         "definition",
         "inline",
@@ -41,6 +53,7 @@ class ToolEntry:
         wants_context: bool,
         inline: bool,
         timeout: float | None,
+        convert: Callable[[Any, bytes], Content] | None = None,
     ) -> None:
         self.definition = definition
         self.name = definition.name
@@ -50,6 +63,7 @@ class ToolEntry:
         self.wants_context = wants_context
         self.inline = inline
         self.timeout = timeout
+        self.convert = convert  # of a tool with an output schema; raises MCPToolError
 
 
 def tool_from_function(
@@ -62,15 +76,22 @@ def tool_from_function(
     meta: dict[str, Any] | None,
     timeout: float | None,
     inline: bool,
+    output_schema: OutputSchema = None,
 ) -> ToolEntry:
-    """A tool whose schema is generated from the function's type hints."""
+    """A tool whose schema is generated from the function's type hints.
+
+    Raises:
+        TypeError: if a parameter has no JSON form, or what it returns has none and should.
+    """
     signature = Signature(function, context_type=Context)
+    output = output_of(output_schema, signature.returns, signature.where)
     text = description if description is not None else describe_function(function)
     definition = Tool(
-        name=name or function.__name__,
+        name=name or _name_of(behind_partials(function)),
         title=title or UNSET,
         description=text or UNSET,
         input_schema=Raw(to_json(signature.schema)),
+        output_schema=Raw(to_json(output.schema)) if output else UNSET,
         annotations=annotations or UNSET,
         meta=Raw(to_json(meta)) if meta else UNSET,
     )
@@ -85,42 +106,55 @@ def tool_from_function(
         wants_context=signature.context_name is not None,
         inline=inline,
         timeout=timeout,
+        convert=output.convert if output else None,
     )
 
 
 def tool_from_schema(
-    name: str, schema: dict[str, Any], handler: Callable[..., Any], title: str | None
+    name: str,
+    schema: dict[str, Any],
+    handler: Callable[..., Any],
+    title: str | None,
+    output_schema: OutputSchema = None,
 ) -> ToolEntry:
-    """A tool with a schema given by its author: a bare JSON Schema, or a whole tool object."""
+    """A tool with a schema given by its author: a bare JSON Schema, or a whole tool object.
+
+    The handler gets the arguments that it has parameters for, by name; all with `**kwargs`. A
+    parameter annotated `Context` gets the context.
+
+    Raises:
+        TypeError: if the output schema is a type without a JSON form, or a header is wrong.
+    """
     whole = schema if "inputSchema" in schema else {"inputSchema": schema}
-    definition = msgspec.convert(
-        {
-            **{k: v for k, v in whole.items() if k not in ("inputSchema", "outputSchema", "_meta")},
-            "name": name,
-            **({"title": title} if title else {}),
-            **{
-                k: Raw(to_json(whole[k]))
-                for k in ("inputSchema", "outputSchema", "_meta")
-                if k in whole
-            },
-        },
-        Tool,
-    )
+    check_headers(whole["inputSchema"], name)
+    hints = _hints(handler)
+    if output_schema is None:
+        output_schema = whole.get("outputSchema", False)  # what the handler returns is its affair
+    output = output_of(output_schema, hints.get("return"), name)
+    raw = {k: Raw(to_json(whole[k])) for k in ("inputSchema", "_meta") if k in whole}
+    if output is not None:
+        raw["outputSchema"] = Raw(to_json(output.schema))
+    members = {k: v for k, v in whole.items() if k not in ("inputSchema", "outputSchema", "_meta")}
+    if title:
+        members["title"] = title
+    definition = msgspec.convert({**members, "name": name, **raw}, Tool)
     if definition.description is UNSET and (text := describe_function(handler)):
         definition = msgspec.structs.replace(definition, description=text)
+    context_name = context_parameter(hints, Context)
     return ToolEntry(
         definition,
-        _checked_by(whole["inputSchema"]),
-        lambda arguments, _: handler(**arguments),
+        _checked_by(msgspec.json.decode(definition.input_schema)),
+        _by_name(handler, context_name),
         asynchronous=is_asynchronous(handler),
-        wants_context=False,
+        wants_context=context_name is not None,
         inline=False,
         timeout=None,
+        convert=output.convert if output else None,
     )
 
 
 def describe_function(function: Callable[..., Any]) -> str:
-    return inspect.getdoc(function) or ""
+    return inspect.getdoc(behind_partials(function)) or ""
 
 
 def is_asynchronous(function: Callable[..., Any]) -> bool:
@@ -129,30 +163,45 @@ def is_asynchronous(function: Callable[..., Any]) -> bool:
     )
 
 
+def _name_of(function: Any) -> str:
+    return str(getattr(function, "__name__", None) or type(function).__name__)
+
+
+def _hints(handler: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return hints_of(handler)
+    except (NameError, TypeError):  # names for type checkers only; the schema says what is needed
+        return {}
+
+
+def _by_name(
+    handler: Callable[..., Any], context_name: str | None
+) -> Callable[[dict[str, Any], Any], Any]:
+    parameters = inspect.signature(handler).parameters.values()
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    known = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+
+    def call(arguments: dict[str, Any], context: Any) -> Any:
+        values = arguments if takes_all else {k: v for k, v in arguments.items() if k in known}
+        if context_name is not None:
+            values = {**values, context_name: context}
+        return handler(**values)
+
+    return call
+
+
 def _checked_by(schema: dict[str, Any]) -> Callable[[Raw], dict[str, Any]]:
     """Plain decoding, checked against a schema that we did not make."""
-    validator: Any = None
+    checker = Checker(schema)
 
     def decode(arguments: Raw) -> dict[str, Any]:
-        nonlocal validator
-        if validator is None:
-            import jsonschema_rs
-
-            validator = jsonschema_rs.validator_for(schema, retriever=_refuse_reference)
         try:
             values: dict[str, Any] = msgspec.json.decode(arguments, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
             raise InvalidArguments([FieldError("arguments", str(exc))]) from exc
-        errors = [
-            FieldError(".".join(map(str, e.instance_path)) or "arguments", e.message)
-            for e in validator.iter_errors(values)
-        ]
+        errors = checker.mend(values)
         if errors:
             raise InvalidArguments(errors)
         return values
 
     return decode
-
-
-def _refuse_reference(uri: str) -> Any:
-    raise ValueError(f"references to {uri} are not followed")

@@ -1,0 +1,116 @@
+"""How often something may happen: token buckets, for everything together and for each tool."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+__all__ = ["RateLimiter"]
+
+
+class RateLimiter:
+    """Token buckets: `rate` tokens a second, at most `burst` saved up; one call takes one.
+
+    A rate of 0 means no limit. The rate of a tool is one number for each of them, or a mapping
+    from the names of those that have one. A call that is refused takes no token from any bucket.
+    """
+
+    def __init__(
+        self,
+        rate: float = 0.0,
+        burst: float = 0,
+        per_tool_rate: float | Mapping[str, float] = 0.0,
+        per_tool_burst: float = 0,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """A burst of 0 saves up one second's tokens, and at least one."""
+        self._clock = clock
+        self._per_tool_rate = per_tool_rate
+        self._per_tool_burst = per_tool_burst
+        self._all = _Bucket(rate, burst, clock()) if rate else None
+        self._tools: dict[str, _Bucket | None] = {}
+        self._allowed = 0
+        self._limited: dict[str, int] = {}
+
+    @property
+    def active(self) -> bool:
+        """Whether there is any limit at all."""
+        return self._all is not None or bool(self._per_tool_rate)
+
+    def allow(self, tool: str = "") -> bool:
+        """Take a token for one call, if there is one in every bucket it needs."""
+        now = self._clock()
+        everything = self._all
+        if everything is not None and everything.filled(now) < 1.0:
+            return self._refuse(tool)
+        if self._per_tool_rate:
+            own = self._bucket_of(tool, now)
+            if own is not None:
+                if own.filled(now) < 1.0:
+                    return self._refuse(tool)
+                own.tokens -= 1.0
+        if everything is not None:
+            everything.tokens -= 1.0
+        self._allowed += 1
+        return True
+
+    def wait(self, tool: str = "") -> float:
+        """The seconds until a call of this tool would be allowed."""
+        now = self._clock()
+        buckets = (self._all, self._bucket_of(tool, now) if self._per_tool_rate else None)
+        return max((b.wait(now) for b in buckets if b is not None), default=0.0)
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """How many calls were allowed and limited, and what is left now."""
+        now = self._clock()
+        return {
+            "allowed": self._allowed,
+            "limited": sum(self._limited.values()),
+            "limited_by_tool": dict(self._limited),
+            "tokens": None if self._all is None else self._all.filled(now),
+        }
+
+    def reset(self) -> None:
+        """Fill every bucket and forget the counts."""
+        if self._all is not None:
+            self._all.fill(self._clock())
+        self._tools.clear()
+        self._limited.clear()
+        self._allowed = 0
+
+    def _refuse(self, tool: str) -> bool:
+        self._limited[tool] = self._limited.get(tool, 0) + 1
+        return False
+
+    def _bucket_of(self, tool: str, now: float) -> "_Bucket | None":
+        if tool not in self._tools:
+            rates = self._per_tool_rate
+            rate = rates.get(tool, 0.0) if isinstance(rates, Mapping) else rates
+            self._tools[tool] = _Bucket(rate, self._per_tool_burst, now) if rate else None
+        return self._tools[tool]
+
+
+class _Bucket:
+    __slots__ = ("at", "burst", "rate", "tokens")
+
+    def __init__(self, rate: float, burst: float, now: float) -> None:
+        if rate < 0 or burst < 0:
+            raise ValueError(f"a rate limit is not negative: rate {rate:g}, burst {burst:g}")
+        self.rate = rate
+        self.burst = burst or max(rate, 1.0)
+        self.fill(now)
+
+    def fill(self, now: float) -> None:
+        self.tokens = float(self.burst)
+        self.at = now
+
+    def filled(self, now: float) -> float:
+        """What is in it now; a clock that went back adds nothing."""
+        if now > self.at:
+            self.tokens = min(self.burst, self.tokens + (now - self.at) * self.rate)
+        self.at = now
+        return self.tokens
+
+    def wait(self, now: float) -> float:
+        return max(0.0, (1.0 - self.filled(now)) / self.rate)

@@ -1,0 +1,51 @@
+"""A request that came alone, outside any connection: from a program, or one tool to another."""
+
+from typing import Any
+
+from msgspec import Raw
+
+from ..errors import RpcError
+from ..interceptor import Exchange
+from ..protocol.caller import Caller, Head, read_head
+from ..protocol.conversation import Conversation, Role
+from ..protocol.envelope import Direction, SessionContext, TransportContext
+from ..protocol.revisions import NEWEST_HANDSHAKE
+from ..wire import Notification, Request
+from ..wire.codes import METHOD_NOT_FOUND
+
+__all__ = ["DirectEdge", "direct_exchange"]
+
+
+class DirectEdge:
+    """Nobody is there to hear anything but the answer."""
+
+    def __init__(self, conversation: Conversation | None = None) -> None:
+        self._conversation = conversation or Conversation(Role.SERVER, assume=NEWEST_HANDSHAKE)
+        self.log_level: str | None = None
+
+    @property
+    def session(self) -> SessionContext:
+        return self._conversation.session
+
+    async def tell(self, exchange: Exchange, notification: Notification) -> None:
+        pass
+
+    async def ask(self, exchange: Exchange, method: str, params: Any) -> Raw:
+        raise RpcError(METHOD_NOT_FOUND, f"{method} cannot be asked: nobody is connected")
+
+
+def direct_exchange(
+    message: Request,
+    caller: Caller | None = None,
+    head: Head | None = None,
+    conversation: Conversation | None = None,
+) -> Exchange:
+    """That request as an exchange, of a caller who speaks the newest handshake revision."""
+    return Exchange(
+        message,
+        caller or Caller(NEWEST_HANDSHAKE, False),
+        head or read_head(message.params),
+        Direction.CLIENT_TO_SERVER,
+        TransportContext(transport_type="direct"),
+        DirectEdge(conversation),
+    )

@@ -1,0 +1,35 @@
+"""The page for authors says what is so: its code runs, and does what the words around it claim."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from rawwire import wire_to
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "authoring.md"
+
+
+async def test_the_code_on_the_page_runs() -> None:
+    names: dict[str, Any] = {"__name__": "page"}
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    exec(compile("\n".join(blocks), str(PAGE), "exec", dont_inherit=True), names)
+    everything = names["everything"]
+    async with everything.running(), wire_to(everything) as wire:
+        await wire.greet()
+        uri = "library://books/1?format=long"
+        read = (await wire.ask("resources/read", {"uri": uri}))["result"]["contents"][0]["text"]
+        assert read == '{"number":1,"state":"free","format":"long"}'
+        call = {"name": "library_lend", "arguments": {"number": 1}}
+        lent = (await wire.ask("tools/call", call))["result"]
+        assert lent["content"][0]["text"] == "book 1 is yours"
+        given = {"name": "library_recommend", "arguments": {"reader": "Ada", "count": "2"}}
+        got = (await wire.ask("prompts/get", given))["result"]
+        assert got["messages"][0]["content"]["text"] == "Recommend 2 merry books for Ada."
+        ref = {"type": "ref/prompt", "name": "library_recommend"}
+        typed = {"ref": ref, "argument": {"name": "reader", "value": "A"}}
+        found = (await wire.ask("completion/complete", typed))["result"]["completion"]
+        assert found["values"] == ["Ada", "Alan"]
+        opened = (await wire.ask("tools/call", {"name": "db_status"}))["result"]
+        assert opened["content"][0]["text"] == "open"
+    assert await names["count"]() == "2"
+    assert names["shared"].tool_count == 1

@@ -1,0 +1,97 @@
+"""What is open while a server serves."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from fairlead import MCPServer
+from fairlead.client import MCPClient
+from fairlead.transport.memory import memory_pair
+
+log: list[str] = []
+
+
+@asynccontextmanager
+async def database(server: MCPServer) -> AsyncIterator[dict[str, str]]:
+    log.append(f"open {server.name}")
+    async with asyncio.TaskGroup():  # must be left by the task that entered it
+        yield {"db": server.name}
+    log.append(f"close {server.name}")
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    log.clear()
+
+
+def client_of(server: MCPServer, servings: list[asyncio.Task[None]]) -> Any:
+    left, right = memory_pair()
+    servings.append(asyncio.create_task(server.serve(right)))
+
+    async def open_channel() -> Any:
+        return left
+
+    return MCPClient.connect_channel(open_channel)
+
+
+async def test_it_opens_before_the_first_connection_and_closes_after_the_last() -> None:
+    server = MCPServer("s", lifespan=database)
+
+    @server.tool()
+    async def which() -> str:
+        return str(server.state["db"])
+
+    servings: list[asyncio.Task[None]] = []
+    assert server.state is None
+    async with client_of(server, servings) as one:
+        async with client_of(server, servings) as two:
+            assert (await two.call_tool("which"))["content"][0]["text"] == "s"
+            assert log == ["open s"]
+        await servings[1]
+        assert (await one.call_tool("which"))["content"][0]["text"] == "s"
+        assert log == ["open s"]
+    await servings[0]
+    assert log == ["open s", "close s"]
+    assert server.state is None
+
+
+async def test_mounted_servers_are_opened_too() -> None:
+    inner, outer = MCPServer("inner", lifespan=database), MCPServer("outer", lifespan=database)
+    outer.mount(inner, "i")
+    async with outer.running() as state:
+        assert state == {"db": "outer"}
+        assert inner.state == {"db": "inner"}
+        async with outer.running():
+            pass
+        assert log == ["open inner", "open outer"]
+    assert log == ["open inner", "open outer", "close outer", "close inner"]
+    async with outer.running():  # and again
+        assert inner.state == {"db": "inner"}
+    async with MCPServer("none").running() as nothing:
+        assert nothing is None
+
+
+async def test_a_lifespan_that_fails_ends_the_server_with_its_reason() -> None:
+    @asynccontextmanager
+    async def broken(server: MCPServer) -> AsyncIterator[None]:
+        if server.name == "s":
+            raise ConnectionError("no database")
+        yield
+
+    _, right = memory_pair()
+    with pytest.raises(ConnectionError, match="no database"):
+        await MCPServer("s", lifespan=broken).serve(right)
+
+
+async def test_what_goes_wrong_while_closing_is_heard() -> None:
+    @asynccontextmanager
+    async def leaking(server: MCPServer) -> AsyncIterator[None]:
+        yield
+        raise RuntimeError("cannot close")
+
+    with pytest.raises(RuntimeError, match="cannot close"):
+        async with MCPServer("s", lifespan=leaking).running():
+            pass
