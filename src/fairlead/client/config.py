@@ -37,7 +37,10 @@ class MCPClientConfig:
     retry_tool_calls: bool = False
     probe_timeout: float = 1.0
     max_total_seconds: float = 600.0
-    input_timeout: float = 600.0
+    input_timeout: float = 600.0  # for the answers of our own user
+    max_rounds: int = 20  # how often a stateless server may ask back during one request
+    cache: bool = True  # keep results as long as the server says (stateless era)
+    validate_output: bool = True  # hold results against schemas that were listed
 
 
 class MCPStdioServerConfig(Struct, kw_only=True, rename="camel"):

@@ -2,19 +2,24 @@
 
 import asyncio
 import logging
+from collections.abc import Hashable
 from typing import Any
 
+import msgspec
 from msgspec import Raw
 
-from ..errors import ConnectFailed, RpcError
+from ..errors import ConnectFailed, RemoteProtocolError, RequestTimeout, RpcError
 from ..peer import Peer
 from ..protocol.conversation import Agreement
+from ..protocol.outgoing import Identity
 from ..protocol.probe import Incompatible, NeedsHandshake, judge_discover, judge_initialize
 from ..protocol.revisions import NEWEST_HANDSHAKE, known
 from ..wire import Failure, Success
 from ..wire.codes import UNSUPPORTED_VERSION
+from .config import MCPClientConfig
+from .eras import known_eras
 
-__all__ = ["Introduction", "open_conversation"]
+__all__ = ["Introduction", "agree_with", "open_conversation"]
 
 log = logging.getLogger("fairlead.client")
 
@@ -40,6 +45,38 @@ class Introduction:
         self.params = {"protocolVersion": proposed.value, **params}
         self.probe_timeout = probe_timeout
         self.timeout = timeout
+
+
+async def agree_with(
+    peer: Peer,
+    identity: Identity,
+    config: MCPClientConfig,
+    stateless: bool | None,
+    server_key: Hashable,
+) -> Agreement:
+    """Open the conversation as configured, and remember the era where the server has a key.
+
+    Raises:
+        ConnectFailed: and why.
+        ChannelClosed: if the server ended meanwhile.
+    """
+    introduction = Introduction(
+        {
+            "capabilities": msgspec.json.decode(identity.capabilities),
+            "clientInfo": msgspec.json.decode(identity.info),
+        },
+        version=config.protocol_version,
+        probe_timeout=config.probe_timeout,
+        timeout=config.timeout_seconds,
+    )
+    try:
+        agreement = await open_conversation(peer, introduction, stateless=stateless)
+    except (RpcError, RequestTimeout, RemoteProtocolError) as exc:
+        known_eras.forget(server_key)
+        raise ConnectFailed(f"The server did not open the conversation: {exc}") from exc
+    if server_key is not None and introduction.probes:
+        known_eras.remember(server_key, agreement.revision.stateless)
+    return agreement
 
 
 async def open_conversation(

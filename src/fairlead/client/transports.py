@@ -19,7 +19,7 @@ from ..peer import OnProgress, Peer
 from ..protocol.conversation import Conversation, Role
 from ..protocol.outgoing import Identity
 from ..transport.base import Channel
-from ..wire import RequestId, to_json
+from ..wire import Notification, RequestId, to_json
 from ..wire.codes import INTERNAL_ERROR, METHOD_NOT_FOUND
 from .config import MCPStdioServerConfig, read_entry, request_timeout
 from .mailbox import Listener, Mailbox
@@ -142,8 +142,10 @@ class ChannelTransport(MCPTransport):
         identity: Identity | None = None,
         id_format: str = "integer",
         gated: bool = False,
+        input_timeout: float = 600.0,
     ) -> None:
         super().__init__(timeout=timeout)
+        self._input_timeout = input_timeout
         self._open_channel = open_channel
         self._conversation = Conversation(
             Role.CLIENT,
@@ -151,6 +153,7 @@ class ChannelTransport(MCPTransport):
             id_format="string" if id_format == "string" else "integer",
             gated=gated,
         )
+        self.overhear: Callable[[Notification], None] | None = None  # before any listener, at once
         self._peer: Peer | None = None
         self._connecting: asyncio.Lock = asyncio.Lock()
         self._closed = False
@@ -177,9 +180,10 @@ class ChannelTransport(MCPTransport):
                 channel,
                 self._conversation,
                 handler=self._answer,
-                on_notification=self._mailbox.put,
+                on_notification=self._told,
                 on_error=self._failed,
                 on_close=self._ended,
+                input_timeout=self._input_timeout,
             )
             self._peer.start()
 
@@ -230,6 +234,11 @@ class ChannelTransport(MCPTransport):
                 code = INTERNAL_ERROR
             raise RpcError(code, str(exc) or type(exc).__name__) from exc
 
+    def _told(self, notification: Notification) -> None:
+        if self.overhear is not None:
+            self.overhear(notification)
+        self._mailbox.put(notification)
+
     def _failed(self, error: Exception) -> None:
         if self.on_error is not None:
             self.on_error(error)
@@ -250,6 +259,7 @@ class StdioTransport(ChannelTransport):
         identity: Identity | None = None,
         timeout: float | None = None,
         gated: bool = False,
+        input_timeout: float = 600.0,
     ) -> None:
         self.entry = read_entry(entry)
         self.on_stderr = on_stderr
@@ -260,6 +270,7 @@ class StdioTransport(ChannelTransport):
             identity=identity,
             id_format=self.entry.request_id_format,
             gated=gated,
+            input_timeout=input_timeout,
         )
 
     async def _spawn(self) -> Channel:

@@ -1,0 +1,54 @@
+"""A server in this process: real frames, no pipes."""
+
+from typing import Protocol
+
+from ..protocol.outgoing import Identity
+from ..transport.base import Channel
+from ..transport.memory import memory_pair
+from .transports import ChannelTransport
+
+__all__ = ["Attaches", "InProcessTransport"]
+
+
+class _Closes(Protocol):
+    async def close(self) -> None: ...
+
+
+class Attaches(Protocol):
+    """What can serve a channel in the background: an `MCPServer`, or anything shaped like it."""
+
+    def attach(self, channel: Channel, /) -> _Closes:
+        """Begin to serve; closing what is returned ends it."""
+
+
+class InProcessTransport(ChannelTransport):
+    """Both ends of a conversation, closed together."""
+
+    def __init__(
+        self,
+        server: Attaches,
+        *,
+        timeout: float | None = None,
+        identity: Identity | None = None,
+        gated: bool = False,
+        input_timeout: float = 600.0,
+    ) -> None:
+        super().__init__(
+            self._attach,
+            timeout=timeout,
+            identity=identity,
+            gated=gated,
+            input_timeout=input_timeout,
+        )
+        self._server = server
+        self._far: _Closes | None = None
+
+    async def _attach(self) -> Channel:
+        near, far = memory_pair()
+        self._far = self._server.attach(far)
+        return near
+
+    async def close(self) -> None:
+        await super().close()
+        if self._far is not None:
+            await self._far.close()

@@ -1,0 +1,111 @@
+"""A server object in the same process, and interceptors on the way to it."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from fairlead import Context, MCPClient, MCPClientConfig, MCPServer, RpcError
+from fairlead.errors import ChannelClosed
+from fairlead.interceptor import Answer, Exchange, Proceed
+from fairlead.protocol.envelope import Direction
+from fairlead.wire import Request
+
+
+def notes() -> MCPServer:
+    server = MCPServer("notes")
+
+    @server.tool()
+    async def echo(text: str) -> str:
+        return text
+
+    @server.tool()
+    async def count(to: int, ctx: Context) -> str:
+        for step in range(to):
+            await ctx.progress(step)
+        return "done"
+
+    return server
+
+
+@pytest.mark.covers("CLT-01", "CLT-02")
+@pytest.mark.parametrize("version", ["auto", "latest"])
+async def test_a_server_object_is_called_like_any_other(version: str) -> None:
+    config = MCPClientConfig(protocol_version=version)
+    async with MCPClient.connect_inprocess(notes(), config) as client:
+        assert (await client.call("echo", {"text": "hi"})).text == "hi"
+        heard: list[float] = []
+        await client.call("count", {"to": 3}, on_progress=lambda done, *_: heard.append(done))
+        assert heard == [0, 1, 2]
+    with pytest.raises(ChannelClosed):
+        await client.call("echo", {"text": "hi"})
+
+
+async def test_both_ends_close_together() -> None:
+    started, stopped = asyncio.Event(), asyncio.Event()
+    server = MCPServer("slow")
+
+    @server.tool()
+    async def wait() -> str:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+        return ""
+
+    client = await MCPClient.connect_inprocess(server)
+    call = asyncio.ensure_future(client.call("wait"))
+    await started.wait()
+    began = time.monotonic()
+    await client.close()
+    assert stopped.is_set()
+    assert time.monotonic() - began < 1
+    with pytest.raises(ChannelClosed):
+        await call
+
+
+async def test_a_lost_server_object_is_attached_again() -> None:
+    config = MCPClientConfig(auto_reconnect=True, retry_delay=0.01)
+    async with MCPClient.connect_inprocess(notes(), config) as client:
+        await client.transport.close()
+        assert (await client.call("echo", {"text": "hi"})).text == "hi"
+        assert client.generation == 1
+
+
+@pytest.mark.parametrize("version", ["auto", "latest"])
+async def test_interceptors_stand_around_each_request(version: str) -> None:
+    seen: list[Any] = []
+
+    async def outer(exchange: Exchange, proceed: Proceed) -> Answer:
+        assert exchange.direction is Direction.CLIENT_TO_SERVER
+        seen.append((exchange.method, exchange.target))
+        if exchange.target == "secret":
+            raise RpcError(-32602, "not from here")
+        answer = await proceed(exchange)
+        seen.append(exchange.request_id)
+        return answer
+
+    async def inner(exchange: Exchange, proceed: Proceed) -> Answer:
+        if exchange.target != "echo":
+            return await proceed(exchange)
+        request = exchange.message
+        assert isinstance(request, Request)
+        params = Raw(b'{"name":"echo","arguments":{"text":"changed"}}')
+        exchange.message = Request(request.id, request.method, params)
+        return await proceed(exchange)
+
+    config = MCPClientConfig(protocol_version=version)
+    async with MCPClient.connect_inprocess(notes(), config, interceptors=[outer, inner]) as client:
+        ids: list[Any] = []
+        result = await client.call_tool("echo", {"text": "hi"}, on_sent=ids.append)
+        assert result["content"][0]["text"] == "changed"
+        heard: list[float] = []
+        await client.call("count", {"to": 2}, on_progress=lambda done, *_: heard.append(done))
+        assert heard == [0, 1]
+        with pytest.raises(RpcError, match="not from here"):
+            await client.call("secret")
+        assert seen[:2] == [("tools/call", "echo"), ids[0]]
+        assert seen[-1] == ("tools/call", "secret")
