@@ -9,6 +9,7 @@ from typing import Any
 from ..client import MCPClient
 from ..errors import RpcError
 from .arguments import Given, parse
+from .asking import ask_person
 from .connection import connected, explain, run_async
 from .failed import FAILED, Failed
 from .output import blocks, pretty, safe, write
@@ -64,7 +65,11 @@ def _parser() -> Parser:
 async def _call(options: Namespace, given: Given, command: Sequence[str]) -> int:
     with watch() as watching:
         async with connected(
-            command, timeout=options.timeout, verbose=options.verbose, on_log=watching.log
+            command,
+            timeout=options.timeout,
+            verbose=options.verbose,
+            on_log=watching.log,
+            on_elicit=ask_person,
         ) as client:
             tools = await _prepare(client)
             arguments = given.fit(_schema(options.tool, tools))
@@ -98,8 +103,6 @@ def _show(result: Mapping[str, Any], options: Namespace, tools: Tools) -> int:
         return FAILED if result.get("isError") else 0
     if result.get("isError"):
         raise _with_suggestion(_tool_failure(result), options.tool, tools)
-    if result.get("resultType") == "input_required":
-        raise Failed(f"{options.tool} asks for input, which cannot be given on the command line")
     for text in blocks(result):
         write(text)
     return 0

@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from ..client import MCPClient, MCPClientConfig
-from ..client.client import OnLog
+from ..client.answers import OnElicit
+from ..client.callbacks import OnLog
 from ..errors import (
     ChannelClosed,
     ConnectFailed,
@@ -37,6 +38,7 @@ async def connected(
     timeout: float | None = None,
     verbose: bool = False,
     on_log: OnLog | None = None,
+    on_elicit: OnElicit | None = None,
 ) -> AsyncIterator[MCPClient]:
     """A client connected to the server that a command starts; both end with the block.
 
@@ -47,7 +49,11 @@ async def connected(
     logging.getLogger("fairlead").addHandler(logging.NullHandler())
     config = MCPClientConfig() if timeout is None else MCPClientConfig(timeout_seconds=timeout)
     connecting = MCPClient.connect_stdio(
-        command, config, on_log=on_log, on_stderr=_show_stderr if verbose else None
+        command,
+        config,
+        on_log=on_log,
+        on_elicit=on_elicit,
+        on_stderr=_show_stderr if verbose else None,
     )
     try:
         async with connecting as client:

@@ -18,6 +18,11 @@ _COMMANDS = {
     "serve": "run a server of yours on stdin and stdout",
     "tools": "list the tools of a server",
     "call": "call a tool of a server",
+    "resources": "list what a server has to read",
+    "read": "read a resource of a server",
+    "prompts": "list the prompts of a server",
+    "prompt": "fill in a prompt of a server",
+    "ping": "see whether a server answers",
     "demo": "watch a client and a server talk, in both eras of the protocol",
 }
 

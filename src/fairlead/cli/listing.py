@@ -1,0 +1,74 @@
+"""Lists of what a server has, and the way every such command starts."""
+
+from argparse import SUPPRESS, Namespace
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ..client import MCPClient
+from .connection import connected, run_async
+from .failed import USAGE, Failed
+from .output import pretty, safe, write
+from .usage import Parser, add_connection_options, required_command, split_command
+
+__all__ = ["run_command", "show_list"]
+
+Act = Callable[[MCPClient, Namespace], Awaitable[int]]
+
+
+def run_command(
+    name: str,
+    description: str,
+    argv: Sequence[str],
+    act: Act,
+    *,
+    usage: str = "",
+    examples: str = "",
+    positional: Sequence[tuple[str, str, str]] = (),
+) -> int:
+    """Parse, connect and act. `positional` has name, how many (as in argparse) and help."""
+    own, command = split_command(argv)
+    parser = Parser(
+        name, description, usage=f"{usage} [options] -- COMMAND...".lstrip(), examples=examples
+    )
+    for argument, count, text in positional:
+        extra: dict[str, Any] = {} if count == "1" else {"nargs": count}
+        parser.add_argument(argument, help=text, **extra)
+    if not positional:
+        parser.add_argument("stray", nargs="*", help=SUPPRESS)  # a command without its `--`
+    add_connection_options(parser)
+    options = parser.parse_intermixed_args(own)
+    if getattr(options, "stray", None):
+        raise Failed(
+            "The server's command goes after `--`",
+            hint=f"`fairlead {name} -- {' '.join(options.stray)}`",
+            code=USAGE,
+        )
+    required_command(command, f"fairlead {name} {usage}".strip())
+    return run_async(_run(options, command, act))
+
+
+async def _run(options: Namespace, command: Sequence[str], act: Act) -> int:
+    async with connected(command, timeout=options.timeout, verbose=options.verbose) as client:
+        return await act(client, options)
+
+
+def show_list(
+    items: Sequence[Mapping[str, Any]],
+    what: str,
+    *,
+    json: bool,
+    key: str,
+    facts: Callable[[Mapping[str, Any]], Iterable[object]],
+) -> int:
+    """One line for each item: its key, and what else there is to know."""
+    if json:
+        write(pretty(list(items)))
+        return 0
+    if not items:
+        write(f"no {what}s")
+        return 0
+    width = min(max(len(str(item.get(key))) for item in items), 40)
+    for item in items:
+        rest = "  ".join(safe(str(fact)) for fact in facts(item) if fact)
+        write(f"{safe(str(item.get(key))).ljust(width)}  {rest}".rstrip())
+    return 0

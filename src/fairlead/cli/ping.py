@@ -1,0 +1,33 @@
+"""`fairlead ping`: does a server answer, and how fast?"""
+
+from argparse import Namespace
+from collections.abc import Sequence
+
+from ..client import MCPClient
+from .failed import FAILED
+from .listing import run_command
+from .output import pretty, safe, write
+
+__all__ = ["run"]
+
+
+def run(argv: Sequence[str]) -> int:
+    return run_command(
+        "ping",
+        "Start a server and see whether it answers, in which version of the protocol and how fast.",
+        argv,
+        _ping,
+        examples="  fairlead ping -- python server.py",
+    )
+
+
+async def _ping(client: MCPClient, options: Namespace) -> int:
+    health = await client.health_check()
+    if options.json:
+        write(pretty({**health, "protocolVersion": client.protocol_version}))
+    elif health["ok"]:
+        name = safe(str(health.get("server") or "the server"))
+        write(f"{name} answers in {health['latency_ms']:g} ms and speaks {client.protocol_version}")
+    else:
+        write(f"no answer: {safe(str(health.get('error')))}")
+    return 0 if health["ok"] else FAILED
