@@ -17,9 +17,11 @@ PUBLIC = {
     "MCPToolError",
     "MCPTransport",
     "RpcError",
+    "mcp_tool",
 }
 
 FROM_FOLDERS = {
+    "fairlead.server": ("Audio", "File", "Header", "Image", "MCPToolRegistry"),
     "fairlead.client": ("StdioTransport", "create_transport", "create_stdio_transport"),
     "fairlead.protocol.envelope": (
         "Direction",

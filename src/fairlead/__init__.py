@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .client import MCPClient, MCPClientConfig, MCPTransport
     from .errors import FairleadError, MCPClientError, MCPToolError, RpcError
-    from .server import Context, MCPServer, MCPServerConfig
+    from .server import Context, MCPServer, MCPServerConfig, mcp_tool
 
 __all__ = [
     "Context",
@@ -19,6 +19,7 @@ __all__ = [
     "MCPToolError",
     "MCPTransport",
     "RpcError",
+    "mcp_tool",
 ]
 
 __version__ = "0.1.0"
@@ -36,6 +37,7 @@ _HOMES = {
     "MCPToolError": "errors",
     "MCPTransport": "client",
     "RpcError": "errors",
+    "mcp_tool": "server.modules",
 }
 
 

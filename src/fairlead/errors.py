@@ -155,7 +155,7 @@ class ChannelClosed(TransportError, ConnectionError):
 
 
 class CannotAsk(FairleadError):
-    """The caller's side cannot be asked this: it did not declare `capability`, or is too old for it.
+    """The caller's side cannot be asked: it did not declare `capability`, or is too old for it.
 
     A tool may catch it and go on without; uncaught, the caller is told what is missing.
     """

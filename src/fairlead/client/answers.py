@@ -7,7 +7,6 @@ The same code answers a request of a server (handshake era) and a question insid
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from os import PathLike
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -181,6 +180,8 @@ def _root(root: Root) -> dict[str, Any]:
     text = str(root)
     if isinstance(root, str) and "://" in text:
         return {"uri": text}
+    from pathlib import Path
+
     path = Path(text).expanduser().absolute()
     return {"uri": path.as_uri(), "name": path.name or str(path)}
 

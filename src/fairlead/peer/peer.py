@@ -63,10 +63,14 @@ class Peer:
         on_notification: Callable[[Notification], None] | None = None,
         on_error: Callable[[Exception], None] | None = None,
         on_close: Callable[[ChannelClosed], None] | None = None,
+        on_eof: Callable[["Peer"], object] | None = None,
         max_in_flight: int = MAX_IN_FLIGHT,
         input_timeout: float = 600.0,
     ) -> None:
-        """`inline` is asked first for `inline_methods`: what it answers needs no task."""
+        """`inline` is asked first for `inline_methods`: what it answers needs no task.
+
+        `on_eof` is told when the peer has ended its side, while work in progress may still finish.
+        """
         self.channel = channel
         self.conversation = conversation
         self.strays = 0
@@ -78,6 +82,7 @@ class Peer:
         self._on_notification = on_notification
         self._on_error = on_error
         self._on_close = on_close
+        self._on_eof = on_eof
         self._max_in_flight = max_in_flight
         self._input_timeout = input_timeout
         self._asks_people = conversation.role is Role.CLIENT
@@ -144,6 +149,8 @@ class Peer:
         end = ChannelClosed()
         try:
             await self.channel.run(self._deliver)
+            if self._on_eof is not None:
+                self._on_eof(self)
             if self.conversation.role is Role.SERVER and self._end is None:
                 await self._finish_work(EOF_GRACE)
         except ChannelClosed as exc:

@@ -8,7 +8,15 @@ from ..errors import CannotAsk, RpcError
 from ..wire.codes import INVALID_REQUEST, MISSING_CAPABILITY
 from .context import Context
 
-__all__ = ["answered_or_asked"]
+__all__ = ["answered_or_asked", "missing_capability"]
+
+
+def missing_capability(exc: CannotAsk) -> RpcError:
+    """How a stateless caller is told what it would have to declare."""
+    required: dict[str, Any] = {}
+    for part in reversed(exc.capability.split(".")):
+        required = {part: required}
+    return RpcError(MISSING_CAPABILITY, str(exc), {"requiredCapabilities": required})
 
 
 async def answered_or_asked(
@@ -29,11 +37,7 @@ async def answered_or_asked(
     except CannotAsk as exc:
         if not context.exchange.caller.stateless:
             raise RpcError(INVALID_REQUEST, str(exc)) from exc
-        required: dict[str, Any] = {}
-        for part in reversed(exc.capability.split(".")):
-            required = {part: required}
-        data = {"requiredCapabilities": required}
-        raise RpcError(MISSING_CAPABILITY, str(exc), data) from exc
+        raise missing_capability(exc) from exc
     else:
         if not context.round_ended:
             return answer

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import weakref
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from msgspec import UNSET, Raw, UnsetType
@@ -13,7 +13,8 @@ from ..interceptor import Exchange
 from ..peer import Deadlines
 from ..protocol.downgrade import downgrade_result
 from ..wire import to_json
-from ..wire.codes import INVALID_PARAMS, MISSING_CAPABILITY
+from ..wire.codes import INVALID_PARAMS
+from .asking import missing_capability
 from .config import MCPServerConfig
 from .context import Context
 from .results import Content, as_content, error_content, text_result
@@ -31,9 +32,15 @@ log = logging.getLogger("fairlead.server")
 class Calls:
     """Executes tools under their time limits."""
 
-    def __init__(self, config: MCPServerConfig, meta: dict[str, Any] | None = None) -> None:
-        """`meta` stands in every result for a stateless caller."""
+    def __init__(
+        self,
+        config: MCPServerConfig,
+        meta: dict[str, Any] | None = None,
+        state: Callable[[], Any] | None = None,
+    ) -> None:
+        """`meta` stands in every result for a stateless caller, `state` is what handlers share."""
         self._config = config
+        self._state = state
         self._meta = meta or {}
         self._ring: KeyRing | None = None
         self._level = config.log_level.lower()
@@ -93,7 +100,8 @@ class Calls:
                 context.release()
 
     def _context(self, exchange: Exchange) -> Context:
-        return Context(exchange, self._level, self.ring, self._config.input_timeout)
+        state = None if self._state is None else self._state()
+        return Context(exchange, self._level, self.ring, self._config.input_timeout, state)
 
     @property
     def ring(self) -> KeyRing:
@@ -214,10 +222,7 @@ def _only_ours() -> bool:
 def _cannot_ask(exc: CannotAsk, context: Context | None) -> MCPToolError:
     """A stateless caller is told which capability would help; others get a result to read."""
     if context is not None and context.exchange.caller.stateless:
-        required: dict[str, Any] = {}
-        for part in reversed(exc.capability.split(".")):
-            required = {part: required}
-        raise RpcError(MISSING_CAPABILITY, str(exc), {"requiredCapabilities": required}) from exc
+        raise missing_capability(exc) from exc
     return MCPToolError(str(exc), code=MCPErrorCode.DEPENDENCY_MISSING)
 
 

@@ -44,8 +44,10 @@ class Context:
         default_level: str = "info",
         ring: KeyRing | None = None,
         input_timeout: float = 600.0,
+        state: Any = None,
     ) -> None:
         self.exchange = exchange
+        self.state = state  # what the server's lifespan yielded
         self.clock = Clock()
         self.rounds: Rounds | None = None
         self._ring = ring

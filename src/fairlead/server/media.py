@@ -1,7 +1,7 @@
 """Pictures, sounds and files as tools return them: `return Image(path="plot.png")`."""
 
 import base64
-from pathlib import Path
+from os import PathLike
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Image(Media):
         self,
         data: bytes | None = None,
         *,
-        path: str | Path | None = None,
+        path: str | PathLike[str] | None = None,
         format: str | None = None,
     ) -> None:
         self.data, extension = _read("Image", data, path)
@@ -57,7 +57,7 @@ class Audio(Media):
         self,
         data: bytes | None = None,
         *,
-        path: str | Path | None = None,
+        path: str | PathLike[str] | None = None,
         format: str | None = None,
     ) -> None:
         self.data, extension = _read("Audio", data, path)
@@ -77,8 +77,9 @@ class File(Media):
         OSError: if it cannot be read.
     """
 
-    def __init__(self, path: str | Path, *, mime_type: str | None = None) -> None:
+    def __init__(self, path: str | PathLike[str], *, mime_type: str | None = None) -> None:
         import mimetypes
+        from pathlib import Path
 
         self.path = Path(path).absolute()
         self.data = self.path.read_bytes()
@@ -107,11 +108,13 @@ def embedded(
     return EmbeddedResource(resource=contents)
 
 
-def _read(what: str, data: bytes | None, path: str | Path | None) -> tuple[bytes, str]:
+def _read(what: str, data: bytes | None, path: str | PathLike[str] | None) -> tuple[bytes, str]:
     if (data is None) == (path is None):
         raise TypeError(f"{what} is made of data or of a path: give one of them")
     if data is not None:
         return bytes(data), ""
+    from pathlib import Path
+
     file = Path(path or "")
     return file.read_bytes(), file.suffix.removeprefix(".").lower()
 

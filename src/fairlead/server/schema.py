@@ -16,7 +16,6 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
-from pathlib import PurePath
 from typing import Annotated, Any, NamedTuple, Union
 
 import msgspec
@@ -38,6 +37,12 @@ __all__ = [
 
 HEADER_KEY = "x-mcp-header"
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, section 5.6.2
+
+
+def is_path(kind: type) -> bool:
+    """Whether it is a kind of `pathlib` path. Whoever has one has imported that module."""
+    pathlib = sys.modules.get("pathlib")
+    return pathlib is not None and issubclass(kind, pathlib.PurePath)
 
 
 class Header:
@@ -118,7 +123,7 @@ class Forms:
 
     def _foreign(self, kind: type) -> dict[str, Any]:
         """The schema of what only we know: msgspec's `schema_hook`."""
-        if issubclass(kind, PurePath):
+        if is_path(kind):
             return {"type": "string", "format": "path"}
         adapter = _adapter(kind)
         if adapter is None:
@@ -292,7 +297,7 @@ def converter(kind: Any) -> Callable[[Any, bool], Any]:
 
 def from_json(kind: type, value: Any) -> Any:
     """Make a value of a type that msgspec does not know: its `dec_hook`."""
-    if issubclass(kind, PurePath):
+    if is_path(kind):
         return kind(_expect(value, str))
     adapter = _adapter(kind)
     if adapter is None:
@@ -306,7 +311,7 @@ def to_plain(value: Any) -> Any:
     """What the encoder asks about values that it does not know: its `enc_hook`."""
     if as_model(type(value)) is not None:
         return msgspec.Raw(value.model_dump_json(by_alias=True).encode())
-    if isinstance(value, PurePath):
+    if is_path(type(value)):
         return str(value)
     adapter = _adapter(type(value))
     if adapter is not None:

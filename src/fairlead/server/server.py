@@ -80,7 +80,7 @@ class MCPServer(Offers):
         elif settings:
             raise TypeError("give settings, or a configuration that has them, not both")
         self._info = _without_none(name=config.name, version=config.version, title=config.title)
-        self._calls = Calls(config, {SERVER_INFO_KEY: self._info})
+        self._calls = Calls(config, {SERVER_INFO_KEY: self._info}, lambda: self.state)
         # What is answered without a task; interceptors must see everything, so then nothing is.
         self._inline_methods = set[str]() if interceptors else set(_WITHOUT_WAITING)
         self._interceptors = tuple(interceptors)
@@ -169,6 +169,7 @@ class MCPServer(Offers):
             handler=self.handler,
             inline=self.answer_inline,
             inline_methods=self._inline_methods,
+            on_eof=self.changes.stop,  # listeners would wait for ever
             max_in_flight=self.config.max_in_flight,
             input_timeout=self.config.input_timeout,
         )
@@ -423,7 +424,8 @@ class MCPServer(Offers):
 
     def _context(self, exchange: Exchange) -> Context:
         config = self.config
-        return Context(exchange, config.log_level.lower(), self._calls.ring, config.input_timeout)
+        level = config.log_level.lower()
+        return Context(exchange, level, self._calls.ring, config.input_timeout, self.state)
 
     async def _get_prompt(self, exchange: Exchange) -> bytes:
         params = _decode(exchange.message.params, _PromptParams)
