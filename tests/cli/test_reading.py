@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -65,3 +66,32 @@ def test_a_server_without_its_dashes_is_told_where_they_go(command: str) -> None
     done = fairlead(command, "python", "server.py")
     assert done.returncode == 2
     assert f"`fairlead {command} -- python server.py`" in done.stderr
+
+
+def test_completion_of_an_argument(tmp_path: Path) -> None:
+    file = tmp_path / "server.py"
+    file.write_text(
+        """
+from typing import Literal
+from fairlead import MCPServer
+
+server = MCPServer("s")
+
+@server.prompt()
+def paint(colour: Literal["red", "green", "grey"]) -> str:
+    return colour
+
+@server.tool()
+def brush() -> str:
+    \"\"\"Take a brush.
+
+    Any brush.
+    \"\"\"
+    return ""
+"""
+    )
+    serve = ("--", sys.executable, "-m", "fairlead", "serve", str(file))
+    done = fairlead("complete", "paint", "colour", "gr", *serve)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "green\ngrey\n", "")
+    listed = fairlead("serve", "--list-tools", str(file))
+    assert (listed.returncode, listed.stdout) == (0, "brush  Take a brush.\n")

@@ -22,6 +22,7 @@ _COMMANDS = {
     "read": "read a resource of a server",
     "prompts": "list the prompts of a server",
     "prompt": "fill in a prompt of a server",
+    "complete": "ask what a server suggests for an argument",
     "ping": "see whether a server answers",
     "demo": "watch a client and a server talk, in both eras of the protocol",
 }

@@ -50,12 +50,16 @@ class Deadlines(Generic[K]):
                 self._timer.cancel()
                 self._timer = None
 
-    def resume(self) -> None:
+    def resume(self) -> float:
+        """Go on, if nobody else has paused. Returns for how long the clocks stood still."""
         self._paused -= 1
-        if self._paused == 0 and self._due:
-            shift = self._loop.time() - self._paused_at
+        if self._paused:
+            return 0.0
+        shift = self._loop.time() - self._paused_at
+        if self._due:
             self._due = {key: (at + shift, call) for key, (at, call) in self._due.items()}
             self._arm(min(at for at, _ in self._due.values()))
+        return shift
 
     def close(self) -> None:
         self._due.clear()

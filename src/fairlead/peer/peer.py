@@ -446,14 +446,20 @@ class Peer:
         not for longer than such an answer may take.
         """
         self._deadlines.pause()
-        limit = self._loop.call_later(self._input_timeout, self._deadlines.resume)
+        limit = self._loop.call_later(self._input_timeout, self._go_on)
 
         def answered(_: object) -> None:
             if limit.when() > self._loop.time():
                 limit.cancel()
-                self._deadlines.resume()
+                self._go_on()
 
         task.add_done_callback(answered)
+
+    def _go_on(self) -> None:
+        shift = self._deadlines.resume()
+        for pending in self._pending.values():
+            if pending.gives_up_at:
+                pending.gives_up_at += shift
 
     def _queue(self, exchange: Exchange) -> None:
         size = _size(exchange)

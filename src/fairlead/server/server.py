@@ -142,6 +142,16 @@ class MCPServer(Offers):
                 await stack.enter_async_context(other.running())
             yield await stack.enter_async_context(self._lifespan)
 
+    def describe_tools(self) -> list[tuple[str, str]]:
+        """Name and first line of the description of each tool, those of modules included."""
+        self._load_configured()
+        found = []
+        for name in self._tools.names():
+            entry = self._tools.get(name)
+            about = entry.definition.description if entry is not None else ""
+            found.append((name, str(about or "").partition("\n")[0]))
+        return found
+
     @property
     def state(self) -> Any:
         """What the lifespan yielded; None while it is not open."""
