@@ -41,6 +41,9 @@ for line in sys.stdin:
         send({"jsonrpc": "2.0", "method": "notifications/progress",
               "params": {"progressToken": token, "progress": 1, "total": 2}})
         send({"jsonrpc": "2.0", "id": request["id"], "result": {}})
+    elif method == "initialize":
+        send({"jsonrpc": "2.0", "id": request["id"], "result": {
+            "protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "s"}}})
     elif method == "ask":
         send({"jsonrpc": "2.0", "id": "q", "method": "roots/list"})
         send({"jsonrpc": "2.0", "id": request["id"], "result": json.loads(sys.stdin.readline())})
@@ -140,11 +143,33 @@ async def test_progress_through_options(entry: dict[str, Any]) -> None:
 
 @pytest.mark.covers("TRN-16", "TRN-17")
 async def test_requests_of_the_peer(entry: dict[str, Any]) -> None:
+    class Busy(Exception):
+        code = -32050
+
+    async def answer(method: str, params: dict[str, Any]) -> Any:
+        assert (method, params) == ("roots/list", {})
+        return {"roots": []}
+
+    async def fail(method: str, params: dict[str, Any]) -> Any:
+        raise Busy("not now")
+
+    async def break_down(method: str, params: dict[str, Any]) -> Any:
+        raise ZeroDivisionError
+
     async with StdioTransport(entry) as transport:
-        await transport.request("echo", {})
-        # Nobody has introduced anybody yet, so a question is not answered with more than a refusal.
-        hello = {"protocolVersion": "2025-11-25"}
-        assert await transport.request("echo", hello) == hello
+        await transport.request("initialize", {"protocolVersion": "2025-11-25"})
+        # Handled without anybody having registered anything.
+        assert await transport.request("ask") == {
+            "jsonrpc": "2.0",
+            "id": "q",
+            "error": {"code": -32601, "message": "Method not found"},
+        }
+        transport.on_request = answer
+        assert (await transport.request("ask"))["result"] == {"roots": []}
+        transport.on_request = fail
+        assert (await transport.request("ask"))["error"] == {"code": -32050, "message": "not now"}
+        transport.on_request = break_down
+        assert (await transport.request("ask"))["error"]["code"] == -32603
 
 
 @pytest.mark.covers("STD-07", "TRN-07")
