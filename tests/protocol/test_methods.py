@@ -273,3 +273,10 @@ def test_an_extension_is_on_when_it_was_declared(declared: dict[str, object], on
 
 def _is(type_: type[object] | None, base_: type[object]) -> bool:
     return type_ is not None and issubclass(type_, base_)
+
+
+def test_what_the_side_of_a_client_is_asked() -> None:
+    from fairlead.protocol.methods import METHODS, is_question
+
+    asked = {row.name for row in METHODS if is_question(row.name)}
+    assert asked == {"elicitation/create", "roots/list", "sampling/createMessage"}

@@ -24,6 +24,7 @@ from ..interceptor import Answer, Exchange, Handler
 from ..protocol.conversation import Conversation, Role
 from ..protocol.envelope import Direction, SessionContext
 from ..protocol.events import Answered, Asked, Cancelled, Event, Progressed, Refused, Stray, Told
+from ..protocol.methods import is_question
 from ..transport.base import Channel, Incoming
 from ..wire import Batch, Failure, Notification, Request, RequestId, Success, failure
 from ..wire.codes import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND
@@ -42,7 +43,6 @@ GARBAGE_LINES, GARBAGE_BYTES = 100, 64 << 10  # without one message, a connectio
 
 log = logging.getLogger("fairlead.peer")
 
-_QUESTIONS = frozenset({"elicitation/create", "roots/list", "sampling/createMessage"})
 _MESSAGES = (Success, Notification, Failure, Request)
 
 # Answers at once what needs no task, or returns None to have one started.
@@ -436,7 +436,7 @@ class Peer:
 
     def _begin(self, exchange: Exchange, request_id: RequestId) -> None:
         task = self._running[request_id] = self._loop.create_task(self._serve(exchange, request_id))
-        if self._asks_people and exchange.message.method in _QUESTIONS:
+        if self._asks_people and is_question(exchange.message.method):
             self._stand_still(task)
 
     def _stand_still(self, task: asyncio.Task[None]) -> None:

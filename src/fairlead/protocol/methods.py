@@ -25,6 +25,7 @@ __all__ = [
     "find",
     "has_capability",
     "has_extension",
+    "is_question",
     "notifications",
     "requests",
 ]
@@ -80,6 +81,11 @@ def find(name: str, revision: Revision) -> Method | None:
 def embedded(name: str, revision: Revision) -> Method | None:
     """The method of that name, if the revision embeds it in results as a request for input."""
     return _EMBEDDED[revision].get(name)
+
+
+def is_question(name: str) -> bool:
+    """Whether a person or a model on the client's side has to answer it, in whatever era."""
+    return name in _QUESTIONS
 
 
 def exists(name: str) -> bool:
@@ -527,3 +533,4 @@ _EMBEDDED = {
     }
     for revision in Revision
 }
+_QUESTIONS: Final = frozenset(row.name for row in METHODS if row.embedded_since is not None)
