@@ -13,6 +13,7 @@ import pytest
 
 from fairlead import Context, MCPServer, MCPServerConfig, MCPToolError, RpcError
 from fairlead.client import MCPClient, MCPClientConfig
+from fairlead.errors import MCPErrorCode
 from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.protocol.types.content import ImageContent, TextContent
 from fairlead.protocol.types.tools import CallToolResult, ToolAnnotations
@@ -229,6 +230,17 @@ async def test_a_tool_that_fails_is_a_result_and_is_logged(
         assert (again.code, again.message) == ("ACCESS_DENIED", "not for you")
         with pytest.raises(RpcError, match="not even a result"):
             await client.call_tool("refuses")
+    assert {code.value for code in MCPErrorCode} == {
+        "VALIDATION_ERROR",
+        "EXECUTION_ERROR",
+        "TIMEOUT",
+        "NOT_FOUND",
+        "RATE_LIMITED",
+        "CIRCUIT_OPEN",
+        "DEPENDENCY_MISSING",
+        "ACCESS_DENIED",
+        "INTERNAL",
+    }
     assert "KeyError: 'lost'" in caplog.text
     assert "not for you" in caplog.text
 
