@@ -5,9 +5,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from fairlead.errors import RemoteProtocolError
+from fairlead.errors import (
+    ChannelClosed,
+    ConnectFailed,
+    FairleadError,
+    HttpError,
+    NoAnswer,
+    RemoteProtocolError,
+    RequestTimeout,
+)
 from fairlead.protocol.conversation import Agreement
-from fairlead.protocol.probe import Incompatible, NeedsHandshake, judge_discover, judge_initialize
+from fairlead.protocol.probe import (
+    Incompatible,
+    NeedsHandshake,
+    judge_discover,
+    judge_initialize,
+    judge_lost_probe,
+    means_http_sse,
+    offers_our_version,
+)
 from fairlead.protocol.revisions import HANDSHAKE, NEWEST, Revision
 from fairlead.wire import Failure, Success, failure, to_json
 
@@ -199,3 +215,50 @@ def test_an_answer_that_is_no_initialize_result_is_the_servers_fault(value: Any)
     with pytest.raises(RemoteProtocolError, match="malformed") as caught:
         judge_initialize(result(value))
     assert caught.value.code == -32600
+
+
+# What a lost probe says, over HTTP.
+
+
+@pytest.mark.parametrize("status", [400, 404, 405, 406, 415, 422])
+def test_a_refused_probe_means_the_handshake(status: int) -> None:
+    assert isinstance(judge_lost_probe(HttpError(status, "what?")), NeedsHandshake)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        *(HttpError(status) for status in (401, 403, 408, 429, 500, 502, 503, 307)),
+        *(ConnectFailed("nobody there"), ChannelClosed("cut"), RequestTimeout(1.0)),
+    ],
+    ids=str,
+)
+def test_some_losses_are_no_verdict(error: FairleadError) -> None:
+    assert judge_lost_probe(error) is None
+
+
+def test_an_answer_that_is_none_means_the_handshake() -> None:
+    page = RemoteProtocolError("not valid JSON", code=-32700)
+    assert isinstance(judge_lost_probe(page), NeedsHandshake)
+    assert isinstance(judge_lost_probe(NoAnswer(1)), NeedsHandshake)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        *((HttpError(status), True) for status in (400, 404, 405)),
+        *((HttpError(status), False) for status in (401, 403, 410, 500)),
+        (ConnectFailed("x"), False),
+    ],
+)
+def test_which_refusals_of_initialize_may_mean_http_sse(
+    error: FairleadError, expected: bool
+) -> None:
+    assert means_http_sse(error) is expected
+
+
+def test_a_refusal_that_names_our_version_is_worth_asking_again() -> None:
+    assert offers_our_version(refused("2027-01-01", NEWEST.value))
+    assert not offers_our_version(refused("2027-01-01", HANDSHAKE[-1].value))
+    assert not offers_our_version(failure(1, -32601, "no", {"supported": [NEWEST.value]}))
+    assert not offers_our_version(failure(1, -32022, "no", {"supported": 7}))

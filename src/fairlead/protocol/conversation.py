@@ -62,8 +62,11 @@ class Conversation:
         assume: Revision | None = None,
         session_id: str | None = None,
         gated: bool = True,
+        principal: str | None = None,
     ) -> None:
         """`assume` serves requests before any handshake, as if that revision had been agreed on.
+
+        `principal` is who the peer is, where the edge authenticated somebody.
 
         Without `gated`, requests may be sent in any order: for tools that test servers.
         """
@@ -74,6 +77,7 @@ class Conversation:
         self._identity = identity or Identity()
         self._id_format = id_format
         self._session_id = session_id
+        self._principal = principal
         self._last_id = 0
         self._waiting: set[RequestId] = set()  # requests of ours without an answer yet
         self._owed: set[RequestId] = set()  # requests of the peer that we have not answered yet
@@ -81,7 +85,7 @@ class Conversation:
         self._sent_initialize: RequestId | None = None
         self._owed_initialize: RequestId | None = None
         self._heard_stateless = False
-        self._caller = Caller(assume, assume.stateless) if assume else None
+        self._caller = Caller(assume, assume.stateless, principal=principal) if assume else None
         self._agreement: Agreement | None = None
         self._over = False
         self.log_level: str | None = None  # handshake era: what `logging/setLevel` asked for
@@ -116,7 +120,7 @@ class Conversation:
         ):
             self._heard_stateless = True
             try:
-                caller = stateless_caller(meta)
+                caller = stateless_caller(meta, self._principal)
             except RpcError as exc:
                 return Refused(failure(request.id, exc.code, exc.message, exc.data))
         elif request.method == "initialize":
@@ -151,7 +155,9 @@ class Conversation:
         revision = agree(params.protocol_version)
         info = None if isinstance(params.client_info, UnsetType) else bytes(params.client_info)
         self._agreement = Agreement(revision=revision)
-        self._caller = Caller(revision, False, bytes(params.capabilities), info)
+        self._caller = Caller(
+            revision, False, bytes(params.capabilities), info, principal=self._principal
+        )
         self.state = SessionState.INITIALIZING
         self._owed.add(request.id)
         self._owed_initialize = request.id

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
-from ..errors import RemoteProtocolError
+from ..errors import FairleadError, HttpError, NoAnswer, RemoteProtocolError
 from ..wire import Failure, Success
 from ..wire.codes import (
     HEADER_MISMATCH,
@@ -23,7 +23,19 @@ from .caller import SERVER_INFO_KEY
 from .conversation import Agreement
 from .revisions import known
 
-__all__ = ["Incompatible", "NeedsHandshake", "Verdict", "judge_discover", "judge_initialize"]
+__all__ = [
+    "Incompatible",
+    "NeedsHandshake",
+    "Verdict",
+    "judge_discover",
+    "judge_initialize",
+    "judge_lost_probe",
+    "means_http_sse",
+    "offers_our_version",
+]
+
+# Refusals that say nothing about the era: authorize first, or come back later.
+_NO_VERDICT = frozenset((401, 403, 407, 408, 425, 429))
 
 
 class NeedsHandshake(Struct, frozen=True):
@@ -61,6 +73,37 @@ def judge_discover(answer: Success | Failure) -> Verdict:
     if shared or not result.supported_versions:
         return NeedsHandshake("it offers only revisions with a handshake")
     return Incompatible(f"it offers only {', '.join(result.supported_versions)}")
+
+
+def offers_our_version(refusal: Failure) -> bool:
+    """Whether a server refuses our version and names a stateless one that we speak: ask again."""
+    return refusal.code == UNSUPPORTED_VERSION and any(
+        (revision := known(name)) is not None and revision.stateless for name in _supported(refusal)
+    )
+
+
+def judge_lost_probe(error: FairleadError) -> NeedsHandshake | None:
+    """What it says about the server that `server/discover` was lost, as a request over HTTP can be.
+
+    None means no verdict: whatever is wrong would be wrong for `initialize` too, so raise it.
+    """
+    if isinstance(error, RemoteProtocolError):
+        return NeedsHandshake(f"its answer to server/discover is no message: {error}")
+    if isinstance(error, HttpError):
+        if 400 <= error.status < 500 and error.status not in _NO_VERDICT:
+            return NeedsHandshake(f"it answers server/discover with HTTP status {error.status}")
+        return None
+    if isinstance(error, NoAnswer):
+        return NeedsHandshake("it does not answer server/discover")
+    return None
+
+
+def means_http_sse(error: FairleadError) -> bool:
+    """Whether a server that refuses `initialize` so may be one of HTTP+SSE (2024-11-05).
+
+    An error of the protocol in the body is an `RpcError` and means that it is none.
+    """
+    return isinstance(error, HttpError) and error.status in (400, 404, 405)
 
 
 def judge_initialize(answer: Success) -> Agreement:
@@ -120,15 +163,19 @@ def _judge_refusal(answer: Failure) -> NeedsHandshake | Incompatible:
         return Incompatible(f"it refuses server/discover: {answer.message}")
     if answer.code != UNSUPPORTED_VERSION:
         return NeedsHandshake(f"it answers server/discover with error {answer.code}")
-    try:
-        supported = msgspec.json.decode(answer.error, type=_RefusalError).data.supported
-    except (msgspec.DecodeError, RecursionError):
-        supported = []
+    supported = _supported(answer)
     # The text says never to fall back on a stateless error, but a handshake revision that both
     # sides speak can only be spoken through `initialize`.
     if any((r := known(name)) is not None and not r.stateless for name in supported):
         return NeedsHandshake("it shares only revisions with a handshake")
     return Incompatible(f"it supports only {', '.join(supported) or 'other versions'}")
+
+
+def _supported(refusal: Failure) -> list[str]:
+    try:
+        return msgspec.json.decode(refusal.error, type=_RefusalError).data.supported
+    except (msgspec.DecodeError, RecursionError):
+        return []
 
 
 def _server_info(meta: Raw | UnsetType) -> bytes | None:

@@ -34,6 +34,16 @@ class Revision(StrEnum):
         return self is Revision.V2025_03_26
 
     @property
+    def resumable(self) -> bool:
+        """Whether a stream of events over HTTP can be taken up again after it broke."""
+        return self in (Revision.V2025_03_26, Revision.V2025_06_18, Revision.V2025_11_25)
+
+    @property
+    def polling(self) -> bool:
+        """Whether such a stream begins with an id, so that the server may hang up at will."""
+        return self is Revision.V2025_11_25
+
+    @property
     def audio(self) -> bool:
         return self >= Revision.V2025_03_26
 

@@ -1,0 +1,324 @@
+"""The HTTP headers of the protocol: what each says, how values are written, how they are checked.
+
+The stateless era mirrors a few members of a request into headers, so that a proxy can route without
+reading bodies. That is only safe if the server holds both against each other: `check_mirrored`.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw, Struct, UnsetType
+
+from ..errors import RpcError
+from ..wire import Notification, Request
+from ..wire.codes import (
+    HEADER_MISMATCH,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    MISSING_CAPABILITY,
+    PARSE_ERROR,
+    UNSUPPORTED_VERSION,
+)
+from .caller import Head
+
+__all__ = [
+    "LAST_EVENT_ID",
+    "METHOD",
+    "NAME",
+    "PARAM_PREFIX",
+    "SESSION_ID",
+    "VERSION",
+    "ParamHeader",
+    "check_mirrored",
+    "check_params",
+    "decode_value",
+    "encode_value",
+    "mirrored_name",
+    "param_headers",
+    "param_values",
+    "status_of",
+]
+
+VERSION: Final = "mcp-protocol-version"
+SESSION_ID: Final = "mcp-session-id"
+METHOD: Final = "mcp-method"
+NAME: Final = "mcp-name"
+PARAM_PREFIX: Final = "mcp-param-"
+LAST_EVENT_ID: Final = "last-event-id"
+
+ANNOTATION = "x-mcp-header"
+MAX_SAFE_INTEGER = 2**53 - 1
+
+_PREFIX, _SUFFIX = "=?base64?", "?="
+_PLAIN = re.compile(r"(?:[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?)?")
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_INTEGER = re.compile(r"-?[0-9]{1,32}(?:\.0{1,32})?")  # `int` refuses thousands of digits
+
+# Which member of the params stands in `Mcp-Name`, by method. The last three are of the tasks
+# extension.
+_NAMED_BY = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
+
+_STATUS = {
+    PARSE_ERROR: 400,
+    INVALID_REQUEST: 400,
+    INVALID_PARAMS: 400,
+    HEADER_MISMATCH: 400,
+    MISSING_CAPABILITY: 400,
+    UNSUPPORTED_VERSION: 400,
+    METHOD_NOT_FOUND: 404,
+}
+
+
+def status_of(code: int) -> int:
+    """The HTTP status of a JSON-RPC error in the stateless era; others travel with a 200."""
+    return _STATUS.get(code, 200)
+
+
+# Values
+
+
+def encode_value(value: str | int | bool) -> str:
+    """A value as a header carries it: plain if it can be, else marked Base64."""
+    if value is True or value is False:
+        return "true" if value else "false"
+    text = str(value)
+    if _PLAIN.fullmatch(text) and not (text.startswith(_PREFIX) and text.endswith(_SUFFIX)):
+        return text
+    encoded = base64.b64encode(text.encode("utf-8", "surrogatepass")).decode()
+    return f"{_PREFIX}{encoded}{_SUFFIX}"
+
+
+def decode_value(text: str) -> str:
+    """What a header's value stands for.
+
+    Raises:
+        ValueError: if it is marked as Base64 and is none, or holds characters no header may.
+    """
+    text = text.strip(" \t")
+    if text.startswith(_PREFIX) and text.endswith(_SUFFIX) and len(text) >= _MARKS:
+        try:
+            return base64.b64decode(text[len(_PREFIX) : -len(_SUFFIX)], validate=True).decode()
+        except (binascii.Error, UnicodeDecodeError) as exc:
+            raise ValueError(f"it is no Base64 of UTF-8: {exc}") from exc
+    if not _PLAIN.fullmatch(text):
+        raise ValueError("it holds characters that a header may not have")
+    return text
+
+
+_MARKS = len(_PREFIX) + len(_SUFFIX)
+
+
+# Mirrored members of every request
+
+
+def mirrored_name(method: str, head: Head, params: Raw | UnsetType) -> str | None:
+    """What `Mcp-Name` has to say for a request; None if it says nothing."""
+    member = _NAMED_BY.get(method)
+    if member is None:
+        return None
+    if member == "taskId":
+        return _task_id(params)
+    value = head.name if member == "name" else head.uri
+    return None if isinstance(value, UnsetType) else value
+
+
+def _task_id(params: Raw | UnsetType) -> str | None:
+    if isinstance(params, UnsetType):
+        return None
+    try:
+        return msgspec.json.decode(params, type=_TaskParams).task_id
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+class _TaskParams(Struct):
+    task_id: str | None = msgspec.field(default=None, name="taskId")
+
+
+def check_mirrored(
+    message: Request | Notification, head: Head, headers: Mapping[bytes, bytes]
+) -> None:
+    """Hold the headers of a stateless POST against its body. Names are in lower case.
+
+    Notifications have no rules for theirs, so only what contradicts is refused.
+
+    Raises:
+        RpcError: -32020, saying which header and why.
+    """
+    meta = head.meta
+    version = None if isinstance(meta, UnsetType) else meta.protocol_version
+    said = headers.get(b"mcp-protocol-version")
+    if isinstance(message, Request) or (said is not None and isinstance(version, str)):
+        _compare("MCP-Protocol-Version", said, version)
+    method = headers.get(b"mcp-method")
+    if method is not None or isinstance(message, Request):
+        _compare("Mcp-Method", method, message.method)
+    if message.method in _NAMED_BY:
+        name = mirrored_name(message.method, head, message.params)
+        if name is not None:
+            _compare("Mcp-Name", headers.get(b"mcp-name"), name)
+
+
+def _compare(header: str, given: bytes | None, wanted: object) -> None:
+    if given is None:
+        raise RpcError(HEADER_MISMATCH, f"The header {header} is missing; it repeats {wanted!r}")
+    try:
+        said = given.decode("ascii")
+        # One that is marked as Base64 is never meant as it stands, even if the body says the same:
+        # whoever routes by it decodes it.
+        if said != wanted or said.startswith(_PREFIX):
+            said = decode_value(said)
+    except ValueError as exc:
+        raise RpcError(HEADER_MISMATCH, f"The header {header} cannot be read: {exc}") from exc
+    if said != wanted:
+        raise RpcError(
+            HEADER_MISMATCH, f"The header {header} says {said!r}, but the body says {wanted!r}"
+        )
+
+
+# Arguments that a tool wants as headers
+
+
+class ParamHeader(Struct, frozen=True):
+    """An argument that travels in a header as well."""
+
+    header: str  # without the prefix, as the schema spells it
+    path: tuple[str, ...]
+    kind: str  # "string", "integer" or "boolean"
+
+
+def param_headers(schema: Any) -> tuple[ParamHeader, ...]:
+    """The arguments that a tool's input schema marks with `x-mcp-header`.
+
+    Raises:
+        ValueError: if a mark breaks the rules; then the tool may not be used over HTTP.
+    """
+    try:
+        found = tuple(_marks(schema, ()))
+    except RecursionError as exc:
+        raise ValueError("the schema is nested too deeply") from exc
+    seen: set[str] = set()
+    for mark in found:
+        if mark.header.lower() in seen:
+            raise ValueError(f"two parameters have the header {mark.header!r}")
+        seen.add(mark.header.lower())
+    return found
+
+
+def _marks(schema: Any, path: tuple[str, ...]) -> Iterator[ParamHeader]:
+    if not isinstance(schema, dict):
+        return
+    where = ".".join(path) or "the schema itself"
+    if ANNOTATION in schema:
+        yield _mark(schema, path, where)
+    for keyword, value in schema.items():
+        if keyword == "properties" and isinstance(value, dict):
+            for name, inner in value.items():
+                yield from _marks(inner, (*path, name))
+        elif keyword not in _DATA and _hides_a_mark({keyword: value}):
+            raise ValueError(f"{where}: {ANNOTATION} may not stand under {keyword!r}")
+
+
+def _mark(schema: dict[str, Any], path: tuple[str, ...], where: str) -> ParamHeader:
+    header, kind = schema[ANNOTATION], schema.get("type")
+    if not path:
+        raise ValueError(f"{ANNOTATION} marks a property, not the whole schema")
+    if not isinstance(header, str) or not _TOKEN.fullmatch(header):
+        raise ValueError(f"{where}: {header!r} is not the name of a header")
+    if kind not in ("string", "integer", "boolean"):
+        raise ValueError(f"{where}: only a string, integer or boolean travels in a header")
+    return ParamHeader(header, path, kind)
+
+
+_NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+_DATA = frozenset({"const", "default", "enum", "example", "examples", ANNOTATION})
+
+
+def _hides_a_mark(value: Any) -> bool:
+    """Whether a part of a schema that is not reached by `properties` alone has a mark."""
+    if isinstance(value, list):
+        return any(map(_hides_a_mark, value))
+    if not isinstance(value, dict):
+        return False
+    if ANNOTATION in value:
+        return True
+    for keyword, inner in value.items():
+        if keyword in _NAMED and isinstance(inner, dict):
+            if any(map(_hides_a_mark, inner.values())):  # its keys are names, not keywords
+                return True
+        elif keyword not in _DATA and _hides_a_mark(inner):
+            return True
+    return False
+
+
+def param_values(
+    marks: tuple[ParamHeader, ...], arguments: Mapping[str, Any] | None
+) -> Iterator[tuple[ParamHeader, str | int | bool | None]]:
+    """Each mark with the value at its place; None if there is none, or one no header can carry."""
+    for mark in marks:
+        value: Any = arguments
+        for step in mark.path:
+            value = value.get(step) if isinstance(value, Mapping) else None
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if not isinstance(value, str | int) or (
+            type(value) is int and abs(value) > MAX_SAFE_INTEGER
+        ):
+            value = None
+        yield mark, value
+
+
+def check_params(
+    marks: tuple[ParamHeader, ...],
+    arguments: Raw | UnsetType,
+    headers: Mapping[bytes, bytes],
+) -> None:
+    """Hold the `Mcp-Param-*` headers of a call against its arguments.
+
+    Raises:
+        RpcError: -32020, saying which header and why.
+    """
+    given: Any = None
+    if not isinstance(arguments, UnsetType):
+        try:
+            given = msgspec.json.decode(arguments)
+        except (msgspec.DecodeError, RecursionError):
+            given = None  # the tool's own decoder says what is wrong with it
+    for mark, value in param_values(marks, given if isinstance(given, dict) else None):
+        header = f"Mcp-Param-{mark.header}"
+        said = headers.get(f"{PARAM_PREFIX}{mark.header}".lower().encode())
+        if value is None:
+            if said is not None:
+                raise RpcError(
+                    HEADER_MISMATCH, f"The header {header} is there, but the argument is not"
+                )
+        elif said is None:
+            raise RpcError(HEADER_MISMATCH, f"The header {header} is missing; it repeats {value!r}")
+        elif not _says(said, value):
+            raise RpcError(
+                HEADER_MISMATCH, f"The header {header} is not the argument that it repeats"
+            )
+
+
+def _says(header: bytes, value: str | int | bool) -> bool:
+    try:
+        text = decode_value(header.decode("ascii"))
+    except ValueError:
+        return False
+    if isinstance(value, str):
+        return text == value
+    if isinstance(value, bool):
+        return text == encode_value(value)
+    return _INTEGER.fullmatch(text) is not None and int(text.partition(".")[0]) == value

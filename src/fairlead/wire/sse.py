@@ -1,0 +1,193 @@
+"""Server-sent events: cutting a byte stream into events, and writing them.
+
+https://html.spec.whatwg.org/multipage/server-sent-events.html, sections 9.2.5 and 9.2.6. Works on
+bytes, so that a character cut in two by the network is whole again before anybody decodes it.
+"""
+
+import re
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from .framing import MAX_MESSAGE
+from .json import single_line
+
+__all__ = ["HEARTBEAT", "Event", "EventParser", "EventTooLong", "encode_event", "parse_sse"]
+
+HEARTBEAT = b": heartbeat\n\n"
+
+_BOM = b"\xef\xbb\xbf"
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+
+
+class Event(Struct, frozen=True, gc=False):
+    """One event. `data` is empty for one that only moved the last event id or the retry time."""
+
+    data: bytes
+    event: str = "message"
+    id: str | None = None  # the last event id, as of this event
+    retry: int | None = None  # milliseconds, if this event set it
+
+
+class EventTooLong(Struct, frozen=True):
+    """Stands where an event over the limit was."""
+
+    size: int
+    id: str | None = None
+
+
+class EventParser:
+    """Feed it chunks, get whole events back. Holds at most one unfinished event of `limit` bytes.
+
+    Unlike a browser it also hands over events without data: a stream that can be resumed begins
+    with one.
+    """
+
+    __slots__ = (
+        "_at_start",
+        "_data",
+        "_event",
+        "_limit",
+        "_line",
+        "_line_size",
+        "_new_id",
+        "_retry",
+        "_size",
+        "_skip_lf",
+        "last_id",
+    )
+
+    def __init__(self, limit: int = MAX_MESSAGE) -> None:
+        self.last_id: str | None = None
+        self._limit = limit
+        self._line: list[bytes] = []  # pieces of the line that has not ended
+        self._data: list[bytes] = []  # the data lines of the event that has not ended
+        self._line_size = 0  # those beyond the limit are counted, not kept
+        self._size = 0  # of the lines of the event that have ended; comments are not counted
+        self._event = ""
+        self._new_id: str | None = None
+        self._retry: int | None = None
+        self._skip_lf = False  # the last chunk ended in CR: a LF that follows belongs to it
+        self._at_start = True
+
+    @property
+    def held(self) -> int:
+        """Bytes in memory for an event that has not ended."""
+        return sum(map(len, self._line)) + sum(map(len, self._data))
+
+    def feed(self, chunk: bytes) -> list[Event | EventTooLong]:
+        if self._at_start and chunk:
+            chunk = self._without_bom(chunk)
+        if self._skip_lf and chunk:
+            self._skip_lf = False
+            if chunk.startswith(b"\n"):
+                chunk = chunk[1:]
+        if not chunk:
+            return []
+        lines = _LINE_END.split(chunk) if b"\r" in chunk else chunk.split(b"\n")
+        self._skip_lf = chunk.endswith(b"\r")
+        rest = lines.pop()
+        out: list[Event | EventTooLong] = []
+        for line in lines:
+            size = len(line)
+            if self._line:
+                size += self._line_size
+                self._keep(line)
+                line = b"".join(self._line)
+                self._line.clear()
+                self._line_size = 0
+            if not line:
+                self._dispatch(out)
+            elif not line.startswith(b":"):
+                self._size += size
+                if self._size <= self._limit:
+                    self._field(line)
+                else:
+                    self._data.clear()
+        if rest:
+            self._keep(rest)
+        return out
+
+    def _without_bom(self, chunk: bytes) -> bytes:
+        """One byte order mark at the very start does not count, also when it comes in pieces."""
+        start = b"".join(self._line) + chunk
+        self._line.clear()
+        self._line_size = 0
+        if len(start) < len(_BOM) and _BOM.startswith(start):
+            self._keep(start)
+            return b""
+        self._at_start = False
+        return start.removeprefix(_BOM)
+
+    def _keep(self, piece: bytes) -> None:
+        self._line_size += len(piece)
+        if self._size + self._line_size <= self._limit:
+            self._line.append(piece)
+        elif not self._line:
+            self._line.append(piece[:1])  # enough to know that a line is under way, and of what
+
+    def _field(self, line: bytes) -> None:
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"data":
+            self._data.append(value)
+        elif name == b"event":
+            self._event = value.decode("utf-8", "replace")
+        elif name == b"id":
+            if b"\0" not in value:
+                self._new_id = value.decode("utf-8", "replace")
+        elif name == b"retry" and value.isdigit() and len(value) < 10:
+            self._retry = int(value)
+
+    def _dispatch(self, out: list[Event | EventTooLong]) -> None:
+        size, data, self._size = self._size, self._data, 0
+        if self._new_id is not None:
+            self.last_id = self._new_id
+        if size > self._limit:
+            out.append(EventTooLong(size, self.last_id))
+        elif data or self._new_id is not None or self._retry is not None:
+            body = data[0] if len(data) == 1 else b"\n".join(data)
+            out.append(Event(body, self._event or "message", self.last_id, self._retry))
+        self._data = []
+        self._event, self._new_id, self._retry = "", None, None
+
+
+def encode_event(
+    data: bytes, *, event: str | None = None, id: str | None = None, retry: int | None = None
+) -> bytes:
+    """One event around a JSON text, which is written on one line."""
+    head = b""
+    if event is not None:
+        head += b"event: %b\n" % event.encode()
+    if id is not None:
+        head += b"id: %b\n" % id.encode()
+    if retry is not None:
+        head += b"retry: %d\n" % retry
+    return b"%bdata: %b\n\n" % (head, single_line(data))
+
+
+def parse_sse(text: str) -> Any:
+    """The JSON value of the first `data: ` line that has one, else of the whole text.
+
+    `[DONE]` and lines that are no JSON are passed over; None if nothing can be read.
+    """
+    for line in _TEXT_LINE_END.split(text):
+        if line.startswith("data: "):
+            value = _value(line.removeprefix("data: "))
+            if value is not msgspec.UNSET:
+                return value
+    whole = _value(text)
+    return None if whole is msgspec.UNSET else whole
+
+
+_TEXT_LINE_END = re.compile(r"\r\n|\n|\r")
+
+
+def _value(text: str) -> Any:
+    if text.strip() == "[DONE]":
+        return msgspec.UNSET
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return msgspec.UNSET
