@@ -7,10 +7,15 @@
     ├── RpcError                  the peer said no: .code .message .data
     ├── TransportError            retry or give up; .delivered says which is safe
     │   ├── ConnectFailed         nothing was sent
+    │   ├── HttpError             .status .body .headers .retry_after .www_authenticate
     │   ├── RequestTimeout        also a TimeoutError
+    │   ├── NoAnswer              also a ConnectionError: .request_id .parts
     │   ├── ChannelClosed         also a ConnectionError: .exit_code .stderr (ClientClosedError)
     │   └── RetriesExhausted      the last cause is chained
     ├── CannotAsk                 the caller's side cannot be asked: .capability
+    ├── InputNotGiven             a server asked what we cannot answer: .method .capability
+    │   └── UrlElicitationRequired    also an RpcError; visit .pages, then call again
+    ├── OutputMismatch            a result does not fit the tool's schema: .tool .result
     ├── ConfigError               fix a file: .path .line
     └── MCPToolError              a tool may raise it; it becomes that tool's result
 
@@ -28,16 +33,21 @@ __all__ = [
     "ConfigError",
     "ConnectFailed",
     "FairleadError",
+    "HttpError",
+    "InputNotGiven",
     "LocalProtocolError",
     "MCPClientError",
     "MCPErrorCode",
     "MCPToolError",
+    "NoAnswer",
+    "OutputMismatch",
     "ProtocolError",
     "RemoteProtocolError",
     "RequestTimeout",
     "RetriesExhausted",
     "RpcError",
     "TransportError",
+    "UrlElicitationRequired",
 ]
 
 
@@ -123,6 +133,40 @@ class ConnectFailed(TransportError):
         self.stderr = tuple(stderr)
 
 
+class HttpError(TransportError):
+    """An HTTP answer that is none of the protocol: a status, and whatever text came with it.
+
+    `headers` has lower-case names.
+    """
+
+    def __init__(self, status: int, body: str = "", headers: Mapping[str, str] | None = None):
+        self.status = status
+        self.body = body
+        self.headers = headers or {}
+        notes = "; ".join(
+            f"{name}: {value}"
+            for name in ("WWW-Authenticate", "Mcp-Auth-Server")
+            if (value := self.headers.get(name.lower()))
+        )
+        text = f"HTTP {status}: {body.strip()[:500]}" + (f" [{notes}]" if notes else "")
+        super().__init__(text, delivered=status not in (401, 403, 404, 405, 413, 415, 429, 503))
+
+    @property
+    def www_authenticate(self) -> str | None:
+        """How the server wants to be convinced, after a 401 or 403."""
+        return self.headers.get("www-authenticate")
+
+    @property
+    def mcp_auth_server(self) -> str | None:
+        return self.headers.get("mcp-auth-server")
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds the server wants us to wait, if it said so as a number."""
+        text = self.headers.get("retry-after", "").strip()
+        return float(text) if text.isdigit() else None
+
+
 class RequestTimeout(TransportError, TimeoutError):
     """No answer in time. The peer was told that nobody waits any more."""
 
@@ -133,6 +177,18 @@ class RequestTimeout(TransportError, TimeoutError):
 
     def __str__(self) -> str:
         return f"{self.args[0]} ({self.method})" if self.method else str(self.args[0])
+
+
+class NoAnswer(TransportError, ConnectionError):
+    """The stream of a request ended without its answer, and cannot be taken up again (HTTP).
+
+    `parts` are the content blocks that came before, where a result comes in parts.
+    """
+
+    def __init__(self, request_id: int | str, parts: Sequence[Any] = ()) -> None:
+        super().__init__(f"No response received for request ID {request_id}")
+        self.request_id = request_id
+        self.parts = list(parts)
 
 
 class ChannelClosed(TransportError, ConnectionError):
@@ -163,6 +219,61 @@ class CannotAsk(FairleadError):
     def __init__(self, message: str, *, capability: str) -> None:
         super().__init__(message)
         self.capability = capability
+
+
+class InputNotGiven(FairleadError):
+    """The server needs an answer that we cannot give, so its request was not repeated.
+
+    `method` is what it asked, `capability` what this client would have to offer (None if it has
+    it, but the callback failed or refused; then that is the cause).
+    """
+
+    def __init__(self, message: str, *, method: str, capability: str | None = None) -> None:
+        super().__init__(message)
+        self.method = method
+        self.capability = capability
+
+
+class UrlElicitationRequired(InputNotGiven, RpcError):
+    """The server wants the user to visit pages first: show `pages`, then make the call again.
+
+    Each page is the params of an elicitation in URL mode: `url`, `message`, `elicitationId`.
+    """
+
+    def __init__(self, refusal: RpcError, why: str = "", *, capability: str | None = None) -> None:
+        """`refusal` is the error as it came; `why` says what became of it on our side."""
+        RpcError.__init__(self, refusal.code, refusal.message, refusal.data, raw=refusal.raw)
+        self.method = "elicitation/create"
+        self.capability = capability
+        self.why = why
+
+    @property
+    def pages(self) -> list[dict[str, Any]]:
+        """The pages that the server named and that we can read."""
+        named = self.data.get("elicitations") if isinstance(self.data, Mapping) else None
+        if not isinstance(named, list):
+            return []
+        return [
+            page for page in named if isinstance(page, dict) and isinstance(page.get("url"), str)
+        ]
+
+    def __str__(self) -> str:
+        urls = ", ".join(page["url"] for page in self.pages)
+        visit = f" (visit {urls})" if urls else ""
+        because = f": {self.why}" if self.why else ""
+        return f"{super().__str__()}{visit}{because}"
+
+
+class OutputMismatch(FairleadError):
+    """A tool's structured content does not fit the schema that its server gave for it.
+
+    `result` is what came nevertheless.
+    """
+
+    def __init__(self, tool: str, problem: str, result: dict[str, Any]) -> None:
+        super().__init__(f"The result of {tool!r} does not fit its outputSchema: {problem}")
+        self.tool = tool
+        self.result = result
 
 
 class RetriesExhausted(TransportError):
@@ -235,6 +346,16 @@ class MCPToolError(FairleadError):
         }
         return {key: value for key, value in facts.items() if value is not None}
 
+    def to_json(self) -> str:
+        """The same as text."""
+        import json  # only here, so that the tree itself stands alone
+
+        return json.dumps(self.to_dict(), ensure_ascii=False, default=str)
+
+    def to_mcp_response(self) -> dict[str, Any]:
+        """As the result of a `tools/call`."""
+        return {"content": [{"type": "text", "text": self.to_json()}], "isError": True}
+
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> "MCPToolError":
         """The opposite of `to_dict`. Raises `ValueError` if these are no such facts."""
@@ -243,6 +364,24 @@ class MCPToolError(FairleadError):
             return cls(known.pop("message"), **known)
         except (KeyError, TypeError) as exc:
             raise ValueError(f"not a tool error: {exc}") from exc
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "MCPToolError":
+        """The opposite of `to_json`. Raises `ValueError` if it is no such text."""
+        import json
+
+        return cls.from_dict(json.loads(text))
+
+    @classmethod
+    def from_mcp_response(cls, result: Mapping[str, Any]) -> "MCPToolError":
+        """The opposite of `to_mcp_response`. Raises `ValueError` for any other result."""
+        try:
+            failed, text = result.get("isError"), result["content"][0]["text"]
+        except (AttributeError, KeyError, IndexError, TypeError) as exc:
+            raise ValueError("not the result of a tool that failed") from exc
+        if failed is not True or not isinstance(text, str):
+            raise ValueError("not the result of a tool that failed")
+        return cls.from_json(text)
 
 
 _TOOL_ERROR_KEYS = frozenset(

@@ -35,6 +35,9 @@ class Edge(Protocol):
             ChannelClosed: if nobody is there any more.
         """
 
+    def hang_up(self, exchange: "Exchange") -> None:
+        """Close the stream that waits for this exchange, where the caller can come back for it."""
+
     async def ask(
         self, exchange: "Exchange", method: str, params: dict[str, Any] | Raw | None
     ) -> Raw:

@@ -25,7 +25,7 @@ from ..protocol.conversation import Conversation, Role
 from ..protocol.envelope import Direction, SessionContext
 from ..protocol.events import Answered, Asked, Cancelled, Event, Progressed, Refused, Stray, Told
 from ..protocol.methods import is_question
-from ..transport.base import Channel, Incoming
+from ..transport.base import Channel, Incoming, Lost
 from ..wire import Batch, Failure, Notification, Request, RequestId, Success, failure
 from ..wire.codes import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND
 from .deadlines import Deadlines
@@ -208,12 +208,14 @@ class Peer:
         on_progress: OnProgress | None = None,
         on_sent: Callable[[RequestId], None] | None = None,
         quiet: bool = False,
+        reply_to: RequestId | None = None,
     ) -> Raw:
         """Ask the peer something and wait for the result's bytes.
 
         With `max_total`, progress restarts the clock until so many seconds have passed in all; a
         `timeout` of 0 means no limit. `on_sent` learns the id; a `quiet` request is not cancelled
-        at the peer when nobody waits any more.
+        at the peer when nobody waits any more; `reply_to` is the request of the peer that makes us
+        ask.
 
         Raises:
             RpcError: the peer said no.
@@ -232,7 +234,7 @@ class Peer:
         if len(self._pending) > FEW:
             channel.join_writes()
         try:
-            channel.send(message)
+            channel.send(message, reply_to=reply_to)
         except ChannelClosed:
             self.conversation.abandon(message.id, "not sent")
             raise
@@ -325,6 +327,8 @@ class Peer:
                 self._take(self.conversation.receive(item))
             elif isinstance(item, Batch):
                 self._batch(item)
+            elif isinstance(item, Lost):
+                self._lost(item)
             else:
                 self._unreadable(item)
         except Exception as exc:
@@ -344,6 +348,7 @@ class Peer:
             case Cancelled():
                 self._cancelled(event)
             case Refused(answer):
+                log.warning("refused a request: %s", answer.message)
                 self._send_quietly(answer)
             case Stray(_, why):
                 self.strays += 1
@@ -359,6 +364,12 @@ class Peer:
             pending.settle(message.result)
         else:
             pending.settle(RpcError(message.code, message.message, raw=bytes(message.error)))
+
+    def _lost(self, lost: Lost) -> None:
+        pending = self._pending.get(lost.request_id)
+        if pending is not None:
+            self._abandon(lost.request_id, "lost", quiet=True)
+            pending.settle(lost.error)
 
     def _progressed(self, event: Progressed) -> None:
         pending = self._pending.get(event.request_id)
@@ -387,6 +398,7 @@ class Peer:
             self._count_garbage(error)
 
     def _refuse_unreadable(self, error: RemoteProtocolError) -> None:
+        log.warning("refused a frame that is no message: %s", error)
         absent = error.request_id is None and not self.conversation.null_error_id
         self._send_quietly(failure(error.request_id, error.code, str(error), absent_id=absent))
 
@@ -466,6 +478,7 @@ class Peer:
         if len(self._queued) >= MAX_QUEUED or self._queued_bytes + size > MAX_QUEUED_BYTES:
             self.conversation.settled(exchange.request_id)
             why = f"Too many requests: {self._max_in_flight} are under way. Try again later"
+            log.warning("refused %s: too many requests are under way", exchange.method)
             self._send_quietly(failure(exchange.request_id, INTERNAL_ERROR, why))
             return
         self._queued.append(exchange)
@@ -484,8 +497,10 @@ class Peer:
                     await channel.drain()
         except RpcError as exc:
             self._fail(request_id, exc)
-        except ChannelClosed:
-            pass  # nobody is there to hear it
+        except ChannelClosed as exc:
+            if self._end is None:  # another connection, one that the handler used
+                log.warning("%s failed: %s", exchange.method, exc)
+                self._fail(request_id, RpcError(INTERNAL_ERROR, "Internal error"))
         except (LocalProtocolError, RemoteProtocolError) as exc:
             self._fail(request_id, RpcError(exc.code, str(exc)))
         except Exception:
@@ -564,10 +579,16 @@ class Peer:
         if channel.congested:
             await channel.drain()
 
+    def hang_up(self, exchange: Exchange) -> None:
+        """Let go of the stream that waits for this exchange, if it has one of its own."""
+        self.channel.detach(exchange.request_id)
+
     async def ask(
         self, exchange: Exchange, method: str, params: dict[str, Any] | Raw | None
     ) -> Raw:
-        return await self.request(method, params, timeout=self._input_timeout)
+        return await self.request(
+            method, params, timeout=self._input_timeout, reply_to=exchange.request_id
+        )
 
 
 def _size(exchange: Exchange) -> int:

@@ -3,16 +3,26 @@
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
-from ..errors import RemoteProtocolError
+from ..errors import FairleadError, RemoteProtocolError
 from ..protocol.envelope import TransportContext
 from ..wire import Batch, Message, RequestId
 
-__all__ = ["Channel", "Deliver", "Incoming"]
+__all__ = ["Channel", "Deliver", "Incoming", "Lost"]
 
-# What comes out of a channel: messages, and for each frame that was none the reason why.
-Incoming: TypeAlias = Message | Batch | RemoteProtocolError
+
+class Lost(Struct, frozen=True):
+    """A request of ours will not be answered, though the channel goes on: each POST of HTTP can
+    fail alone."""
+
+    request_id: RequestId
+    error: FairleadError
+
+
+# What comes out of a channel: messages, for each frame that was none the reason why, and what
+# became of requests that went a way of their own.
+Incoming: TypeAlias = Message | Batch | RemoteProtocolError | Lost
 Deliver: TypeAlias = Callable[[Incoming], None]
 
 
@@ -35,6 +45,8 @@ class Channel(Protocol):
 
     def send(self, message: Message, *, reply_to: RequestId | None = None) -> None:
         """Queue a message for writing. Never waits: see `congested`.
+
+        `reply_to` is the peer's request that it belongs to, for channels with several streams.
 
         Raises:
             ChannelClosed: if it certainly cannot be delivered any more.
@@ -59,6 +71,9 @@ class Channel(Protocol):
 
     def finish(self, request_id: RequestId) -> None:
         """A request ends without an answer (cancelled): a stream of its own can be closed."""
+
+    def detach(self, request_id: RequestId) -> None:
+        """A request's answer will be long: where the peer can come back for it, hang up."""
 
     async def close(self) -> None:
         """End the channel, politely first, within a bounded time; more than once is harmless."""

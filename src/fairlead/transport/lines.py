@@ -115,6 +115,9 @@ class LineChannel:
     def finish(self, request_id: RequestId) -> None:
         """Lines share one stream; there is nothing to end."""
 
+    def detach(self, request_id: RequestId) -> None:
+        """Nor anything to hang up."""
+
     async def close(self) -> None:
         await self.close_sink()
         if self._source is not None:

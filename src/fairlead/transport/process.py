@@ -133,11 +133,12 @@ class ProcessChannel(LineChannel):
         assert process.stdin
         assert process.stdout
         assert process.stderr
+        descriptor = process.stdin.fileno()  # a child that ends early closes it under us
         self._watch_exit()
         await loop.connect_read_pipe(lambda: self._stderr, process.stderr)
         sink, _ = await loop.connect_write_pipe(lambda: WriteSide(self), process.stdin)
         source, _ = await loop.connect_read_pipe(lambda: ReadSide(self), process.stdout)
-        self.attach(source, sink, process.stdin.fileno())
+        self.attach(source, sink, None if process.stdin.closed else descriptor)
 
     async def run(self, deliver: Deliver) -> None:
         """As in `Channel`; a child that ends is a `ChannelClosed` with exit code and last words."""

@@ -48,13 +48,13 @@ def widen_pipe(fd: int) -> None:
 @contextlib.contextmanager
 def _private_descriptors() -> Iterator[tuple[int, int]]:
     """Move 0 and 1 away, close-on-exec, and put harmless ones in their place."""
-    sys.stdout.flush()
     stdin, stdout = os.dup(0), os.dup(1)
     blocking = os.get_blocking(stdin), os.get_blocking(stdout)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
     os.dup2(2, 1)
+    sys.stdout.flush()  # what was printed before we came would be no message either
     try:
         yield stdin, stdout
     finally:
