@@ -1,0 +1,198 @@
+"""One HTTP request and its answer, as an ASGI server hands them to us."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
+from http import HTTPStatus
+from typing import Any, Protocol, TypeAlias
+
+from ...errors import ChannelClosed
+
+__all__ = [
+    "JSON",
+    "STREAM",
+    "TEXT",
+    "WHOLE_STREAM",
+    "AsgiCall",
+    "Beat",
+    "Call",
+    "Headers",
+    "Receive",
+    "Scope",
+    "Send",
+    "TooLarge",
+]
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
+
+JSON = b"application/json"
+TEXT = b"text/plain; charset=utf-8"
+PATIENCE = 0.02  # seconds a request may take before we look whether its client is still there
+
+STREAM = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+)
+WHOLE_STREAM = STREAM[0][1], STREAM[1:]  # kind and headers of one that is complete already
+
+
+Beat: TypeAlias = Callable[[], Coroutine[Any, Any, None]]  # shows that we are still there
+
+
+class TooLarge(Exception):
+    """The body is longer than we read."""
+
+
+class Call(Protocol):
+    """What the endpoint needs of an HTTP server: ASGI is one way to have it."""
+
+    headers: dict[bytes, bytes]
+    server: tuple[str, int | None] | None
+    client: str | None
+    gone: bool
+    extra: tuple[tuple[bytes, bytes], ...]  # headers that every answer to this call gets
+
+    async def answer(
+        self, status: int, body: bytes = b"", kind: bytes = JSON, headers: Headers = ()
+    ) -> None: ...
+
+    async def open_stream(self, headers: Headers = ()) -> None: ...
+
+    async def write(self, chunk: bytes) -> None: ...
+
+    async def end(self) -> None: ...
+
+    def watch(self, left: Callable[[], None], beat: Beat, every: float) -> None: ...
+
+    def unwatch(self) -> None: ...
+
+
+class AsgiCall:
+    """One HTTP request. Whether its client left can only be learnt by asking, so we ask late."""
+
+    __slots__ = (
+        "_beating",
+        "_receive",
+        "_send",
+        "_timer",
+        "_watcher",
+        "client",
+        "extra",
+        "gone",
+        "headers",
+        "method",
+        "path",
+        "scope",
+        "server",
+    )
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scope = scope
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.server: tuple[str, int | None] | None = scope.get("server")
+        client = scope.get("client")
+        self.client: str | None = client[0] if client else None
+        self.gone = False
+        self.extra: tuple[tuple[bytes, bytes], ...] = ()
+        self._receive = receive
+        self._send = send
+        self._timer: asyncio.TimerHandle | None = None
+        self._watcher: asyncio.Task[None] | None = None
+        self._beating: asyncio.Task[None] | None = None
+
+    async def body(self, limit: int) -> bytes:
+        """The whole body.
+
+        Raises:
+            TooLarge: it is over the limit; nothing more of it is read.
+            ChannelClosed: the client left before it had sent all of it.
+        """
+        length = self.headers.get(b"content-length")
+        if length is not None and (not length.isdigit() or int(length) > limit):
+            raise TooLarge
+        chunks: list[bytes] = []
+        size = 0
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ChannelClosed("the client left")
+            chunk = message.get("body", b"")
+            size += len(chunk)
+            if size > limit:
+                raise TooLarge
+            if not message.get("more_body"):
+                return b"".join((*chunks, chunk)) if chunks else chunk
+            chunks.append(chunk)
+
+    async def answer(
+        self, status: int, body: bytes = b"", kind: bytes = JSON, headers: Headers = ()
+    ) -> None:
+        """Send the whole answer."""
+        fields = [(b"content-length", b"%d" % len(body)), *headers, *self.extra]
+        if body:
+            fields.append((b"content-type", kind))
+        await self._send({"type": "http.response.start", "status": status, "headers": fields})
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def say(self, status: int, message: str, headers: Headers = ()) -> None:
+        """Answer with a sentence for people."""
+        body = f"{status} {HTTPStatus(status).phrase}: {message}\n".encode()
+        await self.answer(status, body, TEXT, headers)
+
+    async def open_stream(self, headers: Headers = ()) -> None:
+        """Begin an answer of server-sent events."""
+        fields = [*STREAM, *headers, *self.extra]
+        await self._send({"type": "http.response.start", "status": 200, "headers": fields})
+
+    async def write(self, chunk: bytes) -> None:
+        """More of the stream; waits while the client reads slowly."""
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    async def end(self) -> None:
+        await self._send({"type": "http.response.body", "body": b""})
+
+    def watch(self, left: Callable[[], None], beat: Beat, every: float) -> None:
+        """Have `left` called if the client goes away, and `beat` while nothing else is written.
+
+        Call `unwatch` before the last part of the answer is written.
+        """
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(PATIENCE, self._attend, left, beat, every)
+
+    def _attend(self, left: Callable[[], None], beat: Beat, every: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._watcher = loop.create_task(self._until_gone(left))
+        if every:
+            self._timer = loop.call_later(every, self._beat, beat, every)
+
+    def _beat(self, beat: Beat, every: float) -> None:
+        loop = asyncio.get_running_loop()
+        if self._beating is None or self._beating.done():  # else a slow reader: once is enough
+            self._beating = loop.create_task(_quietly(beat))
+        self._timer = loop.call_later(every, self._beat, beat, every)
+
+    async def _until_gone(self, left: Callable[[], None]) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            while (await self._receive())["type"] != "http.disconnect":
+                pass
+            self.gone = True
+            left()
+
+    def unwatch(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for task in (self._watcher, self._beating):
+            if task is not None:
+                task.cancel()
+
+
+async def _quietly(beat: Beat) -> None:
+    with contextlib.suppress(OSError, asyncio.CancelledError):
+        await beat()

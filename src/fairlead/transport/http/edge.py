@@ -1,0 +1,599 @@
+"""The MCP endpoint over HTTP: every era and shape at one URL, as a bare ASGI application.
+
+Which era a POST belongs to is decided in this order: who may come in at all, what it is, whether it
+describes itself (stateless), whether it introduces itself (`initialize`), whether it names a
+session; and what is left is served without a session, if that is allowed.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Container
+
+from msgspec import UNSET, Raw, UnsetType
+
+from ...errors import ChannelClosed, RemoteProtocolError, RpcError
+from ...interceptor import Handler
+from ...protocol.caller import Caller, Head, read_head, stateless_caller
+from ...protocol.conversation import Conversation, Role
+from ...protocol.events import Asked, Refused
+from ...protocol.headers import ParamHeader, check_mirrored, check_params, status_of
+from ...protocol.revisions import HANDSHAKE, Revision, known
+from ...wire import (
+    Batch,
+    Decoder,
+    Message,
+    Notification,
+    Request,
+    encode,
+    failure,
+)
+from ...wire.codes import (
+    HEADER_MISMATCH,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    UNSUPPORTED_VERSION,
+)
+from .asgi import AsgiCall, Call, Receive, Scope, Send, TooLarge
+from .guard import Guard, Refusal
+from .post import Inline, Posts, failure_of, http_context, mapped_status
+from .resume import read_event_id
+from .sessions import Accept, HttpSession, Sessions, TooManySessions
+from .settings import HttpSettings
+from .streams import Stream, carry
+
+__all__ = ["HttpEdge", "describes_itself", "preflight", "refuse"]
+
+log = logging.getLogger("fairlead.transport")
+
+# Routing headers that a proxy may have read differently than we do, if they are there twice.
+_ROUTING = (
+    b"mcp-protocol-version",
+    b"mcp-method",
+    b"mcp-name",
+    b"mcp-session-id",
+    b"authorization",
+    b"host",
+    b"origin",
+    b"content-type",
+)
+_ASSUMED = Revision.V2025_03_26  # the revision of a client that does not say, by the later texts
+_ALLOWED = b"GET, POST, DELETE, OPTIONS"
+# A few bytes could unpack to any size.
+_PACKED = Refusal(
+    415, "Bodies come as they are, without Content-Encoding", ((b"accept-encoding", b"identity"),)
+)
+
+Other = Callable[[AsgiCall], Awaitable[None]]
+
+
+class HttpEdge:
+    """Serves Streamable HTTP of all revisions at one path."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        accept: Accept,
+        settings: HttpSettings,
+        *,
+        inline: Inline | None = None,
+        inline_methods: Container[str] = (),
+        marks_of: Callable[[str], tuple[ParamHeader, ...]] | None = None,
+    ) -> None:
+        """`accept` starts serving a session's channel; `marks_of` knows which arguments of a tool
+        travel as headers."""
+        self.settings = settings
+        self.guard = Guard(settings)
+        self.sessions = Sessions(settings, accept)
+        self._marks_of = marks_of
+        self.posts = Posts(
+            handler, inline=inline, inline_methods=inline_methods, heartbeat=settings.heartbeat
+        )
+        self.decoder = Decoder()
+        self._ending = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.serve(AsgiCall(scope, receive, send))
+
+    async def close(self) -> None:
+        """End all sessions and their streams."""
+        self._ending = True
+        await self.sessions.close()
+
+    def admit(self, call: Call, method: str) -> str | Refusal | None:
+        """Who asks, or why nobody may."""
+        refusal = self.guard.refuse(call.headers, call.server)
+        if refusal is not None:
+            return refusal
+        if method == "OPTIONS":
+            return None  # a browser asks first, without credentials
+        who = self.guard.principal(call.headers)
+        if call.headers.get(b"content-encoding", b"identity").lower() != b"identity":
+            return who if isinstance(who, Refusal) else _PACKED
+        return who
+
+    async def serve(self, call: AsgiCall) -> None:
+        """Serve one request to the endpoint."""
+        who = self.admit(call, call.method)
+        if isinstance(who, Refusal):
+            await refuse(call, who)
+            return
+        if b"origin" in call.headers:
+            call.extra += self.guard.cors(call.headers)
+        try:
+            match call.method:
+                case "POST":
+                    await self._post(call, who)
+                case "GET":
+                    await self._get(call, who)
+                case "DELETE":
+                    await self._delete(call, who)
+                case "OPTIONS":
+                    await preflight(call)
+                case _:
+                    await call.say(405, "there is POST, GET, DELETE", [(b"allow", _ALLOWED)])
+        except ChannelClosed:
+            pass  # the client left while it was sending
+
+    # POST
+
+    async def _post(self, call: AsgiCall, principal: str | None) -> None:
+        headers = call.headers
+        kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if kind != b"application/json":
+            await call.say(415, "the body is application/json")
+            return
+        accept = headers.get(b"accept")
+        if accept is not None and not _accepts(accept, b"application/json", b"text/event-stream"):
+            await call.say(406, "Accept: application/json, text/event-stream")
+            return
+        try:
+            body = await call.body(self.settings.max_body)
+        except TooLarge:
+            limit = f"a message has at most {self.settings.max_body} bytes"
+            await call.say(413, limit, [(b"connection", b"close")])
+            return
+        try:
+            message = self.decoder.decode(body)
+        except RemoteProtocolError as exc:
+            absent = exc.request_id is None and self._claims_stateless(headers)
+            answer = failure(exc.request_id, exc.code, str(exc), absent_id=absent)
+            await call.answer(400, encode(answer))
+            return
+        if len(headers) != len(call.scope["headers"]) and (twice := _twice(call)):
+            why = RpcError(HEADER_MISMATCH, f"The header {twice} is there twice")
+            await self._refuse(call, message, why, 400)
+            return
+        if isinstance(message, Batch):
+            await self._batch(call, message, principal)
+        elif isinstance(message, Request | Notification):
+            head = read_head(message.params)
+            if describes_itself(head):
+                await self._stateless(call, message, head, principal)
+            elif message.method == "initialize" and isinstance(message, Request):
+                await self._initialize(call, message, principal)
+            else:
+                await self._legacy(call, message, principal)
+        else:
+            await self._legacy(call, message, principal)
+
+    async def _stateless(
+        self, call: AsgiCall, message: Request | Notification, head: Head, principal: str | None
+    ) -> None:
+        try:
+            caller = self.check_stateless(call, message, head, principal)
+        except RpcError as exc:
+            await self._refuse(call, message, exc, self._status(call)(exc.code))
+            return
+        if isinstance(message, Notification):
+            await call.answer(202)
+            return
+        await self.posts.serve(
+            call, message, caller, head, self._status(call), fragments=self._in_parts(call, message)
+        )
+
+    def check_stateless(
+        self, call: Call, message: Request | Notification, head: Head, principal: str | None
+    ) -> Caller:
+        """Who sends this message, if it and its headers are in order.
+
+        Raises:
+            RpcError: they are not.
+        """
+        assert not isinstance(head.meta, UnsetType)
+        try:
+            caller = stateless_caller(head.meta, principal)
+        except RpcError as exc:
+            # A header that says otherwise comes before a version that we do not speak.
+            if exc.code == UNSUPPORTED_VERSION:
+                check_mirrored(message, head, call.headers)
+            raise
+        check_mirrored(message, head, call.headers)
+        if message.method == "tools/call" and self._marks_of is not None:
+            marks = self._marks_of("" if isinstance(head.name, UnsetType) else head.name)
+            if marks:
+                check_params(marks, head.arguments, call.headers)
+        return caller
+
+    async def _initialize(self, call: AsgiCall, message: Request, principal: str | None) -> None:
+        if not self.settings.sessions:
+            await self._without_session(call, message, None, principal)
+            return
+        session = await self._open_session(call, principal)
+        if session is None:
+            return
+        stream = session.open_stream([message])
+        stream.attach(call)
+        session.take(message)
+        while not stream.done:
+            await stream.wait()
+        frames = stream.take()
+        stream.detach(call)
+        if not frames:
+            await _say_later(call, "the server ends")
+            return
+        frame = frames[-1][1]
+        if session.settle_revision():
+            given = [(b"mcp-session-id", session.id.encode())]
+            await call.answer(200, frame, headers=given)
+        else:
+            await call.answer(200, frame)
+            await self.sessions.end(session)
+
+    async def _open_session(self, call: AsgiCall, principal: str | None) -> HttpSession | None:
+        """A new session; if there can be none, that is answered."""
+        if self._ending:
+            await _say_later(call, "the server ends")
+            return None
+        try:
+            return self.sessions.open(http_context(call), principal)
+        except TooManySessions:
+            await _say_later(call, "too many sessions; try again later")
+            return None
+
+    async def _legacy(self, call: AsgiCall, message: Message, principal: str | None) -> None:
+        """What neither describes nor introduces itself belongs to a session, or stands alone."""
+        headers = call.headers
+        session_id = headers.get(b"mcp-session-id")
+        version = headers.get(b"mcp-protocol-version")
+        revision = None if version is None else known(version.decode("latin-1"))
+        if session_id is not None:
+            session = self.sessions.get(session_id.decode("latin-1"), principal)
+            if session is None:
+                await self._refuse(call, message, _no_session(), 404)
+            elif version is not None and revision is None:
+                await self._refuse(call, message, _bad_version(version), 400)
+            else:
+                await self._in_session(call, session, [message])
+            return
+        if version is not None and (revision is None or revision.stateless):
+            missing = "_meta lacks io.modelcontextprotocol/protocolVersion"
+            why = RpcError(INVALID_PARAMS, missing) if revision else _bad_version(version)
+            await self._refuse(call, message, why, 400)
+            return
+        if self.settings.require_session:
+            why = RpcError(INVALID_REQUEST, "Mcp-Session-Id is missing: begin with initialize")
+            await self._refuse(call, message, why, 400)
+            return
+        await self._without_session(call, message, revision or _ASSUMED, principal)
+
+    async def _without_session(
+        self, call: AsgiCall, message: Message, revision: Revision | None, principal: str | None
+    ) -> None:
+        """DEC-18: a handshake-era message that stands alone."""
+        if isinstance(message, Notification):
+            await call.answer(202)
+            return
+        if not isinstance(message, Request):
+            why = RpcError(INVALID_REQUEST, "Nothing was asked: there is no session")
+            await self._refuse(call, message, why, 400)
+            return
+        conversation = Conversation(Role.SERVER, assume=revision)
+        event = conversation.receive(message)
+        if isinstance(event, Refused):
+            await call.answer(200, encode(event.answer))
+        elif isinstance(event, Asked):
+            caller = event.caller
+            parts, status = self._in_parts(call, message), self._legacy_status(call)
+            await self.posts.serve(call, message, caller, event.head, status, fragments=parts)
+
+    async def _in_session(
+        self, call: AsgiCall, session: HttpSession, messages: list[Message], *, batch: bool = False
+    ) -> None:
+        requests = [message for message in messages if isinstance(message, Request)]
+        if not requests:
+            for message in messages:
+                session.take(message)
+            await call.answer(202)
+            return
+        for request in requests:
+            if session.asked(request.id):
+                why = RpcError(INVALID_REQUEST, f"Request id {request.id!r} is already in use")
+                await self._refuse(call, request, why, 400)
+                return
+        stream = session.open_stream(requests)
+        stream.attach(call)
+        for message in messages:
+            session.take(message)
+        await self._answer_in_session(call, session, stream, batch=batch)
+
+    async def _answer_in_session(
+        self, call: AsgiCall, session: HttpSession, stream: Stream, *, batch: bool
+    ) -> None:
+        """JSON, if nothing but answers comes; else events. Disconnecting cancels nothing here."""
+        settings = self.settings
+        as_stream = settings.answers == "sse" and _wants_events(call)
+        if not as_stream and not stream.done:
+            as_stream = await self._wait_for_answer(call, stream)
+        if not as_stream and stream.done:
+            frames = [frame for _, frame in stream.take()]
+            stream.detach(call)
+            if batch:
+                await call.answer(200, b"[" + b",".join(frames) + b"]")
+            elif frames:
+                await call.answer(self._session_status(call, frames[0]), frames[0])
+            else:
+                await call.answer(202)  # cancelled: there is nothing to say
+            return
+        if call.gone:
+            stream.detach(call)
+            return
+        revision = session.revision
+        if revision is not None and revision.resumable:
+            session.keep(stream)
+        await carry(
+            call,
+            stream,
+            heartbeat=settings.heartbeat,
+            prime=revision is not None and revision.polling,
+            retry=settings.retry,
+        )
+
+    async def _wait_for_answer(self, call: AsgiCall, stream: Stream) -> bool:
+        """Wait for the first thing to send; True if it has to be a stream."""
+        late = False
+
+        async def beat() -> None:
+            nonlocal late
+            late = True  # a proxy would think that we are dead: begin the stream
+            stream.wake()
+
+        call.watch(stream.wake, beat, self.settings.heartbeat)
+        try:
+            while not (stream.done or stream.chatty or stream.leaving or late or call.gone):
+                await stream.wait()
+        finally:
+            call.unwatch()
+        return (stream.chatty or stream.leaving or late) and _wants_events(call)
+
+    async def _batch(self, call: AsgiCall, batch: Batch, principal: str | None) -> None:
+        headers = call.headers
+        session_id = headers.get(b"mcp-session-id")
+        session = None
+        if session_id is not None:
+            session = self.sessions.get(session_id.decode("latin-1"), principal)
+            if session is None:
+                await self._refuse(call, batch, _no_session(), 404)
+                return
+        version = headers.get(b"mcp-protocol-version", _ASSUMED.value.encode())
+        revision = session.revision if session else known(version.decode("latin-1"))
+        if revision is None or not revision.batches or (session is None and self._sessions_only):
+            why = RpcError(INVALID_REQUEST, "Batches are not part of the agreed protocol version")
+            await self._refuse(call, batch, why, 400)
+            return
+        wrong = [item for item in batch.items if isinstance(item, RemoteProtocolError)]
+        if wrong:
+            why = RpcError(wrong[0].code, str(wrong[0]))
+            await self._refuse(call, batch, why, 400)
+            return
+        messages = [item for item in batch.items if not isinstance(item, RemoteProtocolError)]
+        if session is not None:
+            await self._in_session(call, session, messages, batch=True)
+            return
+        # Without a session, in one of its own that ends with the answer.
+        await self._batch_alone(call, messages, revision, principal)
+
+    async def _batch_alone(
+        self, call: AsgiCall, messages: list[Message], revision: Revision, principal: str | None
+    ) -> None:
+        session = await self._open_session(call, principal)
+        if session is None:
+            return
+        try:
+            session.revision = revision
+            session.take(_introduction(revision))
+            session.take(Notification("notifications/initialized"))
+            await self._in_session(call, session, messages, batch=True)
+        finally:
+            await self.sessions.end(session)
+
+    @property
+    def _sessions_only(self) -> bool:
+        return self.settings.require_session
+
+    # GET and DELETE
+
+    async def _get(self, call: AsgiCall, principal: str | None) -> None:
+        session_id = call.headers.get(b"mcp-session-id")
+        if session_id is None:
+            await call.say(405, "GET is for clients with a session", [(b"allow", b"POST")])
+            return
+        if not _accepts(call.headers.get(b"accept", b""), b"text/event-stream"):
+            await call.say(406, "Accept: text/event-stream")
+            return
+        session = self.sessions.get(session_id.decode("latin-1"), principal)
+        if session is None:
+            await self._refuse(call, None, _no_session(), 404)
+            return
+        last = call.headers.get(b"last-event-id")
+        if last is not None:
+            await self._resume(call, session, last.decode("latin-1"))
+        else:
+            await self._listen(call, session, session.standalone, None)
+
+    async def _resume(self, call: AsgiCall, session: HttpSession, last: str) -> None:
+        where = read_event_id(last)
+        if where is None:
+            why = RpcError(INVALID_REQUEST, f"Last-Event-ID {last[:50]!r} is none of ours")
+            await self._refuse(call, None, why, 400)
+            return
+        name, number = where
+        stream = session.find(name)
+        if stream is not None:
+            stream.attach(call)
+            stream.take()  # all of it is in the store
+        upto = stream.number if stream is not None else None
+        missed = await self.sessions.after(session, name, number)
+        if stream is None:
+            if missed is None:
+                why = RpcError(INVALID_REQUEST, f"The stream of event {last!r} is over")
+                await self._refuse(call, None, why, 400)
+                return
+            stream = Stream(session.id, name, None)
+            stream.numbered = stream.done = True
+            stream.attach(call)
+        replay = [(n, frame) for n, frame in missed or [] if upto is None or n <= upto]
+        await self._listen(call, session, stream, replay)
+
+    async def _listen(
+        self,
+        call: AsgiCall,
+        session: HttpSession,
+        stream: Stream,
+        replay: list[tuple[int, bytes]] | None,
+    ) -> None:
+        revision = session.revision or HANDSHAKE[-1]
+        stream.attach(call)
+        if stream is session.standalone and revision.resumable:
+            stream.number_events()
+        await carry(
+            call,
+            stream,
+            heartbeat=self.settings.heartbeat,
+            prime=revision.polling and replay is None,
+            retry=self.settings.retry,
+            replay=replay,
+        )
+
+    async def _delete(self, call: AsgiCall, principal: str | None) -> None:
+        session_id = call.headers.get(b"mcp-session-id")
+        if session_id is None:
+            await call.say(405, "DELETE ends a session; name it", [(b"allow", b"POST")])
+            return
+        session = self.sessions.get(session_id.decode("latin-1"), principal)
+        if session is None:
+            await self._refuse(call, None, _no_session(), 404)
+            return
+        await self.sessions.end(session)
+        await call.answer(200)
+
+    # Refusing
+
+    async def _refuse(
+        self, call: AsgiCall, message: Message | Batch | None, why: RpcError, status: int
+    ) -> None:
+        if isinstance(message, Request):
+            answer = failure_of(message, why)
+        else:
+            answer = failure(None, why.code, why.message, why.data, absent_id=True)
+        await call.answer(status, encode(answer))
+
+    def _in_parts(self, call: AsgiCall, message: Request) -> bool:
+        """DEC-06: whether a tool's answer is a stream of parts, because somebody wants it so."""
+        return message.method == "tools/call" and (
+            b"dialect=fragments" in call.headers.get(b"accept", b"")
+            or (self.settings.sse_dialect == "fragments" and _wants_events(call))
+        )
+
+    def _status(self, call: AsgiCall) -> Callable[[int], int]:
+        return mapped_status if self._maps(call) else status_of
+
+    def _legacy_status(self, call: AsgiCall) -> Callable[[int], int]:
+        return mapped_status if self._maps(call) else _always_ok
+
+    def _session_status(self, call: AsgiCall, frame: bytes) -> int:
+        if not self._maps(call):
+            return 200
+        answer = self.decoder.decode(frame)
+        return mapped_status(answer.code) if hasattr(answer, "code") else 200
+
+    def _maps(self, call: AsgiCall) -> bool:
+        return (
+            self.settings.error_status == "mapped"
+            or b"status=mapped" in call.headers.get(b"prefer", b"").lower()
+        )
+
+    @staticmethod
+    def _claims_stateless(headers: dict[bytes, bytes]) -> bool:
+        revision = known(headers.get(b"mcp-protocol-version", b"").decode("latin-1"))
+        return revision is not None and revision.stateless
+
+
+async def refuse(call: AsgiCall, refusal: Refusal) -> None:
+    """Turn somebody away."""
+    answer = failure(None, INVALID_REQUEST, refusal.message, absent_id=True)
+    await call.answer(refusal.status, encode(answer), headers=refusal.headers)
+
+
+async def preflight(call: AsgiCall) -> None:
+    """A browser asks whether its page may use this."""
+    if not any(name == b"access-control-allow-origin" for name, _ in call.extra):
+        await call.say(403, "this origin is not in allowed_origins")
+        return
+    wanted = call.headers.get(b"access-control-request-headers", b"")
+    allowed = [
+        (b"access-control-allow-methods", _ALLOWED),
+        (b"access-control-allow-headers", wanted or b"content-type, accept, authorization"),
+        (b"access-control-max-age", b"600"),
+    ]
+    await call.answer(204, headers=allowed)
+
+
+def describes_itself(head: Head) -> bool:
+    """Whether a message carries its own metadata, so that it is one of the stateless era."""
+    meta = head.meta
+    return not isinstance(meta, UnsetType) and (
+        meta.protocol_version is not UNSET or meta.client_capabilities is not UNSET
+    )
+
+
+def _accepts(accept: bytes, *kinds: bytes) -> bool:
+    """Whether `Accept` lets us answer with any of these."""
+    accept = accept.lower()
+    return b"*/*" in accept or any(
+        kind in accept or kind.partition(b"/")[0] + b"/*" in accept for kind in kinds
+    )
+
+
+def _wants_events(call: AsgiCall) -> bool:
+    accept = call.headers.get(b"accept")
+    return accept is None or _accepts(accept, b"text/event-stream")
+
+
+def _twice(call: AsgiCall) -> str | None:
+    names = [name for name, _ in call.scope["headers"]]
+    for name in _ROUTING:
+        if names.count(name) > 1:
+            return name.decode()
+    return None
+
+
+async def _say_later(call: AsgiCall, why: str) -> None:
+    await call.say(503, why, [(b"retry-after", b"5")])
+
+
+def _no_session() -> RpcError:
+    return RpcError(INVALID_REQUEST, "No such session: begin again with initialize")
+
+
+def _bad_version(version: bytes) -> RpcError:
+    spoken = ", ".join(Revision)
+    shown = version[:50].decode("latin-1")
+    return RpcError(INVALID_REQUEST, f"MCP-Protocol-Version {shown!r} is not one of {spoken}")
+
+
+def _always_ok(code: int) -> int:
+    return 200  # the handshake era: a refusal is an answer like any other
+
+
+def _introduction(revision: Revision) -> Request:
+    params = b'{"protocolVersion":"%b","capabilities":{},"clientInfo":{"name":"","version":""}}'
+    return Request("_", "initialize", Raw(params % revision.value.encode()))

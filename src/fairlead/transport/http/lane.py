@@ -1,0 +1,241 @@
+"""A fast lane for what most requests are.
+
+A stateless POST needs nothing of what ASGI offers, yet the way through it costs about as much as
+everything else in a call. So such a POST, once it is complete, is answered from here.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from ...errors import RemoteProtocolError, RpcError
+from ...protocol.caller import read_head
+from ...protocol.headers import status_of
+from ...wire import Request
+from .asgi import JSON, STREAM, Beat, Headers
+from .connection import MAX_HEAD, GuardedProtocol, Stage
+from .edge import HttpEdge, describes_itself
+from .guard import Refusal
+
+__all__ = ["lane_for"]
+
+MAX_QUICK_HEADERS = 40
+_UNUSUAL = frozenset({b"origin", b"prefer", b"x-correlation-id", b"content-encoding"})
+MAX_QUICK_CHUNKS = 16  # pieces of a body; a longer one is in no hurry
+
+
+class LaneCall:
+    """One stateless POST that was read and is answered on the connection itself.
+
+    For uvicorn it stands where the request's cycle stands otherwise.
+    """
+
+    __slots__ = (
+        "_connection",
+        "_left",
+        "_timer",
+        "chunked",
+        "client",
+        "disconnected",
+        "extra",
+        "gone",
+        "headers",
+        "keep_alive",
+        "message_event",
+        "response_complete",
+        "server",
+    )
+
+    def __init__(self, connection: "FastProtocol", headers: dict[bytes, bytes]) -> None:
+        self._connection = connection
+        self._left: Callable[[], None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.headers = headers
+        self.server = connection.server
+        self.client = connection.client[0] if connection.client else None
+        self.extra: tuple[tuple[bytes, bytes], ...] = ()
+        self.gone = False
+        # What uvicorn looks at
+        self.response_complete = False
+        self.disconnected = False
+        self.keep_alive = True
+        self.message_event = self
+
+    def set(self) -> None:
+        """The connection is lost: uvicorn says so by setting an event of the cycle."""
+        if not self.response_complete:
+            self.gone = True
+            if self._left is not None:
+                self._left()
+
+    def answer_now(self, status: int, body: bytes, headers: Headers = ()) -> None:
+        """The whole answer, in one write."""
+        if self.gone:
+            return
+        extra = b"".join([b"%b: %b\r\n" % field for field in (*headers, *self.extra)])
+        if not self.keep_alive:
+            extra += b"connection: close\r\n"
+        self._connection.transport.write(
+            b"%bcontent-type: application/json\r\ncontent-length: %d\r\n%b\r\n%b"
+            % (STATUS_LINE[status], len(body), extra, body)
+        )
+        self._complete()
+
+    async def answer(
+        self, status: int, body: bytes = b"", kind: bytes = JSON, headers: Headers = ()
+    ) -> None:
+        self.answer_now(status, body, headers)
+
+    async def open_stream(self, headers: Headers = ()) -> None:
+        if not self.gone:
+            fields = b"".join([b"%b: %b\r\n" % f for f in (*STREAM, *headers, *self.extra)])
+            head = b"%b%btransfer-encoding: chunked\r\n\r\n" % (STATUS_LINE[200], fields)
+            self._connection.transport.write(head)
+
+    async def write(self, chunk: bytes) -> None:
+        flow = self._connection.flow
+        if flow.write_paused and not self.gone:
+            await flow.drain()
+        if not self.gone:
+            self._connection.transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+
+    async def end(self) -> None:
+        if not self.gone:
+            self._connection.transport.write(b"0\r\n\r\n")
+            self._complete()
+
+    def watch(self, left: Callable[[], None], beat: Beat, every: float) -> None:
+        self._left = left
+        if every:
+            self._timer = self._connection.loop.call_later(every, self._beat, beat, every)
+
+    def _beat(self, beat: Beat, every: float) -> None:
+        loop = self._connection.loop
+        if not self._connection.flow.write_paused:
+            self._connection.begin(beat())
+        self._timer = loop.call_later(every, self._beat, beat, every)
+
+    def unwatch(self) -> None:
+        self._left = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _complete(self) -> None:
+        self.response_complete = True
+        if not self.keep_alive:
+            self._connection.transport.close()
+        self._connection.on_response_complete()
+
+
+class FastProtocol(GuardedProtocol):
+    """Answers complete stateless POSTs without the way through ASGI, which costs more than they do.
+
+    Whatever is not plainly one of those takes the usual way, as if nothing had happened: all other
+    methods and paths, sessions, refusals, requests that come while another is being answered.
+    """
+
+    edge: "HttpEdge"
+    path: bytes
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._body: list[bytes] | None = None  # of a request that may be quick
+
+    def on_headers_complete(self) -> None:
+        if (
+            self.url == self.path
+            and self.parser.get_method() == b"POST"
+            and not self.busy
+            and not self.deaf
+            and not self.flow.write_paused  # else whoever does not read would pile up answers
+            and not self.expect_100_continue
+            and not self.parser.should_upgrade()
+            and self.parser.get_http_version() == "1.1"
+            and len(self.headers) <= MAX_QUICK_HEADERS
+            and self.other_bytes + self.fed <= MAX_HEAD
+        ):
+            self._body = []
+            self.stage = Stage.BODY
+        else:
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        held = self._body
+        if held is None:
+            super().on_body(body)
+            return
+        self.body_bytes += len(body)
+        held.append(body)
+        if len(held) > MAX_QUICK_CHUNKS:
+            self._usual_way()
+
+    def on_message_complete(self) -> None:
+        held, self._body = self._body, None
+        if held is None:
+            super().on_message_complete()
+            return
+        self.stage = Stage.BETWEEN
+        body = held[0] if len(held) == 1 else b"".join(held)
+        if not self._quick(body):
+            self._body = held
+            self._usual_way()
+            super().on_message_complete()
+
+    def _usual_way(self) -> None:
+        """Not for us after all: give uvicorn what it would have heard."""
+        held, self._body = self._body, None
+        super().on_headers_complete()
+        for chunk in held or ():
+            super().on_body(chunk)
+
+    def _quick(self, body: bytes) -> bool:
+        """Answer this POST, if it is one of the stateless era and in order."""
+        edge, headers = self.edge, dict(self.headers)
+        if len(headers) != len(self.headers) or not _UNUSUAL.isdisjoint(headers):
+            return False
+        if b"host" not in headers or len(body) > edge.settings.max_body:
+            return False
+        if headers.get(b"content-type") != b"application/json" or not _takes_both(headers):
+            return False
+        call = LaneCall(self, headers)
+        who = edge.admit(call, "POST")
+        if isinstance(who, Refusal):
+            return False
+        try:
+            message = edge.decoder.decode(body)
+            if not isinstance(message, Request):
+                return False
+            head = read_head(message.params)
+            if not describes_itself(head):
+                return False
+            caller = edge.check_stateless(call, message, head, who)
+        except (RpcError, RemoteProtocolError):
+            return False
+        call.keep_alive = self.parser.should_keep_alive()
+        self.cycle = call  # type: ignore[assignment]
+        self._unset_keepalive_if_required()
+        edge.posts.begin(call, message, caller, head, status_of, self.begin)
+        return True
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something that uvicorn waits for before it ends."""
+        task = self.loop.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+
+def _takes_both(headers: dict[bytes, bytes]) -> bool:
+    accept = headers.get(b"accept")
+    return accept is None or accept == b"application/json, text/event-stream" or accept == b"*/*"
+
+
+def lane_for(edge: "HttpEdge") -> type[HttpToolsProtocol]:
+    """The protocol class that serves this endpoint."""
+    settings = edge.settings
+    plain = settings.error_status == "spec" and settings.sse_dialect == "standard"
+    if not (settings.fast_lane and plain):
+        return GuardedProtocol
+    return type("Lane", (FastProtocol,), {"edge": edge, "path": settings.path.encode()})

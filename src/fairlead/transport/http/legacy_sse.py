@@ -1,0 +1,165 @@
+"""HTTP+SSE of 2024-11-05, the server's end: one stream to the client, POSTs the other way.
+
+The stream is the session: it begins by naming the URL for the POSTs, and when it ends, everything
+does.
+"""
+
+import asyncio
+import logging
+import secrets
+from urllib.parse import parse_qs
+
+from msgspec import Raw
+
+from ...errors import ChannelClosed, RemoteProtocolError
+from ...protocol.envelope import TransportContext
+from ...wire import Batch, Decoder, Message, RequestId, encode, encode_success, failure
+from ...wire.sse import encode_event
+from ..base import Deliver, Incoming
+from .asgi import AsgiCall, TooLarge
+from .post import http_context
+from .sessions import Accept, Served
+from .settings import HttpSettings
+from .streams import HIGH_WATER, Stream, carry
+
+__all__ = ["MESSAGES", "LegacySse"]
+
+MESSAGES = "/messages"
+
+log = logging.getLogger("fairlead.transport")
+
+
+class SseSession:
+    """A `Channel`: everything we say goes into one stream of events."""
+
+    def __init__(self, context: TransportContext, principal: str | None) -> None:
+        self.id = secrets.token_urlsafe(24)
+        self.context = context
+        self.principal = principal
+        self.stream = Stream(self.id, "s", None, taken=self._taken)
+        self.served: Served | None = None
+        self._deliver: Deliver | None = None
+        self._early: list[Incoming] = []
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._drained: asyncio.Future[None] | None = None
+
+    async def run(self, deliver: Deliver) -> None:
+        self._deliver = deliver
+        for item in self._early:
+            deliver(item)
+        await asyncio.shield(self._over)
+
+    def send(self, message: Message, *, reply_to: RequestId | None = None) -> None:
+        self._put(encode(message))
+
+    def send_success(self, request_id: RequestId, result: bytes | Raw) -> None:
+        self._put(encode_success(request_id, result))
+
+    def _put(self, frame: bytes) -> None:
+        if self._over.done():
+            raise ChannelClosed(delivered=False)
+        self.stream.put(frame)
+
+    def join_writes(self) -> None:
+        """What is put in one turn is written together anyway."""
+
+    @property
+    def congested(self) -> bool:
+        return self.stream.size > HIGH_WATER
+
+    async def drain(self) -> None:
+        while self.congested and not self._over.done():
+            if self._drained is None:
+                self._drained = asyncio.get_running_loop().create_future()
+            await asyncio.wait((self._drained, self._over), return_when=asyncio.FIRST_COMPLETED)
+        if self._over.done():
+            raise ChannelClosed()
+
+    def _taken(self) -> None:
+        drained, self._drained = self._drained, None
+        if drained is not None:
+            drained.set_result(None)
+
+    def finish(self, request_id: RequestId) -> None:
+        """All share one stream; there is nothing to end."""
+
+    def detach(self, request_id: RequestId) -> None:
+        """Whoever is hung up on here cannot come back."""
+
+    async def close(self) -> None:
+        if not self._over.done():
+            self._over.set_result(None)
+        self.stream.end()
+
+    def take(self, item: Incoming) -> None:
+        """Hand over a message of the client."""
+        if self._deliver is None:
+            self._early.append(item)
+        else:
+            self._deliver(item)
+
+
+class LegacySse:
+    """Serves the two paths of this transport; who may come in was checked before."""
+
+    def __init__(self, settings: HttpSettings, accept: Accept) -> None:
+        self._settings = settings
+        self._accept = accept
+        self._sessions: dict[str, SseSession] = {}
+        self._decoder = Decoder()
+
+    async def close(self) -> None:
+        """End all streams."""
+        for session in list(self._sessions.values()):
+            await self._end(session)
+
+    async def listen(self, call: AsgiCall, principal: str | None) -> None:
+        """The stream: it begins with the URL to post to, and lasts as long as the client wants."""
+        if call.method != "GET":
+            await call.say(405, "GET opens the stream", [(b"allow", b"GET")])
+            return
+        if len(self._sessions) >= self._settings.max_sessions:
+            await call.say(503, "too many sessions; try again later", [(b"retry-after", b"5")])
+            return
+        session = SseSession(http_context(call), principal)
+        self._sessions[session.id] = session
+        session.stream.attach(call)
+        session.served = self._accept(session, principal)
+        try:
+            where = f"{call.scope.get('root_path', '')}{MESSAGES}?session_id={session.id}"
+            await carry(
+                call,
+                session.stream,
+                heartbeat=self._settings.heartbeat,
+                prime=False,
+                retry=0,
+                opening=encode_event(where.encode(), event="endpoint"),
+            )
+        finally:
+            await self._end(session)
+
+    async def post(self, call: AsgiCall, principal: str | None) -> None:
+        """A message of a client that has a stream."""
+        if call.method != "POST":
+            await call.say(405, "messages are posted here", [(b"allow", b"POST")])
+            return
+        query = parse_qs(call.scope.get("query_string", b"").decode("latin-1"))
+        session = self._sessions.get((query.get("session_id") or [""])[0])
+        if session is None or session.principal != principal:
+            await call.say(404, f"no such session: begin with GET {self._settings.sse_path}")
+            return
+        try:
+            message = self._decoder.decode(await call.body(self._settings.max_body))
+        except TooLarge:
+            await call.say(413, f"a message has at most {self._settings.max_body} bytes")
+            return
+        except RemoteProtocolError as exc:
+            await call.answer(400, encode(failure(exc.request_id, exc.code, str(exc))))
+            return
+        for item in message.items if isinstance(message, Batch) else (message,):
+            session.take(item)
+        await call.answer(202, b"Accepted", b"text/plain")
+
+    async def _end(self, session: SseSession) -> None:
+        if self._sessions.pop(session.id, None) is not None and session.served is not None:
+            await session.served.close()

@@ -1,0 +1,279 @@
+"""A POST that needs no session: everything about it is in itself. One task, no queue, no channel.
+
+The answer is plain JSON, unless something has to be said before it; then it becomes a stream of
+events, and the status is 200 whatever follows. So refusals that have a status of their own must
+come first.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Container, Coroutine, Iterator, Mapping
+from typing import Any, Protocol, cast
+
+from msgspec import Raw
+
+from ...errors import LocalProtocolError, RemoteProtocolError, RpcError
+from ...interceptor import Answer, Exchange, Handler
+from ...protocol.caller import Caller, Head
+from ...protocol.envelope import Direction, SessionContext, SessionState, TransportContext
+from ...protocol.headers import status_of
+from ...wire import Failure, Notification, Request, encode, encode_success, failure
+from ...wire.codes import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND
+from ...wire.sse import HEARTBEAT, encode_event
+from .asgi import Call
+
+__all__ = [
+    "FragmentEdge",
+    "HeaderMap",
+    "Inline",
+    "PostEdge",
+    "Posts",
+    "failure_of",
+    "http_context",
+    "mapped_status",
+]
+
+log = logging.getLogger("fairlead.transport")
+
+Inline = Callable[[Exchange], Answer]
+
+_ACTIVE = SessionContext(state=SessionState.ACTIVE)
+
+_MAPPED = {METHOD_NOT_FOUND: 404, INTERNAL_ERROR: 500}
+
+
+def mapped_status(code: int) -> int:
+    """The status of an error for those who want every error to have one."""
+    if code in _MAPPED:
+        return _MAPPED[code]
+    status = status_of(code)
+    return 500 if status == 200 else status
+
+
+class HeaderMap(Mapping[str, str]):
+    """The headers of a request, decoded when somebody looks."""
+
+    __slots__ = ("_headers",)
+
+    def __init__(self, headers: dict[bytes, bytes]) -> None:
+        self._headers = headers
+
+    def __getitem__(self, name: str) -> str:
+        return self._headers[name.lower().encode("latin-1")].decode("latin-1")
+
+    def __iter__(self) -> Iterator[str]:
+        return (name.decode("latin-1") for name in self._headers)
+
+    def __len__(self) -> int:
+        return len(self._headers)
+
+
+def http_context(call: Call) -> TransportContext:
+    """How a request travelled."""
+    return TransportContext(
+        transport_type="http", headers=HeaderMap(call.headers), peer_address=call.client
+    )
+
+
+class PostEdge:
+    """The way back to whoever sent a POST: notifications before the answer, and nothing else."""
+
+    __slots__ = ("_call", "log_level", "opened")
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self.opened = False
+        self.log_level: str | None = None
+
+    @property
+    def session(self) -> SessionContext:
+        return _ACTIVE
+
+    async def tell(self, exchange: Exchange, notification: Notification) -> None:
+        await self.write(encode_event(encode(notification)))
+
+    def hang_up(self, exchange: Exchange) -> None:
+        """Nothing can be taken up again here."""
+
+    async def ask(
+        self, exchange: Exchange, method: str, params: dict[str, Any] | Raw | None
+    ) -> Raw:
+        raise LocalProtocolError(
+            f"{method} cannot be asked: this client has no session to answer in",
+            code=METHOD_NOT_FOUND,
+        )
+
+    async def write(self, chunk: bytes) -> None:
+        """Add to the stream; the first time, it begins."""
+        if not self.opened:
+            self.opened = True
+            await self._call.open_stream()
+        await self._call.write(chunk)
+
+    async def finish(self, code: int, frame: bytes, *, failed: bool) -> None:
+        """Send the answer: with a status of its own, unless the stream has begun."""
+        if self.opened:
+            await self._call.write(encode_event(frame))
+            await self._call.end()
+        else:
+            await self._call.answer(code, frame)
+
+    async def beat(self) -> None:
+        """Nothing was said for long: keep the connection from being taken for dead."""
+        await self.write(HEARTBEAT)
+
+
+class FragmentEdge(PostEdge):
+    """The same in the fragment dialect: parts of a tool's result come before the whole of it."""
+
+    __slots__ = ()
+
+    async def fragment(self, exchange: Exchange, content: Raw) -> None:
+        """Send some content blocks of the answer to come."""
+        await self.write(encode_event(b'{"content":%b}' % bytes(content), event="result"))
+
+    async def finish(self, code: int, frame: bytes, *, failed: bool) -> None:
+        await self.write(encode_event(frame, event="error" if failed else "complete"))
+        await self._call.end()
+
+
+class Posts:
+    """Answers POSTs that stand for themselves."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        inline: Inline | None = None,
+        inline_methods: Container[str] = (),
+        heartbeat: float = 15.0,
+    ) -> None:
+        self._handler = handler
+        self._inline = inline
+        self._inline_methods = inline_methods
+        self._heartbeat = heartbeat
+
+    def try_inline(self, exchange: Exchange) -> bytes | None:
+        """The whole answer, if it needs no waiting.
+
+        Raises:
+            RpcError: to refuse.
+        """
+        if exchange.message.method in self._inline_methods and self._inline is not None:
+            answer = self._inline(exchange)
+            if answer is not None:
+                return encode_success(exchange.request_id, answer)
+        return None
+
+    def begin(
+        self,
+        call: "DirectCall",
+        message: Request,
+        caller: Caller,
+        head: Head,
+        status: Callable[[int], int],
+        start: Callable[[Coroutine[Any, Any, None]], None],
+    ) -> None:
+        """Answer one request: at once if that needs no waiting, else in a task."""
+        edge = PostEdge(call)
+        exchange = Exchange(
+            message, caller, head, Direction.CLIENT_TO_SERVER, http_context(call), edge
+        )
+        code = 200
+        try:
+            frame = self.try_inline(exchange)
+        except Exception as exc:
+            frame, code = _failed(message, exc, status)
+        if frame is None:
+            start(self._finish(call, exchange, edge, status))
+        else:
+            call.answer_now(code, frame)
+
+    async def serve(
+        self,
+        call: Call,
+        message: Request,
+        caller: Caller,
+        head: Head,
+        status: Callable[[int], int],
+        *,
+        fragments: bool = False,
+    ) -> None:
+        """Answer one request. If its client leaves, it is cancelled.
+
+        With `fragments`, a tool's answer is a stream of that dialect.
+        """
+        edge = FragmentEdge(call) if fragments else PostEdge(call)
+        exchange = Exchange(
+            message, caller, head, Direction.CLIENT_TO_SERVER, http_context(call), edge
+        )
+        code, failed = 200, False
+        try:
+            frame = self.try_inline(exchange)
+        except Exception as exc:
+            (frame, code), failed = _failed(message, exc, status), True
+        if frame is None:
+            await self._finish(call, exchange, edge, status)
+        else:
+            await edge.finish(code, frame, failed=failed)
+
+    async def _finish(
+        self, call: Call, exchange: Exchange, edge: PostEdge, status: Callable[[int], int]
+    ) -> None:
+        code, failed = 200, False
+        try:
+            frame = await self._run(call, exchange, edge)
+        except Gone:
+            return
+        except Exception as exc:
+            (frame, code), failed = _failed(cast(Request, exchange.message), exc, status), True
+        await edge.finish(code, frame, failed=failed)
+
+    async def _run(self, call: Call, exchange: Exchange, edge: PostEdge) -> bytes:
+        task = asyncio.current_task()
+        assert task is not None
+
+        def left() -> None:
+            task.cancel()
+
+        call.watch(left, edge.beat, self._heartbeat)
+        try:
+            answer = await self._handler(exchange)
+        except asyncio.CancelledError:
+            # Ours, because the client has left; a server that ends cancels us as well.
+            if call.gone and task.uncancel() == 0:
+                log.debug("%s cancelled: its client has left", exchange.method)
+                raise Gone from None
+            raise
+        finally:
+            call.unwatch()
+        return encode_success(exchange.request_id, b"{}" if answer is None else answer)
+
+
+class Gone(Exception):
+    """Nobody is there to be answered."""
+
+
+class DirectCall(Call, Protocol):
+    """A call that can be answered without waiting."""
+
+    def answer_now(self, status: int, body: bytes) -> None: ...
+
+
+def _failed(message: Request, error: Exception, status: Callable[[int], int]) -> tuple[bytes, int]:
+    if isinstance(error, RpcError | LocalProtocolError | RemoteProtocolError):
+        return encode(failure_of(message, error)), status(error.code)
+    log.error("%s failed", message.method, exc_info=error)
+    answer = failure(message.id, INTERNAL_ERROR, "Internal error")
+    return encode(answer), status(INTERNAL_ERROR)
+
+
+def failure_of(
+    message: Request, error: RpcError | LocalProtocolError | RemoteProtocolError
+) -> Failure:
+    """The answer that refuses a request."""
+    if isinstance(error, RpcError):
+        if error.raw is not None:
+            return Failure(message.id, error.code, error.message, Raw(error.raw))
+        return failure(message.id, error.code, error.message, error.data)
+    return failure(message.id, error.code or INVALID_REQUEST, str(error))

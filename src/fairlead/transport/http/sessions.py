@@ -1,0 +1,275 @@
+"""Sessions of the handshake era: each is a `Channel` whose messages travel in HTTP exchanges."""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Protocol
+
+from msgspec import Raw
+
+from ...errors import ChannelClosed
+from ...protocol.envelope import SessionContext, TransportContext
+from ...protocol.revisions import Revision, known
+from ...wire import Failure, Message, Request, RequestId, Success, encode, encode_success
+from ..base import Channel, Deliver, Incoming
+from .resume import EventStore, MemoryEventStore
+from .settings import HttpSettings
+from .streams import HIGH_WATER, Stream
+
+__all__ = ["Accept", "HttpSession", "Served", "Sessions", "TooManySessions"]
+
+log = logging.getLogger("fairlead.transport")
+
+
+class Served(Protocol):
+    """Whoever talks on a channel, as far as we have to know it."""
+
+    @property
+    def session(self) -> SessionContext: ...
+
+    async def close(self) -> None: ...
+
+
+Accept = Callable[[Channel, str | None], Served]  # the channel, and who is at its other end
+
+
+class TooManySessions(Exception):
+    """No session can be given up for a new one."""
+
+
+class HttpSession:
+    """One client's session: what it sends comes in POSTs, what it hears leaves in their answers."""
+
+    def __init__(
+        self, session_id: str, context: TransportContext, principal: str | None, store: EventStore
+    ) -> None:
+        self.id = session_id
+        self.context = context
+        self.principal = principal
+        self.revision: Revision | None = None  # once `initialize` has been answered
+        self.used = time.monotonic()
+        self.served: Served | None = None
+        self.standalone = Stream(session_id, "g", store, taken=self._taken)
+        self._store = store
+        self._deliver: Deliver | None = None
+        self._early: list[Incoming] = []
+        self._posts: dict[RequestId, Stream] = {}
+        self._resumable: dict[str, Stream] = {}  # streams with ids that are not done
+        self._streams = 0
+        self._drained: asyncio.Future[None] | None = None
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    # Channel
+
+    async def run(self, deliver: Deliver) -> None:
+        self._deliver = deliver
+        for item in self._early:
+            deliver(item)
+        self._early.clear()
+        await asyncio.shield(self._over)
+
+    def send(self, message: Message, *, reply_to: RequestId | None = None) -> None:
+        if self._over.done():
+            raise ChannelClosed(delivered=False)
+        if isinstance(message, Success | Failure):
+            stream = self._posts.pop(message.id, None) if message.id is not None else None
+            if stream is not None:
+                stream.put(encode(message), answers=message.id)
+                self._finished(stream)
+            return
+        stream = self._posts.get(reply_to) if reply_to is not None else None
+        (stream or self.standalone).put(encode(message))
+
+    def send_success(self, request_id: RequestId, result: bytes | Raw) -> None:
+        stream = self._posts.pop(request_id, None)
+        if stream is not None:
+            stream.put(encode_success(request_id, result), answers=request_id)
+            self._finished(stream)
+
+    def join_writes(self) -> None:
+        """Each answer is written alone."""
+
+    @property
+    def congested(self) -> bool:
+        for stream in self._posts.values():
+            if stream.size > HIGH_WATER and stream.carrier is not None:
+                return True
+        return self.standalone.size > HIGH_WATER and self.standalone.carrier is not None
+
+    async def drain(self) -> None:
+        while self.congested and not self._over.done():
+            if self._drained is None:
+                self._drained = asyncio.get_running_loop().create_future()
+            await asyncio.wait((self._drained, self._over), return_when=asyncio.FIRST_COMPLETED)
+        if self._over.done():
+            raise ChannelClosed()
+
+    def finish(self, request_id: RequestId) -> None:
+        stream = self._posts.pop(request_id, None)
+        if stream is not None:
+            stream.settle(request_id)
+            stream.wake()
+            self._finished(stream)
+
+    def detach(self, request_id: RequestId) -> None:
+        """Hang up on the client of a request; it comes back for the answer."""
+        stream = self._posts.get(request_id)
+        if stream is not None:
+            stream.leave()
+
+    async def close(self) -> None:
+        if not self._over.done():
+            self._over.set_result(None)
+        for stream in (*self._posts.values(), *self._resumable.values(), self.standalone):
+            stream.end()
+
+    # What comes in
+
+    def open_stream(self, requests: list[Request]) -> Stream:
+        """The stream that answers these requests of one POST."""
+        self._streams += 1
+        owed = {request.id for request in requests}
+        stream = Stream(self.id, f"p{self._streams}", self._store, owed, self._taken)
+        for request in requests:
+            self._posts[request.id] = stream
+        return stream
+
+    def settle_revision(self) -> bool:
+        """`initialize` was answered: with which revision? False if it was refused."""
+        if self.served is not None:
+            self.revision = known(self.served.session.protocol_version or "")
+        return self.revision is not None
+
+    def asked(self, request_id: RequestId) -> bool:
+        """Whether a request of that id is under way."""
+        return request_id in self._posts
+
+    def take(self, item: Incoming) -> None:
+        """Hand over a message of the client."""
+        if self._deliver is None:
+            self._early.append(item)
+        else:
+            self._deliver(item)
+
+    def keep(self, stream: Stream) -> None:
+        """The client knows an id of this stream, so it may come back."""
+        stream.number_events()
+        if not stream.done:
+            self._resumable[stream.name] = stream
+
+    def find(self, name: str) -> Stream | None:
+        """A stream that is still going on."""
+        return self.standalone if name == "g" else self._resumable.get(name)
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is under way, or somebody listens."""
+        return bool(self._posts) or self.standalone.carrier is not None
+
+    @property
+    def over(self) -> bool:
+        return self._over.done()
+
+    def _taken(self) -> None:
+        drained, self._drained = self._drained, None
+        if drained is not None:
+            drained.set_result(None)
+
+    def _finished(self, stream: Stream) -> None:
+        if stream.done:
+            self._resumable.pop(stream.name, None)
+
+
+class Sessions:
+    """All sessions of an endpoint, within bounds."""
+
+    def __init__(self, settings: HttpSettings, accept: Accept) -> None:
+        self._settings = settings
+        self._accept = accept
+        self._store: EventStore = settings.event_store or MemoryEventStore()
+        self._sessions: OrderedDict[str, HttpSession] = OrderedDict()  # least recently used first
+        self._ending: set[asyncio.Task[None]] = set()
+        self._sweep: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, context: TransportContext, principal: str | None) -> HttpSession:
+        """A new session, with its server attached.
+
+        Raises:
+            TooManySessions: all of them are in use.
+        """
+        if len(self._sessions) >= self._settings.max_sessions:
+            self._make_room()
+        session = HttpSession(secrets.token_urlsafe(24), context, principal, self._store)
+        session.served = self._accept(session, principal)
+        self._sessions[session.id] = session
+        if self._sweep is None and self._settings.session_idle:
+            self._schedule()
+        return session
+
+    def get(self, session_id: str, principal: str | None) -> HttpSession | None:
+        """A session by its id, for whom it was made."""
+        session = self._sessions.get(session_id)
+        if session is None or session.principal != principal or session.over:
+            return None
+        session.used = time.monotonic()
+        self._sessions.move_to_end(session_id)
+        return session
+
+    async def after(
+        self, session: HttpSession, stream: str, number: int
+    ) -> list[tuple[int, bytes]] | None:
+        """What a client has missed on a stream; None if nobody knows."""
+        return await self._store.after(session.id, stream, number)
+
+    async def end(self, session: HttpSession) -> None:
+        """End a session: what is under way in it is cancelled."""
+        self._sessions.pop(session.id, None)
+        self._store.forget(session.id)
+        if session.served is not None:
+            await session.served.close()
+
+    async def close(self) -> None:
+        """End them all."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        for session in list(self._sessions.values()):
+            await self.end(session)
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+    def _make_room(self) -> None:
+        for session in self._sessions.values():
+            if not session.busy:
+                self._end_soon(session)
+                return
+        raise TooManySessions
+
+    def _end_soon(self, session: HttpSession) -> None:
+        self._sessions.pop(session.id, None)
+        task = asyncio.get_running_loop().create_task(self.end(session))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    def _schedule(self) -> None:
+        wait = max(self._settings.session_idle / 4, 0.05)
+        self._sweep = asyncio.get_running_loop().call_later(wait, self._expire)
+
+    def _expire(self) -> None:
+        oldest = time.monotonic() - self._settings.session_idle
+        for session in list(self._sessions.values()):
+            if session.used > oldest:
+                break  # the rest was used later
+            if not session.busy:
+                log.debug("session %s… was idle for too long", session.id[:6])
+                self._end_soon(session)
+        if self._sessions:
+            self._schedule()
+        else:
+            self._sweep = None

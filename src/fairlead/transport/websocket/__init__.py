@@ -1,0 +1,1 @@
+"""MCP over WebSocket: one message in each text frame, at both ends, in every era."""

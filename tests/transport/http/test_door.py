@@ -1,0 +1,156 @@
+"""Certificates, proxies and kept connections."""
+
+import asyncio
+import datetime
+import ipaddress
+import logging
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from rawhttp import Call, RawServer, raw_server
+
+from fairlead.errors import ConfigError, ConnectFailed
+from fairlead.transport.http.address import Address
+from fairlead.transport.http.door import Door
+
+
+async def hello(call: Call) -> None:
+    await call.answer(200, "hello")
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A certificate for this machine that nobody trusts, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
+            critical=False,
+        )
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    folder = tmp_path_factory.mktemp("tls")
+    certificate, private = folder / "cert.pem", folder / "key.pem"
+    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    private.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return certificate, private
+
+
+@pytest.mark.covers("HTT-17")
+@pytest.mark.parametrize("trust", ["system", "file", "context", "nobody"])
+async def test_certificates_are_verified(
+    trust: str, certificate: tuple[Path, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    served = RawServer(hello)
+    server = await asyncio.start_server(served.serve, "127.0.0.1", 0, ssl=context)
+    address = Address.parse(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    match trust:
+        case "file":
+            door = Door(address, ca_file=str(certificate[0]))
+        case "context":
+            own = ssl.create_default_context(cafile=str(certificate[0]))
+            door = Door(address, ssl_context=own)
+        case "nobody":
+            door = Door(address, verify=False)
+        case _:
+            door = Door(address)
+    try:
+        if trust == "system":
+            with pytest.raises(ConnectFailed, match="certificate") as failed:
+                await door.open("GET", {})
+            assert not failed.value.delivered
+        else:
+            assert await (await door.open("GET", {})).read() == b"hello"
+        warned = [r for r in caplog.records if r.levelno == logging.WARNING]
+        assert len(warned) == (1 if trust == "nobody" else 0)
+    finally:
+        await door.close()
+        server.close()
+        await served.stop()
+
+
+def test_a_file_without_certificates_is_named(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.pem"
+    empty.write_text("")
+    for path in (empty, tmp_path / "missing.pem"):
+        with pytest.raises(ConfigError) as wrong:
+            Door(Address.parse("https://a.example"), ca_file=str(path))
+        assert wrong.value.path == str(path)
+
+
+@pytest.mark.parametrize("avoided", [False, True])
+async def test_proxies_are_taken_from_the_environment(
+    avoided: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("all_proxy", "ALL_PROXY", "HTTP_PROXY", "NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    async with raw_server(hello) as proxy, raw_server(hello) as server:
+        monkeypatch.setenv("http_proxy", f"http://ada:secret@127.0.0.1:{proxy.port}")
+        if avoided:
+            monkeypatch.setenv("no_proxy", "127.0.0.1")
+        door = Door(Address.parse(server.url))
+        await (await door.open("POST", {}, b"x")).read()
+        await door.close()
+        used, unused = (server, proxy) if avoided else (proxy, server)
+        assert unused.calls == []
+        assert used.calls[0].path == ("/mcp" if avoided else server.url)
+        if not avoided:
+            assert used.calls[0].headers["proxy-authorization"] == "Basic YWRhOnNlY3JldA=="
+
+
+@pytest.mark.covers("HTT-16")
+async def test_connections_are_used_again() -> None:
+    async with raw_server(hello) as server:
+        door = Door(Address.parse(server.url))
+        for _ in range(5):
+            assert await (await door.open("POST", {}, b"x")).read() == b"hello"
+        assert server.connections == 1
+        await door.close()
+
+
+async def test_a_header_that_may_not_be_sent_is_not() -> None:
+    async with raw_server(hello) as server:
+        door = Door(Address.parse(server.url))
+        with pytest.raises(ConnectionError) as refused:
+            await door.open("POST", {"X-A": "1\r\nX-B: 2"}, b"x")
+        assert refused.value.delivered is False  # type: ignore[attr-defined]
+        assert server.calls == []
+        await door.close()
+
+
+def test_aiohttp_is_loaded_by_the_first_request_only() -> None:
+    program = (
+        "import sys, asyncio\n"
+        "from fairlead.transport.http.client import HttpChannel\n"
+        "async def main():\n"
+        "    channel = HttpChannel('https://a.example')\n"
+        "    await channel.close()\n"
+        "asyncio.run(main())\n"
+        "print('aiohttp' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "False", done.stderr
