@@ -52,8 +52,13 @@ class Wire:
         assert answer["id"] == id, answer
         return answer
 
-    async def greet(self, version: str = "2025-11-25") -> dict[str, Any]:
-        hello = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "c"}}
+    def answer(self, id: Any, result: Any) -> None:
+        message = {"jsonrpc": "2.0", "id": id, "result": result}
+        self.left.write(json.dumps(message).encode() + b"\n")
+
+    async def greet(self, version: str = "2025-11-25", *, asks: bool = False) -> dict[str, Any]:
+        can = {"elicitation": {"form": {}}} if asks else {}
+        hello = {"protocolVersion": version, "capabilities": can, "clientInfo": {"name": "c"}}
         answer = await self.ask("initialize", hello, id="hello")
         self.send("notifications/initialized")
         await self.ask("ping", id="ping")

@@ -31,5 +31,31 @@ async def test_the_code_on_the_page_runs() -> None:
         assert found["values"] == ["Ada", "Alan"]
         opened = (await wire.ask("tools/call", {"name": "db_status"}))["result"]
         assert opened["content"][0]["text"] == "open"
+    async with wire_to(names["shop"]) as wire:
+        await wire.greet(asks=True)
+        call = {"name": "order", "arguments": {"item": "tea", "count": "2"}}
+        ordered = (await wire.ask("tools/call", call))["result"]
+        assert ordered["structuredContent"] == {"item": "tea", "price": 5.0}
+        call = {"name": "order", "arguments": {"item": "tea", "count": 0}}
+        assert "Take one" in (await wire.ask("tools/call", call))["result"]["content"][0]["text"]
+        call = {"name": "look_up", "arguments": {"sku": "tea"}}
+        looked = (await wire.ask("tools/call", call))["result"]
+        assert looked["content"][0]["text"] == "tea: in stock"
+        call = {"name": "count_stock", "arguments": {"shelves": 4}}
+        assert (await wire.ask("tools/call", call))["result"]["content"][0]["text"] == "6"
+        token = {"progressToken": "p"}
+        call = {"name": "deliver", "arguments": {"street": "High Street"}, "_meta": token}
+        wire.send("tools/call", call, id=7)
+        told = [(await wire.next())["params"] for _ in range(3)]
+        assert [t.get("message") for t in told] == ["packed", None, "On its way. "]
+        question = await wire.next()
+        given = {"action": "accept", "content": {"value": True}}
+        wire.answer(question["id"], given)
+        text = (await wire.next())["result"]["content"][0]["text"]
+        assert text == "On its way. Open 9 to 5. Bell: True"
+    async with wire_to(names["guarded"]) as wire:
+        await wire.greet()
+        refused = await wire.ask("tools/call", {"name": "secret"})
+        assert refused["error"]["message"] == "'secret' is not available here"
     assert await names["count"]() == "2"
     assert names["shared"].tool_count == 1

@@ -1,11 +1,17 @@
 """One server inside another."""
 
-from typing import Literal
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Literal
 
 import pytest
 from rawwire import META, wire_to
 
-from fairlead import MCPServer
+from fairlead import Context, MCPServer, RpcError
+from fairlead.interceptor import Answer, Exchange, Proceed
 
 
 def weather() -> MCPServer:
@@ -80,3 +86,128 @@ def test_names_that_are_taken_and_servers_in_themselves_are_refused() -> None:
     outer.mount(weather())
     with pytest.raises(ValueError, match="already"):
         outer.mount(weather())
+
+
+def failed(answer: dict[str, Any]) -> str:
+    assert answer["result"]["isError"] is True
+    return str(json.loads(answer["result"]["content"][0]["text"])["code"])
+
+
+@pytest.mark.parametrize("meta", [{}, META])
+async def test_interceptors_of_the_inner_server_stand_around_what_it_offers(
+    meta: dict[str, Any],
+) -> None:
+    seen: list[str] = []
+
+    def watch(name: str) -> Any:
+        async def watcher(exchange: Exchange, proceed: Proceed) -> Answer:
+            seen.append(f"{name}: {exchange.method} {exchange.target}")
+            if exchange.target == "secret":
+                raise RpcError(-32602, "not for you")
+            return await proceed(exchange)
+
+        return watcher
+
+    outer = MCPServer("outer", interceptors=[watch("outer")])
+    middle = MCPServer("middle")
+    inner = MCPServer("inner", interceptors=[watch("inner")])
+    inner.tool("secret")(lambda: "x")
+    inner.tool("open", inline=True)(lambda: "y")
+    inner.prompt("words")(lambda: "z")
+    inner.register_resource("r://1", "r", content_provider="r")
+    middle.mount(inner, "i")
+    outer.mount(middle, "m")
+    own = {"_meta": meta} if meta else {}
+    async with wire_to(outer) as wire:
+        if not meta:
+            await wire.greet()
+        seen.clear()
+        opened = (await wire.ask("tools/call", {"name": "m_i_open", **own}))["result"]
+        assert opened["content"][0]["text"] == "y"
+        if meta:  # whoever asked knows only the outer one
+            signed = opened["_meta"]["io.modelcontextprotocol/serverInfo"]
+            assert (signed["name"], opened["resultType"]) == ("outer", "complete")
+        refusal = (await wire.ask("tools/call", {"name": "m_i_secret", **own}))["error"]
+        assert refusal == {"code": -32602, "message": "not for you"}
+        got = (await wire.ask("prompts/get", {"name": "m_i_words", **own}))["result"]
+        assert got["messages"][0]["content"]["text"] == "z"
+        read = (await wire.ask("resources/read", {"uri": "r://1", **own}))["result"]
+        assert read["contents"][0]["text"] == "r"
+    assert seen == [
+        "outer: tools/call m_i_open",
+        "inner: tools/call open",
+        "outer: tools/call m_i_secret",
+        "inner: tools/call secret",
+        "outer: prompts/get m_i_words",
+        "inner: prompts/get words",
+        "outer: resources/read r://1",
+        "inner: resources/read r://1",
+    ]
+
+
+@pytest.mark.covers("SRV-23", "SRV-24")
+async def test_limits_of_the_inner_server_hold_for_its_tools() -> None:
+    inner = MCPServer(
+        "inner", rate_limit_rate=0, per_tool_timeouts={"slow": 0.02}, per_tool_rate={"rare": 0.001}
+    )
+    inner.tool("rare")(lambda: "once")
+
+    @inner.tool()
+    async def slow() -> str:
+        await asyncio.Event().wait()
+        return ""
+
+    outer = MCPServer("outer", rate_limit_rate=0.001, rate_limit_burst=3)
+    outer.mount(inner, "i")
+    async with wire_to(outer) as wire:
+        await wire.greet()
+        assert failed(await wire.ask("tools/call", {"name": "i_slow"})) == "TIMEOUT"
+        assert "isError" not in (await wire.ask("tools/call", {"name": "i_rare"}))["result"]
+        assert failed(await wire.ask("tools/call", {"name": "i_rare"})) == "RATE_LIMITED"
+        assert failed(await wire.ask("tools/call", {"name": "i_slow"})) == "RATE_LIMITED"
+    assert outer.metrics()["rate_limit"]["limited"] == 1
+    (mounted,) = outer.metrics()["mounted"]
+    assert mounted["rate_limit"]["limited_by_tool"] == {"rare": 1}
+    result = await outer.registry.execute("i_slow")
+    assert json.loads(result["content"][0]["text"])["code"] == "TIMEOUT"
+
+
+async def test_tools_of_the_inner_server_get_its_state_and_run_where_it_says() -> None:
+    @asynccontextmanager
+    async def lifespan(server: MCPServer) -> AsyncIterator[str]:
+        yield f"state of {server.name}"
+
+    inner = MCPServer("inner", lifespan=lifespan)
+
+    @inner.tool(inline=True)
+    def where(ctx: Context) -> str:
+        return f"{ctx.state}, {threading.current_thread() is threading.main_thread()}"
+
+    outer = MCPServer("outer", lifespan=lifespan)
+    outer.mount(inner, "i")
+    async with outer.running(), wire_to(outer) as wire:
+        result = (await wire.ask("tools/call", {"name": "i_where", "_meta": META}))["result"]
+        assert result["content"][0]["text"] == "state of inner, True"
+
+
+async def test_a_mounted_tool_may_ask_and_be_asked_again() -> None:
+    inner = MCPServer("inner")
+
+    @inner.tool()
+    async def greet(ctx: Context) -> str:
+        answer = await ctx.elicit("Your name?", str)
+        return f"hello {answer.data}"
+
+    outer = MCPServer("outer")
+    outer.mount(inner, "i")
+    asks = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
+    call: dict[str, Any] = {"name": "i_greet", "_meta": META | asks}
+    async with wire_to(outer) as wire:
+        first = (await wire.ask("tools/call", call))["result"]
+        assert first["resultType"] == "input_required"
+        assert first["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "outer"
+        (key,) = first["inputRequests"]
+        given = {key: {"action": "accept", "content": {"value": "Ada"}}}
+        again = call | {"inputResponses": given, "requestState": first["requestState"]}
+        done = (await wire.ask("tools/call", again, id=2))["result"]
+        assert done["content"][0]["text"] == "hello Ada"

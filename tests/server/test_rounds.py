@@ -199,6 +199,29 @@ async def test_questions_that_are_asked_together_go_out_together() -> None:
         assert third["content"][0]["text"] == "x7"
 
 
+async def test_a_question_with_a_key_may_be_answered_before_it_is_asked() -> None:
+    server, _ = shop()
+    async with line_to(server) as line:
+        given = {"a": {"action": "accept", "content": {"value": "x"}}, "zz": {}}
+        first = await line.call("together", inputResponses=given)
+        assert set(first["inputRequests"]) == {"b"}
+        second = await line.call(
+            "together",
+            inputResponses={"b": {"action": "accept", "content": {"value": 7}}},
+            requestState=first["requestState"],
+        )
+        assert second["content"][0]["text"] == "x7"
+        wrong = await line.call("together", inputResponses={"a": 5, "b": 5})
+        assert wrong["error"]["code"] == -32602
+
+
+async def test_a_question_without_a_key_is_asked_before_it_is_answered() -> None:
+    server, _ = shop()
+    async with line_to(server) as line:
+        given = {"q0": {"action": "accept", "content": {"value": "x"}}}
+        assert set((await line.call("careful", inputResponses=given))["inputRequests"]) == {"q0"}
+
+
 async def test_a_round_cannot_be_swallowed_and_cleans_up() -> None:
     server, seen = shop()
     async with line_to(server) as line:

@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import json
 import logging
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -525,14 +527,10 @@ async def test_a_tool_with_a_schema_of_its_own() -> None:
         )
 
 
-async def test_references_in_schemas_are_never_fetched() -> None:
-    server = MCPServer("s")
-    server.register_tool(
-        "t", {"type": "object", "properties": {"a": {"$ref": "file:///etc/passwd"}}}, lambda a: a
-    )
-    async with client_of(server) as client:
-        error = error_of(await client.call_tool("t", {"a": 1}))
-        assert "not followed" in error["message"]
+def test_references_in_schemas_are_never_fetched() -> None:
+    schema = {"type": "object", "properties": {"a": {"$ref": "file:///etc/passwd"}}}
+    with pytest.raises(ValueError, match="not followed"):
+        MCPServer("s").register_tool("t", schema, lambda a: a)
 
 
 @pytest.mark.covers("SRV-04", "SRV-05", "SRV-32")
@@ -728,3 +726,134 @@ async def test_both_eras_on_one_connection() -> None:
     await peer.close()
     await left.close()
     await reading
+
+
+@pytest.mark.covers("SRV-28")
+async def test_a_handler_reads_resources_of_its_server_as_its_caller_would(version: str) -> None:
+    async def guard(exchange: Exchange, proceed: Proceed) -> Answer:
+        if exchange.target == "mem://secret":
+            raise RpcError(-32602, "not for you")
+        return await proceed(exchange)
+
+    server = MCPServer("s", interceptors=[guard])
+    server.register_resource("mem://secret", "secret", content_provider="x")
+
+    @server.resource("mem://{name}")
+    async def greeting(name: str) -> list[str | bytes]:
+        return [f"hello {name}", b"\0"]
+
+    @server.tool()
+    async def look(uri: str, ctx: Context) -> Any:
+        return await ctx.read_resource(uri)
+
+    @server.tool()
+    def look_in_thread(ctx: Context) -> str:
+        return str(ctx.wait(ctx.read_resource("mem://you"))[0]["text"])
+
+    async with client_of(server, version) as client:
+        got = json.loads(text_of(await client.call_tool("look", {"uri": "mem://you"})))
+        assert got == [
+            {"uri": "mem://you", "mimeType": "text/plain", "text": "hello you"},
+            {"uri": "mem://you", "mimeType": "text/plain", "blob": "AA=="},
+        ]
+        assert text_of(await client.call_tool("look_in_thread")) == "hello you"
+        for uri, why in (("mem://secret", "not for you"), ("other://x", "Resource not found")):
+            with pytest.raises(RpcError, match=why):
+                await client.call_tool("look", {"uri": uri})
+
+
+@pytest.mark.covers("SRV-15")
+async def test_every_method_of_a_server_is_answered_in_its_era() -> None:
+    server = MCPServer("s")
+    server.tool("t")(lambda: "x")
+    server.register_resource("r://1", "r", content_provider="x")
+    server.resource("r://{a}/b")(lambda a: a)
+
+    @server.prompt()
+    def p(word: str) -> str:
+        return word
+
+    server.completion("p", "word")(lambda typed: ["x"])
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c"}}
+    reference = {"type": "ref/prompt", "name": "p"}
+    both = {
+        "tools/list": {},
+        "tools/call": {"name": "t"},
+        "resources/list": {},
+        "resources/templates/list": {},
+        "resources/read": {"uri": "r://1"},
+        "prompts/list": {},
+        "prompts/get": {"name": "p", "arguments": {"word": "x"}},
+        "completion/complete": {"ref": reference, "argument": {"name": "word", "value": ""}},
+    }
+    handshake = {
+        "initialize": hello,
+        "ping": {},
+        "resources/subscribe": {"uri": "r://1"},
+        "resources/unsubscribe": {"uri": "r://1"},
+        "logging/setLevel": {"level": "info"},
+    }
+    for method, params in (handshake | both).items():
+        assert "result" in await ask(server, method, params), method
+    for method, params in (both | {"server/discover": {}}).items():
+        answer = await ask(server, method, {**params, "_meta": META})
+        assert answer["result"]["resultType"] == "complete", method
+    async with client_of(server) as client:  # this one needs a connection
+        await client.listen("tools")
+    alone = await ask(server, "subscriptions/listen", {"notifications": {}, "_meta": META})
+    assert alone["error"]["code"] == -32600
+
+
+async def test_stateless_callers_may_only_ask_for_what_is_declared() -> None:
+    server = MCPServer("s")
+    discovered = await ask(server, "server/discover", {"_meta": META})
+    assert discovered["result"]["capabilities"].keys() == {"tools", "logging"}
+    for method, params in {
+        "resources/list": {},
+        "resources/templates/list": {},
+        "resources/read": {"uri": "r://1"},
+        "prompts/list": {},
+        "prompts/get": {"name": "p"},
+        "completion/complete": {
+            "ref": {"type": "ref/prompt", "name": "p"},
+            "argument": {"name": "word", "value": ""},
+        },
+    }.items():
+        refused = await ask(server, method, {**params, "_meta": META})
+        assert refused["error"]["code"] == -32601, method
+    assert await ask(server, "prompts/list", {}) == {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "result": {"prompts": []},
+    }
+
+
+@pytest.mark.covers("SRV-08")
+def test_stdin_and_stdout_are_served_until_they_end() -> None:
+    program = """
+import asyncio
+from fairlead import MCPServer
+server = MCPServer("s")
+
+@server.tool()
+async def add(a: int, b: int) -> int:
+    return a + b
+
+async def main():
+    await server.run_stdio()
+    print("after it")  # stdout is its owner's again
+
+asyncio.run(main())
+"""
+    params = {"name": "add", "arguments": {"a": 1, "b": 2}, "_meta": META}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        input=json.dumps(message).encode() + b"\n",
+        capture_output=True,
+        timeout=30,
+        check=True,
+    )
+    answer, after = done.stdout.splitlines()
+    assert json.loads(answer)["result"]["content"][0]["text"] == "3"
+    assert after == b"after it"

@@ -18,8 +18,10 @@ import pydantic
 import pydantic.dataclasses
 import pytest
 
-from fairlead.server.schema import Header
-from fairlead.server.signature import FieldError, InvalidArguments, Signature, parameter_texts
+from fairlead.server.checking import FieldError, InvalidArguments
+from fairlead.server.docstrings import parameter_texts
+from fairlead.server.headers import Header
+from fairlead.server.signature import Signature
 
 
 class Color(enum.Enum):
@@ -329,9 +331,9 @@ def test_every_problem_is_told_and_coerced_values_are_none(extra: Any) -> None:
             '{"items":[{"x":"1"},{"x":"one"}],"n":"7","on":"maybe","when":"monday","q":1}',
         )
     ) == [
-        ("arguments", "Additional properties are not allowed ('q' was unexpected)"),
         ("items.1.x", '"one" is not of type "integer"'),
         ("on", '"maybe" is not of type "boolean"'),
+        ("q", "Additional properties are not allowed ('q' was unexpected)"),
         ("when", "Invalid RFC3339 encoded date"),
     ]
 
@@ -344,7 +346,7 @@ def test_every_problem_is_told_and_coerced_values_are_none(extra: Any) -> None:
         (list[int] | None, '["x"]', ("value.0", '"x" is not of type "integer"')),
         (Person, '{"name":" ","age":1}', ("value.name", "Value error, is blank")),
         (Person, '{"name":"A","age":-1}', ("value.age", "-1 is less than the minimum of 0")),
-        (Point, "{}", ("value", '"x" is a required property')),
+        (Point, "{}", ("value.x", '"x" is a required property')),
         (Checked, '{"n":2}', ("value.n", "Value error, is even")),
         (Noted, '{"count":0}', ("value.count", "0 is less than the minimum of 1")),
         (Annotated[Decimal, pydantic.Field(gt=0)], '"-1"', ("value", "exclusiveMinimum is 0")),

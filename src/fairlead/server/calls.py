@@ -2,31 +2,37 @@
 
 import asyncio
 import logging
+import sys
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from msgspec import UNSET, Raw, UnsetType
 
 from ..errors import CannotAsk, MCPErrorCode, MCPToolError, RpcError
-from ..interceptor import Exchange
+from ..interceptor import Exchange, Handler
 from ..peer import Deadlines
 from ..protocol.downgrade import downgrade_result
 from ..wire import to_json
 from ..wire.codes import INVALID_PARAMS
 from .asking import missing_capability
+from .checking import InvalidArguments
 from .config import MCPServerConfig
 from .context import Context
+from .correlation import correlation_id
+from .refusals import refused
 from .results import Content, as_content, error_content, text_result
 from .resumed import Rest
 from .sealing import KeyRing
-from .signature import InvalidArguments
 from .tools import NO_ARGUMENTS, ToolEntry
 from .workers import Workers
 
 __all__ = ["Calls"]
 
 log = logging.getLogger("fairlead.server")
+
+CLEANUP = 1.0  # seconds that a tool may take to clean up after its time is over
+MOST_LEFT = 1000  # tools left behind that do not end
 
 
 class Calls:
@@ -37,15 +43,24 @@ class Calls:
         config: MCPServerConfig,
         meta: dict[str, Any] | None = None,
         state: Callable[[], Any] | None = None,
+        handler: Handler | None = None,
     ) -> None:
-        """`meta` stands in every result for a stateless caller, `state` is what handlers share."""
+        """`meta` stands in every result for a stateless caller, `state` is what handlers share.
+
+        `handler` is that of the server, for tools that use what else it has.
+        """
+        self._handler = handler
         self._config = config
         self._state = state
         self._meta = meta or {}
         self._ring: KeyRing | None = None
         self._level = config.log_level.lower()
-        self._workers = Workers()
+        self.workers = Workers()
+        self._longest = config.max_message_bytes or sys.maxsize
         self._expired: set[asyncio.Task[Any]] = set()  # cancelled by us, because of their time
+        self._stubborn: set[asyncio.Task[Any]] = set()  # and again, because they went on
+        self._left: set[asyncio.Task[None]] = set()  # what is left of those, without a caller
+        self._leave_behind = self._leave  # made once, because every call that waits needs it
         # One timer per loop: tests and embedders may use a server from several.
         self._timers: weakref.WeakKeyDictionary[
             asyncio.AbstractEventLoop, Deadlines[asyncio.Task[Any]]
@@ -59,7 +74,7 @@ class Calls:
         Raises:
             RpcError: -32602, if `arguments` is no object.
         """
-        context = self._context(exchange) if entry.wants_context else None
+        context = self.context(exchange) if entry.wants_context else None
         try:
             given = exchange.head.arguments
             try:
@@ -75,10 +90,13 @@ class Calls:
                 except StopIteration as done:
                     value = done.value
                 else:
-                    value = await self._watched(entry, Rest(coroutine, waiting), context)
+                    rest = Rest(coroutine, waiting, self._leave_behind)
+                    value = await self._watched(entry, rest, context)
+            elif entry.inline:
+                value = entry.call(arguments, context)
             else:
                 value = await self._watched(
-                    entry, self._workers.run(entry.call, arguments, context), context
+                    entry, self.workers.run(entry.call, arguments, context), context
                 )
                 if isinstance(value, Awaitable):  # a coroutine function in a plain wrapper
                     value = await self._watched(entry, value, context)
@@ -86,22 +104,31 @@ class Calls:
                 return self._asks(context)  # it caught its cancellation and went on
             convert = entry.convert
             if type(value) is str and convert is None:
-                return text_result(value, tail)
-            content = as_content(value, tail) if convert is None else convert(value, tail)
-            return _for(exchange, content)
-        except asyncio.CancelledError:
-            if context is None or not context.round_ended or not _only_ours():
-                raise
-            return self._asks(context)
+                result = text_result(value, tail)
+            else:
+                content = as_content(value, tail) if convert is None else convert(value, tail)
+                result = _for(exchange, content)
+            if len(result) > self._longest:
+                raise _too_long(result, self._longest)
+            return result
+        except asyncio.CancelledError as exc:
+            if context is not None and context.round_ended:
+                if _only_ours():
+                    return self._asks(context)
+            elif not _is_cancelled():  # the tool's own doing, and nobody else would answer
+                return self._explained(entry, exchange, context, exc, tail)
+            raise
         except (Exception, SystemExit) as exc:
-            return self._explained(entry, context, exc, tail)
+            return self._explained(entry, exchange, context, exc, tail)
         finally:
             if context is not None:
                 context.release()
 
-    def _context(self, exchange: Exchange) -> Context:
+    def context(self, exchange: Exchange) -> Context:
+        """What a handler that wants to know about its call is given."""
         state = None if self._state is None else self._state()
-        return Context(exchange, self._level, self.ring, self._config.input_timeout, state)
+        wait = self._config.input_timeout
+        return Context(exchange, self._level, self.ring, wait, state, self._handler)
 
     @property
     def ring(self) -> KeyRing:
@@ -116,7 +143,7 @@ class Calls:
 
     def run_inline(self, entry: ToolEntry, exchange: Exchange, tail: bytes) -> bytes:
         """The same for a plain function that is quick and never blocks."""
-        context = self._context(exchange) if entry.wants_context else None
+        context = self.context(exchange) if entry.wants_context else None
         try:
             given = exchange.head.arguments
             try:
@@ -126,9 +153,12 @@ class Calls:
             value = entry.call(arguments, context)
             convert = entry.convert
             content = as_content(value, tail) if convert is None else convert(value, tail)
-            return _for(exchange, content)
+            result = _for(exchange, content)
+            if len(result) > self._longest:
+                raise _too_long(result, self._longest)
+            return result
         except (Exception, SystemExit) as exc:
-            return self._explained(entry, context, exc, tail)
+            return self._explained(entry, exchange, context, exc, tail)
 
     async def _watched(
         self, entry: ToolEntry, work: Awaitable[Any], context: Context | None = None
@@ -158,10 +188,33 @@ class Calls:
                 context.clock.stop()
             timer.remove(task)
             self._expired.discard(task)
+            self._stubborn.discard(task)
 
     def _expire(self, task: asyncio.Task[Any]) -> None:
         self._expired.add(task)
+        self._deadlines().add(task, CLEANUP, self._give_up)
         task.cancel()
+
+    def _give_up(self, task: asyncio.Task[Any]) -> None:
+        """It was cancelled and goes on: its caller gets an answer all the same."""
+        self._stubborn.add(task)
+        task.uncancel()  # so that the two count as one
+        task.cancel()
+
+    def _leave(self, coroutine: Coroutine[Any, Any, Any], waiting: Any) -> bool:
+        """Let a coroutine that ignored our cancellations go on without its caller."""
+        task = asyncio.current_task()
+        if task not in self._stubborn or len(self._left) >= MOST_LEFT:
+            return False
+        left = asyncio.get_running_loop().create_task(_to_its_end(Rest(coroutine, waiting)))
+        self._left.add(left)
+        left.add_done_callback(self._left.discard)
+        return True
+
+    @property
+    def metrics(self) -> dict[str, int]:
+        """The threads of synchronous functions, and what does not end although it should."""
+        return {**self.workers.metrics, "abandoned_tasks": len(self._left)}
 
     def _deadlines(self) -> "Deadlines[asyncio.Task[Any]]":
         loop = asyncio.get_running_loop()
@@ -173,36 +226,41 @@ class Calls:
     # Every error is logged before it is returned.
 
     def _explained(
-        self, entry: ToolEntry, context: Context | None, exc: BaseException, tail: bytes
-    ) -> bytes:
-        """A result that says what went wrong; a refusal of the whole request stays one."""
-        match exc:
-            case RpcError():
-                raise exc
-            case MCPToolError():
-                return self._failed(entry, context, exc, tail)
-            case CannotAsk():
-                return self._failed(entry, context, _cannot_ask(exc, context), tail)
-            case InvalidArguments():
-                return self._failed(entry, context, _invalid(entry, exc), tail)
-        log.error("tool %s failed", entry.name, exc_info=exc)
-        error = MCPToolError(f"{type(exc).__name__}: {exc}", code=MCPErrorCode.EXECUTION_ERROR)
-        return self._failed(entry, context, error, tail, logged=True)
-
-    def _failed(
         self,
         entry: ToolEntry,
+        exchange: Exchange,
         context: Context | None,
-        error: MCPToolError,
+        exc: BaseException,
         tail: bytes,
-        *,
-        logged: bool = False,
     ) -> bytes:
+        """A result that says what went wrong; a refusal of the whole request stays one."""
+        cause: BaseException | None = None
+        match exc:
+            case RpcError():
+                raise refused(exc, exchange, context) from exc.__cause__
+            case MCPToolError():
+                error = exc
+            case CannotAsk() if exchange.caller.stateless:
+                raise refused(missing_capability(exc), exchange, context) from exc
+            case CannotAsk():
+                error = MCPToolError(str(exc), code=MCPErrorCode.DEPENDENCY_MISSING)
+            case InvalidArguments():
+                error = _invalid(entry, exc)
+            case _:
+                error, cause = MCPToolError(f"{type(exc).__name__}: {exc}"), exc
         error.tool_name = error.tool_name or entry.name
         if error.correlation_id is None:
-            error.correlation_id = _correlation_id(context)
-        if not logged:
-            log.warning("%s [%s]: %s", entry.name, error.correlation_id, error)
+            given = correlation_id(exchange) if context is None else context.correlation_id
+            error.correlation_id = given
+        log.log(
+            logging.WARNING if cause is None else logging.ERROR,
+            "%s [%s]: %s",
+            entry.name,
+            error.correlation_id,
+            error,
+            exc_info=cause,
+            extra={"correlation_id": error.correlation_id},
+        )
         return error_content(error, tail).result
 
 
@@ -219,11 +277,23 @@ def _only_ours() -> bool:
     return task is not None and task.uncancel() == 0
 
 
-def _cannot_ask(exc: CannotAsk, context: Context | None) -> MCPToolError:
-    """A stateless caller is told which capability would help; others get a result to read."""
-    if context is not None and context.exchange.caller.stateless:
-        raise missing_capability(exc) from exc
-    return MCPToolError(str(exc), code=MCPErrorCode.DEPENDENCY_MISSING)
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+async def _to_its_end(rest: Rest) -> None:
+    try:
+        await rest
+    except Exception:
+        log.debug("a tool that was given up has failed", exc_info=True)
+
+
+def _too_long(result: bytes, longest: int) -> MCPToolError:
+    return MCPToolError(
+        f"The result takes {len(result)} bytes, over max_message_bytes ({longest})",
+        suggestion="Ask for less at once",
+    )
 
 
 def _timed_out(entry: ToolEntry, seconds: float) -> MCPToolError:
@@ -257,14 +327,6 @@ def _decode_again(entry: ToolEntry, given: Raw | UnsetType) -> Any:
     if not text.startswith(b"{"):
         raise RpcError(INVALID_PARAMS, "arguments is an object")
     return entry.decode(Raw(text))
-
-
-def _correlation_id(context: Context | None) -> str:
-    if context is not None:
-        return context.correlation_id
-    import secrets
-
-    return secrets.token_hex(8)
 
 
 def _short(value: Any) -> Any:

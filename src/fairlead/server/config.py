@@ -12,7 +12,10 @@ class MCPServerConfig:
     name: str = "fairlead-mcp-server"
     version: str = "1.0.0"
     title: str | None = None
-    transport: str = "stdio"
+    transport: str = "stdio"  # or "http": what `run()` serves
+    host: str = "127.0.0.1"
+    port: int = 8080
+    auth_token: str | None = None  # needed to listen for other machines
     instructions: str | None = None
     default_tool_timeout: float = 60.0
     per_tool_timeouts: dict[str, float] | None = None

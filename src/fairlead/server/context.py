@@ -6,18 +6,23 @@ import logging
 import secrets
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import msgspec
 from msgspec import Raw, UnsetType
 
 from ..errors import CannotAsk, LocalProtocolError, RpcError
-from ..interceptor import Exchange
+from ..interceptor import Exchange, Handler
+from ..protocol.caller import Caller
 from ..protocol.downgrade import Impossible, downgrade_params
-from ..wire import Notification, to_json
+from ..protocol.revisions import NEWEST_HANDSHAKE
+from ..wire import Notification, Request, to_json
 from ..wire.codes import INVALID_PARAMS
 from .clock import Clock
+from .correlation import correlation_id
+from .direct import direct_exchange
 from .forms import Elicited, Form
+from .fragments import SendsParts, part_of
 from .rounds import Rounds
 from .sealing import KeyRing
 
@@ -45,15 +50,19 @@ class Context:
         ring: KeyRing | None = None,
         input_timeout: float = 600.0,
         state: Any = None,
+        handler: Handler | None = None,
     ) -> None:
         self.exchange = exchange
         self.state = state  # what the server's lifespan yielded
         self.clock = Clock()
         self.rounds: Rounds | None = None
         self._ring = ring
+        self._handler = handler  # of the server itself
         self._input_timeout = input_timeout
         self._default_level = default_level
         self._progress = float("-inf")
+        self._parts = 0
+        self._over = False
         self._correlation_id: str | None = None
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
@@ -89,8 +98,16 @@ class Context:
     def correlation_id(self) -> str:
         """Names this call in logs and error results."""
         if self._correlation_id is None:
-            self._correlation_id = secrets.token_hex(8)
+            self._correlation_id = correlation_id(self.exchange)
         return self._correlation_id
+
+    def close_stream(self) -> None:
+        """Hang up on a client that waits over HTTP, in the revisions where it then comes back.
+
+        For calls that take long: it saves the connection, and the client asks again for the
+        answer. Elsewhere this does nothing.
+        """
+        self.exchange.edge.hang_up(self.exchange)
 
     async def progress(
         self, progress: float, total: float | None = None, message: str | None = None
@@ -109,6 +126,37 @@ class Context:
         if message is not None:
             params["message"] = message
         await self._tell("notifications/progress", params)
+
+    async def fragment(self, content: Any) -> None:
+        """Send a part of the result before the rest is there; anything that a tool may return.
+
+        Where the transport has no parts it is progress, with the part's text as the message, for
+        a caller that asked for progress. The result itself still has to be complete.
+        """
+        self._parts += 1
+        blocks, text = part_of(content)
+        edge = self.exchange.edge
+        if isinstance(edge, SendsParts):
+            await edge.fragment(self.exchange, blocks)
+        else:
+            await self.progress(max(self._parts, self._progress + 1), message=text or None)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether nobody waits for this call any more: it was cancelled, or its time is over.
+
+        For synchronous handlers, which cannot be interrupted: look at it now and then.
+        """
+        return self._over or (self._task is not None and self._task.cancelling() > 0)
+
+    def check_cancelled(self) -> None:
+        """End a synchronous handler that nobody waits for any more.
+
+        Raises:
+            asyncio.CancelledError: which is no `Exception`: let it pass.
+        """
+        if self.cancelled:
+            raise asyncio.CancelledError
 
     async def log(self, level: str, data: Any, *, logger: str | None = None) -> None:
         """Send a log message to the caller, if it wants messages of this level.
@@ -138,11 +186,39 @@ class Context:
     async def error(self, data: Any) -> None:
         await self.log("error", data)
 
+    async def read_resource(self, uri: str) -> list[dict[str, Any]]:
+        """The contents of a resource of this server, each with `text` or `blob`, as a client of the
+        same principal would read them.
+
+        Raises:
+            RpcError: if there is none, or it cannot be read.
+        """
+        if self._handler is None:
+            raise RpcError(INVALID_PARAMS, f"There is no server here to read {uri} from")
+        caller = Caller(NEWEST_HANDSHAKE, False, principal=self.exchange.caller.principal)
+        request = Request(self.request_id, "resources/read", Raw(to_json({"uri": uri})))
+        answer = await self._handler(
+            direct_exchange(request, caller, correlation_id=self.correlation_id)
+        )
+        return msgspec.json.decode(answer or b"{}", type=_Contents).contents
+
     # Asking the caller's side
 
+    def can(self, capability: str) -> bool:
+        """Whether the client declared a capability, by its dotted path: `sampling.tools`."""
+        return self.exchange.caller.can(capability)
+
+    @overload
     async def elicit(
-        self, message: str, answer: type[T] | Mapping[str, Any], *, key: str | None = None
-    ) -> Elicited[T]:
+        self, message: str, answer: type[T], *, key: str | None = None
+    ) -> Elicited[T]: ...
+
+    @overload
+    async def elicit(
+        self, message: str, answer: Mapping[str, Any], *, key: str | None = None
+    ) -> Elicited[dict[str, Any]]: ...
+
+    async def elicit(self, message: str, answer: Any, *, key: str | None = None) -> Elicited[Any]:
         """Ask the person at the other end. `answer` is the type of the answer, or a JSON Schema.
 
         In the stateless era the function runs again from the top when the answer is there: code
@@ -154,7 +230,7 @@ class Context:
         """
         form = Form(answer)
         params = {"mode": "form", "message": message, "requestedSchema": form.schema}
-        return form.read(await self._ask("elicitation/create", params, "elicitation", key))
+        return form.read(await self._ask("elicitation/create", params, "elicitation.form", key))
 
     async def elicit_url(self, message: str, url: str, *, key: str | None = None) -> str:
         """Send the person to a page; for what must not pass through the client. Returns the action.
@@ -179,7 +255,8 @@ class Context:
         if isinstance(messages, str):
             messages = [{"role": "user", "content": {"type": "text", "text": messages}}]
         params = {"messages": messages, "maxTokens": max_tokens, **options}
-        answer = await self._ask("sampling/createMessage", params, "sampling", key)
+        needed = "sampling.tools" if "tools" in params or "toolChoice" in params else "sampling"
+        answer = await self._ask("sampling/createMessage", params, needed, key)
         return _object(answer, "sampling")
 
     async def roots(self, *, key: str | None = None) -> list[dict[str, Any]]:
@@ -223,6 +300,7 @@ class Context:
 
     def release(self) -> None:
         """The call is over: a thread that still waits here must not wait for ever."""
+        self._over = True
         for waiting in tuple(self._waits):
             waiting.cancel()
 
@@ -231,6 +309,9 @@ class Context:
     ) -> Raw:
         caller = self.exchange.caller
         if not caller.can(capability):
+            whole = capability.partition(".")[0]
+            if capability == "elicitation.form" and not caller.can(whole):
+                capability = whole  # forms are what it stands for when nothing else is said
             raise CannotAsk(
                 f"The client {caller.name!r} did not declare the capability {capability!r}",
                 capability=capability,
@@ -276,6 +357,10 @@ def _object(raw: Raw, what: str) -> dict[str, Any]:
         return msgspec.json.decode(raw, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError) as exc:
         raise RpcError(INVALID_PARAMS, f"The answer to {what} is malformed: {exc}") from exc
+
+
+class _Contents(msgspec.Struct):
+    contents: list[dict[str, Any]] = []
 
 
 class _WithMeta(msgspec.Struct):

@@ -12,6 +12,7 @@ from ..protocol.envelope import Direction, SessionContext, TransportContext
 from ..protocol.revisions import NEWEST_HANDSHAKE
 from ..wire import Notification, Request
 from ..wire.codes import METHOD_NOT_FOUND
+from .correlation import HEADER
 
 __all__ = ["DirectEdge", "direct_exchange"]
 
@@ -30,6 +31,9 @@ class DirectEdge:
     async def tell(self, exchange: Exchange, notification: Notification) -> None:
         pass
 
+    def hang_up(self, exchange: Exchange) -> None:
+        pass
+
     async def ask(self, exchange: Exchange, method: str, params: Any) -> Raw:
         raise RpcError(METHOD_NOT_FOUND, f"{method} cannot be asked: nobody is connected")
 
@@ -39,6 +43,7 @@ def direct_exchange(
     caller: Caller | None = None,
     head: Head | None = None,
     conversation: Conversation | None = None,
+    correlation_id: str | None = None,
 ) -> Exchange:
     """That request as an exchange, of a caller who speaks the newest handshake revision."""
     return Exchange(
@@ -46,6 +51,9 @@ def direct_exchange(
         caller or Caller(NEWEST_HANDSHAKE, False),
         head or read_head(message.params),
         Direction.CLIENT_TO_SERVER,
-        TransportContext(transport_type="direct"),
+        TransportContext(
+            transport_type="direct",
+            headers=None if correlation_id is None else {HEADER: correlation_id},
+        ),
         DirectEdge(conversation),
     )

@@ -1,5 +1,6 @@
 """Forms that people fill in: from a type to an elicitation's schema, and back to the type."""
 
+import re
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, Literal, TypeVar
@@ -9,6 +10,7 @@ from msgspec import Raw, Struct
 
 from ..errors import RpcError
 from ..wire.codes import INVALID_PARAMS
+from .checking import Checker, FieldError, InvalidArguments
 
 __all__ = ["Elicited", "Form"]
 
@@ -42,7 +44,12 @@ class Form:
         self._kind = kind
         if isinstance(kind, Mapping):
             self.schema: dict[str, Any] = dict(kind)
-            self._convert: Callable[[Any], Any] = lambda content: content
+            self._checker = Checker(self.schema, "the answer")
+            try:
+                self._checker.compile()
+            except ValueError as exc:
+                raise TypeError(f"a form needs a JSON Schema: {exc}") from exc
+            self._convert: Callable[[Any], Any] = self._checked
         elif _is_record(kind):
             self.schema = _flat(kind)
             self._convert = lambda content: msgspec.convert(content, kind, strict=False)
@@ -63,9 +70,33 @@ class Form:
             given = msgspec.json.decode(answer, type=_Answer)
             if given.action != "accept":
                 return Elicited(given.action)
-            return Elicited("accept", self._convert(given.content or {}))
-        except (msgspec.ValidationError, msgspec.DecodeError, RecursionError) as exc:
+            content = given.content or {}
+            _refuse_non_numbers(content, self.schema)
+            return Elicited("accept", self._convert(content))
+        except (
+            InvalidArguments,
+            msgspec.ValidationError,
+            msgspec.DecodeError,
+            RecursionError,
+        ) as exc:
             raise RpcError(INVALID_PARAMS, f"The answer does not fit the question: {exc}") from exc
+
+    def _checked(self, content: dict[str, Any]) -> dict[str, Any]:
+        errors = self._checker.mend(content)
+        if errors:
+            raise InvalidArguments(errors)
+        return content
+
+
+def _refuse_non_numbers(content: dict[str, Any], schema: Mapping[str, Any]) -> None:
+    """msgspec reads "nan" and "inf" as numbers; JSON has none of them."""
+    for name, part in schema.get("properties", {}).items():
+        text = content.get(name)
+        if isinstance(text, str) and part.get("type") == "number" and _NOT_FINITE.fullmatch(text):
+            raise InvalidArguments([FieldError(name, f"{text!r} is no number")])
+
+
+_NOT_FINITE = re.compile(r"[-+]?(nan|inf|infinity)", re.IGNORECASE)
 
 
 def _value_of(form: Any) -> Any:

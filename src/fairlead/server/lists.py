@@ -69,6 +69,18 @@ class Listing(Generic[E]):
             page = self._pages[revision, start] = self._encode(start, revision)
         return page
 
+    def warm_up(self, *revisions: Revision) -> None:
+        """Encode every page for those who will probably ask."""
+        for revision in revisions:
+            for start in range(0, len(self._entries), self._page_size):
+                if (revision, start) not in self._pages:
+                    self._pages[revision, start] = self._encode(start, revision)
+
+    @property
+    def encoded_pages(self) -> int:
+        """How many pages are ready to be sent."""
+        return len(self._pages)
+
     def _encode(self, start: int, revision: Revision) -> bytes:
         stop = start + self._page_size
         entries: list[Any] = list(self._entries.values())[start:stop]

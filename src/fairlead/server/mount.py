@@ -4,21 +4,25 @@ from collections.abc import Callable
 from copy import copy
 from typing import TYPE_CHECKING, TypeVar
 
-from msgspec import structs
+import msgspec
+from msgspec import Raw, structs
 
+from ..interceptor import Answer, Exchange, Handler
+from ..protocol.caller import SERVER_INFO_KEY
+from ..wire import to_json
 from .lists import Listing
 from .prompts import PromptEntry
 from .tools import ToolEntry
 
 if TYPE_CHECKING:
-    from .offers import Offers
+    from .server import MCPServer
 
 __all__ = ["mount"]
 
 E = TypeVar("E")
 
 
-def mount(outer: "Offers", inner: "Offers", prefix: str = "") -> None:
+def mount(outer: "MCPServer", inner: "MCPServer", prefix: str = "") -> None:
     """Tools and prompts become `prefix_name`, resources keep their URIs; changes are followed.
 
     Raises:
@@ -27,24 +31,64 @@ def mount(outer: "Offers", inner: "Offers", prefix: str = "") -> None:
     if inner is outer:
         raise ValueError("a server cannot be mounted in itself")
     stem = f"{prefix}_" if prefix else ""
+    unnamed = _home(inner, outer.info)
 
     def tool(entry: ToolEntry) -> ToolEntry:
         renamed = copy(entry)
         renamed.name = stem + entry.name
-        outer.registry.has_inline |= entry.inline
         renamed.definition = structs.replace(entry.definition, name=renamed.name)
+        renamed.inline = False  # the inner server says where it runs
+        renamed.home = _home(inner, outer.info, entry.name)
         return renamed
 
     def prompt(entry: PromptEntry) -> PromptEntry:
-        definition = structs.replace(entry.definition, name=stem + entry.definition.name)
-        return structs.replace(entry, definition=definition)
+        name = entry.definition.name
+        definition = structs.replace(entry.definition, name=stem + name)
+        home = _home(inner, outer.info, name)
+        return structs.replace(entry, definition=definition, home=home)
 
     _follow(outer.registry.listing, inner.registry.listing, stem, tool)
     _follow(outer.prompts, inner.prompts, stem, prompt)
-    _follow(outer.resources.fixed, inner.resources.fixed, "", lambda entry: entry)
-    _follow(outer.resources.templates, inner.resources.templates, "", lambda entry: entry)
+    _follow(
+        outer.resources.fixed,
+        inner.resources.fixed,
+        "",
+        lambda entry: structs.replace(entry, home=unnamed),
+    )
+    _follow(
+        outer.resources.templates,
+        inner.resources.templates,
+        "",
+        lambda entry: structs.replace(entry, home=unnamed),
+    )
     outer.completions.mount(inner.completions, stem)
     inner.changes.followers.append(outer.resource_updated)
+
+
+def _home(inner: "MCPServer", info: dict[str, str], name: str | None = None) -> Handler:
+    """Has the inner server answer, under its own interceptors and limits and by its own name."""
+
+    async def answer(exchange: Exchange) -> Answer:
+        result = await inner.handler(exchange if name is None else _renamed(exchange, name))
+        return _signed(result, info) if exchange.caller.stateless else result
+
+    return answer
+
+
+def _renamed(exchange: Exchange, name: str) -> Exchange:
+    members = msgspec.json.decode(exchange.message.params or b"{}", type=dict[str, Raw])
+    members["name"] = Raw(to_json(name))
+    message = structs.replace(exchange.message, params=Raw(msgspec.json.encode(members)))
+    head = structs.replace(exchange.head, name=name)
+    return structs.replace(exchange, message=message, head=head)
+
+
+def _signed(result: Answer, info: dict[str, str]) -> Answer:
+    """A stateless result says who answered: to the caller that is the outer server."""
+    members = msgspec.json.decode(result or b"{}", type=dict[str, Raw])
+    meta = msgspec.json.decode(members.get("_meta", b"{}"), type=dict[str, Raw])
+    members["_meta"] = Raw(msgspec.json.encode({**meta, SERVER_INFO_KEY: info}))
+    return msgspec.json.encode(members)
 
 
 def _follow(ours: Listing[E], theirs: Listing[E], stem: str, adapt: Callable[[E], E]) -> None:

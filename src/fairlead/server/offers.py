@@ -1,7 +1,7 @@
 """What a server offers, and how its author says so."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from ..protocol.types.tools import ToolAnnotations
 from .completion import Completer, Completions
@@ -22,9 +22,6 @@ from .subscriptions import Changes
 from .tools import describe_function, tool_from_function, tool_from_schema
 from .workers import Workers
 
-if TYPE_CHECKING:
-    from .server import MCPServer
-
 __all__ = ["Offers"]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -34,9 +31,11 @@ C = TypeVar("C", bound=Completer)
 class Offers:
     """The half of `MCPServer` that authors see: everything can be added and removed at any time."""
 
-    def __init__(self, config: MCPServerConfig, registry: MCPToolRegistry) -> None:
+    def __init__(
+        self, config: MCPServerConfig, registry: MCPToolRegistry, workers: Workers
+    ) -> None:
         self.config = config
-        self._workers = Workers()
+        self._workers = workers
         self._cache = CacheHints(config.cache_ttl, config.cache_scope)
         self.changes = Changes()
         self.resources = Resources(config.page_size, self._workers)
@@ -47,7 +46,6 @@ class Offers:
         self.resources.fixed.listeners.append(self._resources_changed)
         self.resources.templates.listeners.append(self._resources_changed)
         self.prompts.listeners.append(self._prompts_changed)
-        self._mounted: list[MCPServer] = []
         self._use(registry)
 
     @property
@@ -301,19 +299,6 @@ class Offers:
             return function
 
         return register
-
-    def mount(self, other: "MCPServer", prefix: str = "") -> None:
-        """Offer what another server offers: tools and prompts as `prefix_name`, resources as is.
-
-        What it adds and removes later is followed. Calls run under the settings of this server.
-
-        Raises:
-            ValueError: if a name or URI is taken.
-        """
-        from .mount import mount
-
-        mount(self, other, prefix)
-        self._mounted.append(other)
 
     def load_modules(self, *names: str) -> None:
         """Import modules and register their functions that are marked with `mcp_tool`.

@@ -9,9 +9,12 @@ import msgspec
 
 from ..errors import MCPErrorCode, MCPToolError
 from ..wire import to_json
+from .checking import Checker, FieldError, reasons
+from .fields import object_fields
+from .foreign import as_model
+from .normal import has_foreign_notes, normal
 from .results import Content, as_content, is_block_type, is_result, is_result_type, json_of
-from .schema import Forms, as_model, has_foreign_notes, normal, object_fields
-from .signature import Checker, FieldError, reasons
+from .schema import Forms
 
 __all__ = ["Output", "OutputSchema", "output_of"]
 
@@ -52,6 +55,11 @@ class Output:
             False,
         )
 
+    def warm_up(self) -> None:
+        """Compile what every result is checked with. Raises `ValueError` for a broken schema."""
+        if self._decode is None:
+            self._checker.compile()
+
     def _check(self, body: bytes) -> None:
         """What msgspec can read back as the declared type fits; else the schema has to say."""
         if self._decode is not None:
@@ -82,11 +90,17 @@ def output_of(given: Any, returns: Any, where: str) -> Output | None:
 
     Raises:
         TypeError: if a schema is asked for and the type has none.
+        ValueError: if the schema that is given is none.
     """
     if given is False:
         return None
     if isinstance(given, dict):
-        return Output(msgspec.json.decode(to_json(given)))  # a copy: later changes are not ours
+        output = Output(msgspec.json.decode(to_json(given)))  # a copy: later changes are not ours
+        try:
+            output.warm_up()
+        except ValueError as exc:
+            raise ValueError(f"{where}: the output schema cannot be used: {exc}") from exc
+        return output
     if given is True and returns is None:
         raise TypeError(f"{where}: annotate what it returns; its output schema is made from that")
     derived = given is None

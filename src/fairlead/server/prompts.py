@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import UNSET, Struct
 
 from ..errors import RpcError
+from ..interceptor import Handler
 from ..protocol.types.prompts import Prompt, PromptArgument
 from ..wire.codes import INVALID_PARAMS
 from .context import Context
@@ -25,6 +26,7 @@ class PromptEntry(Struct):
     render: Callable[[dict[str, str], Context | None], Any]
     asynchronous: bool
     signature: TextSignature | None = None  # of the function, where there is one
+    home: Handler | None = None  # of a mounted prompt: the server it belongs to
 
     @property
     def wants_context(self) -> bool:

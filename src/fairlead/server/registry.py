@@ -10,10 +10,10 @@ from ..errors import MCPErrorCode, MCPToolError
 from ..protocol.types.tools import Tool
 from ..wire import Request, to_json
 from .calls import Calls
+from .checking import InvalidArguments
 from .config import MCPServerConfig
 from .direct import direct_exchange
 from .lists import Listing
-from .signature import InvalidArguments
 from .tools import ToolEntry, tool_from_function
 
 __all__ = ["MCPToolRegistry"]
@@ -62,7 +62,10 @@ class MCPToolRegistry:
         ):
             return known
         if known is not None and not replace:
-            raise ValueError(f"there is a tool {entry.name!r} already")
+            raise ValueError(
+                f"there is a tool {entry.name!r} already: give this one another name, or register "
+                "it with replace=True"
+            )
         self.has_inline |= entry.inline
         self._sources[entry.name] = source
         self.listing.add(entry.name, entry, replace=replace)
@@ -105,7 +108,8 @@ class MCPToolRegistry:
         entry = self._find(name)
         params = Raw(to_json({"name": name, "arguments": arguments or {}}))
         exchange = direct_exchange(Request(0, "tools/call", params))
-        result: dict[str, Any] = msgspec.json.decode(await self._calls.run(entry, exchange, b"}"))
+        run = self._calls.run(entry, exchange, b"}") if entry.home is None else entry.home(exchange)
+        result: dict[str, Any] = msgspec.json.decode(await run or b"{}")
         return result
 
     def _find(self, name: str) -> ToolEntry:

@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import UNSET, Struct
 
 from ..errors import RpcError
+from ..interceptor import Handler
 from ..protocol.types.resources import Resource, ResourceTemplate
 from .context import Context
 from .lists import Listing
@@ -44,6 +45,7 @@ class ResourceEntry(Struct):
     asynchronous: bool
     signature: TextSignature | None = None  # of a function; None: it is called without anything
     cache: CacheHints | None = None
+    home: Handler | None = None  # of a mounted one: the server it belongs to
 
     @property
     def mime_type(self) -> str | None:
@@ -60,6 +62,7 @@ class TemplateEntry(Struct):
     asynchronous: bool
     signature: TextSignature
     cache: CacheHints | None = None
+    home: Handler | None = None  # of a mounted one: the server it belongs to
 
     @property
     def mime_type(self) -> str | None:

@@ -13,8 +13,8 @@ from msgspec import Raw, Struct
 
 from ..errors import MCPToolError
 from ..wire import to_json
+from .foreign import to_plain
 from .media import Media, embedded
-from .schema import to_plain
 
 __all__ = [
     "Content",

@@ -66,6 +66,7 @@ class Rounds:
         self._ttl = ttl
         self._position = 0
         self._questions: dict[str, tuple[str, str, Mapping[str, Any]]] = {}
+        self._volunteered: dict[str, Raw] = {}  # answers that came without a state
         self._ending: asyncio.Handle | None = None
         self._task = task or asyncio.current_task()
         self._state = self._read_state()
@@ -75,7 +76,12 @@ class Rounds:
         return self._state.steps
 
     async def ask(self, method: str, params: Mapping[str, Any], key: str | None) -> Raw:
-        """The answer to a question, if it is there; else the round ends here."""
+        """The answer to a question, if it is there; else the round ends here.
+
+        A question with a key of its own may be answered before it was asked. Of one without, only
+        the state can say that this is the one that was answered.
+        """
+        volunteered = None if key is None else self._volunteered.get(key)
         if key is None:
             key = f"q{self._position}"
             self._position += 1
@@ -83,6 +89,9 @@ class Rounds:
         answer = self._state.answers.get(key)
         if answer is not None and answer[0] == sign:
             return answer[1]
+        if volunteered is not None:
+            self._state.answers[key] = (sign, volunteered)
+            return volunteered
         self._questions[key] = (sign, method, params)
         if self._ending is None:
             loop = asyncio.get_running_loop()
@@ -133,7 +142,8 @@ class Rounds:
         except msgspec.DecodeError as exc:
             raise RpcError(INVALID_PARAMS, f"Malformed answers: {exc}") from exc
         if given.request_state is None:
-            return fresh  # answers without the state that asked for them answer nothing
+            self._volunteered = given.input_responses
+            return fresh
         try:
             state = msgspec.json.decode(self._ring.open(given.request_state), type=_State)
         except BadSeal as exc:

@@ -9,26 +9,43 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
+from ..errors import ConfigError
 from ..transport.loop import new_loop
 
 if TYPE_CHECKING:
     from .server import MCPServer
 
-__all__ = ["run_program", "run_server"]
+__all__ = ["run_program", "run_server", "say_url"]
 
 STOP_LIMIT = 5.0  # seconds from a signal to the end of the process
 
 
 def run_server(server: "MCPServer") -> None:
     """Serve until the peer ends it, or SIGINT or SIGTERM do."""
-    if server.config.transport != "stdio":
-        raise NotImplementedError(
-            f"the transport {server.config.transport!r} is not there yet; 'stdio' is"
+    config = server.config
+    if config.transport == "http":
+        run_program(
+            lambda: server.run_http(
+                config.host, config.port, auth_token=config.auth_token, started=say_url(server)
+            )
         )
+        return
+    if config.transport != "stdio":
+        raise ConfigError(f"There is no transport {config.transport!r}; there are stdio and http")
     if sys.stdin is not None and sys.stdin.isatty():
         say = f"{server.name}: serving MCP on stdin and stdout. Ctrl-C or Ctrl-D ends it.\n"
         sys.stderr.write(say)
     run_program(server.run_stdio)
+
+
+def say_url(server: "MCPServer") -> Callable[[str], None]:
+    """Tells the person at the terminal where the server is, once it is there."""
+
+    def say(url: str) -> None:
+        sys.stderr.write(f"{server.name}: serving MCP at {url} . Ctrl-C ends it.\n")
+        sys.stderr.flush()
+
+    return say
 
 
 def run_program(main: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -2,9 +2,10 @@
 
 import logging
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, TypeVar
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -18,11 +19,11 @@ from ..protocol.conversation import Conversation, Role
 from ..protocol.downgrade import downgrade_result
 from ..protocol.events import Asked, Refused
 from ..protocol.outgoing import Identity
-from ..protocol.revisions import NEWEST_HANDSHAKE, Revision
+from ..protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
 from ..transport.base import Channel
-from ..wire import Batch, decode, encode, encode_success, failure, to_json
+from ..transport.http.settings import HttpSettings
+from ..wire import Batch, Failure, decode, encode, encode_success, failure, to_json
 from ..wire.codes import (
-    INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
@@ -32,14 +33,21 @@ from .asking import answered_or_asked
 from .calls import Calls
 from .config import MCPServerConfig
 from .context import LOG_LEVELS, Context
+from .correlation import correlation_id
 from .direct import DirectEdge, direct_exchange
 from .lifespan import Lifespan, LifespanFactory
 from .lists import Listing
 from .offers import Offers
 from .prompts import PromptEntry
+from .refusals import log_refusals, refused
 from .registry import MCPToolRegistry
 from .resources import CacheHints, ResourceEntry, TemplateEntry, not_found
 from .results import error_content, prompt_messages, resource_contents
+
+if TYPE_CHECKING:
+    import ssl
+
+    from .http import HttpApp
 
 __all__ = ["MCPServer"]
 
@@ -79,15 +87,17 @@ class MCPServer(Offers):
             config = MCPServerConfig(**settings)
         elif settings:
             raise TypeError("give settings, or a configuration that has them, not both")
-        self._info = _without_none(name=config.name, version=config.version, title=config.title)
-        self._calls = Calls(config, {SERVER_INFO_KEY: self._info}, lambda: self.state)
+        self.info = _without_none(name=config.name, version=config.version, title=config.title)
+        around = (log_refusals, *interceptors) if interceptors else ()
+        self.handler: Handler = chain(around, self._handle)
+        meta = {SERVER_INFO_KEY: self.info}
+        self._calls = Calls(config, meta, lambda: self.state, self.handler)
         # What is answered without a task; interceptors must see everything, so then nothing is.
         self._inline_methods = set[str]() if interceptors else set(_WITHOUT_WAITING)
         self._interceptors = tuple(interceptors)
         if registry is None:
             registry = MCPToolRegistry(config, calls=self._calls)
-        super().__init__(config, registry)
-        self.handler: Handler = chain(self._interceptors, self._handle)
+        super().__init__(config, registry, self._calls.workers)
         limiter = RateLimiter(
             config.rate_limit_rate,
             config.rate_limit_burst,
@@ -98,12 +108,14 @@ class MCPServer(Offers):
         self._said_limited = False
         stamp = b'"resultType":"complete","_meta":{"%b":%b}' % (
             SERVER_INFO_KEY.encode(),
-            to_json(self._info),
+            to_json(self.info),
         )
         self._complete = b"," + stamp + b"}"
         self._cacheable = b"," + self._cache.members() + self._complete
+        self._mounted: list[MCPServer] = []
         self._lifespan = Lifespan(lifespan, self)
         self._peers: weakref.WeakSet[Peer] = weakref.WeakSet()
+        self._warm = not config.warm_up
 
     # How it is run
 
@@ -117,9 +129,46 @@ class MCPServer(Offers):
         """Serve stdin and stdout until they end."""
         from ..transport.stdio import open_stdio
 
-        self._load_configured()
+        self.load_configured()
         async with open_stdio(limit=self.config.max_message_bytes) as channel:
             await self.serve(channel)
+
+    def create_http_app(self, settings: HttpSettings | None = None, **options: Any) -> "HttpApp":
+        """The ASGI application: MCP at `/mcp`, and pages for people and plain HTTP clients.
+
+        Options are fields of `HttpSettings`.
+        """
+        from .http import HttpApp
+
+        return HttpApp(self, _settings(settings, options))
+
+    async def run_http(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 8080,
+        *,
+        uds: str | None = None,
+        tls: "ssl.SSLContext | None" = None,
+        insecure: bool = False,
+        started: Callable[[str], None] | None = None,
+        settings: HttpSettings | None = None,
+        **options: Any,
+    ) -> None:
+        """Serve HTTP until cancelled: on a port of this machine, or on a unix socket.
+
+        `started` is told the URL. Other machines are let in only with `auth_token` or
+        `verify_token`; `insecure` says that something else keeps strangers out.
+
+        Raises:
+            ConfigError: it cannot listen there, or should not.
+        """
+        from .run_http import bind, serve_http, url_of
+
+        app = self.create_http_app(settings, **options)
+        listening = bind(host, port, uds, app.settings, insecure=insecure)
+        url = url_of(listening, app.settings.path, tls=tls is not None)
+        say = None if started is None else lambda: started(url)
+        await serve_http(app, listening, tls=tls, started=say)
 
     async def serve(self, channel: Channel) -> None:
         """Serve one channel until it ends. Cancelling closes it."""
@@ -137,6 +186,8 @@ class MCPServer(Offers):
 
         `serve` does this by itself; whoever uses `attach` or `handle_request` does it around them.
         """
+        if not self._warm:
+            self.warm_up()
         async with AsyncExitStack() as stack:
             for other in self._mounted:
                 await stack.enter_async_context(other.running())
@@ -144,7 +195,7 @@ class MCPServer(Offers):
 
     def describe_tools(self) -> list[tuple[str, str]]:
         """Name and first line of the description of each tool, those of modules included."""
-        self._load_configured()
+        self.load_configured()
         found = []
         for name in self._tools.names():
             entry = self._tools.get(name)
@@ -157,22 +208,75 @@ class MCPServer(Offers):
         """What the lifespan yielded; None while it is not open."""
         return self._lifespan.state
 
+    def mount(self, other: "MCPServer", prefix: str = "") -> None:
+        """Offer what another server offers: tools and prompts as `prefix_name`, resources as is.
+
+        What it adds and removes later is followed. Its own interceptors, limits and lifespan hold
+        for what it offers, inside those of this server.
+
+        Raises:
+            ValueError: if a name or URI is taken.
+        """
+        from .mount import mount
+
+        mount(self, other, prefix)
+        self._mounted.append(other)
+
     async def close(self) -> None:
         """End every connection of this loop; those who listen for changes get their last answer."""
         await self.changes.end()
         for peer in list(self._peers):
             await peer.close()
 
-    def _load_configured(self) -> None:
+    @property
+    def inline_methods(self) -> Container[str]:
+        """What `answer_inline` may be asked for; grows when a tool is registered as quick."""
+        return self._inline_methods
+
+    def load_configured(self) -> None:
+        """Import the modules of the configuration; more than once is harmless."""
         config = self.config
         if config.tool_modules or config.tool_entry_points:
             from .modules import load_modules
 
             load_modules(self._registry, config.tool_modules, entry_points=config.tool_entry_points)
 
-    def attach(self, channel: Channel) -> Peer:
-        """Serve one channel in the background; the returned peer can be closed."""
-        conversation = Conversation(Role.SERVER, Identity(self._info, self._capabilities()))
+    def warm_up(self) -> None:
+        """Encode the lists and compile the schemas that the first requests will need.
+
+        Done before the first connection, unless the setting `warm_up` says on demand.
+        """
+        self._warm = True
+        for listing in (
+            self._tools,
+            self.resources.fixed,
+            self.resources.templates,
+            self.prompts,
+        ):
+            listing.warm_up(NEWEST, NEWEST_HANDSHAKE)
+        for entry in self._tools.entries():
+            entry.warm_up()
+
+    def metrics(self) -> dict[str, Any]:
+        """Counts of what is under way, and of what went wrong: a snapshot."""
+        peers = [peer for peer in self._peers if peer.connected]
+        return {
+            "connections": len(peers),
+            "malformed": sum(peer.malformed for peer in peers),
+            "workers": self._calls.metrics,
+            "rate_limit": None if self.limiter is None else self.limiter.metrics,
+            "mounted": [other.metrics() for other in self._mounted],
+        }
+
+    def attach(self, channel: Channel, principal: str | None = None) -> Peer:
+        """Serve one channel in the background; the returned peer can be closed.
+
+        `principal` is who is at the other end, if somebody checked that.
+        """
+        if not self._warm:
+            self.warm_up()
+        identity = Identity(self.info, self._capabilities())
+        conversation = Conversation(Role.SERVER, identity, principal=principal)
         peer = Peer(
             channel,
             conversation,
@@ -190,47 +294,48 @@ class MCPServer(Offers):
     async def handle_request(
         self, message: dict[str, Any], correlation_id: str | None = None
     ) -> dict[str, Any] | None:
-        """Process one JSON-RPC message outside any connection; `None` answers a notification."""
-        answer = await self._handle_alone(to_json(message))
+        """Process one JSON-RPC message outside any connection; `None` answers a notification.
+
+        `correlation_id` names it in logs and error results; without one it gets one.
+        """
+        answer = await self._handle_alone(to_json(message), correlation_id)
         if answer is None:
             return None
         result: dict[str, Any] = msgspec.json.decode(answer)
         return result
 
-    async def _handle_alone(self, frame: bytes) -> bytes | None:
+    async def _handle_alone(self, frame: bytes, name: str | None) -> bytes | None:
         conversation = Conversation(Role.SERVER, assume=NEWEST_HANDSHAKE)
         try:
             message = decode(frame)
             if isinstance(message, Batch):
                 raise RemoteProtocolError("Send one message at a time", code=INVALID_REQUEST)
         except RemoteProtocolError as exc:
-            return encode(failure(exc.request_id, exc.code, str(exc)))
+            return _refusal(failure(exc.request_id, exc.code, str(exc)), name)
         event = conversation.receive(message)
         if isinstance(event, Refused):
-            return encode(event.answer)
+            return _refusal(event.answer, name)
         if not isinstance(event, Asked):
             return None
-        exchange = direct_exchange(event.message, event.caller, event.head, conversation)
+        exchange = direct_exchange(event.message, event.caller, event.head, conversation, name)
         try:
             answer = await self.handler(exchange)
-        except RpcError as exc:
-            return encode(failure(event.message.id, exc.code, exc.message, exc.data))
-        except Exception:
-            log.exception("%s failed", event.message.method)
-            return encode(failure(event.message.id, INTERNAL_ERROR, "Internal error"))
+        except Exception as exc:
+            error = refused(exc, exchange)
+            return encode(failure(event.message.id, error.code, error.message, error.data))
         return encode_success(event.message.id, answer or b"{}")
 
-    # How it answers
+    # How it answers. Every error is in the log before it is returned.
 
     def _handle(self, exchange: Exchange) -> Awaitable[Answer]:
         match exchange.message.method:
             case "tools/call":
                 return self._call_tool(exchange, exchange.head.name)
-            case "resources/read":
+            case "resources/read" if _declared(self.resources, exchange):
                 return self._read_resource(exchange)
-            case "prompts/get":
+            case "prompts/get" if _declared(self.prompts, exchange):
                 return self._get_prompt(exchange)
-            case "completion/complete":
+            case "completion/complete" if _declared(self.completions, exchange):
                 return self._complete_argument(exchange)
             case "subscriptions/listen" if exchange.caller.stateless:
                 return self._listen(exchange)
@@ -245,29 +350,32 @@ class MCPServer(Offers):
         Raises:
             RpcError: to refuse.
         """
-        method, caller = exchange.message.method, exchange.caller
-        match method:
-            case "tools/call":
-                return self._call_inline(exchange)
-            case "tools/list":
-                return self._list(self._tools, exchange)
-            case "resources/list":
-                return self._list(self.resources.fixed, exchange)
-            case "resources/templates/list":
-                return self._list(self.resources.templates, exchange)
-            case "prompts/list":
-                return self._list(self.prompts, exchange)
-            case "server/discover" if caller.stateless:
-                return self._discover(caller)
-            case "initialize" if not caller.stateless:
-                return self._initialize(exchange)
-            case "ping" if not caller.stateless:
-                return b"{}"
-            case "logging/setLevel" if not caller.stateless:
-                return self._set_level(exchange)
-            case "resources/subscribe" | "resources/unsubscribe" if not caller.stateless:
-                return self._subscribe(exchange)
-        raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method}")
+        caller = exchange.caller
+        try:
+            match exchange.message.method:
+                case "tools/call":
+                    return self._call_inline(exchange)
+                case "tools/list":
+                    return self._list(self._tools, exchange)
+                case "resources/list" if _declared(self.resources, exchange):
+                    return self._list(self.resources.fixed, exchange)
+                case "resources/templates/list" if _declared(self.resources, exchange):
+                    return self._list(self.resources.templates, exchange)
+                case "prompts/list" if _declared(self.prompts, exchange):
+                    return self._list(self.prompts, exchange)
+                case "server/discover" if caller.stateless:
+                    return self._discover(caller)
+                case "initialize" if not caller.stateless:
+                    return self._initialize(exchange)
+                case "ping" if not caller.stateless:
+                    return b"{}"
+                case "logging/setLevel" if not caller.stateless:
+                    return self._set_level(exchange)
+                case "resources/subscribe" | "resources/unsubscribe" if not caller.stateless:
+                    return self._subscribe(exchange)
+            raise RpcError(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
+        except Exception as exc:
+            raise refused(exc, exchange) from None
 
     def _call_inline(self, exchange: Exchange) -> bytes | None:
         entry = self._tools.get(exchange.target or "")
@@ -275,7 +383,7 @@ class MCPServer(Offers):
             return None
         tail = self._tail(exchange.caller)
         if self.limiter is not None and not self.limiter.allow(entry.name):
-            return self._limited(entry.name, tail)
+            return self._limited(entry.name, exchange, tail)
         return self._calls.run_inline(entry, exchange, tail)
 
     def _list(self, listing: Listing[Any], exchange: Exchange) -> bytes:
@@ -307,7 +415,7 @@ class MCPServer(Offers):
         result = {
             "protocolVersion": caller.revision.value,
             "capabilities": capabilities,
-            "serverInfo": self._info,
+            "serverInfo": self.info,
             **_without_none(instructions=self.config.instructions),
         }
         return bytes(downgrade_result("initialize", Raw(to_json(result)), caller.revision))
@@ -346,12 +454,18 @@ class MCPServer(Offers):
         return b"{}"
 
     async def _listen(self, exchange: Exchange) -> bytes:
-        if isinstance(exchange.edge, DirectEdge):
-            raise RpcError(INVALID_REQUEST, "subscriptions/listen needs a connection")
-        return await self.changes.listen(exchange, self._capabilities())
+        try:
+            if isinstance(exchange.edge, DirectEdge):
+                raise RpcError(INVALID_REQUEST, "subscriptions/listen needs a connection")
+            return await self.changes.listen(exchange, self._capabilities())
+        except Exception as exc:
+            raise refused(exc, exchange) from None
 
     async def _complete_argument(self, exchange: Exchange) -> bytes:
-        members = await self.completions.complete(exchange.message.params)
+        try:
+            members = await self.completions.complete(exchange.message.params)
+        except Exception as exc:
+            raise refused(exc, exchange) from None
         return self._answer(members, exchange.caller)
 
     def _set_level(self, exchange: Exchange) -> bytes:
@@ -363,31 +477,30 @@ class MCPServer(Offers):
         exchange.edge.log_level = level
         return b"{}"
 
-    def _call_tool(self, exchange: Exchange, name: str | UnsetType) -> Awaitable[bytes]:
-        if isinstance(name, UnsetType):
-            raise RpcError(INVALID_PARAMS, "params.name is required: the name of a tool")
-        entry = self._tools.get(name)
-        if entry is None:
-            raise RpcError(INVALID_PARAMS, f"Unknown tool: {name}")
+    def _call_tool(self, exchange: Exchange, name: str | UnsetType) -> Awaitable[Answer]:
+        entry = None if isinstance(name, UnsetType) else self._tools.get(name)
+        if entry is None or isinstance(name, UnsetType):
+            raise refused(_unknown_tool(name), exchange)
         tail = self._complete if exchange.caller.stateless else b"}"
         if self.limiter is not None and not self.limiter.allow(name):
-            return _at_once(self._limited(name, tail))
+            return _at_once(self._limited(name, exchange, tail))
+        if entry.home is not None:
+            return entry.home(exchange)
         return self._calls.run(entry, exchange, tail)
 
-    def _limited(self, name: str, tail: bytes) -> bytes:
+    def _limited(self, name: str, exchange: Exchange, tail: bytes) -> bytes:
         """SRV-23: refused before any work is done."""
         assert self.limiter is not None
-        from secrets import token_hex
-
         error = MCPToolError(
             f"Too many calls: '{name}' was not run",
             code=MCPErrorCode.RATE_LIMITED,
             tool_name=name,
-            correlation_id=token_hex(8),
+            correlation_id=correlation_id(exchange),
             suggestion=f"Try again in {max(self.limiter.wait(name), 0.001):.3g} s",
         )
+        extra = {"correlation_id": error.correlation_id}
         if self._said_limited:
-            log.debug("%s [%s]: limited", name, error.correlation_id)
+            log.debug("%s [%s]: limited", name, error.correlation_id, extra=extra)
         else:
             self._said_limited = True
             log.warning(
@@ -398,6 +511,7 @@ class MCPServer(Offers):
                 error.correlation_id,
                 self.config.rate_limit_rate,
                 self.config.rate_limit_burst,
+                extra=extra,
             )
         return error_content(error, tail).result
 
@@ -405,18 +519,24 @@ class MCPServer(Offers):
         """What closes a result: nothing but the brace, or what a stateless caller expects."""
         return self._complete if caller.stateless else b"}"
 
-    async def _read_resource(self, exchange: Exchange) -> bytes:
-        uri, caller = _uri(exchange), exchange.caller
-        found = self.resources.find(uri)
-        if found is None:
-            raise not_found(uri, INVALID_PARAMS if caller.stateless else RESOURCE_NOT_FOUND)
-        entry, values = found
-        signature = entry.signature
-        if signature is None or signature.context_name is None:
-            return await self._contents(exchange, entry, values, None)
-        context = self._context(exchange)
-        work = self._contents(exchange, entry, values, context)
-        return await answered_or_asked(context, work, {SERVER_INFO_KEY: self._info})
+    async def _read_resource(self, exchange: Exchange) -> Answer:
+        context = None
+        try:
+            uri, caller = _uri(exchange), exchange.caller
+            found = self.resources.find(uri)
+            if found is None:
+                raise not_found(uri, INVALID_PARAMS if caller.stateless else RESOURCE_NOT_FOUND)
+            entry, values = found
+            if entry.home is not None:
+                return await entry.home(exchange)
+            signature = entry.signature
+            if signature is None or signature.context_name is None:
+                return await self._contents(exchange, entry, values, None)
+            context = self._calls.context(exchange)
+            work = self._contents(exchange, entry, values, context)
+            return await answered_or_asked(context, work, {SERVER_INFO_KEY: self.info})
+        except Exception as exc:
+            raise refused(exc, exchange, context) from None
 
     async def _contents(
         self,
@@ -432,23 +552,24 @@ class MCPServer(Offers):
         answer = self._answer(members, caller, cacheable=True, hints=entry.cache)
         return bytes(downgrade_result("resources/read", Raw(answer), caller.revision))
 
-    def _context(self, exchange: Exchange) -> Context:
-        config = self.config
-        level = config.log_level.lower()
-        return Context(exchange, level, self._calls.ring, config.input_timeout, self.state)
-
-    async def _get_prompt(self, exchange: Exchange) -> bytes:
-        params = _decode(exchange.message.params, _PromptParams)
-        entry = self.prompts.get(params.name)
-        if entry is None:
-            raise RpcError(INVALID_PARAMS, f"Unknown prompt: {params.name}")
-        given = params.arguments or {}
-        entry.check(given)
-        if not entry.wants_context:
-            return await self._messages(exchange, entry, given, None)
-        context = self._context(exchange)
-        work = self._messages(exchange, entry, given, context)
-        return await answered_or_asked(context, work, {SERVER_INFO_KEY: self._info})
+    async def _get_prompt(self, exchange: Exchange) -> Answer:
+        context = None
+        try:
+            params = _decode(exchange.message.params, _PromptParams)
+            entry = self.prompts.get(params.name)
+            if entry is None:
+                raise RpcError(INVALID_PARAMS, f"Unknown prompt: {params.name}")
+            if entry.home is not None:
+                return await entry.home(exchange)
+            given = params.arguments or {}
+            entry.check(given)
+            if not entry.wants_context:
+                return await self._messages(exchange, entry, given, None)
+            context = self._calls.context(exchange)
+            work = self._messages(exchange, entry, given, context)
+            return await answered_or_asked(context, work, {SERVER_INFO_KEY: self.info})
+        except Exception as exc:
+            raise refused(exc, exchange, context) from None
 
     async def _messages(
         self,
@@ -498,6 +619,24 @@ class _PromptParams(msgspec.Struct):
     arguments: dict[str, str] | None = None
 
 
+def _declared(offers: object, exchange: Exchange) -> bool:
+    """Whether it may be asked for: stateless callers only what `server/discover` declares."""
+    return not exchange.caller.stateless or bool(offers)
+
+
+def _unknown_tool(name: str | UnsetType) -> RpcError:
+    if isinstance(name, UnsetType):
+        return RpcError(INVALID_PARAMS, "params.name is required: the name of a tool")
+    return RpcError(INVALID_PARAMS, f"Unknown tool: {name}")
+
+
+def _refusal(answer: Failure, name: str | None) -> bytes:
+    """A message that was not even a request, refused."""
+    name = name or token_hex(8)
+    log.warning("[%s]: %s", name, answer.message, extra={"correlation_id": name})
+    return encode(answer)
+
+
 P = TypeVar("P")
 
 
@@ -521,3 +660,9 @@ def _uri(exchange: Exchange) -> str:
 
 async def _at_once(answer: bytes) -> bytes:
     return answer
+
+
+def _settings(settings: HttpSettings | None, options: dict[str, Any]) -> HttpSettings:
+    if settings is not None and options:
+        raise TypeError("give settings, or options that make them, not both")
+    return settings if settings is not None else HttpSettings(**options)

@@ -8,85 +8,23 @@ plainly, checked against its schema, converted parameter by parameter.
 
 import functools
 import inspect
-import math
 import re
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import copy
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
-from .schema import Forms, check_headers, converter, flat_headers, from_json, normal, to_plain
+from .checking import Checker, FieldError, InvalidArguments, reasons
+from .docstrings import parameter_texts
+from .foreign import converter, from_json, to_plain
+from .headers import check_headers, flat_headers
+from .normal import normal
+from .schema import Forms
 
-__all__ = [
-    "Checker",
-    "FieldError",
-    "InvalidArguments",
-    "Signature",
-    "behind_partials",
-    "context_parameter",
-    "hints_of",
-    "reasons",
-]
-
-
-class FieldError(msgspec.Struct, frozen=True):
-    """One thing that is wrong with the arguments of a call."""
-
-    field: str
-    constraint: str
-    value: Any = None
-
-
-class InvalidArguments(ValueError):
-    """The arguments do not fit; `errors` lists every problem."""
-
-    def __init__(self, errors: list[FieldError]) -> None:
-        super().__init__("; ".join(f"{e.field}: {e.constraint}" for e in errors))
-        self.errors = errors
-
-
-class Checker:
-    """Finds everything that is wrong with a value, by its schema."""
-
-    def __init__(self, schema: dict[str, Any], root: str = "arguments") -> None:
-        self._schema = schema
-        self._root = root  # what the value as a whole is called
-        self._validator: Any = None
-
-    def problems(self, value: Any) -> list[FieldError]:
-        return [fact for error in self._errors(value) for fact in self._explained(error)]
-
-    def mend(self, values: dict[str, Any]) -> list[FieldError]:
-        """Read numbers and booleans from strings where the schema wants them; what is left wrong?
-
-        The values are changed in place.
-        """
-        for _ in range(8):  # a mended value may bring to light what else is wrong around it
-            errors = list(self._errors(values))
-            if not [error for error in errors if _mend(values, error)]:
-                break
-        return [fact for error in errors for fact in self._explained(error)]
-
-    def _errors(self, value: Any) -> Iterator[Any]:
-        if self._validator is None:
-            import jsonschema_rs
-
-            self._validator = jsonschema_rs.validator_for(self._schema, retriever=_refuse_reference)
-        found: Iterator[Any] = self._validator.iter_errors(value)
-        return found
-
-    def _explained(self, error: Any) -> list[FieldError]:
-        kind = error.kind
-        if kind.name in ("anyOf", "oneOf"):
-            meant = [branch for branch in kind.context or () if not _is_other(branch, error)]
-            if len(meant) == 1 and meant[0]:
-                return [fact for inner in meant[0] for fact in self._explained(inner)]
-        path = [str(part) for part in error.instance_path]
-        value = error.instance if path else None
-        return [FieldError(".".join(path) or self._root, error.message, value)]
+__all__ = ["Signature", "behind_partials", "context_parameter", "hints_of"]
 
 
 class Signature:
@@ -106,11 +44,13 @@ class Signature:
         self._names = [name for name, _, _ in fields]
         self._converters: dict[str, Callable[[Any, bool], Any]] = {}
         self._decode: Callable[[Raw | bytes], Any]
+        self._decode_strictly: Callable[[Raw | bytes], Any]  # used where there are numbers
         forms = Forms()
         try:
             struct = _struct(fields)
             schema = forms.native(struct).schema
             self._decode = msgspec.json.Decoder(struct, strict=False, dec_hook=from_json).decode
+            self._decode_strictly = msgspec.json.Decoder(struct, dec_hook=from_json).decode
             self._converters = {name: converter(kind) for name, kind, _ in fields}
             self.fast = True
         except TypeError:
@@ -120,6 +60,7 @@ class Signature:
             self.fast = False
         schema = self._described(forms.root(schema), fields)
         self._checker = Checker(schema)
+        self._numbers = self.fast and _has_number(schema)
         self.schema = flat_headers(schema)
         check_headers(self.schema, self.where)
         by_position = self.context_name is None and not self._keyword_only
@@ -131,10 +72,27 @@ class Signature:
         Raises:
             InvalidArguments: with the full list of what is wrong.
         """
+        if self._numbers:
+            # Nearly always numbers are numbers; then no string can have been taken for one, and
+            # the search below, which costs more than the decoding, is not needed.
+            try:
+                return self._decode_strictly(arguments)
+            except (msgspec.ValidationError, UnicodeDecodeError, RecursionError):
+                pass  # the lenient way says what is wrong, if anything is
         try:
-            return self._decode(arguments)
+            decoded = self._decode(arguments)
         except (msgspec.ValidationError, UnicodeDecodeError, RecursionError) as exc:
             raise InvalidArguments(self._problems(arguments, exc)) from exc
+        if self._numbers and _NOT_FINITE.search(arguments):
+            errors = self._convert(msgspec.json.decode(arguments))
+            if errors:
+                raise InvalidArguments(errors)
+        return decoded
+
+    def warm_up(self) -> None:
+        """Compile what every call needs; what msgspec decodes needs nothing more."""
+        if not self.fast:
+            self._checker.compile()
 
     # `call(arguments, context)` calls the function; of a coroutine function it returns a coroutine.
 
@@ -153,7 +111,10 @@ class Signature:
         try:
             hints = hints_of(function)
         except NameError as exc:
-            raise TypeError(f"{self.where}: an annotation cannot be resolved: {exc}") from exc
+            raise TypeError(
+                f"{self.where}: {_unresolved(function, exc)} cannot be resolved: {exc}. Import or "
+                "define it before the function, and not only for type checkers"
+            ) from exc
         self.returns = hints.get("return")
         if context_type is not None:
             self.context_name = context_parameter(hints, context_type)
@@ -169,7 +130,8 @@ class Signature:
                 continue
             if parameter.kind is parameter.POSITIONAL_ONLY:
                 raise TypeError(
-                    f"{self.where}: parameter {name!r} is positional-only; tools are called by name"
+                    f"{self.where}: parameter {name!r} is positional-only; tools are called "
+                    "by name, so remove the '/'"
                 )
             self._keyword_only |= parameter.kind is parameter.KEYWORD_ONLY
             kind, default = hints.get(name, Any), parameter.default
@@ -284,63 +246,23 @@ def context_parameter(hints: dict[str, Any], context_type: type) -> str | None:
     return None
 
 
-# Docstrings: "Args:" with indented lines (Google), "Parameters" underlined (numpy), ":param x:".
-
-_REST = re.compile(r"^:param\s+(?:[^:]*\s)?\*{0,2}(\w+)\s*:\s*(.*)$")
-_GOOGLE = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
-_NUMPY = re.compile(r"^\*{0,2}(\w+)\s*(?::.*)?$")
-_HEADINGS = ("args:", "arguments:", "parameters:", "params:")
-
-
-def parameter_texts(doc: str) -> dict[str, str]:
-    """What a docstring says about each parameter."""
-    lines = doc.splitlines()
-    texts: dict[str, list[str]] = {}
-    for index, line in enumerate(lines):
-        below = lines[index + 1] if index + 1 < len(lines) else ""
-        if match := _REST.match(line.strip()):
-            texts[match[1]] = [match[2], *_indented(lines[index + 1 :], _indent(line))]
-        elif line.strip().lower() in _HEADINGS:
-            _read_section(_indented(lines[index + 1 :], _indent(line), keep=True), _GOOGLE, texts)
-        elif line.strip() == "Parameters" and below.strip().startswith("---"):
-            _read_section(_until_heading(lines[index + 2 :]), _NUMPY, texts)
-    joined = {name: " ".join(" ".join(parts).split()) for name, parts in texts.items()}
-    return {name: text for name, text in joined.items() if text}
+def _unresolved(function: Callable[..., Any], exc: NameError) -> str:
+    """Whose annotation has the name that is not there."""
+    target = inspect.unwrap(behind_partials(function))
+    for name, kind in getattr(target, "__annotations__", {}).items():
+        if isinstance(kind, str) and re.search(rf"\b{re.escape(exc.name or '')}\b", kind):
+            what = "what it returns" if name == "return" else f"parameter {name!r}"
+            return f"the annotation {kind!r} of {what}"
+    return "an annotation"
 
 
-def _read_section(lines: list[str], entry: re.Pattern[str], texts: dict[str, list[str]]) -> None:
-    margin = min((_indent(line) for line in lines if line.strip()), default=0)
-    current: list[str] | None = None
-    for line in lines:
-        match = entry.match(line.strip()) if _indent(line) == margin else None
-        if match:
-            current = texts[match[1]] = list(match.groups()[1:])
-        elif current is not None:
-            current.append(line)
+# The decoder takes "nan" and "inf" in strings for numbers, which JSON does not have. What may be
+# one is held against the schema; the escape could spell either.
+_NOT_FINITE = re.compile(rb'(?i:nan|inf|infinity)"|\\u')
 
 
-def _indented(lines: list[str], margin: int, *, keep: bool = False) -> list[str]:
-    """The lines that belong to the one above them; blank lines between only with `keep`."""
-    found = []
-    for line in lines:
-        if (line.strip() or not keep) and (not line.strip() or _indent(line) <= margin):
-            break
-        found.append(line)
-    return found
-
-
-def _until_heading(lines: list[str]) -> list[str]:
-    for index, line in enumerate(lines[1:]):
-        if line.strip().startswith("---"):
-            return lines[:index]
-    return lines
-
-
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip())
-
-
-# Defaults.
+def _has_number(schema: Any) -> bool:
+    return b'"number"' in msgspec.json.encode(schema)
 
 
 def _struct(fields: list[tuple[str, Any, Any]]) -> type[msgspec.Struct]:
@@ -381,86 +303,3 @@ def _is_context(kind: Any, context_type: type) -> bool:
 
 def _name_of(function: Any) -> str:
     return getattr(function, "__qualname__", None) or type(function).__qualname__
-
-
-# Problems.
-
-
-def _mend(values: Any, error: Any) -> bool:
-    """Put right what only has the wrong type because it was written as a string."""
-    path, kind = error.instance_path, error.kind
-    if kind.name in ("anyOf", "oneOf"):
-        branches = [b for b in kind.context if b and all(_read(e) is not None for e in b)]
-        return bool(branches) and sum(_mend(values, e) for e in branches[0]) > 0
-    better = _read(error)
-    if better is None or not path:
-        return False
-    for part in path[:-1]:
-        values = values[part]
-    if type(values[path[-1]]) is not str:
-        return False
-    values[path[-1]] = better
-    return True
-
-
-def _is_other(branch: list[Any], error: Any) -> bool:
-    """Of a union: is it the whole value that has another type than this branch wants?"""
-    return any(e.kind.name == "type" and e.instance_path == error.instance_path for e in branch)
-
-
-def _read(error: Any) -> Any:
-    """The number or boolean that a string was meant to be; None if it was not."""
-    text, kind = error.instance, error.kind
-    if type(text) is not str:
-        return None
-    match kind.name:
-        case "type":
-            options = (_parsed(text, wanted) for wanted in kind.types)
-            return next((option for option in options if option is not None), None)
-        case "enum":
-            for wanted in ("integer", "number", "boolean"):
-                value = _parsed(text, wanted)
-                if value is not None and any(
-                    value == option and isinstance(option, bool) == isinstance(value, bool)
-                    for option in kind.options
-                ):
-                    return value
-    return None
-
-
-def _parsed(text: str, wanted: str) -> Any:
-    match wanted:
-        case "boolean":
-            return {"true": True, "1": True, "false": False, "0": False}.get(text.lower())
-        case "integer" if re.fullmatch(r"-?\d{1,400}", text, re.ASCII):
-            return int(text)
-        case "integer" | "number" if _NUMBER.fullmatch(text):
-            number = float(text)
-            if wanted == "integer":
-                return int(number) if number.is_integer() else None
-            return number if math.isfinite(number) else None
-    return None
-
-
-_NUMBER = re.compile(r"-?\d{1,400}(\.\d+)?([eE][-+]?\d+)?", re.ASCII)
-
-
-def reasons(cause: BaseException, name: str = "", root: str = "arguments") -> list[FieldError]:
-    """What an exception says, field by field if it was one of pydantic's.
-
-    `name` is the field that was looked at, `root` what all of it is called.
-    """
-    what, _, where = str(cause).partition(" - at `$")
-    path = [name] if name else []
-    path += [part for part in re.split(r"[.\[\]]+", where.rstrip("`")) if part]
-    details = getattr(cause.__cause__ or cause, "errors", None)
-    if not callable(details):
-        return [FieldError(".".join(path) or root, what)]
-    return [
-        FieldError(".".join([*path, *map(str, detail["loc"])]) or root, str(detail["msg"]))
-        for detail in details(include_url=False, include_context=False)
-    ]
-
-
-def _refuse_reference(uri: str) -> Any:
-    raise ValueError(f"references to {uri} are not followed")

@@ -5,6 +5,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -89,7 +90,10 @@ class TextSignature:
 
 def _convert(name: str, text: str, kind: Any) -> Any:
     try:
-        return msgspec.convert(text, kind, strict=False)
+        value = msgspec.convert(text, kind, strict=False)
+        if isinstance(value, float) and not isfinite(value):
+            raise msgspec.ValidationError(f"{text!r} is no number")
+        return value
     except (msgspec.ValidationError, TypeError) as plain:
         try:
             return msgspec.json.decode(text, type=kind, strict=False)

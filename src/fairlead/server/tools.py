@@ -7,21 +7,15 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw
 
+from ..interceptor import Handler
 from ..protocol.types.tools import Tool, ToolAnnotations
 from ..wire import to_json
+from .checking import Checker, FieldError, InvalidArguments
 from .context import Context
-from .outputs import OutputSchema, output_of
+from .headers import check_headers
+from .outputs import Output, OutputSchema, output_of
 from .results import Content
-from .schema import check_headers
-from .signature import (
-    Checker,
-    FieldError,
-    InvalidArguments,
-    Signature,
-    behind_partials,
-    context_parameter,
-    hints_of,
-)
+from .signature import Signature, behind_partials, context_parameter, hints_of
 
 __all__ = ["ToolEntry", "describe_function", "tool_from_function", "tool_from_schema"]
 
@@ -37,10 +31,12 @@ class ToolEntry:
         "convert",
         "decode",
         "definition",
+        "home",
         "inline",
         "name",
         "timeout",
         "wants_context",
+        "warm_up",
     )
 
     def __init__(
@@ -54,6 +50,7 @@ class ToolEntry:
         inline: bool,
         timeout: float | None,
         convert: Callable[[Any, bytes], Content] | None = None,
+        warm_up: Callable[[], None] = lambda: None,
     ) -> None:
         self.definition = definition
         self.name = definition.name
@@ -64,6 +61,8 @@ class ToolEntry:
         self.inline = inline
         self.timeout = timeout
         self.convert = convert  # of a tool with an output schema; raises MCPToolError
+        self.warm_up = warm_up  # compiles what every call needs
+        self.home: Handler | None = None  # of a mounted tool: the server it belongs to
 
 
 def tool_from_function(
@@ -107,6 +106,7 @@ def tool_from_function(
         inline=inline,
         timeout=timeout,
         convert=output.convert if output else None,
+        warm_up=lambda: _warm_up(signature, output),
     )
 
 
@@ -124,26 +124,33 @@ def tool_from_schema(
 
     Raises:
         TypeError: if the output schema is a type without a JSON form, or a header is wrong.
+        ValueError: if a schema is none.
     """
     whole = schema if "inputSchema" in schema else {"inputSchema": schema}
-    check_headers(whole["inputSchema"], name)
+    arguments = _argument_schema(whole["inputSchema"], name)
+    check_headers(arguments, name)
     hints = _hints(handler)
     if output_schema is None:
         output_schema = whole.get("outputSchema", False)  # what the handler returns is its affair
     output = output_of(output_schema, hints.get("return"), name)
-    raw = {k: Raw(to_json(whole[k])) for k in ("inputSchema", "_meta") if k in whole}
+    raw = {"inputSchema": Raw(to_json(arguments))}
+    if "_meta" in whole:
+        raw["_meta"] = Raw(to_json(whole["_meta"]))
     if output is not None:
         raw["outputSchema"] = Raw(to_json(output.schema))
     members = {k: v for k, v in whole.items() if k not in ("inputSchema", "outputSchema", "_meta")}
     if title:
         members["title"] = title
-    definition = msgspec.convert({**members, "name": name, **raw}, Tool)
+    try:
+        definition = msgspec.convert({**members, "name": name, **raw}, Tool)
+    except msgspec.ValidationError as exc:
+        raise ValueError(f"{name}: no such tool object: {exc}") from exc
     if definition.description is UNSET and (text := describe_function(handler)):
         definition = msgspec.structs.replace(definition, description=text)
     context_name = context_parameter(hints, Context)
     return ToolEntry(
         definition,
-        _checked_by(msgspec.json.decode(definition.input_schema)),
+        _checked_by(msgspec.json.decode(definition.input_schema), name),
         _by_name(handler, context_name),
         asynchronous=is_asynchronous(handler),
         wants_context=context_name is not None,
@@ -151,6 +158,21 @@ def tool_from_schema(
         timeout=None,
         convert=output.convert if output else None,
     )
+
+
+def _warm_up(signature: Signature, output: Output | None) -> None:
+    signature.warm_up()
+    if output is not None:
+        output.warm_up()
+
+
+def _argument_schema(schema: Any, name: str) -> dict[str, Any]:
+    """A schema that somebody gave, saying that arguments are an object, as it has to."""
+    if not isinstance(schema, dict):
+        raise ValueError(f"{name}: the schema of its arguments is a dict, not {schema!r}")
+    if schema.get("type", "object") != "object":
+        raise ValueError(f"{name}: arguments are an object, not of type {schema['type']!r}")
+    return {"type": "object", **schema}
 
 
 def describe_function(function: Callable[..., Any]) -> str:
@@ -190,9 +212,17 @@ def _by_name(
     return call
 
 
-def _checked_by(schema: dict[str, Any]) -> Callable[[Raw], dict[str, Any]]:
-    """Plain decoding, checked against a schema that we did not make."""
+def _checked_by(schema: dict[str, Any], name: str) -> Callable[[Raw], dict[str, Any]]:
+    """Plain decoding, checked against a schema that we did not make.
+
+    Raises:
+        ValueError: if it is none: now, and not when the first call comes.
+    """
     checker = Checker(schema)
+    try:
+        checker.compile()
+    except ValueError as exc:
+        raise ValueError(f"{name}: the schema of its arguments cannot be used: {exc}") from exc
 
     def decode(arguments: Raw) -> dict[str, Any]:
         try:

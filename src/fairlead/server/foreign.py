@@ -1,0 +1,72 @@
+"""Types that msgspec does not know and we do: paths, and pydantic's, without importing either."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+__all__ = ["adapter_of", "as_model", "converter", "expect", "from_json", "is_path", "to_plain"]
+
+
+def converter(kind: Any) -> Callable[[Any, bool], Any]:
+    """`Form.convert` of a type that msgspec knows."""
+
+    def convert(value: Any, strict: bool) -> Any:
+        return msgspec.convert(value, kind, strict=strict, dec_hook=from_json)
+
+    return convert
+
+
+def from_json(kind: type, value: Any) -> Any:
+    """Make a value of a type that msgspec does not know: its `dec_hook`."""
+    if is_path(kind):
+        return kind(expect(value, str))
+    adapter = adapter_of(kind)
+    if adapter is None:
+        raise TypeError(f"{kind.__name__} has no JSON form")
+    if as_model(kind) is not None:
+        return adapter.model_validate(value)
+    return adapter.validate_python(value)
+
+
+def to_plain(value: Any) -> Any:
+    """What the encoder asks about values that it does not know: its `enc_hook`."""
+    if as_model(type(value)) is not None:
+        return msgspec.Raw(value.model_dump_json(by_alias=True).encode())
+    if is_path(type(value)):
+        return str(value)
+    adapter = adapter_of(type(value))
+    if adapter is not None:
+        return msgspec.Raw(adapter.dump_json(value))
+    raise TypeError(f"a value of type {type(value).__qualname__} has no JSON form")
+
+
+def as_model(kind: Any) -> Any:
+    """The type itself if it is a pydantic model. Who has one has imported pydantic already."""
+    pydantic = sys.modules.get("pydantic")
+    model = getattr(pydantic, "BaseModel", None)
+    return kind if model and isinstance(kind, type) and issubclass(kind, model) else None
+
+
+def is_path(kind: type) -> bool:
+    """Whether it is a kind of `pathlib` path. Whoever has one has imported that module."""
+    pathlib = sys.modules.get("pathlib")
+    return pathlib is not None and issubclass(kind, pathlib.PurePath)
+
+
+def adapter_of(kind: type) -> Any:
+    """Pydantic's way to read a type: a model itself, an adapter for its other types."""
+    if as_model(kind) is not None:
+        return kind
+    pydantic = sys.modules.get("pydantic")
+    if pydantic is None or not hasattr(kind, "__get_pydantic_core_schema__"):
+        return None
+    return pydantic.TypeAdapter(kind)
+
+
+def expect(value: Any, kind: type) -> Any:
+    """The value itself. Raises `TypeError` if it is of another type."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{type(value).__name__} instead of {kind.__name__}")
+    return value
