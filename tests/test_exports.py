@@ -21,8 +21,28 @@ PUBLIC = {
 }
 
 FROM_FOLDERS = {
-    "fairlead.server": ("Audio", "File", "Header", "Image", "MCPToolRegistry"),
-    "fairlead.client": ("StdioTransport", "create_transport", "create_stdio_transport"),
+    "fairlead.server": (
+        "Audio",
+        "CannotAsk",
+        "File",
+        "Header",
+        "HttpSettings",
+        "Image",
+        "MCPToolRegistry",
+    ),
+    "fairlead.client": (
+        "Change",
+        "HttpTransport",
+        "MCPServerEntry",
+        "StdioTransport",
+        "WebSocketTransport",
+        "call_mcp",
+        "create_http_transport",
+        "create_stdio_transport",
+        "create_transport",
+        "create_websocket_transport",
+        "parse_sse",
+    ),
     "fairlead.protocol.envelope": (
         "Direction",
         "McpMessage",

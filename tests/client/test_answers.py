@@ -182,3 +182,16 @@ async def test_a_question_that_makes_no_sense_is_refused() -> None:
     answers = Answers(on_sample=lambda params: 5)  # type: ignore[arg-type, return-value]
     with pytest.raises(RpcError, match="a text or a CreateMessageResult"):
         await answers.answer("sampling/createMessage", {})
+
+
+def test_a_form_has_the_defaults_of_its_schema() -> None:
+    fields = {
+        "name": {"type": "string", "default": "Ada"},
+        "happy": {"type": "boolean", "default": False},
+        "age": {"type": "integer"},
+        "odd": True,
+    }
+    question = Question(message="Who?", schema={"type": "object", "properties": fields})
+    assert question.defaults == {"name": "Ada", "happy": False}
+    assert Question(message="Go", mode="url", url="https://a.example/").defaults == {}
+    assert Question(message="Who?", schema={"properties": []}).defaults == {}

@@ -86,7 +86,7 @@ def ask_user(question: Question) -> dict[str, Any]:
 CALLBACKS: dict[str, Any] = {
     "on_elicit": ask_user,
     "on_sample": lambda params: "hm",
-    "on_roots": lambda: ["file:///work", {"uri": "file:///b", "name": "b"}],
+    "on_roots": lambda: ["file:///a", {"uri": "file:///b", "name": "b"}],
 }
 
 
@@ -110,7 +110,7 @@ async def test_questions_are_answered_and_the_request_is_sent_again(tmp_path: Pa
             "model": "unknown",
             "stopReason": "endTurn",
         },
-        "roots": {"roots": [{"uri": "file:///work"}, {"uri": "file:///b", "name": "b"}]},
+        "roots": {"roots": [{"uri": "file:///a"}, {"uri": "file:///b", "name": "b"}]},
     }
     for request in (first, second):
         meta = request["params"].pop("_meta")

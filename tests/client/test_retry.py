@@ -1,6 +1,7 @@
 """What is sent again after a failure, and what is not."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from handmade import heard, program
 
 from fairlead import MCPClient, MCPClientConfig, RpcError
 from fairlead.client.eras import known_eras
-from fairlead.client.retry import LONGEST_DELAY, Retry, exhausted
+from fairlead.client.retry import LONGEST_DELAY, Patience, Retry, exhausted
 from fairlead.errors import ChannelClosed, ConnectFailed, RequestTimeout, RetriesExhausted
 
 
@@ -62,7 +63,8 @@ async def test_after_the_last_attempt_the_error_says_how_many_there_were(tmp_pat
         assert str(caught.value) == f"Request prompts/get failed after 2 retries: {cause}"
         assert isinstance(caught.value.__cause__, RequestTimeout)
         assert len(heard(tmp_path, "prompts/get")) == 3
-        client._retry = Retry(0)
+    once = MCPClientConfig(protocol_version="latest", max_retries=0)
+    async with MCPClient.connect_stdio(command, once) as client:
         with pytest.raises(RequestTimeout):
             await client.request("prompts/get", {"name": "p"}, timeout=0.1)
         assert len(heard(tmp_path, "prompts/get")) == 4
@@ -78,8 +80,11 @@ async def test_a_refusal_and_a_cancellation_are_final(
         with pytest.raises(RpcError, match="no"):
             await client.get_prompt("refused")
         assert "prompts/get failed: MCP error -32000: no" in caplog.text
-        waiting = asyncio.ensure_future(client.get_prompt("p"))
-        await asyncio.sleep(0.1)
+        sent = asyncio.Event()
+        waiting = asyncio.ensure_future(
+            client.request("prompts/get", {"name": "p"}, on_sent=lambda _: sent.set())
+        )
+        await sent.wait()
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
@@ -109,8 +114,9 @@ async def test_a_tool_is_called_again_only_if_that_does_no_harm(tmp_path: Path) 
         assert await attempts(client, "acts", retry=True) == 3
         await client.tools()
         assert await attempts(client, "sets") == 3
-        client._retry = Retry(2, 0.01, tool_calls=True)
+    async with MCPClient.connect_stdio(command, replace(QUICK, retry_tool_calls=True)) as client:
         assert await attempts(client, "acts") == 3
+        assert await attempts(client, "acts", retry=False) == 1
 
 
 async def test_a_closed_connection_is_not_asked_again(tmp_path: Path) -> None:
@@ -143,6 +149,16 @@ def test_delays_double_with_jitter_up_to_a_cap() -> None:
         longest = min(0.5 * 2**attempt, LONGEST_DELAY)
         assert 0.75 * longest <= delay <= longest
     assert list(Retry(12, 0.5).delays()) != delays
+
+
+def test_patience_grows_while_nothing_lasts_and_starts_anew_when_something_did() -> None:
+    patience = Patience(1.0)
+    pauses = [patience.after(0.0) for _ in range(6)]
+    for pause, longest in zip(pauses, (2.0, 4.0, 8.0, 16.0, 30.0, 30.0), strict=True):
+        assert 0.75 * longest <= pause <= longest
+    assert patience.after(29.9) > 20  # shorter than the last pause
+    assert patience.after(30.0) <= 1.0
+    assert Patience(0.0).after(9.0) > 0.03  # never a busy loop
 
 
 def test_the_sentence_leaves_out_the_last_words_of_a_process() -> None:

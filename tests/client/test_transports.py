@@ -10,6 +10,7 @@ import pytest
 
 from fairlead.client import (
     AbortSignal,
+    HttpTransport,
     MCPStdioServerConfig,
     MCPTransport,
     RequestOptions,
@@ -196,8 +197,9 @@ async def test_how_entries_are_read(
         create_transport({"type": "carrier-pigeon"})
     with pytest.raises(ConfigError, match="command"):
         create_transport({"type": "stdio"})
-    with pytest.raises(NotImplementedError), caplog.at_level(logging.WARNING):
-        create_transport({"url": "https://example.com/mcp"})
+    with caplog.at_level(logging.WARNING):
+        remote = create_transport({"url": "https://example.com/mcp"})
+    assert isinstance(remote, HttpTransport)
     assert 'is read as "http"' in caplog.text
     custom = StdioTransport(entry)
     register_transport("custom", lambda given: custom)

@@ -118,12 +118,17 @@ async def test_what_cannot_be_read_is_left_out_or_kept_as_it_is(tmp_path: Path) 
     ]
 
 
-async def test_what_a_server_does_not_have_is_empty_without_asking() -> None:
-    async with MCPClient.connect_inprocess(MCPServer("bare"), LATEST) as client:
-        client._capabilities = {}
+async def test_what_a_server_does_not_have_is_empty_without_asking(tmp_path: Path) -> None:
+    command = program(tmp_path, "CAPABILITIES = {}\nfor _ in requests(): pass", stateless=False)
+    async with MCPClient.connect_stdio(command, LATEST) as client:
         assert await client.tools() == []
         assert await client.resources() == []
+        assert await client.templates() == []
+        assert await client.prompts() == []
         assert (await client.complete("prompt", "p", "x")).values == []
+        await client.ping()
+    methods = [message["method"] for message in heard(tmp_path)]
+    assert methods == ["initialize", "notifications/initialized", "ping"]
 
 
 LYING = """

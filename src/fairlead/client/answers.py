@@ -42,6 +42,18 @@ class Question(Struct, frozen=True, kw_only=True):
     url: str | None = None
     elicitation_id: str | None = None
 
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """What the form is filled in with before the user sees it."""
+        fields = (self.schema or {}).get("properties")
+        if not isinstance(fields, Mapping):
+            return {}
+        return {
+            name: field["default"]
+            for name, field in fields.items()
+            if isinstance(field, Mapping) and "default" in field
+        }
+
 
 Elicited: TypeAlias = Mapping[str, Any]  # as made by accept, decline and cancel
 OnElicit: TypeAlias = Callable[[Question], Elicited | Awaitable[Elicited]]
@@ -118,8 +130,7 @@ class Answers:
         if method == "sampling/createMessage" and self.on_sample is not None:
             return await self._sample(self.on_sample, params)
         if method == "roots/list" and self.on_roots is not None:
-            roots = await _settled(self.on_roots())
-            return {"roots": [_root(root) for root in roots]}
+            return {"roots": _roots(await _settled(self.on_roots()))}
         raise RpcError(METHOD_NOT_FOUND, "Method not found")
 
     async def _elicit(self, ask: OnElicit, params: dict[str, Any]) -> dict[str, Any]:
@@ -132,6 +143,8 @@ class Answers:
                 INTERNAL_ERROR, "on_elicit returns accept(content), decline() or cancel()"
             )
         given = dict(answer)
+        if not isinstance(given.get("content", {}), Mapping):
+            raise RpcError(INTERNAL_ERROR, "on_elicit accepts with a dict: a value for each field")
         if given["action"] != "accept":
             given.pop("content", None)
         elif question.mode == "form":
@@ -173,10 +186,18 @@ def _question(params: dict[str, Any]) -> Question:
         raise RpcError(INVALID_PARAMS, f"The question cannot be read: {exc}") from exc
 
 
+def _roots(given: Any) -> list[dict[str, Any]]:
+    if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
+        raise RpcError(INTERNAL_ERROR, "on_roots returns a list of paths, URIs or roots")
+    return [_root(root) for root in given]
+
+
 def _root(root: Root) -> dict[str, Any]:
     """A root is a `file://` URI; paths become one."""
     if isinstance(root, Mapping):
         return dict(root)
+    if not isinstance(root, str | PathLike):
+        raise RpcError(INTERNAL_ERROR, f"on_roots names folders, and {root!r} is none")
     text = str(root)
     if isinstance(root, str) and "://" in text:
         return {"uri": text}

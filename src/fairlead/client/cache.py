@@ -5,6 +5,7 @@ and `public` ones gain nothing from leaving it.
 """
 
 import asyncio
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
@@ -13,10 +14,14 @@ from typing import Any
 import msgspec
 from msgspec import Raw, UnsetType
 
+from ..errors import FairleadError
 from ..protocol.types.base import CacheableResult, decode
 from ..wire import to_json
+from .sharing import Shared
 
 __all__ = ["CHANGES", "Cache"]
+
+log = logging.getLogger("fairlead.client")
 
 MAX_ENTRIES, MAX_BYTES = 1000, 16 << 20
 LONGEST_TTL = 24 * 3600.0  # seconds; whatever a server says
@@ -39,16 +44,27 @@ CHANGES = frozenset((*_STALE, _UPDATED))  # the notifications that a cache wants
 
 
 class Cache:
-    """Fresh results by method and params, and the reads under way that others may join."""
+    """Fresh results by method and params, and the reads under way that others may join.
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    With `stale` seconds, a result whose time is over is still handed out for that long, while one
+    read in the background brings a new one. Not after news of a change, nor after an act of ours.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic, *, stale: float = 0.0) -> None:
         self._now = now
+        self._stale = stale
         self._kept: OrderedDict[Key, tuple[float, Raw]] = OrderedDict()
         self._size = 0
-        self._reading: dict[Key, _Reading] = {}
+        self._reading: dict[Key, Shared[Raw]] = {}
+        self._refreshing: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         return len(self._kept)
+
+    @property
+    def refreshing(self) -> bool:
+        """Whether something is read in the background."""
+        return bool(self._refreshing)
 
     async def get(
         self,
@@ -60,17 +76,15 @@ class Cache:
         key = (method, to_json(params or {}))
         kept = self._kept.get(key)
         if kept is not None:
-            if self._now() < kept[0]:
-                return kept[1]
+            until, result = kept
+            now = self._now()
+            if now < until:
+                return result
+            if now < until + self._stale:
+                self._refresh(key, fetch)
+                return result
             self._drop(key)
-        reading = self._reading.get(key)
-        if reading is None:
-            reading = self._reading[key] = _Reading(self._fetch(key, fetch))
-        try:
-            return await reading.join()
-        finally:
-            if self._reading.get(key) is reading and reading.over:
-                del self._reading[key]
+        return await self._join(key, fetch)
 
     def heard(self, method: str, params: Mapping[str, Any]) -> None:
         """A notification came: drop what it makes stale, and join nobody who asked before it."""
@@ -82,11 +96,43 @@ class Cache:
     def acted(self) -> None:
         """Something was done: who reads now wants to see it, not what was asked for before."""
         self._reading.clear()
+        if self._stale:
+            now = self._now()
+            for key in [key for key, (until, _) in self._kept.items() if until <= now]:
+                self._drop(key)
 
-    def clear(self) -> None:
+    async def close(self) -> None:
+        """Forget everything, and stop reading in the background."""
         self._kept.clear()
         self._reading.clear()
         self._size = 0
+        refreshing = tuple(self._refreshing)
+        for task in refreshing:
+            task.cancel()
+        if refreshing:
+            await asyncio.wait(refreshing)
+
+    def _refresh(self, key: Key, fetch: Callable[[], Awaitable[Raw]]) -> None:
+        if key not in self._reading:
+            task = asyncio.ensure_future(self._read_quietly(key, fetch))
+            self._refreshing.add(task)
+            task.add_done_callback(self._refreshing.discard)
+
+    async def _read_quietly(self, key: Key, fetch: Callable[[], Awaitable[Raw]]) -> None:
+        try:
+            await self._join(key, fetch)
+        except (FairleadError, OSError) as exc:
+            log.info("%s could not be refreshed: %s", key[0], exc)
+
+    async def _join(self, key: Key, fetch: Callable[[], Awaitable[Raw]]) -> Raw:
+        reading = self._reading.get(key)
+        if reading is None:
+            reading = self._reading[key] = Shared(self._fetch(key, fetch))
+        try:
+            return await reading.join()
+        finally:
+            if self._reading.get(key) is reading and reading.over:
+                del self._reading[key]
 
     async def _fetch(self, key: Key, fetch: Callable[[], Awaitable[Raw]]) -> Raw:
         reading = self._reading.get(key)
@@ -98,6 +144,7 @@ class Cache:
         return result
 
     def _keep(self, key: Key, result: Raw, asked_at: float) -> None:
+        self._drop(key)
         seconds = _lifetime(result)
         if seconds <= 0:
             return
@@ -130,27 +177,6 @@ class Cache:
             self._drop(key)
         for key in [key for key in self._reading if concerned(key)]:
             del self._reading[key]
-
-
-class _Reading:
-    """One fetch that several wait for. It ends with the last of them, not with the first."""
-
-    def __init__(self, fetch: Any) -> None:
-        self._task: asyncio.Task[Raw] = asyncio.ensure_future(fetch)
-        self._waiting = 0
-
-    @property
-    def over(self) -> bool:
-        return self._waiting == 0
-
-    async def join(self) -> Raw:
-        self._waiting += 1
-        try:
-            return await asyncio.shield(self._task)
-        finally:
-            self._waiting -= 1
-            if self._waiting == 0 and not self._task.done():
-                self._task.cancel()
 
 
 def _lifetime(result: Raw) -> float:

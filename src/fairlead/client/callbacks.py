@@ -6,7 +6,7 @@ from typing import Any, TypedDict
 from ..interceptor import Interceptor
 from .answers import OnElicit, OnRoots, OnSample
 from .mailbox import Listener
-from .transports import OnRequest
+from .transport import OnRequest
 
 __all__ = ["Callbacks", "OnLog"]
 

@@ -1,11 +1,10 @@
 """A server in this process: real frames, no pipes."""
 
-from typing import Protocol
+from typing import Protocol, Unpack
 
-from ..protocol.outgoing import Identity
 from ..transport.base import Channel
 from ..transport.memory import memory_pair
-from .transports import ChannelTransport
+from .channels import ChannelOptions, ChannelTransport
 
 __all__ = ["Attaches", "InProcessTransport"]
 
@@ -24,22 +23,8 @@ class Attaches(Protocol):
 class InProcessTransport(ChannelTransport):
     """Both ends of a conversation, closed together."""
 
-    def __init__(
-        self,
-        server: Attaches,
-        *,
-        timeout: float | None = None,
-        identity: Identity | None = None,
-        gated: bool = False,
-        input_timeout: float = 600.0,
-    ) -> None:
-        super().__init__(
-            self._attach,
-            timeout=timeout,
-            identity=identity,
-            gated=gated,
-            input_timeout=input_timeout,
-        )
+    def __init__(self, server: Attaches, **options: Unpack[ChannelOptions]) -> None:
+        super().__init__(self._attach, **options)
         self._server = server
         self._far: _Closes | None = None
 

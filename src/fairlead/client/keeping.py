@@ -3,16 +3,19 @@
 import asyncio
 import logging
 import random
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
 
 from ..errors import ChannelClosed, ConnectFailed, FairleadError
+from .channels import ChannelTransport
 from .config import MCPClientConfig
-from .transports import ChannelTransport
+from .retry import Patience
 
 __all__ = ["Keeper"]
 
 log = logging.getLogger("fairlead.client")
+
+T = TypeVar("T")
 
 
 class Kept(Protocol):
@@ -42,11 +45,18 @@ class Keeper:
         self._renewing = asyncio.Lock()
         self._coming: ChannelTransport | None = None
         self._watch: asyncio.Task[None] | None = None
-        self._closed = False
+        self._reviving: asyncio.Task[None] | None = None
+        self._patience: Patience | None = None
+        self._renewed_at = 0.0
+        self._over = asyncio.Event()  # the client was closed
 
     @property
     def can_renew(self) -> bool:
         return self._make is not None and not self._closed
+
+    @property
+    def _closed(self) -> bool:
+        return self._over.is_set()
 
     async def renew(self, failed: int) -> None:
         """Replace the connection of that number, unless somebody did.
@@ -59,14 +69,14 @@ class Keeper:
             if failed != self.generation:
                 return
             if self._make is None or self._closed:
-                raise ChannelClosed("the client is closed", delivered=False)
+                raise _client_closed()
             await self._client.transport.close()
             transport = self._coming = self._make()
             try:
                 async with asyncio.timeout(self._client.config.timeout_seconds or None):
                     await self._client.open_on(transport)
                 if self._closed:
-                    raise ChannelClosed("the client is closed", delivered=False)
+                    raise _client_closed()
             except BaseException as exc:
                 await transport.close()
                 if isinstance(exc, TimeoutError):
@@ -77,6 +87,7 @@ class Keeper:
             finally:
                 self._coming = None
             self.generation += 1
+            self._renewed_at = asyncio.get_running_loop().time()
             log.info("connected again (number %d)", self.generation)
             try:
                 await self._client.restore()
@@ -88,17 +99,72 @@ class Keeper:
         if interval > 0 and self._watch is None and not self._closed:
             self._watch = asyncio.ensure_future(self._look_after(interval))
 
+    def lost(self) -> None:
+        """The connection is gone, and somebody waits for news: do not wait for the next request."""
+        if self.can_renew and self._reviving is None:
+            self._reviving = asyncio.ensure_future(self._revive())
+
+    async def pause(self, seconds: float) -> None:
+        """Wait, but not beyond the end of the client.
+
+        Raises:
+            ChannelClosed: that came first.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                await self._over.wait()
+        except TimeoutError:
+            return
+        raise _client_closed(delivered=True)  # an earlier attempt may have been
+
+    async def unless_closed(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for something that takes as long as people do, but not beyond the end of the client.
+
+        Raises:
+            ChannelClosed: that came first, and the work was cancelled.
+        """
+        task, over = asyncio.ensure_future(work), asyncio.ensure_future(self._over.wait())
+        try:
+            await asyncio.wait((task, over), return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            raise _client_closed(delivered=True)
+        finally:
+            over.cancel()
+            if not task.done():
+                task.cancel()
+                await asyncio.wait((task,))
+
     async def close(self) -> None:
         """No checks and no new connections from now on."""
-        self._closed = True
-        watch, self._watch = self._watch, None
-        if watch is not None and watch is not asyncio.current_task():
-            watch.cancel()
-            await asyncio.wait((watch,))
+        self._over.set()
+        tasks = (self._watch, self._reviving)
+        self._watch = self._reviving = None
+        for task in tasks:
+            if task is not None and task is not asyncio.current_task():
+                task.cancel()
+                await asyncio.wait((task,))
         if self._coming is not None:
             await self._coming.close()
             async with self._renewing:
                 pass  # whoever was about to connect has cleaned up
+
+    async def _revive(self) -> None:
+        now = asyncio.get_running_loop().time
+        patience = self._patience = self._patience or Patience(self._client.config.retry_delay)
+        lasted = now() - self._renewed_at
+        try:
+            while self.can_renew and not self._client.transport.connected:
+                await asyncio.sleep(patience.after(lasted))
+                lasted = 0.0
+                try:
+                    if not self._client.transport.connected:
+                        await self.renew(self.generation)
+                except (FairleadError, OSError) as exc:
+                    log.warning("could not connect again: %s", exc)
+        finally:
+            if self._reviving is asyncio.current_task():
+                self._reviving = None
 
     async def _look_after(self, interval: float) -> None:
         while not self._closed:
@@ -114,3 +180,7 @@ class Keeper:
                     await self.renew(generation)
                 except (FairleadError, OSError) as exc:
                     log.warning("could not connect again: %s", exc)
+
+
+def _client_closed(*, delivered: bool = False) -> ChannelClosed:
+    return ChannelClosed("the client is closed", delivered=delivered)

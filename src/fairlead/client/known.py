@@ -6,24 +6,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw, UnsetType
 
-from ..errors import FairleadError
+from ..errors import OutputMismatch
 
 if TYPE_CHECKING:
     from ..protocol.types.tools import Tool
 
-__all__ = ["KnownTools", "OutputMismatch"]
-
-
-class OutputMismatch(FairleadError):
-    """A tool's structured content does not fit the schema that its server gave for it.
-
-    `result` is what came nevertheless.
-    """
-
-    def __init__(self, tool: str, problem: str, result: dict[str, Any]) -> None:
-        super().__init__(f"The result of {tool!r} does not fit its outputSchema: {problem}")
-        self.tool = tool
-        self.result = result
+__all__ = ["KnownTools"]
 
 
 class KnownTools:

@@ -8,11 +8,26 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from ..errors import ConnectFailed, RemoteProtocolError, RequestTimeout, RpcError
+from ..errors import (
+    ConnectFailed,
+    HttpError,
+    NoAnswer,
+    RemoteProtocolError,
+    RequestTimeout,
+    RpcError,
+)
 from ..peer import Peer
 from ..protocol.conversation import Agreement
 from ..protocol.outgoing import Identity
-from ..protocol.probe import Incompatible, NeedsHandshake, judge_discover, judge_initialize
+from ..protocol.probe import (
+    Incompatible,
+    NeedsHandshake,
+    Verdict,
+    judge_discover,
+    judge_initialize,
+    judge_lost_probe,
+    offers_our_version,
+)
 from ..protocol.revisions import NEWEST_HANDSHAKE, known
 from ..wire import Failure, Success
 from ..wire.codes import UNSUPPORTED_VERSION
@@ -71,8 +86,10 @@ async def agree_with(
     )
     try:
         agreement = await open_conversation(peer, introduction, stateless=stateless)
-    except (RpcError, RequestTimeout, RemoteProtocolError) as exc:
+    except (RpcError, RequestTimeout, RemoteProtocolError, HttpError, NoAnswer) as exc:
         known_eras.forget(server_key)
+        if isinstance(exc, HttpError) and exc.status in (401, 403):
+            raise  # who we are is what is wrong, not what we say
         raise ConnectFailed(f"The server did not open the conversation: {exc}") from exc
     if server_key is not None and introduction.probes:
         known_eras.remember(server_key, agreement.revision.stateless)
@@ -103,7 +120,8 @@ async def _probe(peer: Peer, introduction: Introduction) -> Agreement:
     """Ask with `server/discover`; after a second send `initialize` too: the first answer decides.
 
     So a slow starter is not misjudged, and a server that ignores what it does not know costs one
-    second, not thirty.
+    second, not thirty. Some servers of both eras take our `initialize` for the choice of one: then
+    that counts.
     """
     discover = asyncio.ensure_future(_discover(peer, introduction))
     tasks: set[asyncio.Future[Any]] = {discover}
@@ -112,7 +130,7 @@ async def _probe(peer: Peer, introduction: Introduction) -> Agreement:
             tasks, timeout=introduction.probe_timeout if introduction.handshake else None
         )
         if discover.done():
-            verdict = judge_discover(discover.result())
+            verdict = discover.result()
             if isinstance(verdict, Agreement):
                 return verdict
             _check(verdict, introduction)
@@ -122,9 +140,9 @@ async def _probe(peer: Peer, introduction: Introduction) -> Agreement:
         tasks.add(initialize)
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if discover.done() and discover.exception() is None:
-            verdict = judge_discover(discover.result())
+            verdict = discover.result()
             if isinstance(verdict, Agreement):
-                return verdict
+                return await _still(peer, introduction, verdict, initialize)
             _check(verdict, introduction)
         return await _second(initialize, discover)
     finally:
@@ -133,8 +151,29 @@ async def _probe(peer: Peer, introduction: Introduction) -> Agreement:
         await asyncio.wait(tasks)
 
 
+async def _still(
+    peer: Peer,
+    introduction: Introduction,
+    agreement: Agreement,
+    initialize: "asyncio.Future[Success]",
+) -> Agreement:
+    """What was agreed on statelessly, if that holds after the `initialize` that is on its way.
+
+    A stateless server need not answer that at all, so it is not waited for any longer than before.
+    """
+    await asyncio.wait((initialize,), timeout=introduction.probe_timeout)
+    if not initialize.done():
+        return agreement
+    try:
+        accepted = initialize.result()
+    except (RpcError, HttpError):
+        return agreement
+    verdict = await _discover(peer, introduction)
+    return agreement if isinstance(verdict, Agreement) else judge_initialize(accepted)
+
+
 async def _second(
-    initialize: "asyncio.Future[Success]", discover: "asyncio.Future[Success | Failure]"
+    initialize: "asyncio.Future[Success]", discover: "asyncio.Future[Verdict]"
 ) -> Agreement:
     """`initialize` decides, unless it is refused in a way that only a stateless server has."""
     try:
@@ -142,7 +181,7 @@ async def _second(
     except RpcError as exc:
         if exc.code != UNSUPPORTED_VERSION:
             raise
-        verdict = judge_discover(await discover)
+        verdict = await discover
         if isinstance(verdict, Agreement):
             return verdict
         raise
@@ -155,11 +194,24 @@ def _check(verdict: NeedsHandshake | Incompatible, introduction: Introduction) -
         raise ConnectFailed(f"This server does not speak the stateless era: {verdict.why}")
 
 
-async def _discover(peer: Peer, introduction: Introduction) -> Success | Failure:
+async def _discover(peer: Peer, introduction: Introduction) -> Verdict:
     try:
-        return Success(
-            0, await peer.request("server/discover", timeout=introduction.timeout, quiet=True)
-        )
+        answer = await _ask_about(peer, introduction)
+        if isinstance(answer, Failure) and offers_our_version(answer):
+            # There is one stateless version so far, so asking with another is asking once more.
+            answer = await _ask_about(peer, introduction)
+        return judge_discover(answer)
+    except (HttpError, NoAnswer, RemoteProtocolError) as exc:
+        verdict = judge_lost_probe(exc)
+        if verdict is None:
+            raise
+        return verdict
+
+
+async def _ask_about(peer: Peer, introduction: Introduction) -> Success | Failure:
+    try:
+        result = await peer.request("server/discover", timeout=introduction.timeout, quiet=True)
+        return Success(0, result)
     except RpcError as exc:
         return Failure(0, exc.code, exc.message, Raw(exc.raw or b"{}"))
 

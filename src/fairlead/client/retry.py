@@ -7,13 +7,13 @@ be repeated, calling a tool cannot, unless the server says so or the caller does
 import random
 from collections.abc import Iterator
 
-from ..errors import ChannelClosed, ConnectFailed, RetriesExhausted, TransportError
+from ..errors import ChannelClosed, ConnectFailed, HttpError, RetriesExhausted, TransportError
 
-__all__ = ["LONGEST_DELAY", "TRANSIENT", "Retry", "exhausted"]
+__all__ = ["LONGEST_DELAY", "TRANSIENT", "Patience", "Retry", "exhausted", "pause"]
 
 # Ours are among them: RequestTimeout is a TimeoutError, ChannelClosed a ConnectionError.
 TRANSIENT = (TimeoutError, OSError, ConnectFailed)
-LONGEST_DELAY = 30.0  # seconds
+SHORTEST_DELAY, LONGEST_DELAY = 0.05, 30.0  # seconds
 
 # Everything else that a client asks only reads, or sets what may be set twice.
 _HAS_EFFECTS = frozenset(("tools/call", "tasks/update"))
@@ -42,17 +42,37 @@ class Retry:
 
         `harmless`: the tool is said to be read-only or idempotent. `wanted`: the caller decided.
         """
-        if not isinstance(failure, TRANSIENT) or wanted is False or self.max_retries <= 0:
+        passes = isinstance(failure, TRANSIENT) or _is_overload(failure)
+        if not passes or wanted is False or self.max_retries <= 0:
             return False
         if not _may_have_arrived(failure):
             return True
         return method not in _HAS_EFFECTS or harmless or self._tool_calls or wanted is True
 
     def delays(self) -> Iterator[float]:
-        """Seconds to wait before each retry: doubling, with jitter, up to a cap."""
+        """Seconds to wait before each retry: doubling, with jitter, up to a cap.
+
+        A server that says how long to wait (`pause`) is waited for at least so long.
+        """
         for attempt in range(self.max_retries):
             longest = min(self._delay * 2.0**attempt, LONGEST_DELAY)
             yield longest * random.uniform(0.75, 1.0)
+
+
+class Patience:
+    """How long to wait before something that has ended is begun again, without end.
+
+    Soon if it had lasted, ever later if not: what ends on a timer is hardly missed, and what ends
+    at once is not pressed.
+    """
+
+    def __init__(self, delay: float) -> None:
+        self._first = self.delay = max(delay, SHORTEST_DELAY)
+
+    def after(self, lasted: float) -> float:
+        """Seconds to wait now, with jitter; `delay` is the same without."""
+        self.delay = self._first if lasted >= self.delay else min(self.delay * 2, LONGEST_DELAY)
+        return self.delay * random.uniform(0.75, 1.0)
 
 
 def exhausted(method: str, retries: int, cause: BaseException) -> RetriesExhausted:
@@ -61,6 +81,17 @@ def exhausted(method: str, retries: int, cause: BaseException) -> RetriesExhaust
         f"Request {method} failed after {retries} retries: {_summary(cause)}",
         delivered=_may_have_arrived(cause),
     )
+
+
+def pause(failure: BaseException) -> float:
+    """Seconds that the server itself wants us to wait, within reason."""
+    asked = failure.retry_after if isinstance(failure, HttpError) else None
+    return min(asked or 0.0, LONGEST_DELAY)
+
+
+def _is_overload(failure: BaseException) -> bool:
+    """The server has no time for us now, and did nothing."""
+    return isinstance(failure, HttpError) and failure.status in (429, 503)
 
 
 def _may_have_arrived(failure: BaseException) -> bool:

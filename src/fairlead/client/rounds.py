@@ -8,30 +8,17 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct, UnsetType
 
-from ..errors import FairleadError, RemoteProtocolError, RequestTimeout, RpcError
+from ..errors import InputNotGiven, RemoteProtocolError, RequestTimeout, RpcError
 from ..protocol.types.base import decode
 from ..protocol.types.inputs import InputRequest, InputRequests, InputRequiredResult
 from ..wire.codes import INVALID_REQUEST
 from .answers import Answers
 
-__all__ = ["InputNotGiven", "Rounds", "asks_back"]
+__all__ = ["Rounds", "asks_back"]
 
 log = logging.getLogger("fairlead.client")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds before a retry that the server asked for
-
-
-class InputNotGiven(FairleadError):
-    """The server needs an answer that we cannot give, so its request was not repeated.
-
-    `method` is what it asked, `capability` what this client would have to offer (None if it has
-    it, but the callback failed or refused; then that is the cause).
-    """
-
-    def __init__(self, message: str, *, method: str, capability: str | None = None) -> None:
-        super().__init__(message)
-        self.method = method
-        self.capability = capability
 
 
 class _Kind(Struct, rename="camel"):

@@ -1,0 +1,109 @@
+"""How a server is described that somebody wants to reach: entries, spelled as in files."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from ..errors import ConfigError
+
+__all__ = [
+    "MCPHttpServerConfig",
+    "MCPServerEntry",
+    "MCPSseServerConfig",
+    "MCPStdioServerConfig",
+    "MCPWebSocketServerConfig",
+    "read_entry",
+]
+
+log = logging.getLogger("fairlead.client")
+
+InheritEnv: TypeAlias = Literal["all", "safe"] | Sequence[str]
+
+
+class _Entry(Struct, kw_only=True, rename="camel"):
+    """What every kind of entry has."""
+
+    enabled: bool = True
+    timeout: float | None = None  # milliseconds
+    request_id_format: Literal["integer", "string"] = "integer"
+
+
+class MCPStdioServerConfig(_Entry, kw_only=True, rename="camel"):
+    """A server that runs as a child process."""
+
+    command: str
+    args: list[str] = []
+    env: dict[str, str] = {}
+    cwd: str | None = None
+    inherit_env: InheritEnv = "all"
+    type: Literal["stdio"] = "stdio"
+
+
+class _Remote(_Entry, kw_only=True, rename="camel"):
+    url: str
+    headers: dict[str, str] = {}
+
+
+class MCPHttpServerConfig(_Remote, kw_only=True, rename="camel"):
+    """A server over HTTP, of whatever era; HTTP+SSE of 2024-11-05 is tried last."""
+
+    type: Literal["http"] = "http"
+
+
+class MCPSseServerConfig(_Remote, kw_only=True, rename="camel"):
+    """The same, but HTTP+SSE of 2024-11-05 is tried first."""
+
+    type: Literal["sse"] = "sse"
+
+
+class MCPWebSocketServerConfig(_Remote, kw_only=True, rename="camel"):
+    """A server over WebSocket."""
+
+    dialect: Literal["jsonrpc", "toolcall"] = "jsonrpc"
+    type: Literal["ws"] = "ws"
+
+
+MCPServerEntry: TypeAlias = (
+    MCPStdioServerConfig | MCPHttpServerConfig | MCPSseServerConfig | MCPWebSocketServerConfig
+)
+
+_KINDS: dict[str, type[Any]] = {
+    "stdio": MCPStdioServerConfig,
+    "http": MCPHttpServerConfig,
+    "streamableHttp": MCPHttpServerConfig,
+    "streamable-http": MCPHttpServerConfig,
+    "streamable_http": MCPHttpServerConfig,
+    "sse": MCPSseServerConfig,
+    "ws": MCPWebSocketServerConfig,
+    "websocket": MCPWebSocketServerConfig,
+}
+_OTHER_NAMES = {"transport": "type", "endpoint": "url", "requestTimeoutMs": "timeout"}
+
+
+def read_entry(entry: MCPServerEntry | dict[str, Any]) -> MCPServerEntry:
+    """An entry as it stands in a file, checked.
+
+    Raises:
+        ConfigError: saying what is wrong with it.
+    """
+    if not isinstance(entry, dict):
+        return entry
+    fields = {k: v for k, v in entry.items() if k not in _OTHER_NAMES}
+    for other, name in _OTHER_NAMES.items():
+        if other in entry:
+            fields.setdefault(name, entry[other])
+    kind = fields.pop("type", None)
+    if kind is None and "url" in fields and "command" not in fields:
+        log.warning('a server entry with a url and no "type" is read as "http"')
+        kind = "http"
+    made = _KINDS.get(kind or "stdio")
+    if made is None:
+        raise ConfigError(f"Unknown server type: {kind}")
+    try:
+        found: MCPServerEntry = msgspec.convert(fields, made)
+    except msgspec.ValidationError as exc:
+        raise ConfigError(f"the server entry is wrong: {exc}") from exc
+    return found

@@ -1,0 +1,149 @@
+"""Transports to servers elsewhere: over HTTP of any kind, and over WebSocket."""
+
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from ..errors import ChannelClosed, ConfigError, HttpError
+from ..peer import Peer
+from ..protocol.headers import ParamHeader
+from ..transport.base import Channel
+from ..wire import RequestId
+from .channels import ChannelOptions, ChannelTransport
+from .entries import (
+    MCPHttpServerConfig,
+    MCPServerEntry,
+    MCPSseServerConfig,
+    MCPWebSocketServerConfig,
+    read_entry,
+)
+
+if TYPE_CHECKING:
+    from ..transport.http.client import HttpChannel
+
+__all__ = ["HttpOptions", "HttpTransport", "WebSocketTransport"]
+
+
+class HttpOptions(TypedDict, total=False):
+    """How a server over HTTP is reached."""
+
+    listen: bool  # hear what a server of the handshake era says unasked
+    pool_size: int  # connections for calls
+    verify: bool  # False: believe any certificate; only for tests
+    ca_file: str | None
+    ssl_context: ssl.SSLContext | None
+    on_auth_error: "Callable[[HttpError], Awaitable[Mapping[str, str] | None]] | None"
+    on_fragment: "Callable[[RequestId, list[Any]], None] | None"
+
+
+class HttpTransport(ChannelTransport):
+    """A server over HTTP. Usable at once: what it speaks is found out by talking to it."""
+
+    def __init__(
+        self,
+        entry: MCPServerEntry | dict[str, Any],
+        *,
+        http: HttpOptions | None = None,
+        **options: Unpack[ChannelOptions],
+    ) -> None:
+        entry = read_entry(entry)
+        if not isinstance(entry, MCPHttpServerConfig | MCPSseServerConfig):
+            raise ConfigError(f"a server of type {entry.type!r} is not reached over HTTP")
+        self.entry = entry
+        self.param_headers_of: Callable[[str], tuple[ParamHeader, ...]] | None = None
+        self._http: HttpOptions = http or {}
+        if options.get("timeout") is None and entry.timeout is not None:
+            options["timeout"] = entry.timeout / 1000
+        super().__init__(self._open, id_format=entry.request_id_format, **options)
+
+    async def _open(self) -> Channel:
+        from ..transport.http.client import HttpChannel
+        from ..transport.http.legacy_sse_client import LegacySseChannel
+        from ..transport.http.opening import open_http
+
+        options: dict[str, Any] = {
+            name: value
+            for name, value in self._http.items()
+            if name not in ("on_auth_error", "on_fragment")
+        }
+        channel = await open_http(
+            self.entry.url, mode=self.entry.type, headers=self.entry.headers, **options
+        )
+        if isinstance(channel, HttpChannel):
+            self._connect_hooks(channel)
+        elif isinstance(channel, LegacySseChannel):
+            channel.on_error = self._failed
+        return channel
+
+    def _connect_hooks(self, channel: "HttpChannel") -> None:
+        channel.on_error = self._failed
+        channel.on_auth_error = self._http.get("on_auth_error")
+        channel.on_fragment = self._http.get("on_fragment")
+        channel.param_headers_of = self._params_of
+
+    def _params_of(self, tool: str) -> tuple[ParamHeader, ...]:
+        return () if self.param_headers_of is None else self.param_headers_of(tool)
+
+    def add_headers(self, request_id: RequestId, headers: Mapping[str, str]) -> None:
+        from ..transport.http.client import HttpChannel
+
+        if isinstance(self.peer.channel, HttpChannel):
+            self.peer.channel.add_headers(request_id, headers)
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        from ..transport.http.client import HttpChannel
+
+        peer = self.peer
+        if not isinstance(peer.channel, HttpChannel) or method == "notifications/initialized":
+            await super().notify(method, params)
+        else:
+            message = peer.conversation.notification(method, params)
+            await peer.channel.tell(message, timeout=self.timeout)
+
+    async def start_sse_listener(self) -> None:
+        """Hear what a server of the handshake era says unasked, if that is not done already."""
+        from ..transport.http.client import HttpChannel
+
+        if isinstance(self.peer.channel, HttpChannel):
+            await self.peer.channel.start_listening()
+
+
+class WebSocketTransport(ChannelTransport):
+    """A server over WebSocket."""
+
+    def __init__(
+        self,
+        entry: MCPServerEntry | dict[str, Any],
+        *,
+        ssl: ssl.SSLContext | None = None,
+        **options: Unpack[ChannelOptions],
+    ) -> None:
+        entry = read_entry(entry)
+        if not isinstance(entry, MCPWebSocketServerConfig):
+            raise ConfigError(f"a server of type {entry.type!r} is not reached over WebSocket")
+        self.entry = entry
+        self._ssl = ssl
+        if options.get("timeout") is None and entry.timeout is not None:
+            options["timeout"] = entry.timeout / 1000
+        self._open_timeout = options.get("timeout")  # None: 5 s
+        super().__init__(self._open, id_format=entry.request_id_format, **options)
+
+    @property
+    def peer(self) -> Peer:
+        if self._peer is None and not self._closed:
+            error = ChannelClosed(delivered=False)
+            error.args = ("WebSocket not open",)
+            raise error
+        return super().peer
+
+    async def _open(self) -> Channel:
+        from ..transport.websocket.client import connect_websocket
+
+        entry = self.entry
+        return await connect_websocket(
+            entry.url,
+            headers=entry.headers,
+            dialect=entry.dialect,
+            ssl=self._ssl,
+            open_timeout=self._open_timeout,
+        )
