@@ -1,19 +1,61 @@
 """The client of the official Python SDK against our server, on real pipes, in every revision."""
 
 import asyncio
+import contextlib
 import json
 import sys
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
-from mcp import Client, MCPError, stdio_client
+from mcp import Client, ClientSession, MCPError, stdio_client
+from mcp.client.subscriptions import (
+    PromptsListChanged,
+    ResourcesListChanged,
+    ResourceUpdated,
+    ToolsListChanged,
+    listen,
+)
 from mcp_types import (
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
     CallToolResult,
+    ClientCapabilities,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    CreateMessageResultWithTools,
+    ElicitationCapability,
+    ElicitRequestParams,
+    ElicitResult,
     EmptyResult,
+    ErrorData,
+    ListRootsResult,
     LoggingMessageNotificationParams,
+    PromptReference,
+    ResourceTemplateReference,
+    Root,
+    SamplingCapability,
+    SamplingToolsCapability,
     SetLevelRequest,
     SetLevelRequestParams,
+    SubscribeRequest,
+    SubscribeRequestParams,
+    TextContent,
+    ToolUseContent,
+    UnsubscribeRequest,
+    UnsubscribeRequestParams,
+    UrlElicitationCapability,
 )
-from processes import LIMIT, PIXEL, official_session, parameters
+from processes import (
+    FOLDER,
+    LIMIT,
+    PAGE,
+    PIXEL,
+    Host,
+    Refused,
+    Stage,
+    official_session,
+    parameters,
+)
 
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
 
@@ -21,6 +63,75 @@ TOOLS = ["echo", "add", "count", "count_and_hold", "go_on"]
 TOOLS += ["fail", "blocks", "big", "wait", "was_stopped"]
 
 every_revision = pytest.mark.parametrize("revision", list(Revision))
+
+
+Sampled = CreateMessageResult | CreateMessageResultWithTools | ErrorData
+
+
+class Visitor:
+    """The official client: a session, and above it in the stateless era what does the rounds."""
+
+    def __init__(self, session: ClientSession, asker: ClientSession | Client) -> None:
+        self.session = session
+        self.read_resource = asker.read_resource
+        self.get_prompt = asker.get_prompt
+        self._call = asker.call_tool
+
+    async def text_of(self, tool: str, **arguments: object) -> str:
+        (text,) = texts(await self._call(tool, arguments))
+        return text
+
+
+@pytest.fixture(scope="module", params=list(Revision))
+def visit(request: pytest.FixtureRequest) -> Iterator[Stage[Visitor]]:
+    """The official client at our server, with a host that answers everything."""
+    host = Host()
+    with Stage[Visitor](request.param, host).connected(visitor(request.param, host)) as stage:
+        yield stage
+
+
+@contextlib.asynccontextmanager
+async def visitor(revision: Revision, host: Host) -> AsyncIterator[Visitor]:
+    async def on_elicit(_: object, params: ElicitRequestParams) -> ElicitResult:
+        host.asked.append(params)
+        return ElicitResult(**await host.answer(params.mode))
+
+    async def on_sample(_: object, params: CreateMessageRequestParams) -> Sampled:
+        host.asked.append(params)
+        try:
+            await host.decide()
+        except Refused as refused:
+            return ErrorData(code=-1, message=str(refused))
+        model = {"role": "assistant", "model": "a model"}
+        if params.tools:
+            use = ToolUseContent(id="1", name=params.tools[0].name, input={"a": 2, "b": 2})
+            return CreateMessageResultWithTools(content=[use], stop_reason="toolUse", **model)
+        return CreateMessageResult(content=TextContent(text="four"), **model)
+
+    async def on_roots(_: object) -> ListRootsResult:
+        return ListRootsResult(roots=[Root(uri=host.folder)])
+
+    async def on_message(message: Any) -> None:
+        host.hear((message.method, getattr(message.params, "uri", None)))
+
+    async def on_log(message: LoggingMessageNotificationParams) -> None:
+        host.hear((message.level, message.data))
+
+    settings: dict[str, Any] = {
+        "logging_callback": on_log,
+        "elicitation_callback": on_elicit,
+        "sampling_callback": on_sample,
+        "sampling_capabilities": SamplingCapability(tools=SamplingToolsCapability()),
+        "list_roots_callback": on_roots,
+        "message_handler": on_message,
+    }
+    if revision.stateless:
+        pipes = stdio_client(parameters("ours_full"), errlog=sys.__stderr__)
+        async with Client(pipes, read_timeout_seconds=LIMIT, **settings) as client:
+            yield Visitor(client.session, client)
+    else:
+        async with official_session(revision, "ours_full", None, **settings) as session:
+            yield Visitor(session, session)
 
 
 @pytest.mark.covers("DEC-04", "PRO-02", "PRO-03", "PRO-20", "PRO-21")
@@ -94,7 +205,7 @@ async def test_what_goes_wrong_is_a_result_or_an_error(revision: Revision) -> No
         assert (broken.is_error, wrong.is_error) == (True, True)
         assert json.loads(texts(broken)[0])["message"] == "RuntimeError: it broke"
         problems = json.loads(texts(wrong)[0])["field_errors"]
-        assert [problem["field"] for problem in problems] == ["arguments", "a"]
+        assert [problem["field"] for problem in problems] == ["b", "a"]
         assert await refusal(session.call_tool("nothing")) == -32602
         assert await refusal(session.get_prompt("nothing")) == -32602
         assert await refusal(session.get_prompt("greet")) == -32602
@@ -193,6 +304,259 @@ async def test_its_own_choice_of_era_works(mode: str, revision: Revision) -> Non
         assert client.protocol_version == revision
         assert texts(await client.call_tool("add", {"a": 1, "b": 2})) == ["3"]
         assert [tool.name for tool in (await client.list_tools()).tools] == TOOLS
+
+
+@pytest.mark.covers("PRO-24")
+async def test_its_user_fills_in_our_forms_or_not(visit: Stage[Visitor]) -> None:
+    if not visit.revision.elicitation:
+        assert "has no elicitation" in await visit.client.text_of("ask")
+        return
+    said = []
+    for visit.host.action in ("accept", "decline", "cancel"):
+        said.append(await visit.client.text_of("ask"))
+
+    assert said == ["accept Ada 36", "decline", "cancel"]
+    question = visit.host.asked[0]
+    assert (question.mode, question.message) == ("form", "Who are you?")
+    age: dict[str, Any] = {"type": "integer", "default": 30}
+    mood: dict[str, Any] = {"type": "string", "enum": ["merry", "sad"], "default": "merry"}
+    if not visit.revision.rich_elicitation:  # only bool may have a default there
+        del age["default"], mood["default"]
+    assert question.requested_schema == {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "age": age, "mood": mood},
+        "required": ["name"],
+    }
+
+
+@pytest.mark.covers("PRO-24")
+async def test_its_user_opens_our_pages_or_not(visit: Stage[Visitor]) -> None:
+    if not visit.revision.rich_elicitation:
+        assert "has no elicitation" in await visit.client.text_of("open_page")
+        return
+    said = []
+    for visit.host.action in ("accept", "decline", "cancel"):
+        said.append(await visit.client.text_of("open_page"))
+
+    assert said == ["accept", "decline", "cancel"]
+    question = visit.host.asked[0]
+    assert (question.mode, question.message, question.url) == ("url", "Please sign in.", PAGE)
+    assert bool(question.elicitation_id) == visit.revision.elicitation_ids
+
+
+@pytest.mark.covers("PRO-24")
+async def test_we_borrow_its_model_and_its_folders(visit: Stage[Visitor]) -> None:
+    assert await visit.client.text_of("think") == "four"
+    assert await visit.client.text_of("look_around") == FOLDER
+    (params,) = visit.host.asked
+    assert (params.max_tokens, params.system_prompt) == (10, "Be brief.")
+    assert [message.content.text for message in params.messages] == ["What is 2 + 2?"]
+
+
+@pytest.mark.covers("PRO-24")
+async def test_its_model_may_use_our_tools(visit: Stage[Visitor]) -> None:
+    told = await visit.client.text_of("think_with_tools")
+    if visit.revision.sampling_tools:
+        (params,) = visit.host.asked
+        assert ([tool.name for tool in params.tools], params.tool_choice.mode) == (
+            ["add"],
+            "required",
+        )
+        assert told == "add"
+    else:
+        assert "has no tools in sampling" in told
+
+
+async def test_a_model_without_tools_is_not_offered_any() -> None:
+    async def on_sample(_: object, params: CreateMessageRequestParams) -> ErrorData:
+        return ErrorData(code=-1, message="never asked")
+
+    connecting = official_session(NEWEST_HANDSHAKE, "ours_full", sampling_callback=on_sample)
+    async with connecting as session:
+        (text,) = texts(await session.call_tool("think_with_tools"))
+        assert "capability 'sampling.tools'" in text
+
+
+async def test_a_client_that_only_opens_pages_gets_no_forms() -> None:
+    async def on_elicit(_: object, params: ElicitRequestParams) -> ErrorData:
+        return ErrorData(code=-1, message="never asked")
+
+    declared = ClientCapabilities(elicitation=ElicitationCapability(url=UrlElicitationCapability()))
+    settings: dict[str, Any] = {"declared": declared, "elicitation_callback": on_elicit}
+    async with official_session(NEWEST_HANDSHAKE, "ours_full", **settings) as session:
+        (text,) = texts(await session.call_tool("ask"))
+        assert "capability 'elicitation.form'" in text
+
+
+@pytest.mark.covers("PRO-24")
+async def test_all_our_questions_of_one_call_are_answered(visit: Stage[Visitor]) -> None:
+    told = await visit.client.text_of("interview")
+    if visit.revision.elicitation:
+        assert told == f"accept Ada 36 | four | {FOLDER}"
+    else:
+        assert "has no elicitation" in told
+
+
+@pytest.mark.covers("PRO-24")
+async def test_our_resources_and_prompts_may_ask_too(visit: Stage[Visitor]) -> None:
+    if not visit.revision.elicitation:
+        assert await refusal(visit.client.get_prompt("dedicate")) < 0
+        return
+    diary = await visit.client.read_resource("memo://diary/monday")
+    prompt = await visit.client.get_prompt("dedicate")
+
+    assert diary.contents[0].text == "monday: accept Ada 36"
+    assert prompt.messages[0].content.text == "Dedicate it: accept Ada 36"
+
+
+async def test_many_of_our_calls_may_ask_at_once(visit: Stage[Visitor]) -> None:
+    told = await asyncio.gather(*(visit.client.text_of("think") for _ in range(20)))
+    assert told == ["four"] * 20
+
+
+@pytest.mark.covers("PRO-32")
+async def test_giving_up_takes_the_open_question_back(visit: Stage[Visitor]) -> None:
+    visit.host.action = "think"
+    asking = asyncio.create_task(visit.client.text_of("think_patiently"))
+    await visit.host.hears("asked")
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    await visit.host.hears("let go")
+    assert await visit.client.text_of("was_stopped") == "stopped"
+
+
+async def test_a_question_that_it_refuses_ends_the_call(visit: Stage[Visitor]) -> None:
+    visit.host.action = "refuse"
+    assert await refusal(visit.client.text_of("think")) == -1
+
+
+@pytest.mark.parametrize("revision", [NEWEST_HANDSHAKE, NEWEST])
+async def test_what_it_cannot_be_asked_is_not_asked(revision: Revision) -> None:
+    async with official_session(revision, "ours_full") as session:
+        for tool, capability in (
+            ("ask", "elicitation"),
+            ("open_page", "elicitation.url"),
+            ("think", "sampling"),
+            ("look_around", "roots"),
+        ):
+            if revision.stateless:
+                with pytest.raises(MCPError, match=f"capability '{capability}") as caught:
+                    await session.call_tool(tool)
+                assert caught.value.code == MISSING_REQUIRED_CLIENT_CAPABILITY
+            else:
+                result = await session.call_tool(tool)
+                assert result.is_error
+                assert f"capability '{capability}" in texts(result)[0]
+
+
+@pytest.mark.covers("PRO-35")
+async def test_the_level_of_logs_is_its_choice(visit: Stage[Visitor]) -> None:
+    session, key = visit.client.session, "io.modelcontextprotocol/logLevel"
+    if not visit.revision.stateless:
+        level = SetLevelRequest(params=SetLevelRequestParams(level="debug"))
+        await session.send_request(level, EmptyResult)
+    await session.call_tool("count", {"to": 2}, meta={key: "debug"})
+    await visit.host.hears(("debug", "step 1"), ("warning", "step 2"))
+
+    visit.host.reset()
+    if not visit.revision.stateless:
+        level = SetLevelRequest(params=SetLevelRequestParams(level="warning"))
+        await session.send_request(level, EmptyResult)
+    await session.call_tool("count", {"to": 2}, meta={key: "warning"})
+    await visit.host.hears(("warning", "step 2"))
+    assert ("debug", "step 1") not in visit.host.heard
+
+
+@pytest.mark.covers("PRO-35")
+async def test_our_templates_are_listed_and_read(visit: Stage[Visitor]) -> None:
+    session = visit.client.session
+    note, diary = (await session.list_resource_templates()).resource_templates
+    assert (note.uri_template, note.name) == ("memo://notes/{number}", "note")
+    assert diary.uri_template == "memo://diary/{day}"
+    (contents,) = (await session.read_resource("memo://notes/7")).contents
+    assert (contents.uri, contents.text) == ("memo://notes/7", "note 7")
+    assert await refusal(session.read_resource("memo://notes/seven")) == -32602
+
+
+@pytest.mark.covers("PRO-35")
+async def test_we_complete_what_it_types(visit: Stage[Visitor]) -> None:
+    complete = visit.client.session.complete
+    book = PromptReference(name="recommend")
+    note = ResourceTemplateReference(uri="memo://notes/{number}")
+    reader = await complete(book, {"name": "reader", "value": "A"})
+    sad = await complete(book, {"name": "reader", "value": "A"}, {"mood": "sad"})
+    mood = await complete(book, {"name": "mood", "value": "s"})
+    number = await complete(note, {"name": "number", "value": "1"})
+
+    assert reader.completion.values == ["Ada", "Alan"]
+    assert sad.completion.values == ["Alas"]
+    assert mood.completion.values == ["sad"]
+    assert number.completion.values == ["1", "12"]
+    unknown = complete(PromptReference(name="nothing"), {"name": "a", "value": ""})
+    assert await refusal(unknown) == -32602
+
+
+async def test_our_structured_content_fits_our_schema(visit: Stage[Visitor]) -> None:
+    session = visit.client.session
+    (weigh,) = [tool for tool in (await session.list_tools()).tools if tool.name == "weigh"]
+    weighed = await session.call_tool("weigh", {"grams": 2000})  # it validates what we send
+
+    assert json.loads(texts(weighed)[0]) == {"grams": 2000, "heavy": True}
+    if not visit.revision.structured_output:
+        assert (weigh.output_schema, weighed.structured_content) == (None, None)
+    else:
+        assert weigh.output_schema is not None
+        assert list(weigh.output_schema["properties"]) == ["grams", "heavy"]
+        assert weighed.structured_content == {"grams": 2000, "heavy": True}
+        numbers = await session.call_tool("many", {"to": 3})
+        assert numbers.structured_content == {"result": [0, 1, 2]}
+
+
+@pytest.mark.covers("PRO-23", "PRO-35")
+async def test_it_hears_of_resources_it_subscribed_to(visit: Stage[Visitor]) -> None:
+    client, session = visit.client, visit.client.session
+    greeting, pixel = "memo://greeting", "memo://pixel"
+    if visit.revision.stateless:
+        async with listen(session, resource_subscriptions=[greeting]) as news:
+            assert news.honored.resource_subscriptions == [greeting]
+            await client.text_of("touch", uri=pixel)
+            await client.text_of("touch", uri=greeting)
+            assert await anext(news) == ResourceUpdated(uri=greeting)
+        return
+    for uri in (greeting, pixel):
+        subscribe = SubscribeRequest(params=SubscribeRequestParams(uri=uri))
+        await session.send_request(subscribe, EmptyResult)
+    await client.text_of("touch", uri=greeting)
+    await visit.host.hears(("notifications/resources/updated", greeting))
+
+    visit.host.reset()
+    unsubscribe = UnsubscribeRequest(params=UnsubscribeRequestParams(uri=greeting))
+    await session.send_request(unsubscribe, EmptyResult)
+    await client.text_of("touch", uri=greeting)
+    await client.text_of("touch", uri=pixel)
+    await visit.host.hears(("notifications/resources/updated", pixel))
+    assert ("notifications/resources/updated", greeting) not in visit.host.heard
+
+
+@pytest.mark.covers("PRO-16", "PRO-23")
+async def test_it_hears_that_our_lists_have_changed(visit: Stage[Visitor]) -> None:
+    client, session = visit.client, visit.client.session
+    if visit.revision.stateless:
+        every_list = dict.fromkeys(
+            ("tools_list_changed", "prompts_list_changed", "resources_list_changed"), True
+        )
+        async with listen(session, **every_list) as news:
+            await client.text_of("grow")
+            heard = {type(await anext(news)) for _ in range(3)}
+        assert heard == {ToolsListChanged, PromptsListChanged, ResourcesListChanged}
+    else:
+        await client.text_of("grow")
+        kinds = ("tools", "prompts", "resources")
+        await visit.host.hears(*((f"notifications/{kind}/list_changed", None) for kind in kinds))
+    assert "grown" in [tool.name for tool in (await session.list_tools()).tools]
+    assert await client.text_of("grown") == "grown"
+    assert await client.text_of("shrink") == "shrunk"
 
 
 def texts(result: CallToolResult) -> list[str]:

@@ -1,19 +1,27 @@
 """Our client against a server made with the official Python SDK, on real pipes, in both eras."""
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from processes import PIXEL, our_client
+import visits
+from processes import FOLDER, PIXEL, Stage, our_client, our_visit
 
-from fairlead import RpcError
-from fairlead.errors import RequestTimeout
+from fairlead import MCPClient, RpcError
+from fairlead.client import InputNotGiven
 from fairlead.protocol.revisions import HANDSHAKE, NEWEST, NEWEST_HANDSHAKE, Revision
 
 TOOLS = ["echo", "add", "count", "fail", "blocks", "big", "wait", "was_stopped"]
 
-every_version = pytest.mark.parametrize("version", ["auto", *map(str, HANDSHAKE)])
 SPOKEN = {"auto": NEWEST, **{revision.value: revision for revision in HANDSHAKE}}
+
+
+@pytest.fixture(scope="module", params=list(Revision))
+def visit(request: pytest.FixtureRequest) -> Iterator[Stage[MCPClient]]:
+    """Our client at the official server that has everything."""
+    with our_visit("official_full", request.param) as stage:
+        yield stage
 
 
 @pytest.mark.covers("DEC-04", "DEC-05", "PRO-02", "PRO-20", "PRO-21", "CLT-03")
@@ -43,98 +51,176 @@ async def test_we_learn_who_it_is_and_what_it_offers(version: str, spoken: Revis
         assert client.skipped == []
 
 
-@every_version
-async def test_calls_end_in_results_or_errors(version: str) -> None:
-    async with our_client("official", version) as client:
-        assert client.protocol_version == SPOKEN[version]
-        said = await client.call_tool("echo", {"text": "Grüße, 世界 🌍\u2028\x00"})
-        added = await client.call_tool("add", {"a": 2, "b": 40})
-        blocks = await client.call_tool("blocks")
-        greeting = await client.read_resource("memo://greeting")
-        pixel = await client.read_resource("memo://pixel")
-        prompt = await client.get_prompt("greet", {"name": "Ада"})
+async def test_calls_end_in_results_or_errors(visit: Stage[MCPClient]) -> None:
+    client = visit.client
+    said = await client.call_tool("echo", {"text": "Grüße, 世界 🌍\u2028\x00"})
+    added = await client.call_tool("add", {"a": 2, "b": 40})
+    blocks = await client.call_tool("blocks")
+    greeting = await client.read_resource("memo://greeting")
+    pixel = await client.read_resource("memo://pixel")
+    prompt = await client.get_prompt("greet", {"name": "Ада"})
 
-        assert texts(said) == ["Grüße, 世界 🌍\u2028\x00"]
-        assert texts(added) == ["42"]
-        kinds = [block["type"] for block in blocks["content"]]
-        assert kinds == ["text", "image", "audio", "resource_link", "resource"]
-        assert blocks["content"][1]["data"] == PIXEL
-        assert [content["text"] for content in greeting["contents"]] == ["Grüße, 世界 🌍"]
-        assert [content["blob"] for content in pixel["contents"]] == [PIXEL]
-        assert prompt["messages"] == [
-            {"role": "user", "content": {"type": "text", "text": "Greet Ада, who is happy."}}
-        ]
+    assert texts(said) == ["Grüße, 世界 🌍\u2028\x00"]
+    assert texts(added) == ["42"]
+    kinds = [block["type"] for block in blocks["content"]]
+    assert kinds == ["text", "image", "audio", "resource_link", "resource"]
+    assert blocks["content"][1]["data"] == PIXEL
+    assert [content["text"] for content in greeting["contents"]] == ["Grüße, 世界 🌍"]
+    assert [content["blob"] for content in pixel["contents"]] == [PIXEL]
+    assert prompt["messages"] == [
+        {"role": "user", "content": {"type": "text", "text": "Greet Ада, who is happy."}}
+    ]
 
-        broken = await client.call_tool("fail")
-        wrong = await client.call_tool("add", {"a": "many"})
-        unknown = await client.call_tool("nothing")  # a result too, says the official SDK
+    broken = await client.call_tool("fail")
+    wrong = await client.call_tool("add", {"a": "many"})
+    unknown = await client.call_tool("nothing")  # a result too, says the official SDK
 
-        assert broken["isError"] is wrong["isError"] is unknown["isError"] is True
-        assert texts(unknown) == ["Unknown tool: nothing"]
-        with pytest.raises(RpcError) as caught:
-            await client.read_resource("memo://nothing")
-        assert (caught.value.code, caught.value.data) == (-32602, {"uri": "memo://nothing"})
-        with pytest.raises(RpcError):
-            await client.get_prompt("nothing")
-        with pytest.raises(RpcError) as caught:
-            await client.request("no/such/method")
-        assert caught.value.code == -32601
-        assert texts(await client.call_tool("echo", {"text": "still there"})) == ["still there"]
+    assert broken["isError"] is wrong["isError"] is unknown["isError"] is True
+    assert texts(unknown) == ["Unknown tool: nothing"]
+    with pytest.raises(RpcError) as caught:
+        await client.read_resource("memo://nothing")
+    assert (caught.value.code, caught.value.data) == (-32602, {"uri": "memo://nothing"})
+    with pytest.raises(RpcError):
+        await client.get_prompt("nothing")
+    with pytest.raises(RpcError) as caught:
+        await client.request("no/such/method")
+    assert caught.value.code == -32601
+    assert texts(await client.call_tool("echo", {"text": "still there"})) == ["still there"]
 
 
 @pytest.mark.covers("PRO-33")
-@every_version
-async def test_much_talk_comes_in_order(version: str) -> None:
-    heard: list[object] = []
+async def test_much_talk_comes_in_order(visit: Stage[MCPClient]) -> None:
+    client = visit.client
+    await client.set_log_level("debug")
+    result = await client.call_tool(
+        "count", {"to": 3}, on_progress=lambda *step: visit.host.hear(step)
+    )
 
-    def on_log(level: str, data: Any, logger: str | None) -> None:
-        heard.append((level, logger, data))
+    assert texts(result) == ["counted to 3"]
+    # The official SDK sends the message of a progress in every revision.
+    assert [what for what in visit.host.heard if len(what) == 3] == [
+        (1, 3, "step 1"),
+        ("debug", "count", "step 1"),
+        (2, 3, "step 2"),
+        ("warning", "count", "step 2"),
+        (3, 3, "step 3"),
+        ("debug", "count", "step 3"),
+    ]
 
-    def on_progress(progress: float, total: float | None, message: str | None) -> None:
-        heard.append((progress, total, message))
-
-    async with our_client("official", version, on_log=on_log) as client:
-        assert client.protocol_version == SPOKEN[version]
-        await client.set_log_level("debug")
-        result = await client.call_tool("count", {"to": 3}, on_progress=on_progress)
-
-        assert texts(result) == ["counted to 3"]
-        # The official SDK sends the message of a progress in every revision.
-        assert heard == [
-            (1, 3, "step 1"),
-            ("debug", "count", "step 1"),
-            (2, 3, "step 2"),
-            ("warning", "count", "step 2"),
-            (3, 3, "step 3"),
-            ("debug", "count", "step 3"),
-        ]
-
-        big = await client.call_tool("big", {"size": 1_000_000})
-        answers = await asyncio.gather(
-            *(client.call_tool("echo", {"text": f"{n} ü" * 100}) for n in range(50))
-        )
-        assert texts(big) == ["x" * 1_000_000]
-        assert [texts(answer) for answer in answers] == [[f"{n} ü" * 100] for n in range(50)]
+    big = await client.call_tool("big", {"size": 1_000_000})
+    answers = await asyncio.gather(
+        *(client.call_tool("echo", {"text": f"{n} ü" * 100}) for n in range(50))
+    )
+    assert texts(big) == ["x" * 1_000_000]
+    assert [texts(answer) for answer in answers] == [[f"{n} ü" * 100] for n in range(50)]
 
 
 @pytest.mark.covers("PRO-31")
-@every_version
-async def test_giving_up_stops_its_handler(version: str) -> None:
-    async with our_client("official", version) as client:
-        assert client.protocol_version == SPOKEN[version]
-        begun = asyncio.Event()
-        waiting = asyncio.create_task(client.call_tool("wait", on_progress=lambda *_: begun.set()))
-        await begun.wait()
-        meanwhile = await client.call_tool("echo", {"text": "not held up"})
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        assert texts(meanwhile) == ["not held up"]
-        assert texts(await client.call_tool("was_stopped")) == ["stopped"]
+async def test_giving_up_stops_its_handler(visit: Stage[MCPClient]) -> None:
+    await visits.give_up(visit)
 
-        with pytest.raises(RequestTimeout, match=r"Request timeout after 200ms"):
-            await client.call_tool("wait", timeout=0.2)
-        assert texts(await client.call_tool("was_stopped")) == ["stopped"]
+
+@pytest.mark.covers("PRO-24", "CLT-09")
+async def test_our_user_fills_in_its_forms_or_not(visit: Stage[MCPClient]) -> None:
+    await visits.fill_in_forms(visit)  # It asks in revisions too that have no elicitation.
+
+
+@pytest.mark.covers("PRO-24", "CLT-09")
+async def test_our_user_opens_its_pages_or_not(visit: Stage[MCPClient]) -> None:
+    await visits.open_pages(visit)
+    if not visit.revision.stateless:  # where it has no other way to tell
+        assert ("notifications/elicitation/complete", None) in visit.host.heard
+
+
+@pytest.mark.covers("PRO-24", "CLT-09")
+async def test_it_borrows_our_model_and_our_folders(visit: Stage[MCPClient]) -> None:
+    await visits.lend_model_and_folders(visit)
+
+
+@pytest.mark.covers("PRO-24")
+async def test_our_model_may_use_its_tools(visit: Stage[MCPClient]) -> None:
+    assert await visits.text_of(visit.client, "think_with_tools") == "add"
+    (params,) = visit.host.asked
+    assert [tool["name"] for tool in params["tools"]] == ["add"]
+    assert params["toolChoice"] == {"mode": "required"}
+
+
+@pytest.mark.covers("PRO-24")
+async def test_all_its_questions_of_one_call_are_answered(visit: Stage[MCPClient]) -> None:
+    told = await visits.text_of(visit.client, "interview")
+    assert told == f"accept Ada 36 | four | {FOLDER}"
+
+
+@pytest.mark.covers("PRO-24")
+async def test_its_resources_and_prompts_may_ask_too(visit: Stage[MCPClient]) -> None:
+    await visits.answer_while_reading(visit)
+
+
+async def test_many_of_its_calls_may_ask_at_once(visit: Stage[MCPClient]) -> None:
+    await visits.answer_many_at_once(visit)
+
+
+@pytest.mark.covers("PRO-31")
+async def test_giving_up_takes_the_open_question_back(visit: Stage[MCPClient]) -> None:
+    await visits.give_up_while_asked(visit)
+
+
+async def test_a_question_that_we_refuse_ends_the_call(visit: Stage[MCPClient]) -> None:
+    visit.host.action = "refuse"
+    if visit.revision.stateless:
+        with pytest.raises(InputNotGiven, match="not now"):
+            await visit.client.call("ask")
+    else:  # It hands our refusal back to us as its own.
+        refused = await visits.refusal(visit.client.call("ask"))
+        assert (refused.code, refused.message) == (-1, "not now")
+
+
+@pytest.mark.parametrize("revision", [NEWEST_HANDSHAKE, NEWEST])
+async def test_a_question_that_nobody_can_answer_ends_the_call(revision: Revision) -> None:
+    async with our_client("official_full", revision.value) as client:
+        for tool, capability in (
+            ("ask", "elicitation"),
+            ("think", "sampling"),
+            ("look_around", "roots"),
+        ):
+            with pytest.raises((RpcError, InputNotGiven), match=capability):
+                await client.call(tool)
+
+
+async def test_it_is_told_where_we_work_now(visit: Stage[MCPClient]) -> None:
+    await visits.move_elsewhere(visit)
+
+
+async def test_it_may_ask_whether_we_are_there(visit: Stage[MCPClient]) -> None:
+    if visit.revision.stateless:  # where servers ask nothing by themselves
+        refused = await visits.refusal(visit.client.call("ping_back"))
+        assert "no back-channel" in refused.message
+    else:
+        assert await visits.text_of(visit.client, "ping_back") == "pong"
+
+
+@pytest.mark.covers("PRO-35", "CLT-07")
+async def test_its_templates_are_listed_and_read(visit: Stage[MCPClient]) -> None:
+    await visits.read_templates(visit)
+
+
+@pytest.mark.covers("PRO-35", "CLT-07")
+async def test_it_completes_what_we_type(visit: Stage[MCPClient]) -> None:
+    await visits.complete_arguments(visit)
+
+
+async def test_its_structured_content_fits_its_schema(visit: Stage[MCPClient]) -> None:
+    await visits.get_structured_content(visit)
+
+
+@pytest.mark.covers("PRO-23", "PRO-35", "CLT-07")
+async def test_we_hear_of_resources_we_subscribed_to(visit: Stage[MCPClient]) -> None:
+    await visits.hear_of_updates(visit)
+
+
+@pytest.mark.covers("PRO-16", "PRO-23")
+async def test_we_hear_that_its_lists_have_changed(visit: Stage[MCPClient]) -> None:
+    await visits.hear_of_lists(visit)
 
 
 def texts(result: dict[str, Any]) -> list[str]:

@@ -1,91 +1,90 @@
 """The TypeScript SDK on the other end: its client against our server, our client against its.
 
 Its packages are installed once into the virtual environment. Without node the tests are skipped,
-except on a continuous integration machine, where that would be a failure.
+except on a continuous integration machine, where that would be a failure. A script of its client
+is one process that goes through many steps in every revision and prints what it saw; the tests
+look at the parts.
 """
 
 import asyncio
+import contextlib
 import json
 import os
-import shutil
 import subprocess
+import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
+from node import packages
 from processes import LIMIT, PIXEL, command
 
 from fairlead import MCPClient, MCPClientConfig, RpcError
+from fairlead.client import Question, accept, cancel, decline
 from fairlead.errors import RequestTimeout
 from fairlead.protocol.revisions import HANDSHAKE, NEWEST, NEWEST_HANDSHAKE, Revision
+from fairlead.protocol.types.content import (
+    AudioContent,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+)
 
-HERE = Path(__file__).parent
-CACHE = HERE.parents[1] / ".venv" / "node-interop"
+SCRIPTS = Path(__file__).parent / "typescript"
 VERSION = "2.4.0"
-PACKAGES = [f"@modelcontextprotocol/{name}" for name in ("server", "client")]
+PACKAGES = {f"@modelcontextprotocol/{name}": VERSION for name in ("server", "client")}
+
+SPOKEN = {"auto": NEWEST, **{revision.value: revision for revision in HANDSHAKE}}
+# How its client is told to speak them.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "auto": {"versionNegotiation": {"mode": "auto"}},
+    **{revision.value: {"supportedProtocolVersions": [revision.value]} for revision in HANDSHAKE},
+}
+MORE_OPTIONS: dict[str, dict[str, Any]] = {
+    "pinned": {"versionNegotiation": {"mode": {"pin": NEWEST.value}}},
+    "by default": {},
+}
+every_version = pytest.mark.parametrize("version", SPOKEN)
+
+PERSON = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+}
+ADA = {"name": "Ada", "age": 36}
+PAGE = "https://example.com/login"
+NOTE = "memo://notes/1"
 
 
 @pytest.fixture(scope="session")
 def node_path() -> str:
     """Where node finds the packages, for its environment."""
-    npm = shutil.which("npm")
-    if shutil.which("node") is None or npm is None:
-        unavailable("node and npm are not installed")
-    if not all(map(installed, PACKAGES)):
-        install(npm)
-    return str(CACHE / "node_modules")
+    return str(packages("node-interop", PACKAGES))
 
 
-def installed(package: str) -> bool:
-    try:
-        manifest = (CACHE / "node_modules" / package / "package.json").read_text()
-    except FileNotFoundError:
-        return False
-    return bool(json.loads(manifest)["version"] == VERSION)
+# Its client, our server
 
 
-def install(npm: str) -> None:
-    CACHE.mkdir(parents=True, exist_ok=True)
-    (CACHE / "package.json").write_text('{"private": true}')
-    wanted = [f"{package}@{VERSION}" for package in PACKAGES]
-    done = subprocess.run(
-        [npm, "install", "--no-audit", "--no-fund", *wanted],
-        cwd=CACHE,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    if done.returncode:
-        unavailable(f"npm install failed: {done.stderr[-500:]}")
-
-
-def unavailable(why: str) -> NoReturn:
-    if os.environ.get("CI") == "true":
-        pytest.fail(why)
-    pytest.skip(why)
+@pytest.fixture(scope="module")
+def basics(node_path: str) -> dict[str, dict[str, Any]]:
+    """What its client saw of `servers/ours.py`, with each way to make one."""
+    return run_client("client", {**OPTIONS, **MORE_OPTIONS}, node_path, *command("ours"))
 
 
 @pytest.mark.covers("DEC-04", "PRO-03", "PRO-21", "PRO-32")
 @pytest.mark.parametrize(
-    ("options", "revision"),
-    [
-        ({"versionNegotiation": {"mode": "auto"}}, NEWEST),
-        ({"versionNegotiation": {"mode": {"pin": NEWEST.value}}}, NEWEST),
-        ({}, NEWEST_HANDSHAKE),
-        *(({"supportedProtocolVersions": [r.value]}, r) for r in HANDSHAKE),
-    ],
-    ids=lambda value: json.dumps(value) if isinstance(value, dict) else str(value),
+    ("made", "revision"),
+    [*SPOKEN.items(), ("pinned", NEWEST), ("by default", NEWEST_HANDSHAKE)],
 )
-async def test_its_client_uses_our_server(
-    options: dict[str, Any], revision: Revision, node_path: str
+def test_its_client_uses_our_server(
+    made: str, revision: Revision, basics: dict[str, dict[str, Any]]
 ) -> None:
-    report = await run_client(options, node_path)
+    report = basics[made]
 
-    tools = report.pop("tools")
-    assert {"echo", "add", "count_and_hold"} <= set(tools)
+    assert {"echo", "add", "count_and_hold"} <= set(report["tools"])
     steps = [f"step {n}" if revision >= "2025-03-26" else None for n in (1, 2, 3)]
-    assert report == {
+    assert {name: seen for name, seen in report.items() if name != "tools"} == {
         "version": revision,
         "server": {"name": "ours", "version": "1.2.3"},
         "instructions": "Say hello first.",
@@ -106,60 +105,388 @@ async def test_its_client_uses_our_server(
     }
 
 
+@pytest.fixture(scope="module")
+def features(node_path: str) -> dict[str, dict[str, Any]]:
+    """What its client saw of `typescript/ours.py`, in each revision."""
+    ours = [sys.executable, str(SCRIPTS / "ours.py")]
+    return run_client("features", OPTIONS, node_path, *ours)
+
+
+@pytest.fixture(params=SPOKEN)
+def seen(request: pytest.FixtureRequest, features: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The same in one of them."""
+    report = features[request.param]
+    assert report["version"] == SPOKEN[request.param]
+    return {**report, "revision": SPOKEN[request.param]}
+
+
+@pytest.mark.covers("PRO-35")
+def test_its_client_reads_what_we_offer(seen: dict[str, Any]) -> None:
+    offers = seen["offers"]
+
+    assert (offers["tools"], offers["page"]) == (11, 5)
+    assert offers["templates"] == ["memo://notes/{number}"]
+    assert offers["note"] == [{"uri": "memo://notes/2", "mimeType": "text/plain", "text": "bread"}]
+    again = "read 1" if seen["revision"].stateless else "read 2"
+    assert offers["kept"] == ["read 1", again]
+    assert offers["numbers"] == ["1", "2"]
+    assert offers["dishes"] == ["soup"]
+    assert offers["drinks"] == ["water", "wine"]
+
+
+def test_its_client_finds_our_structured_output_fitting(seen: dict[str, Any]) -> None:
+    if seen["revision"] < "2025-06-18":
+        assert (seen["offers"]["outputSchema"], seen["offers"]["weather"]) == (None, None)
+        return
+    assert seen["offers"]["outputSchema"] == {
+        "title": "Weather",
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "degrees": {"type": "number"}},
+        "required": ["city", "degrees"],
+    }
+    assert seen["offers"]["weather"] == {"city": "Rome", "degrees": 21.5}
+
+
+@pytest.mark.covers("DEC-16")
+def test_its_client_understands_our_refusals(seen: dict[str, Any]) -> None:
+    offers = seen["offers"]
+
+    # It shows the -32002 of the handshake revisions as the -32602 that came later.
+    assert offers["noResource"] == [-32602, {"uri": "memo://nothing"}]
+    assert offers["noPrompt"][0] == offers["noTool"][0] == -32602
+    assert offers["noArgument"] == [-32602, {"missing": ["drink"]}]
+    assert offers["noMethod"][0] == -32601
+    assert seen["alive"] == (True if seen["revision"].stateless else {})
+
+
+@pytest.mark.covers("PRO-24")
+def test_its_client_answers_our_questions(seen: dict[str, Any]) -> None:
+    revision, questions = seen["revision"], seen["questions"]
+    form: dict[str, Any] = {"requestedSchema": {**PERSON, "required": ["name", "age"]}}
+    if revision >= "2025-11-25":
+        form["mode"] = "form"
+    page = {"mode": "url", "url": PAGE}
+    asked: dict[str, list[Any]] = {"forms": [], "pages": [], "model": []}
+    for params in questions["asked"]:
+        kind = "pages" if "url" in params else "forms" if "message" in params else "model"
+        if kind == "pages":
+            assert ("elicitationId" in params) is not revision.stateless
+        asked[kind].append({k: v for k, v in params.items() if k != "elicitationId"})
+
+    assert asked["model"] == [
+        {
+            "messages": [{"role": "user", "content": {"type": "text", "text": "What is up?"}}],
+            "systemPrompt": "Be brief.",
+            "maxTokens": 7,
+        }
+    ]
+    assert questions["model"] == [False, "small: Not much."]
+    assert questions["roots"] == [False, "file:///a, file:///b"]
+    if revision >= "2025-06-18":
+        actions = ("accept", "decline", "cancel")
+        assert asked["forms"] == [{**form, "message": action} for action in actions]
+        assert questions["form accept"] == [False, "accept: Person(name='Ada', age=36)"]
+        assert questions["form decline"] == [False, "decline: None"]
+        assert questions["form cancel"] == [False, "cancel: None"]
+        assert questions["twice"] == [False, "Ada: Not much. in 2"]
+        assert questions["letter"] == "Sincerely, Ada"
+        assert questions["secret"] == "for Ada only"
+    if revision >= "2025-11-25":
+        assert asked["pages"] == [{**page, "message": action} for action in ("accept", "decline")]
+        assert questions["page accept"] == [False, "accept"]
+        assert questions["page decline"] == [False, "decline"]
+
+
+def test_its_client_is_not_asked_what_its_revision_does_not_have(seen: dict[str, Any]) -> None:
+    revision, questions = seen["revision"], seen["questions"]
+    missing = {
+        "form accept": "2025-06-18",
+        "form decline": "2025-06-18",
+        "twice": "2025-06-18",
+        "page accept": "2025-11-25",
+        "page decline": "2025-11-25",
+    }
+    for question, since in missing.items():
+        if revision < since:
+            failed, why = questions[question]
+            assert failed
+            assert json.loads(why)["message"].startswith(f"MCP {revision} has no elicitation")
+    if revision.stateless:
+        assert seen["shy"] == [-32021, {"requiredCapabilities": {"elicitation": {}}}]
+    else:
+        failed, why = seen["shy"]
+        assert failed
+        assert "did not declare the capability 'elicitation'" in json.loads(why)["message"]
+
+
+@pytest.mark.covers("PRO-35")
+def test_its_client_hears_our_logs_from_the_level_it_wants(seen: dict[str, Any]) -> None:
+    every = [[level, "chatter", {"said": level}] for level in ("debug", "info", "warning", "error")]
+
+    assert seen["logs"]["debug"] == every
+    assert seen["logs"]["warning"] == every[2:]
+    unasked = [] if seen["revision"].stateless else ["info", "warning", "error"]
+    assert seen["logs"]["unasked"] == unasked
+
+
+@pytest.mark.covers("PRO-23", "PRO-35")
+def test_its_client_is_told_of_our_changes_while_it_wants(seen: dict[str, Any]) -> None:
+    changes = seen["changes"]
+
+    if seen["revision"].stateless:
+        assert changes["honored"] == {"resourceSubscriptions": [NOTE]}
+    assert changes["updated"] == [NOTE]
+    assert changes["now"] == "cheese"
+    lists = [f"{kind}/list_changed" for kind in ("prompts", "resources", "tools")]
+    assert changes["grown"] == [NOTE, *lists]
+    assert changes["tool"] == [False, "new"]
+    assert changes["listed"] == [True, True, True]
+
+
+@pytest.mark.covers("PRO-32")
+def test_its_client_gives_up_and_our_tool_stops(seen: dict[str, Any]) -> None:
+    assert seen["cancelled"] == ["given up", "stopped"]
+
+
+# Our client, its server
+
+
 @pytest.mark.covers("DEC-04", "DEC-05", "PRO-21", "PRO-31")
-@pytest.mark.parametrize(
-    ("version", "spoken"),
-    [("auto", NEWEST), *((revision.value, revision) for revision in HANDSHAKE)],
-)
-async def test_our_client_uses_its_server(version: str, spoken: Revision, node_path: str) -> None:
+@every_version
+async def test_our_client_uses_its_server(version: str, node_path: str) -> None:
     progress: list[object] = []
-    connecting = MCPClient.connect_stdio(
-        ["node", str(HERE / "typescript" / "server.cjs")],
-        MCPClientConfig(protocol_version=version),
-        env={"NODE_PATH": node_path},
-    )
-    async with asyncio.timeout(LIMIT), connecting as client:
-        assert client.protocol_version == spoken
+    async with its_server(version, node_path) as client:
+        assert client.protocol_version == SPOKEN[version]
         assert client.server["serverInfo"] == {"name": "typescript", "version": VERSION}
+        assert client.instructions == "Say hello first."
+        assert (await client.health_check())["ok"]
         names = [tool["name"] for tool in await client.list_tools()]
-        assert names == ["echo", "add", "count", "fail", "wait", "was_stopped"]
-        assert await text_of(client, "echo", text="Grüße, 世界 🌍") == "Grüße, 世界 🌍"
-        assert await text_of(client, "add", a=2, b=40) == "42"
-        result = await client.call_tool(
+        assert names[:6] == ["echo", "add", "count", "fail", "wait", "was_stopped"]
+        assert (await client.call("echo", {"text": "Grüße, 世界 🌍"})).text == "Grüße, 世界 🌍"
+        assert (await client.call("add", {"a": 2, "b": 40})).text == "42"
+        counted = await client.call(
             "count", {"to": 3}, on_progress=lambda *step: progress.append(step)
         )
-        assert result["content"][0]["text"] == "counted to 3"
+        assert counted.text == "counted to 3"
         assert progress == [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")]
-        assert (await client.call_tool("fail"))["isError"]
-        assert (await client.call_tool("add", {"a": "many"}))["isError"]
-        with pytest.raises(RpcError) as caught:
-            await client.call_tool("nothing")
-        assert caught.value.code == -32602
+        broken = await client.call("fail")
+        assert (broken.is_error, broken.text) == (True, "it broke")
+        wrong = await client.call("add", {"a": "many"})
+        assert wrong.is_error
+        assert "expected number" in wrong.text
+        assert await refusal(client.call("nothing")) == (-32602, None)
+        nothing = {"uri": "memo://nothing"}
+        assert await refusal(client.read("memo://nothing")) == (-32602, nothing)
+        assert await refusal(client.prompt("nothing")) == (-32602, None)
+        assert await refusal(client.prompt("order", {"dish": "soup"})) == (-32602, None)
+        assert await refusal(client.request("no/such")) == (-32601, None)
         with pytest.raises(RequestTimeout):
-            await client.call_tool("wait", timeout=0.2)
-        assert await text_of(client, "was_stopped") == "stopped"
+            await client.call("wait", timeout=0.2)
+        assert (await client.call("was_stopped")).text == "stopped"
+        assert client.skipped == []
 
 
-async def run_client(options: dict[str, Any], node_path: str) -> dict[str, Any]:
-    script = str(HERE / "typescript" / "client.cjs")
-    process = await asyncio.create_subprocess_exec(
-        *("node", script, json.dumps(options), *command("ours")),
-        stdout=asyncio.subprocess.PIPE,
+@pytest.mark.covers("PRO-35")
+@every_version
+async def test_our_client_reads_what_its_server_offers(version: str, node_path: str) -> None:
+    async with its_server(version, node_path) as client:
+        blocks = (await client.call("blocks")).content
+        await client.tools()  # so that the output is checked
+        weather = await client.call("weather", {"city": "Rome"})
+        (pixel,) = await client.read("memo://pixel")
+        kept = [await client.read("memo://kept") for _ in range(2)]
+        (note,) = await client.read("memo://notes/2")
+        order = await client.prompt("order", {"dish": "soup", "drink": "wine"})
+        template = "memo://notes/{number}"
+        numbers = await client.complete("resource", template, "number", "1")
+        dishes = await client.complete("prompt", "order", "dish", "sa")
+        drinks = await client.complete("prompt", "order", "drink", filled={"dish": "soup"})
+
+        kinds = [TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource]
+        assert [type(block) for block in blocks] == kinds
+        assert weather.structured == {"city": "Rome", "degrees": 21.5}
+        uris = ["memo://pixel", "memo://kept"]
+        assert [resource.uri for resource in await client.resources()] == uris
+        assert [found.uri_template for found in await client.templates()] == [template]
+        assert [prompt.name for prompt in await client.prompts()] == ["letter", "order"]
+        assert (pixel.blob, pixel.mime_type) == (PIXEL, "image/png")
+        again = "read 1" if SPOKEN[version].stateless else "read 2"
+        assert [contents.text for (contents,) in kept] == ["read 1", again]
+        assert note.text == "bread"
+        assert order.messages[0].content == TextContent(text="Bring me soup and wine.")
+        assert (numbers.values, dishes.values) == (["1"], ["salad"])
+        assert drinks.values == ["water", "wine"]
+
+
+@pytest.mark.covers("PRO-24")
+@every_version
+async def test_our_client_answers_the_questions_of_its_server(version: str, node_path: str) -> None:
+    questions: list[Question] = []
+    samples: list[dict[str, Any]] = []
+
+    async def on_elicit(question: Question) -> dict[str, Any]:
+        questions.append(question)
+        if question.message != "accept":
+            return {"decline": decline, "cancel": cancel}[question.message]()
+        return accept(ADA if question.mode == "form" else None)
+
+    def on_sample(params: dict[str, Any]) -> str:
+        samples.append(params)
+        return "Not much."
+
+    async with its_server(
+        version,
+        node_path,
+        on_elicit=on_elicit,
+        elicit_url=True,
+        on_sample=on_sample,
+        on_roots=lambda: ["file:///a", {"uri": "file:///b", "name": "b"}],
+    ) as client:
+
+        async def answered(tool: str, **arguments: str) -> Any:
+            return json.loads((await client.call(tool, arguments)).text)
+
+        accepted = {"action": "accept", "content": ADA}
+        assert await answered("ask_form", message="accept") == accepted
+        assert await answered("ask_form", message="decline") == {"action": "decline"}
+        assert await answered("ask_form", message="cancel") == {"action": "cancel"}
+        assert await answered("ask_page", message="accept") == {"action": "accept"}
+        assert await answered("ask_page", message="decline") == {"action": "decline"}
+        said = await answered("ask_model")
+        assert said["content"] == {"type": "text", "text": "Not much."}
+        roots = [{"uri": "file:///a"}, {"uri": "file:///b", "name": "b"}]
+        assert await answered("ask_roots") == {"roots": roots}
+        assert await answered("ask_twice") == ["Not much.", 2, "Ada"]
+        letter = await client.prompt("letter")
+        assert letter.messages[0].content == TextContent(text="Sincerely, Ada")
+
+        await client.roots_changed()
+        await client.ping()
+
+    form, page = questions[0], questions[3]
+    assert (form.mode, form.schema) == ("form", {**PERSON, "required": ["name"]})
+    assert (page.mode, page.url) == ("url", PAGE)
+    assert (page.elicitation_id is None) is SPOKEN[version].stateless
+    assert samples[0]["maxTokens"] == 7
+
+
+@pytest.mark.parametrize("version", ["auto", NEWEST_HANDSHAKE.value])
+async def test_its_server_learns_that_our_client_cannot_be_asked(
+    version: str, node_path: str
+) -> None:
+    async with its_server(version, node_path) as client:
+        if version == "auto":
+            # It checks what we declared before it asks.
+            required = {"requiredCapabilities": {"elicitation": {"form": {}}}}
+            assert await refusal(client.call("ask_form", {"message": "accept"})) == (
+                -32021,
+                required,
+            )
+        else:
+            refused = await client.call("ask_form", {"message": "accept"})
+            assert refused.is_error
+            assert "did not declare the required capability" in refused.text
+
+
+@pytest.mark.covers("PRO-23", "PRO-35")
+@every_version
+async def test_our_client_is_told_what_it_wants_to_hear(version: str, node_path: str) -> None:
+    logged: list[object] = []
+    told: asyncio.Queue[str] = asyncio.Queue()
+
+    def on_notification(method: str, params: dict[str, Any]) -> None:
+        if method.endswith(("updated", "list_changed")):
+            told.put_nowait(params.get("uri", method.removeprefix("notifications/")))
+
+    async with its_server(
+        version,
+        node_path,
+        on_log=lambda *said: logged.append(said),
+        on_notification=on_notification,
+    ) as client:
+        levels = ("debug", "info", "warning", "error")
+        every = [(level, {"said": level}, "chatter") for level in levels]
+        await client.call("chatter")
+        # Without a level its server sends everything, except to stateless clients.
+        assert logged == ([] if client.protocol_version == NEWEST else every)
+        for level, expected in (("debug", every), ("warning", every[2:])):
+            logged.clear()
+            await client.set_log_level(level)
+            await client.call("chatter")
+            assert logged == expected
+
+        assert [note.text for note in await client.read(NOTE)] == ["milk"]
+        await client.subscribe(NOTE)
+        await client.call("write", {"number": 1, "text": "cheese"})
+        assert await told.get() == NOTE
+        assert [note.text for note in await client.read(NOTE)] == ["cheese"]
+        await client.unsubscribe(NOTE)
+        await client.listen("tools", "prompts", "resources")
+        await client.call("write", {"number": 1, "text": "nobody is told"})
+        await client.call("grow")
+        assert {await told.get(), await told.get(), await told.get()} == {
+            f"{kind}/list_changed" for kind in ("tools", "prompts", "resources")
+        }
+        assert "grown" in [tool.name for tool in await client.tools()]
+        assert "memo://grown" in [resource.uri for resource in await client.resources()]
+        assert (await client.call("grown")).text == "new"
+        assert told.empty()
+
+
+async def test_our_client_and_its_server_agree_on_the_era_after_a_slow_start(
+    node_path: str,
+) -> None:
+    # An impatient probe sends both openings, as a slow start would. Its server answers both, and
+    # from `initialize` on it speaks the handshake era.
+    async with its_server(
+        "auto", node_path, probe_timeout=0.001, on_elicit=lambda question: accept(ADA)
+    ) as client:
+        asked = await client.call("ask_form", {"message": "accept"}, timeout=2, retry=False)
+        assert json.loads(asked.text) == {"action": "accept", "content": ADA}
+
+
+def run_client(
+    script: str, options: dict[str, dict[str, Any]], node_path: str, *server: str
+) -> dict[str, dict[str, Any]]:
+    """What a script of its client saw of a server, by the name of the options it was made with."""
+    done = subprocess.run(
+        ["node", str(SCRIPTS / f"{script}.cjs"), json.dumps(list(options.values())), *server],
         env={**os.environ, "NODE_PATH": node_path},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
     )
-    try:
-        async with asyncio.timeout(LIMIT):
-            output, _ = await process.communicate()
-    except BaseException:
-        process.kill()
-        await process.wait()
-        raise
-    assert process.returncode == 0
-    report: dict[str, Any] = json.loads(output)
-    return report
+    assert done.returncode == 0, done.stderr
+    return dict(zip(options, json.loads(done.stdout), strict=True))
 
 
-async def text_of(client: MCPClient, tool: str, **arguments: object) -> str:
-    result = await client.call_tool(tool, arguments)
-    text: str = result["content"][0]["text"]
-    return text
+@contextlib.asynccontextmanager
+async def its_server(
+    version: str, node_path: str, probe_timeout: float = LIMIT, **callbacks: Any
+) -> AsyncIterator[MCPClient]:
+    """Our client, connected to `typescript/server.cjs`; afterwards nothing of that runs.
+
+    It is patient, so that the era does not depend on how busy the machine is.
+    """
+    connecting = MCPClient.connect_stdio(
+        ["node", str(SCRIPTS / "server.cjs")],
+        MCPClientConfig(
+            protocol_version=version, timeout_seconds=LIMIT, probe_timeout=probe_timeout
+        ),
+        env={"NODE_PATH": node_path},
+        **callbacks,
+    )
+    async with asyncio.timeout(LIMIT):
+        async with connecting as client:
+            pid = client.transport.peer.channel.context.process_id
+            yield client
+        with pytest.raises(ProcessLookupError):
+            os.killpg(pid, 0)
+
+
+async def refusal(asked: Any) -> tuple[int, Any]:
+    """The code and the data of the error that a request is answered with."""
+    with pytest.raises(RpcError) as caught:
+        await asked
+    return caught.value.code, caught.value.data

@@ -1,7 +1,9 @@
 """The same server as `ours.py`, made with the official Python SDK."""
 
 import asyncio
+import contextlib
 import warnings
+from collections.abc import Iterator
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
@@ -26,6 +28,19 @@ server = MCPServer(
 waiting: set[int | str] = set()
 nobody_waits = asyncio.Event()
 nobody_waits.set()
+
+
+@contextlib.contextmanager
+def under_way(ctx: Context) -> Iterator[None]:
+    """Let `was_stopped` know when this call has ended."""
+    waiting.add(ctx.request_id)
+    nobody_waits.clear()
+    try:
+        yield
+    finally:
+        waiting.discard(ctx.request_id)
+        if not waiting:
+            nobody_waits.set()
 
 
 @server.tool()
@@ -76,15 +91,9 @@ async def big(size: int) -> str:
 @server.tool()
 async def wait(ctx: Context) -> str:
     """Report that it has begun, then wait until somebody gives up."""
-    waiting.add(ctx.request_id)
-    nobody_waits.clear()
-    try:
+    with under_way(ctx):
         await ctx.report_progress(1, message="begun")
         await asyncio.Event().wait()
-    finally:
-        waiting.discard(ctx.request_id)
-        if not waiting:
-            nobody_waits.set()
     return "never"
 
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import base64
+import contextlib
+from collections.abc import Iterator
 
 from fairlead import Context, MCPServer
 from fairlead.protocol.types.content import (
@@ -21,6 +23,19 @@ waiting: set[int | str] = set()
 nobody_waits = asyncio.Event()
 nobody_waits.set()
 told_to_go_on = asyncio.Event()
+
+
+@contextlib.contextmanager
+def under_way(ctx: Context) -> Iterator[None]:
+    """Let `was_stopped` know when this call has ended."""
+    waiting.add(ctx.request_id)
+    nobody_waits.clear()
+    try:
+        yield
+    finally:
+        waiting.discard(ctx.request_id)
+        if not waiting:
+            nobody_waits.set()
 
 
 @server.tool()
@@ -89,15 +104,9 @@ async def big(size: int) -> str:
 @server.tool()
 async def wait(ctx: Context) -> str:
     """Report that it has begun, then wait until somebody gives up."""
-    waiting.add(ctx.request_id)
-    nobody_waits.clear()
-    try:
+    with under_way(ctx):
         await ctx.progress(1, message="begun")
         await asyncio.Event().wait()
-    finally:
-        waiting.discard(ctx.request_id)
-        if not waiting:
-            nobody_waits.set()
     return "never"
 
 

@@ -1,10 +1,10 @@
-// Starts a server, uses it, and prints what happened as one JSON object.
-// Arguments: the options of the client, then the command of the server.
+// Uses a server, once with each way to make a client, and prints what happened as a JSON array.
+// Arguments: the options of the clients, then the command of the server.
 const { Client } = require('@modelcontextprotocol/client');
 const { StdioClientTransport } = require('@modelcontextprotocol/client/stdio');
 
-async function main([options, command, ...args]) {
-    const client = new Client({ name: 'typescript', version: '2.4.0' }, JSON.parse(options));
+async function use(options, command, args) {
+    const client = new Client({ name: 'typescript', version: '2.4.0' }, options);
     await client.connect(new StdioClientTransport({ command, args }));
     const call = async (name, given = {}, settings = {}) => {
         const result = await client.callTool({ name, arguments: given }, settings);
@@ -38,7 +38,13 @@ async function main([options, command, ...args]) {
         big: (await call('big', { size: 1000000 }))[1].length
     };
     await client.close();
-    process.stdout.write(JSON.stringify(report));
+    return report;
+}
+
+// All of them at once: starting the servers takes longer than using them.
+async function main([options, command, ...args]) {
+    const reports = await Promise.all(JSON.parse(options).map((one) => use(one, command, args)));
+    process.stdout.write(JSON.stringify(reports));
 }
 
 main(process.argv.slice(2)).catch((error) => { console.error(error); process.exit(1); });

@@ -1,0 +1,44 @@
+"""How the servers here are served over HTTP: on a port of this machine, until stdin ends."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import uvicorn
+
+
+def end_with_stdin() -> None:
+    """Whoever started us holds our stdin; when it ends, nobody needs us any more."""
+
+    def wait() -> None:
+        sys.stdin.buffer.read()
+        os._exit(0)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def serve(apps: Mapping[str, Any]) -> None:
+    """Serve the applications by the first part of the path. The address goes to stdout.
+
+    The port is the argument of the program, or any that is free.
+    """
+    end_with_stdin()
+    listening = socket.create_server(("127.0.0.1", int(sys.argv[1]) if sys.argv[1:] else 0))
+    print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)  # connections can wait
+
+    async def route(scope: Any, receive: Any, send: Any) -> None:
+        await apps[scope["path"].split("/")[1]](scope, receive, send)
+
+    async def main() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            for app in apps.values():
+                await stack.enter_async_context(app.router.lifespan_context(app))
+            config = uvicorn.Config(route, lifespan="off", log_level="critical")
+            await uvicorn.Server(config).serve(sockets=[listening])
+
+    asyncio.run(main())

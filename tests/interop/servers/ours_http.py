@@ -1,0 +1,25 @@
+"""`ours_full.py` over HTTP. Argument: how it answers."""
+
+import asyncio
+import sys
+
+from listening import end_with_stdin
+from ours_full import server
+
+from fairlead import Context
+
+
+@server.tool()
+async def hang_up(ctx: Context) -> str:
+    """Close the connection in the middle, and go on."""
+    await ctx.progress(1, 3, "before")
+    ctx.close_stream()
+    await ctx.progress(2, 3, "meanwhile")
+    await ctx.progress(3, 3, "after")
+    return "still here"
+
+
+if __name__ == "__main__":
+    end_with_stdin()
+    started = lambda url: print(url.removesuffix("/mcp"), flush=True)  # noqa: E731
+    asyncio.run(server.run_http(port=0, answers=sys.argv[1], retry=0.01, started=started))

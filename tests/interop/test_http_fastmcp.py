@@ -1,0 +1,125 @@
+"""FastMCP over HTTP: the scenes of `test_fastmcp.py` on other stages.
+
+Its client is at our server over Streamable HTTP, however we answer, and over HTTP+SSE; our client
+is at its server in each way in which it can be served.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+import visits
+from fastmcp import Client
+from fastmcp.client.elicitation import ElicitResult
+from fastmcp.client.transports import SSETransport, StreamableHttpTransport
+from processes import LIMIT, Host, Stage, shake_hands
+from serving import OURS, our_network_visit, served
+from test_fastmcp import *  # noqa: F403 - all of it; `guest` and `visit` are those below
+
+from fairlead import MCPClient
+from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
+
+TALKATIVE = [("events", revision) for revision in Revision]
+TALKATIVE += [("sse", revision) for revision in (Revision("2024-11-05"), NEWEST_HANDSHAKE)]
+TERSE = [(way, era) for way in ("json", "stateless") for era in (NEWEST_HANDSHAKE, NEWEST)]
+
+
+# Its client at our server
+
+
+@pytest.fixture(scope="module")
+def ours() -> Iterator[dict[str, str]]:
+    """Our server, by how it answers."""
+    with served("ours_http", "auto") as auto, served("ours_http", "sse") as sse:
+        yield {"auto": f"{auto}/mcp", "events": f"{sse}/mcp", "sse": f"{auto}/sse"}
+
+
+@pytest.fixture(scope="module", params=OURS, ids="-".join)
+def guest(request: pytest.FixtureRequest, ours: dict[str, str]) -> Iterator[Stage[Client[Any]]]:
+    """Its client at our server, with a host that answers everything."""
+    way, revision = request.param
+    host = Host()
+    connecting = arriving(ours[way], revision, host)
+    with Stage[Client[Any]](revision, host).connected(connecting) as stage:
+        stage.way = way
+        yield stage
+
+
+@contextlib.asynccontextmanager
+async def arriving(url: str, revision: Revision, host: Host) -> AsyncIterator[Client[Any]]:
+    async def on_elicit(message: str, _: object, params: Any, __: object) -> ElicitResult[Any]:
+        host.asked.append(params)
+        return ElicitResult(**await host.answer(params.mode))
+
+    async def on_sample(messages: list[Any], params: Any, _: object) -> str:
+        host.asked.append(params)
+        await host.decide()
+        return "four"
+
+    async def on_log(message: Any) -> None:
+        host.hear((message.level, message.logger, message.data))
+
+    async def on_message(message: Any) -> None:
+        host.hear((message.method, getattr(message.params, "uri", None)))
+
+    transport = SSETransport if url.endswith("/sse") else StreamableHttpTransport
+    client = Client(
+        transport(url),
+        mode="auto" if revision.stateless else "legacy",
+        auto_initialize=revision.stateless or revision == NEWEST_HANDSHAKE,
+        elicitation_handler=on_elicit,
+        sampling_handler=on_sample,
+        roots=lambda _: [host.folder],
+        log_handler=on_log,
+        message_handler=on_message,
+        timeout=LIMIT,
+    )
+    async with client:
+        if not client.auto_initialize:
+            await shake_hands(client.session, revision)
+        yield client
+
+
+# Our client at its server
+
+
+@pytest.fixture(scope="module")
+def theirs() -> Iterator[str]:
+    """Its server, served in every way."""
+    with served("fastmcp_http") as url:
+        yield url
+
+
+@pytest.fixture(scope="module", params=TALKATIVE, ids="-".join)
+def visit(request: pytest.FixtureRequest, theirs: str) -> Iterator[Stage[MCPClient]]:
+    """Our client at its server, where that can tell and ask in the middle of a call."""
+    way, revision = request.param
+    with our_network_visit(f"{theirs}/{way}", revision) as stage:
+        yield stage
+
+
+@pytest.fixture(scope="module", params=TERSE, ids="-".join)
+def terse(request: pytest.FixtureRequest, theirs: str) -> Iterator[Stage[MCPClient]]:
+    """Our client at its server, where that answers with JSON or keeps no sessions."""
+    way, revision = request.param
+    with our_network_visit(f"{theirs}/{way}", revision) as stage:
+        yield stage
+
+
+async def test_its_terse_server_has_the_same_offers(terse: Stage[MCPClient]) -> None:
+    await test_we_call_read_and_get(terse)  # noqa: F405
+    await test_we_learn_what_goes_wrong_at_its_server(terse)  # noqa: F405
+    await visits.read_templates(terse)
+    await visits.complete_arguments(terse)
+    await visits.get_structured_content(terse)
+
+
+@pytest.mark.covers("PRO-24", "CLT-09")
+async def test_its_terse_server_may_ask_in_the_stateless_era(terse: Stage[MCPClient]) -> None:
+    if terse.revision.stateless:
+        await visits.fill_in_forms(terse)
+        terse.host.reset()
+        await visits.lend_model_and_folders(terse)
+    else:
+        assert "no back-channel" in (await terse.client.call("ask")).text

@@ -1,0 +1,160 @@
+"""A Fairlead server that asks, tells and changes, for the client of the TypeScript SDK."""
+
+import asyncio
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from fairlead import Context, MCPServer
+
+server = MCPServer("ours", version="1.2.3", page_size=5)  # its lists have several pages
+notes = {1: "milk", 2: "bread"}
+reads = itertools.count(1)
+stopped = asyncio.Event()
+
+
+@dataclass
+class Person:
+    name: str
+    age: int
+
+
+@dataclass
+class Weather:
+    city: str
+    degrees: float
+
+
+@server.resource("memo://notes/{number}", mime_type="text/plain")
+def note(number: int) -> str:
+    """One note."""
+    return notes[number]
+
+
+@server.resource("memo://kept", cache_ttl=60)
+def kept() -> str:
+    """What stateless clients may keep for a minute."""
+    return f"read {next(reads)}"
+
+
+@server.completion("memo://notes/{number}", "number")
+def numbers(typed: str) -> list[str]:
+    return [str(number) for number in notes if str(number).startswith(typed)]
+
+
+@server.prompt()
+def order(dish: Literal["soup", "salad"], drink: str) -> str:
+    """Order something."""
+    return f"Bring me {dish} and {drink}."
+
+
+@server.completion("order", "drink")
+def drinks(typed: str, others: Mapping[str, str]) -> list[str]:
+    fitting = {"soup": ["water", "wine"], "salad": ["juice"]}
+    return [drink for drink in fitting.get(others.get("dish", ""), []) if drink.startswith(typed)]
+
+
+@server.tool()
+def weather(city: str) -> Weather:
+    """What it is like there."""
+    return Weather(city, 21.5)
+
+
+@server.tool()
+async def chatter(ctx: Context) -> str:
+    """Log something at several levels."""
+    for level in ("debug", "info", "warning", "error"):
+        await ctx.log(level, {"said": level}, logger="chatter")
+    return "said it all"
+
+
+@server.tool()
+async def ask_form(message: str, ctx: Context) -> str:
+    """Ask the user who they are."""
+    given = await ctx.elicit(message, Person)
+    return f"{given.action}: {given.data}"
+
+
+@server.tool()
+async def ask_page(message: str, ctx: Context) -> str:
+    """Send the user to a page."""
+    return await ctx.elicit_url(message, "https://example.com/login")
+
+
+@server.tool()
+async def ask_model(ctx: Context) -> str:
+    """Ask the client's model."""
+    said = await ctx.sample("What is up?", max_tokens=7, systemPrompt="Be brief.")
+    return f"{said['model']}: {said['content']['text']}"
+
+
+@server.tool()
+async def ask_roots(ctx: Context) -> str:
+    """Ask for the client's folders."""
+    return ", ".join(root["uri"] for root in await ctx.roots())
+
+
+@server.tool()
+async def ask_twice(ctx: Context) -> str:
+    """Ask the model and for folders at once, and then the user."""
+    said, roots = await asyncio.gather(ctx.sample("What is up?"), ctx.roots())
+    given = await ctx.elicit("accept", Person)
+    assert given.data is not None
+    return f"{given.data.name}: {said['content']['text']} in {len(roots)}"
+
+
+@server.prompt()
+async def letter(ctx: Context) -> str:
+    """A letter, signed by the user."""
+    given = await ctx.elicit("accept", Person)
+    assert given.data is not None
+    return f"Sincerely, {given.data.name}"
+
+
+@server.resource("memo://secret")
+async def secret(ctx: Context) -> str:
+    """Only for those who say who they are."""
+    given = await ctx.elicit("accept", Person)
+    assert given.data is not None
+    return f"for {given.data.name} only"
+
+
+@server.tool()
+async def write(number: int, text: str) -> str:
+    """Write a note, and say so."""
+    notes[number] = text
+    server.resource_updated(f"memo://notes/{number}")
+    return "written"
+
+
+@server.tool()
+async def grow() -> str:
+    """Offer one thing more of each kind."""
+    server.tool("grown")(lambda: "new")
+    server.prompt("grown")(lambda: "new")
+    server.register_resource("memo://grown", "grown", content_provider="new")
+    return "grown"
+
+
+@server.tool()
+async def wait(ctx: Context) -> str:
+    """Report that it has begun, then wait until somebody gives up."""
+    try:
+        await ctx.progress(1, message="begun")
+        await asyncio.Event().wait()
+    finally:
+        stopped.set()
+    return "never"
+
+
+@server.tool()
+async def was_stopped() -> str:
+    """End when a `wait` has been stopped."""
+    async with asyncio.timeout(5):
+        await stopped.wait()
+    return "stopped"
+
+
+if __name__ == "__main__":
+    server.run()
