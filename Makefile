@@ -4,13 +4,16 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: run test check bench docs clean format
+.PHONY: run test conformance check bench docs clean format
 
 run: $(STAMP)  ## serve the demo server, call it in both eras, show the conversation
 	@$(BIN)/fairlead demo
 
 test: $(STAMP)  ## the whole test suite
 	@$(BIN)/python -m pytest $(ARGS)
+
+conformance: $(STAMP)  ## the official conformance suite, with Node from npm if need be
+	@$(BIN)/python tests/conformance/run.py $(ARGS)
 
 check: $(STAMP)  ## format, lint and types
 	@$(BIN)/ruff format --check .

@@ -1,0 +1,124 @@
+"""The client that the official conformance suite starts, once for each scenario.
+
+    MCP_CONFORMANCE_SCENARIO=tools_call python tests/conformance/client.py http://localhost:3000/mcp
+
+What a scenario is about, the client does by itself; here stands only what its user would write.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fairlead import MCPClient
+from fairlead.client import Question, accept
+
+Scenario = Callable[[MCPClient], Awaitable[None]]
+SCENARIOS: dict[str, Scenario] = {}
+
+
+def scenario(name: str) -> Callable[[Scenario], Scenario]:
+    def add(run: Scenario) -> Scenario:
+        SCENARIOS[name] = run
+        return run
+
+    return add
+
+
+@scenario("initialize")
+@scenario("json-schema-ref-no-deref")
+async def list_tools(client: MCPClient) -> None:
+    await client.tools()
+
+
+@scenario("tools_call")
+async def add_numbers(client: MCPClient) -> None:
+    await client.tools()
+    await client.call("add_numbers", {"a": 5, "b": 3})
+
+
+@scenario("elicitation-sep1034-client-defaults")
+async def fill_in_defaults(client: MCPClient) -> None:
+    await client.tools()
+    await client.call("test_client_elicitation_defaults")
+
+
+@scenario("sse-retry")
+async def reconnect(client: MCPClient) -> None:
+    await client.tools()
+    await client.call("test_reconnection")
+
+
+@scenario("request-metadata")
+async def describe_itself(client: MCPClient) -> None:
+    await client.tools()
+    await client.call("any_tool")
+
+
+@scenario("sep-2322-client-request-state")
+async def answer_in_rounds(client: MCPClient) -> None:
+    await client.tools()
+    await asyncio.gather(client.call("test_mrtr_echo_state"), client.call("test_mrtr_unrelated"))
+    await client.call("test_mrtr_no_state")
+    await client.call("test_mrtr_no_result_type")
+
+
+@scenario("http-standard-headers")
+async def use_everything(client: MCPClient) -> None:
+    for tool in await client.tools():
+        await client.call(tool.name)
+    for resource in await client.resources():
+        await client.read(resource.uri)
+    for prompt in await client.prompts():
+        await client.prompt(prompt.name)
+
+
+@scenario("http-custom-headers")
+async def call_as_told(client: MCPClient) -> None:
+    await client.tools()
+    for call in context()["toolCalls"]:
+        await client.call(call["name"], call["arguments"])
+
+
+@scenario("http-invalid-tool-headers")
+async def call_all_tools(client: MCPClient) -> None:
+    for tool in await client.list_tools():
+        wanted = tool["inputSchema"].get("required", ())
+        await client.call(tool["name"], dict.fromkeys(wanted, "something"))
+
+
+@scenario("json-schema-2020-12-preservation")
+async def return_a_schema(client: MCPClient) -> None:
+    schemas = {tool.name: json.loads(bytes(tool.input_schema)) for tool in await client.tools()}
+    await client.call("json_schema_echo", {"schema": schemas["json_schema_2020_12_tool"]})
+
+
+def on_elicit(question: Question) -> dict[str, Any]:
+    """Keep the defaults of a form, and agree to the rest."""
+    fields = (question.schema or {}).get("properties", {})
+    agreed = {name: True for name, field in fields.items() if field.get("type") == "boolean"}
+    return accept({**agreed, **question.defaults})
+
+
+def context() -> Any:
+    """What the suite tells about this scenario besides its name."""
+    return json.loads(os.environ["MCP_CONFORMANCE_CONTEXT"])
+
+
+async def main(url: str, name: str) -> None:
+    async with MCPClient.connect_http(
+        url,
+        on_elicit=on_elicit,
+        on_sample=lambda params: "What a model says",
+        on_roots=lambda: ["/tmp"],
+    ) as client:
+        await SCENARIOS[name](client)
+
+
+if __name__ == "__main__":
+    asked_for = os.environ["MCP_CONFORMANCE_SCENARIO"]
+    if asked_for not in SCENARIOS:
+        sys.exit(f"there is nothing for {asked_for!r} here yet")
+    asyncio.run(main(sys.argv[-1], asked_for))

@@ -1,0 +1,144 @@
+"""The official conformance suite: an npm package, installed once, run as a process."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+PACKAGE = "@modelcontextprotocol/conformance"
+VERSION = "0.2.0-alpha.12"
+REVISIONS = ("2025-11-25", "2026-07-28")
+NODE = 22  # the package needs at least this
+
+HOME = Path(__file__).parents[2] / ".venv" / "conformance"
+SECONDS = 30  # for one scenario
+
+Check = dict[str, Any]
+
+
+class Unavailable(Exception):
+    """The suite cannot be run on this machine, and why."""
+
+
+class Suite:
+    """Runs scenarios, and returns the checks they made.
+
+    Raises:
+        Unavailable: when built, if there is no Node or npm, or they cannot install it.
+    """
+
+    def __init__(self) -> None:
+        self._entry = HOME / "node_modules" / PACKAGE / "dist" / "index.js"
+        missing = []
+        node = _good(shutil.which("node")) or _good(HOME / "node_modules" / ".bin" / "node")
+        if node is None:
+            missing.append(f"node@{NODE}")
+        if self._installed() != VERSION:
+            missing.append(f"{PACKAGE}@{VERSION}")
+        if missing:
+            _install(missing)
+            node = node or _good(HOME / "node_modules" / ".bin" / "node")
+        if node is None:
+            raise Unavailable(f"there is no Node {NODE} or newer, and npm could not supply one")
+        self._node = node
+
+    def _installed(self) -> str | None:
+        try:
+            about = json.loads((self._entry.parents[1] / "package.json").read_text())
+        except FileNotFoundError:
+            return None
+        return str(about["version"])
+
+    @cache  # noqa: B019 - there is one suite, and it lives as long as we do
+    def required(self, leg: str, revision: str) -> list[str]:
+        """The scenarios of a revision, also those that it only reports."""
+        text = self._run("list", "--requirements", revision)
+        return list(_listed(text, leg))
+
+    def outside(self, leg: str) -> list[str]:
+        """The scenarios that belong to no revision's requirements."""
+        everything = re.findall(r"^  - (\S+) \[", self._run("list", f"--{leg}"), re.MULTILINE)
+        inside = {name for revision in REVISIONS for name in self.required(leg, revision)}
+        return [name for name in everything if name not in inside]
+
+    def run_all(self, url: str, revision: str, results: Path) -> tuple[dict[str, list[Check]], str]:
+        """All server scenarios of a revision, in one process: the checks of each, and what it said.
+
+        That is much quicker than a process for each scenario.
+        """
+        target = ("server", "--url", url, "--timeout", str(SECONDS * 1000))
+        said = self._run(*target, "--requirements", revision, "-o", str(results), limit=SECONDS * 8)
+        found = {}
+        for file in results.glob("server-*/checks.json"):
+            match = re.fullmatch(r"server-(.+?)-\d{4}-\d\d-\d\dT.*", file.parent.name)
+            if match is not None:
+                found[match[1]] = json.loads(file.read_text())
+        return found, said
+
+    def run_one(
+        self, leg: str, target: str, scenario: str, revision: str | None, results: Path
+    ) -> tuple[list[Check], str]:
+        """One scenario: its checks, and what the suite said about the run."""
+        where = ("--url", target) if leg == "server" else ("--command", target)
+        which = () if revision is None else ("--spec-version", revision, "--force")
+        limits = ("--timeout", str(SECONDS * 1000), "-o", str(results))
+        said = self._run(leg, *where, "--scenario", scenario, *which, *limits, limit=SECONDS + 15)
+        files = sorted(results.rglob("checks.json"))
+        return (json.loads(files[-1].read_text()) if files else []), said
+
+    def _run(self, *arguments: str, limit: float = SECONDS) -> str:
+        """What it prints. Its exit code says less than the checks do."""
+        command = [str(self._node), str(self._entry), *arguments]
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=limit,
+            )
+        except subprocess.TimeoutExpired:
+            return f"the suite did not end within {limit} s"
+        return re.sub(r"\x1b\[[0-9;]*m", "", done.stdout.decode(errors="replace"))
+
+
+def _listed(text: str, leg: str) -> Iterator[str]:
+    """Read `list --requirements`: a part for each leg, and one for both."""
+    part = item = ""
+    for line in text.splitlines():
+        if line[:1].strip():
+            part = line.partition(" ")[0].lower()
+            item = rf"    - (\S+) \[{leg}\]" if part == "run" else r"  - (\S+)"
+        elif part in (leg, "run") and (match := re.fullmatch(item, line)):
+            yield match[1]
+
+
+def _good(node: str | Path | None) -> Path | None:
+    """This Node, if it is there and new enough."""
+    if node is None or not Path(node).exists():
+        return None
+    asked = subprocess.run([str(node), "--version"], capture_output=True, text=True)
+    match = re.match(r"v(\d+)\.", asked.stdout)
+    return Path(node) if match is not None and int(match[1]) >= NODE else None
+
+
+def _install(packages: list[str]) -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise Unavailable("npm is not installed")
+    print("installing", " and ".join(packages), flush=True)
+    HOME.mkdir(parents=True, exist_ok=True)
+    if not (HOME / "package.json").exists():
+        (HOME / "package.json").write_text('{"private": true}')
+    # --force: the Node that runs npm may be older than the one that runs the package.
+    command = [npm, "install", "--no-audit", "--no-fund", "--force", "--loglevel=error", *packages]
+    try:
+        subprocess.run(command, cwd=HOME, capture_output=True, text=True, timeout=300, check=True)
+    except subprocess.CalledProcessError as exc:
+        raise Unavailable(f"npm could not install it: {exc.stderr[-500:]}") from exc
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        raise Unavailable(f"npm could not install it: {exc}") from exc
