@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .measures import Calling, Importing, Measure, Remembering, Serving, Starting
-from .requests import LARGE, Era
+from .calls import LARGE, Echo, Order
+from .measures import (
+    Calling,
+    FirstListing,
+    Importing,
+    Listing,
+    Measure,
+    Remembering,
+    Serving,
+    Starting,
+)
+from .posting import TEN, Crowding, Cycling, Idling, Posting
+from .requests import Era
 from .rounds import Row, Target
 
 __all__ = ["CASES", "PLANS", "Plan"]
@@ -54,15 +65,30 @@ PLANS = (
     Plan(
         "stdio-server-64k",
         "64 KiB, one at a time",
-        Serving(size=LARGE, one_cpu=True),
+        Serving(work=Echo(LARGE), one_cpu=True),
         (_faster("mcp", 2.2), _within("bare", 1.5)),
     ),
     Plan(
         "stdio-server-64k",
         "64 KiB, 8 in flight",
-        Serving(size=LARGE, window=8),
+        Serving(work=Echo(LARGE), window=8),
         (_faster("mcp", 2.2), _within("bare", 1.5)),
     ),
+    Plan(
+        "stdio-nested",
+        "10 items, one at a time",
+        Serving(work=Order(), one_cpu=True),
+        (_faster("mcp", 10),),
+    ),
+    Plan("stdio-nested", "10 items, 64 in flight", Serving(work=Order(), window=64)),
+    Plan(
+        "stdio-list",
+        "1,000 tools, all pages",
+        Listing(one_cpu=True),
+        (_faster("mcp", 10),),
+    ),
+    Plan("stdio-list", "in one page", Listing(one_page=True, one_cpu=True)),
+    Plan("stdio-list", "the first time", FirstListing(), unit="ms"),
     Plan(
         "stdio-client-1",
         "50 B, one at a time",
@@ -78,6 +104,67 @@ PLANS = (
         (_faster("mcp", 12), _faster("typescript", 2)),
     ),
     Plan("stdio-client-64", "under asyncio.run", Calling(window=64)),
+    Plan(
+        "http-server-1",
+        "50 B, one at a time",
+        Posting(one_cpu=True),
+        (_faster("mcp", 6), _faster("typescript", 3)),
+    ),
+    Plan("http-server-1", "on any CPUs", Posting()),
+    Plan("http-server-1", "64 KiB, one at a time", Posting(work=Echo(LARGE), one_cpu=True)),
+    Plan(
+        "http-server-64",
+        "50 B, 64 in flight",
+        Posting(window=64),
+        (_faster("mcp", 8), _faster("typescript", 4), _within("bare", 1.5)),
+    ),
+    Plan("http-server-64", "on one CPU", Posting(window=64, one_cpu=True)),
+    Plan(
+        "http-session",
+        "JSON, one at a time",
+        Posting(answers="json", one_cpu=True),
+        (_faster("mcp", 5),),
+    ),
+    Plan("http-session", "JSON, 64 in flight", Posting(answers="json", window=64)),
+    Plan(
+        "http-session",
+        "SSE, one at a time",
+        Posting(answers="sse", one_cpu=True),
+        (_faster("mcp", 8),),
+    ),
+    Plan("http-session", "SSE, 64 in flight", Posting(answers="sse", window=64)),
+    Plan(
+        "http-thousand",
+        "1,000 tools, one at a time",
+        Crowding(one_cpu=True),
+        (Target("≥ 0.9 of it", TEN, least=0.9),),
+    ),
+    Plan(
+        "http-memory",
+        "an idle session",
+        Idling(),
+        (Target("≤ 1/3", "mcp", least=3),),
+        "KiB",
+    ),
+    Plan(
+        "http-memory",
+        "an ended session",
+        Cycling(),
+        (Target("< 100 B", ceiling=100),),
+        "B",
+    ),
+    Plan(
+        "http-client-1",
+        "50 B, one at a time",
+        Calling(loop="uvloop", http=True, one_cpu=True),
+        (_faster("mcp", 4),),
+    ),
+    Plan(
+        "http-client-64",
+        "50 B, 64 in flight",
+        Calling(window=64, loop="uvloop", http=True),
+        (_faster("mcp", 8),),
+    ),
     Plan(
         "import",
         "less the interpreter",

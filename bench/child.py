@@ -23,23 +23,41 @@ class Failed(Exception):
 
 
 class Child:
-    """A process spoken to in lines over raw pipes."""
+    """A process spoken to in lines over raw pipes, or not at all."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], *, mute: bool = False) -> None:
+        """A mute one has no pipes: it is reached in some other way."""
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
+        pipe = subprocess.DEVNULL if mute else subprocess.PIPE
         self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._stderr,
-            bufsize=0,
-            cwd=ROOT,
+            command, stdin=pipe, stdout=pipe, stderr=self._stderr, bufsize=0, cwd=ROOT
         )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self.pid = self._process.pid
-        self.writer = self._process.stdin.fileno()
-        self.reader = self._process.stdout.fileno()
+        self._pipes = [p for p in (self._process.stdin, self._process.stdout) if p is not None]
+        self.writer, self.reader = (-1, -1) if mute else (p.fileno() for p in self._pipes)
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended by itself."""
+        return self._process.poll() is None
+
+    @property
+    def resident(self) -> int:
+        """Its resident set, in bytes.
+
+        Raises: Failed, where the system does not tell.
+        """
+        return _status(self.pid, "VmRSS:") * 1024
+
+    @property
+    def cpu(self) -> float:
+        """The CPU seconds it has used, in all threads; in steps of a hundredth."""
+        try:
+            with open(f"/proc/{self.pid}/stat") as stat:
+                fields = stat.read().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def __enter__(self) -> Self:
         return self
@@ -83,9 +101,10 @@ class Child:
     def close(self) -> None:
         """End the process: by closing its stdin, and by force when that is not enough."""
         process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.close()
+        if process.stdin is None:
+            process.terminate()
+        else:
+            process.stdin.close()
         for force in (process.terminate, process.kill):
             try:
                 process.wait(2)
@@ -93,7 +112,8 @@ class Child:
             except subprocess.TimeoutExpired:
                 force()
         process.wait()
-        process.stdout.close()
+        for pipe in self._pipes:
+            pipe.close()
         self._stderr.close()
 
 
@@ -111,3 +131,11 @@ def deadline(seconds: int) -> Iterator[None]:
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
+
+
+def _status(pid: int, field: str) -> int:
+    try:
+        with open(f"/proc/{pid}/status") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith(field))
+    except (OSError, StopIteration):
+        raise Failed(f"no {field} in /proc; this figure needs Linux") from None

@@ -21,6 +21,7 @@ PYPI = {
 NPM = (
     "@modelcontextprotocol/server@2.4.0",
     "@modelcontextprotocol/client@2.4.0",
+    "@modelcontextprotocol/node@2.1.2",
     "zod@4.6.7",
 )
 

@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple, Self
 
+from .calls import Work
 from .child import Child, Failed, deadline
-from .requests import INITIALIZE, INITIALIZED, Era, check, echoes, list_tools
+from .pages import Lists
+from .requests import INITIALIZE, INITIALIZED, Era
 
 __all__ = ["Burst", "Session"]
 
@@ -25,7 +27,8 @@ class Burst(NamedTuple):
     calls: int
     seconds: float
     busy: float  # CPU seconds the generator itself used meanwhile
-    answer_size: int  # bytes of the last answer
+    answer_size: int  # bytes of one answer, all its pages; the mean
+    served: float = 0.0  # CPU seconds the server used, where that is known
 
     @property
     def rate(self) -> float:
@@ -34,7 +37,10 @@ class Burst(NamedTuple):
 
 
 class Session:
-    """A server under test, opened and ready for bursts of echo."""
+    """A server under test, opened, its tools listed, and ready for bursts."""
+
+    lists: Lists  # how it is listed in full
+    first_list: float  # seconds until it was, the first time
 
     def __init__(self, command: Sequence[str], era: Era = Era.HANDSHAKE) -> None:
         self._era = era
@@ -60,19 +66,16 @@ class Session:
     @property
     def resident(self) -> float:
         """The resident set of the server, in MB."""
-        with open(f"/proc/{self._child.pid}/status") as status:
-            for line in status:
-                if line.startswith("VmRSS:"):
-                    return int(line.split()[1]) * 1024 / 1e6
-        raise Failed("no VmRSS in /proc; this figure needs Linux")
+        return self._child.resident / 1e6
 
-    def burst(self, calls: int, *, window: int, size: int) -> Burst:
+    def burst(self, work: Work, calls: int, *, window: int) -> Burst:
         """Make `calls` calls with `window` of them in flight.
 
         Raises: Failed, when the server dies, is silent for long, or answers wrongly.
         """
-        first, self._number = self._number, self._number + calls
-        lines = echoes(self._era, first, calls, size)
+        first = self._number
+        lines = work.lines(self._era, first, calls)
+        self._number += len(lines)
         gc.collect()
         gc.disable()
         try:
@@ -87,9 +90,9 @@ class Session:
             raise Failed(self._child.complaint()) from None
         finally:
             gc.enable()
-        answers = b"".join(chunks).splitlines()
-        check(answers, first, calls, size)
-        return Burst(calls, seconds, busy, len(answers[-1]))
+        received = b"".join(chunks)
+        work.check(received.splitlines(), first, calls)
+        return Burst(calls, seconds, busy, round(len(received) / calls))
 
     def _open(self) -> None:
         if self._era is Era.HANDSHAKE:
@@ -97,9 +100,10 @@ class Session:
             self._expect(self._child.hear(), b'"protocolVersion"')
             self._child.say(INITIALIZED)
         self._number += 1
-        self._child.say(list_tools(self._era, self._number))
-        self._expect(self._child.hear(), b'"echo"')
-        self._number += 1
+        start = time.perf_counter()
+        self.lists = Lists.learn(self._child, self._era, self._number)
+        self.first_list = time.perf_counter() - start
+        self._number += self.lists.pages
 
     def _expect(self, line: bytes, fragment: bytes) -> None:
         if fragment not in line or b'"error":' in line:

@@ -4,26 +4,40 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
 from typing import Protocol
 
 from .callers import Caller
+from .calls import Echo, Work
 from .child import Failed
 from .cpu import one_cpu
 from .envs import ROOT
 from .load import Burst, Session
+from .pages import Lists
 from .pool import Pool
-from .requests import LARGE, SMALL, Era
+from .requests import Era
 from .rounds import Row, take_turns
-from .runtimes import BARE, Runtime
+from .runtimes import BARE, BARE_HTTP, Command, Runtime
+from .web import WebServer
 
-__all__ = ["Calling", "Effort", "Importing", "Measure", "Remembering", "Serving", "Starting"]
+__all__ = [
+    "Calling",
+    "Effort",
+    "FirstListing",
+    "Importing",
+    "Listing",
+    "Measure",
+    "Remembering",
+    "Serving",
+    "Starting",
+    "play",
+]
 
-_MOST_LARGE_CALLS = 400  # in one burst, which is prepared in memory: 26 MB
-_MOST_CALLS = 50_000
+_SHORT = Echo()
+_LONG_WARM_UP = 20.0  # seconds after which a runtime is taken as it is
 
 
 @dataclass(frozen=True)
@@ -48,8 +62,8 @@ class Measure(Protocol):
 class Serving:
     """Calls per second of each runtime's server, under our own load generator."""
 
+    work: Work = _SHORT
     window: int = 1
-    size: int = SMALL
     era: Era = Era.HANDSHAKE
     one_cpu: bool = False
 
@@ -57,24 +71,53 @@ class Serving:
         seen: dict[str, list[Burst]] = {}
 
         def burst(session: Session, name: str, calls: int) -> float:
-            done = session.burst(calls, window=self.window, size=self.size)
+            done = session.burst(self.asked_of(session), calls, window=self.window)
             seen.setdefault(name, []).append(done)
             return done.rate
 
-        def join(runtime: Runtime, key: Hashable) -> Callable[[int], float]:
-            session = pool.get(key, partial(Session, runtime.servers[self.era], self.era))
+        def join(runtime: Runtime, command: Command, key: Hashable) -> Callable[[int], float]:
+            session = pool.get(key, partial(Session, command, self.era))
             return partial(burst, session, runtime.name)
 
-        most = _MOST_LARGE_CALLS if self.size == LARGE else _MOST_CALLS
-        players = [r for r in runtimes if self.era in r.servers]
+        players = [(r, servers[self.era]) for r in runtimes if (servers := self.servers_of(r))]
         with one_cpu(self.one_cpu):
             key = ("server", self.era, self.one_cpu)
-            _play(row, players, effort, pool, join, key, range(2 * self.window, most))
+            play(row, players, effort, pool, join, key, range(2 * self.window, self.most))
         for name, done in seen.items():
             row.notes[name] = {
                 "answer_bytes": done[-1].answer_size,
                 "generator_busy": round(median(b.busy / b.seconds for b in done), 2),
             }
+
+    @property
+    def most(self) -> int:
+        """As many calls may be in one burst."""
+        return self.work.most
+
+    def servers_of(self, runtime: Runtime) -> Mapping[Era, Command]:
+        """The servers that can do it, by era; none at all when a runtime has none."""
+        return runtime.servers
+
+    def asked_of(self, session: Session) -> Work:
+        """What that server is asked for."""
+        return self.work
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing(Serving):
+    """Complete lists per second of each runtime's server of a thousand tools."""
+
+    one_page: bool = False  # whoever makes pages is told to make one
+
+    @property
+    def most(self) -> int:
+        return Lists.most
+
+    def servers_of(self, runtime: Runtime) -> Mapping[Era, Command]:
+        return runtime.one_page if self.one_page else runtime.thousand
+
+    def asked_of(self, session: Session) -> Work:
+        return session.lists
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,17 +126,24 @@ class Calling:
 
     window: int = 1
     loop: str = "asyncio"
+    http: bool = False
     one_cpu: bool = False
 
     def __call__(self, row: Row, runtimes: Sequence[Runtime], effort: Effort, pool: Pool) -> None:
-        def join(runtime: Runtime, key: Hashable) -> Callable[[int], float]:
-            caller = pool.get(key, partial(Caller, runtime.clients[self.loop], BARE))
+        def join(runtime: Runtime, command: Command, key: Hashable) -> Callable[[int], float]:
+            caller = pool.get(key, partial(Caller, command, self._server(pool)))
             return partial(caller.burst, window=self.window)
 
-        players = [r for r in runtimes if self.loop in r.clients]
+        players = [(r, r.clients[self.loop]) for r in runtimes if self.loop in r.clients]
         with one_cpu(self.one_cpu):
-            key = ("client", self.loop, self.one_cpu)
-            _play(row, players, effort, pool, join, key, range(2 * self.window, _MOST_CALLS))
+            key = ("client", self.http, self.one_cpu)
+            play(row, players, effort, pool, join, key, range(2 * self.window, _SHORT.most))
+
+    def _server(self, pool: Pool) -> Command:
+        """What a client is told to reach: a command to start, or the URL of a server."""
+        if not self.http:
+            return BARE
+        return (pool.get(("bare http", self.one_cpu), partial(WebServer, BARE_HTTP)).url,)
 
 
 class Importing:
@@ -115,7 +165,7 @@ class Remembering:
     def __call__(self, row: Row, runtimes: Sequence[Runtime], effort: Effort, pool: Pool) -> None:
         def measure(command: Sequence[str]) -> float:
             with Session(command) as session:
-                session.burst(100, window=1, size=SMALL)
+                session.burst(_SHORT, 100, window=1)
                 return session.resident
 
         bursts = {r.name: partial(measure, r.ten) for r in runtimes if r.ten}
@@ -135,37 +185,55 @@ class Starting:
         take_turns(row, bursts, effort.spawns)
 
 
-def _play(
+class FirstListing:
+    """Milliseconds that the first list of a thousand tools takes, of a server just opened."""
+
+    def __call__(self, row: Row, runtimes: Sequence[Runtime], effort: Effort, pool: Pool) -> None:
+        def measure(command: Command) -> float:
+            with Session(command) as session:
+                return session.first_list * 1000
+
+        bursts = {
+            r.name: partial(measure, r.thousand[Era.HANDSHAKE]) for r in runtimes if r.thousand
+        }
+        with one_cpu(True):
+            take_turns(row, bursts, effort.spawns)
+
+
+def play(
     row: Row,
-    runtimes: Sequence[Runtime],
+    players: Sequence[tuple[Runtime, Command]],
     effort: Effort,
     pool: Pool,
-    join: Callable[[Runtime, Hashable], Callable[[int], float]],
+    join: Callable[[Runtime, Command, Hashable], Callable[[int], float]],
     kind: Hashable,
     calls: range,
 ) -> None:
     """Open and warm up every runtime, then let them take turns with bursts of equal length."""
     bursts: dict[str, Callable[[], float]] = {}
-    for runtime in runtimes:
+    for runtime, command in players:
         try:
-            burst = join(runtime, (kind, runtime.name))
-            size = _warm_up(burst, calls, effort.seconds, effort.warm_up * runtime.warm_up)
+            burst = join(runtime, command, (kind, command))
+            size = _warm_up(burst, calls, effort, runtime)
         except Failed as failure:
             row.failed[runtime.name] = str(failure)
         else:
             bursts[runtime.name] = partial(burst, size)
     take_turns(row, bursts, effort.rounds)
-    for name in row.failed:
-        pool.drop((kind, name))
+    for runtime, command in players:
+        if runtime.name in row.failed:
+            pool.drop((kind, command))
 
 
-def _warm_up(burst: Callable[[int], float], calls: range, seconds: float, at_least: float) -> int:
-    """How many calls fill `seconds`, found while warming up."""
-    count, spent = calls.start, 0.0
-    while spent < at_least:
+def _warm_up(burst: Callable[[int], float], calls: range, effort: Effort, runtime: Runtime) -> int:
+    """How many calls fill the time of a burst, found while warming up."""
+    count, spent, made = calls.start, 0.0, 0
+    at_least = effort.warm_up * runtime.warm_up
+    while spent < at_least or (made < runtime.warm_calls and spent < _LONG_WARM_UP):
         rate = burst(count)
         spent += count / rate
-        wanted = min(rate * seconds, count * 4)  # the first ones are slow: approach from below
+        made += count
+        wanted = min(rate * effort.seconds, count * 4)  # the first ones are slow: from below
         count = min(calls.stop, max(calls.start, int(wanted)))
     return count
 

@@ -1,11 +1,12 @@
 """The part every Python client shares: bursts of `echo` on command, timed inside this process.
 
     client.py asyncio|uvloop COMMAND...
+    client.py asyncio|uvloop URL
 
-starts COMMAND as its server, prints `{"ready": true}`, and then for each line `CALLS WINDOW` on
-stdin makes that many calls, WINDOW of them in flight, and prints `{"seconds": ...}`. It stays up
-between bursts, so that the runtimes can take turns while warm. Every answer is checked, after the
-clock has stopped.
+starts COMMAND as its server, or connects to the one at URL, and prints `{"ready": true}`. Then for
+each line `CALLS WINDOW` on stdin it makes that many calls, WINDOW of them in flight, and prints
+`{"seconds": ...}`. It stays up between bursts, so that the runtimes can take turns while warm.
+Every answer is checked, after the clock has stopped.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from contextlib import AbstractAsyncContextManager
 from itertools import count
 from typing import Any
 
-__all__ = ["drive"]
+__all__ = ["drive", "url_of"]
 
 _SIZE = 50
 
@@ -35,6 +36,11 @@ def drive(connect: Connect, text_of: TextOf) -> None:
         uvloop.run(_serve(connect, text_of, command))
     else:
         asyncio.run(_serve(connect, text_of, command))
+
+
+def url_of(server: list[str]) -> str | None:
+    """The URL that a client was given; None if it was a command."""
+    return server[0] if server[0].startswith("http://") else None
 
 
 async def _serve(connect: Connect, text_of: TextOf, command: list[str]) -> None:

@@ -1,8 +1,16 @@
 """Fairlead's client."""
 
-from drive import drive
+from typing import Any
+
+from drive import drive, url_of
 
 from fairlead import MCPClient
 
+
+def connect(server: list[str]) -> Any:
+    url = url_of(server)
+    return MCPClient.connect_http(url) if url else MCPClient.connect_stdio(server)
+
+
 if __name__ == "__main__":
-    drive(MCPClient.connect_stdio, lambda result: result["content"][0]["text"])
+    drive(connect, lambda result: result["content"][0]["text"])

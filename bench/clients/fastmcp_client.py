@@ -1,12 +1,13 @@
 """FastMCP's client."""
 
-from drive import drive
+from drive import drive, url_of
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
 
 
-def connect(command: list[str]) -> Client:
-    return Client(StdioTransport(command=command[0], args=command[1:]))
+def connect(server: list[str]) -> Client:
+    url = url_of(server)
+    return Client(url or StdioTransport(command=server[0], args=server[1:]))
 
 
 if __name__ == "__main__":

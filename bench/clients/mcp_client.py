@@ -1,12 +1,13 @@
 """The official Python SDK's client."""
 
-from drive import drive
+from drive import drive, url_of
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
 
-def connect(command: list[str]) -> Client:
-    return Client(StdioServerParameters(command=command[0], args=command[1:]))
+def connect(server: list[str]) -> Client:
+    url = url_of(server)
+    return Client(url or StdioServerParameters(command=server[0], args=server[1:]))
 
 
 if __name__ == "__main__":

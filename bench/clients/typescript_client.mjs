@@ -1,12 +1,16 @@
 // The TypeScript SDK's client; the same conversation on stdin and stdout as drive.py.
 
 import { createInterface } from 'node:readline';
-import { Client } from '@modelcontextprotocol/client';
+import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
 
 const [command, ...args] = process.argv.slice(2);
 const client = new Client({ name: 'bench', version: '1.0.0' });
-await client.connect(new StdioClientTransport({ command, args }));
+await client.connect(
+  command.startsWith('http://')
+    ? new StreamableHTTPClientTransport(new URL(command))
+    : new StdioClientTransport({ command, args }),
+);
 
 const say = (fact) => process.stdout.write(JSON.stringify(fact) + '\n');
 const call = (text) => client.callTool({ name: 'echo', arguments: { text } });

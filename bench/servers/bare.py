@@ -59,7 +59,12 @@ async def add(a: int, b: int) -> str:
     return str(a + b)
 
 
-TOOLS = {"echo": echo, "add": add}
+async def order(items: list[dict[str, Any]]) -> str:
+    last = items[-1]
+    return f"{last['quantity']} of {last['name']} at {last['price']:.2f}, {last['labels'][-1]}"
+
+
+TOOLS = {"echo": echo, "add": add, "order": order}
 
 INTEGER = {"type": "integer"}
 LISTED = [
@@ -79,6 +84,15 @@ LISTED = [
             "type": "object",
             "properties": {"a": INTEGER, "b": INTEGER},
             "required": ["a", "b"],
+        },
+    },
+    {
+        "name": "order",
+        "description": "Order some items.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {"items": {"type": "array", "items": {"type": "object"}}},
+            "required": ["items"],
         },
     },
 ]

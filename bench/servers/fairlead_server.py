@@ -1,4 +1,6 @@
-"""`echo` and `add` with Fairlead."""
+"""`echo`, `add` and `order` with Fairlead."""
+
+from dataclasses import dataclass
 
 from fairlead import MCPServer
 
@@ -15,6 +17,23 @@ async def echo(text: str) -> str:
 async def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
+
+
+@dataclass
+class Item:
+    """Something that is ordered."""
+
+    name: str
+    quantity: int
+    price: float
+    labels: list[str]
+
+
+@server.tool()
+async def order(items: list[Item]) -> str:
+    """Order some items."""
+    last = items[-1]
+    return f"{last.quantity} of {last.name} at {last.price:.2f}, {last.labels[-1]}"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""`echo` and `add` with FastMCP."""
+"""`echo`, `add` and `order` with FastMCP."""
 
 from fastmcp import FastMCP
+from pydantic import BaseModel
 
 server = FastMCP("bench")
 
@@ -15,6 +16,22 @@ async def echo(text: str) -> str:
 async def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
+
+
+class Item(BaseModel):
+    """Something that is ordered."""
+
+    name: str
+    quantity: int
+    price: float
+    labels: list[str]
+
+
+@server.tool
+async def order(items: list[Item]) -> str:
+    """Order some items."""
+    last = items[-1]
+    return f"{last.quantity} of {last.name} at {last.price:.2f}, {last.labels[-1]}"
 
 
 if __name__ == "__main__":

@@ -1,12 +1,20 @@
-// `echo` and `add` with the TypeScript SDK.
+// `echo`, `add` and `order` with the TypeScript SDK.
 // `connect(new StdioServerTransport())` serves the handshake era only and is the faster of the two
 // ways; with the argument `stateless` the SDK's `serveStdio` picks the era from the first message.
 
+import { fileURLToPath } from 'node:url';
 import { McpServer } from '@modelcontextprotocol/server';
 import { serveStdio, StdioServerTransport } from '@modelcontextprotocol/server/stdio';
 import * as z from 'zod';
 
-function build() {
+const Item = z.object({
+  name: z.string(),
+  quantity: z.int(),
+  price: z.number(),
+  labels: z.array(z.string()),
+});
+
+export function build() {
   const server = new McpServer({ name: 'bench', version: '1.0.0' });
   server.registerTool(
     'echo',
@@ -18,11 +26,20 @@ function build() {
     { description: 'Add two numbers.', inputSchema: z.object({ a: z.int(), b: z.int() }) },
     async ({ a, b }) => ({ content: [{ type: 'text', text: String(a + b) }] }),
   );
+  server.registerTool(
+    'order',
+    { description: 'Order some items.', inputSchema: z.object({ items: z.array(Item) }) },
+    async ({ items }) => {
+      const last = items[items.length - 1];
+      const price = last.price.toFixed(2);
+      const text = `${last.quantity} of ${last.name} at ${price}, ${last.labels.at(-1)}`;
+      return { content: [{ type: 'text', text }] };
+    },
+  );
   return server;
 }
 
-if (process.argv[2] === 'stateless') {
-  serveStdio(build);
-} else {
-  await build().connect(new StdioServerTransport());
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  if (process.argv[2] === 'stateless') serveStdio(build);
+  else await build().connect(new StdioServerTransport());
 }
