@@ -1,11 +1,15 @@
 """The examples do what their first lines say, as real servers under a real client."""
 
+import os
 import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fairlead import MCPClient
+from fairlead.errors import HttpError
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -78,3 +82,27 @@ async def test_long_job() -> None:
         )
         assert text_of(result) == "3 words"
     assert seen == [1, 2, 3]
+
+
+async def test_http_server() -> None:
+    import asyncio
+
+    env = {**os.environ, "NOTES_TOKEN": "open-sesame"}
+    process = await asyncio.create_subprocess_exec(
+        *command("http_server.py", "0"), stderr=asyncio.subprocess.PIPE, env=env
+    )
+    try:
+        assert process.stderr is not None
+        said = (await process.stderr.readline()).decode()
+        url = next(word for word in said.split() if word.startswith("http://"))
+        with pytest.raises(HttpError) as refused:
+            await MCPClient.connect_http(url)
+        assert refused.value.status == 401
+        headers = {"Authorization": "Bearer open-sesame"}
+        async with MCPClient.connect_http(url, headers=headers) as client:
+            assert text_of(await client.call_tool("note", {"text": "hello"})) == "1"
+            read = await client.read_resource("notes://all")
+            assert read["contents"][0]["text"] == "hello"
+    finally:
+        process.terminate()
+        assert await process.wait() == 0

@@ -1,6 +1,7 @@
 """`fairlead serve`: files and modules, with everything that can be wrong with them."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -197,7 +198,9 @@ def test_a_transport_that_is_not_there_yet(tmp_path: Path) -> None:
     file = server_file(tmp_path, "server = MCPServer('x', transport='carrier pigeon')")
     done = fairlead("serve", str(file))
     assert done.returncode == 1
-    assert "cannot be served: the transport 'carrier pigeon'" in done.stderr
+    assert "cannot be served: " in done.stderr
+    assert "transport 'carrier pigeon'" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_ctrl_c_ends_a_server_without_a_traceback(tmp_path: Path) -> None:
@@ -221,11 +224,76 @@ def test_ctrl_c_ends_a_server_without_a_traceback(tmp_path: Path) -> None:
 
 def test_ctrl_c_during_the_import_is_exit_code_130(tmp_path: Path) -> None:
     with signpost(tmp_path / "importing") as post:
-        file = server_file(tmp_path, f"import signal; {post.told}; signal.pause()")
+        # Closed by a `with`: a finalizer that closes it would swallow the interrupt.
+        opened = post.told.partition(".write")[0]
+        file = server_file(
+            tmp_path,
+            f"with {opened} as post: post.write(str(os.getpid()))",
+            "import signal\nwhile True: signal.sigtimedwait([], 0.1)",
+        )
         assert interrupt(post, "serve", str(file)) == (130, "")
 
 
-def test_the_target_is_required() -> None:
+def test_something_to_serve_is_required() -> None:
     done = fairlead("serve")
     assert done.returncode == 2
-    assert "required: FILE_OR_MODULE" in done.stderr
+    assert "FILE_OR_MODULE or --module is required" in done.stderr
+
+
+MODULE = """
+from fairlead import mcp_tool
+print("noise while importing")
+
+@mcp_tool
+def add(a: int, b: int) -> int:
+    "Add two numbers."
+    return a + b
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a module of tools in it, one that cannot be imported, and a server."""
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "adding.py").write_text(MODULE)
+    (tmp_path / "broken.py").write_text("import no_such_module_at_all\n")
+    server_file(tmp_path, "@server.tool()\ndef own() -> str: return 'own'\n")
+    return tmp_path
+
+
+@pytest.mark.covers("SRV-51", "SRV-52")
+def test_modules_of_tools_need_no_server_and_broken_ones_are_skipped(folder: Path) -> None:
+    modules = ("--module", "broken", "--module", "package.adding")
+    done = fairlead("serve", *modules, input=talk(CALL_ADD), cwd=folder)
+    assert served(done) == "fairlead-mcp-server"
+    assert "the tool module broken cannot be imported" in done.stderr
+    assert "No module named 'no_such_module_at_all'" in done.stderr
+    assert "noise while importing" in done.stderr
+
+
+@pytest.mark.covers("SRV-51")
+def test_modules_of_tools_are_added_to_a_server(folder: Path) -> None:
+    done = fairlead("serve", "server.py", "--module", "package.adding", "--list-tools", cwd=folder)
+    assert (done.returncode, done.stdout) == (0, "own\nadd  Add two numbers.\n")
+    done = fairlead(
+        "serve", "server.py", "--module", "package.adding", input=talk(CALL_ADD), cwd=folder
+    )
+    assert served(done) == "test"
+
+
+@pytest.mark.covers("SRV-51")
+def test_modules_of_tools_are_found_by_the_entry_points_of_installed_packages(folder: Path) -> None:
+    info = folder / "adding-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: adding\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[fairlead.tools]\nadding = package.adding\n")
+    env = {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
+    done = fairlead("serve", "--entry-points", input=talk(CALL_ADD), env=env)
+    assert served(done) == "fairlead-mcp-server"
+
+
+def test_modules_for_a_file_that_runs_its_server_itself_are_an_error(folder: Path) -> None:
+    file = server_file(folder, "server.run()", name="eager.py")
+    done = fairlead("serve", str(file), "--module", "package.adding", input=talk(), cwd=folder)
+    assert done.returncode == 1
+    assert "runs its server by itself" in done.stderr

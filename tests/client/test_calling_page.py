@@ -33,6 +33,8 @@ async def test_every_snippet_runs(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     for words in (
         "add Add two numbers.",
+        "over HTTP: 3",
+        "over WebSocket: 3",
         "['Buy bread.']",
         "Say hello to Ada",
         "said no:",

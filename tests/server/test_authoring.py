@@ -57,5 +57,37 @@ async def test_the_code_on_the_page_runs() -> None:
         await wire.greet()
         refused = await wire.ask("tools/call", {"name": "secret"})
         assert refused["error"]["message"] == "'secret' is not available here"
+    assert await get(names["site"], "/shelf/tools", b"wrong") == (401, b"")
+    status, body = await get(names["site"], "/shelf/tools", b"open-sesame")
+    assert (status, b'"lend"' in body) == (200, True)
+    await names["shelf"].close()
     assert await names["count"]() == "2"
     assert names["shared"].tool_count == 1
+
+
+async def get(app: Any, path: str, token: bytes) -> tuple[int, bytes]:
+    """What an ASGI application answers; of refusals only the status."""
+    sent: list[dict[str, Any]] = []
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [(b"host", b"localhost"), (b"authorization", b"Bearer " + token)],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
+    }
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    status = sent[0]["status"]
+    body = b"".join(message.get("body", b"") for message in sent[1:])
+    return status, body if status == 200 else b""

@@ -13,7 +13,8 @@ from .asking import ask_person
 from .connection import connected, explain, run_async
 from .failed import FAILED, Failed
 from .output import blocks, pretty, safe, write
-from .usage import Parser, add_connection_options, required_command, split_command
+from .target import Target, split_target
+from .usage import TARGET, Parser, add_connection_options
 from .watching import Watch, watch
 
 __all__ = ["run"]
@@ -22,19 +23,20 @@ Tools = Sequence[Mapping[str, Any]]
 
 
 def run(argv: Sequence[str]) -> int:
-    own, command = split_command(argv)
+    own, target = split_target(argv)
     options = _parser().parse_intermixed_args(own)
     given = parse(options.arguments, options.args)
-    required_command(command, f"fairlead call {options.tool}")
-    return run_async(_call(options, given, command))
+    target.require(options, f"fairlead call {options.tool}")
+    return run_async(_call(options, given, target))
 
 
 def _parser() -> Parser:
     parser = Parser(
         "call",
-        "Start a server, call one of its tools and show the result.",
-        usage="TOOL [key=value ...] [--args JSON|@FILE|-] [options] -- COMMAND...",
+        "Call a tool of a server and show the result.",
+        usage=f"TOOL [key=value ...] [--args JSON|@FILE|-] [options] {TARGET}",
         examples="  fairlead call add a=1 b=2 -- python server.py\n"
+        "  fairlead call add a=1 b=2 http://127.0.0.1:8080\n"
         '  fairlead call note text=@today.md tags:=\'["a", "b"]\' -- python server.py\n'
         "  echo '{\"a\": 1}' | fairlead call add --args - b=2 --json -- python server.py\n\n"
         "exit codes:\n"
@@ -62,15 +64,9 @@ def _parser() -> Parser:
     return parser
 
 
-async def _call(options: Namespace, given: Given, command: Sequence[str]) -> int:
+async def _call(options: Namespace, given: Given, target: Target) -> int:
     with watch() as watching:
-        async with connected(
-            command,
-            timeout=options.timeout,
-            verbose=options.verbose,
-            on_log=watching.log,
-            on_elicit=ask_person,
-        ) as client:
+        async with connected(target, options, on_log=watching.log, on_elicit=ask_person) as client:
             tools = await _prepare(client)
             arguments = given.fit(_schema(options.tool, tools))
             result = await _ask(client, options, arguments, tools, watching)

@@ -14,13 +14,14 @@ __all__ = ["run"]
 def run(argv: Sequence[str]) -> int:
     return run_command(
         "complete",
-        "Start a server and ask what it suggests for one argument of a prompt, or for one variable "
-        "of a resource template.",
+        "Ask a server what it suggests for one argument of a prompt, or for one variable of a "
+        "resource template.",
         argv,
         _complete,
         usage="PROMPT_OR_TEMPLATE ARGUMENT [BEGINNING] [key=value ...]",
         examples="  fairlead complete review language py -- python server.py\n"
-        "  fairlead complete 'users://{id}/profile' id -- python server.py",
+        "  fairlead complete 'users://{id}/profile' id -- python server.py\n"
+        "  fairlead complete review language py http://127.0.0.1:8080",
         positional=[
             ("of", "1", "the name of a prompt, or a URI template"),
             ("argument", "1", "which of its arguments"),

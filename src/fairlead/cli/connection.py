@@ -1,24 +1,35 @@
 """Talking to a server from a command: connect, and say plainly why it did not work."""
 
 import asyncio
+import json
 import logging
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from argparse import Namespace
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from ..client import MCPClient, MCPClientConfig
 from ..client.answers import OnElicit
 from ..client.callbacks import OnLog
 from ..errors import (
     ChannelClosed,
+    ConfigError,
     ConnectFailed,
     FairleadError,
+    HttpError,
     RequestTimeout,
     RpcError,
 )
-from .failed import FAILED, NO_CONNECTION, TIMEOUT, Failed, say
+from .failed import FAILED, NO_CONNECTION, TIMEOUT, USAGE, Failed, say
 from .output import safe
+from .target import Target
+
+if TYPE_CHECKING:
+    import ssl
+
+    from ..client.connecting import Connecting
 
 __all__ = ["connected", "explain", "run_async"]
 
@@ -33,51 +44,105 @@ def run_async(main: Coroutine[Any, Any, int], *, loop_factory: LoopFactory | Non
 
 @asynccontextmanager
 async def connected(
-    command: Sequence[str],
+    target: Target,
+    options: Namespace,
     *,
-    timeout: float | None = None,
-    verbose: bool = False,
     on_log: OnLog | None = None,
     on_elicit: OnElicit | None = None,
 ) -> AsyncIterator[MCPClient]:
-    """A client connected to the server that a command starts; both end with the block.
+    """A client connected to a server; a server that we start ends with the block.
 
     Raises:
         Failed: for everything that can go wrong with a server.
     """
     # Our own warnings are told once, below, in words for a person.
     logging.getLogger("fairlead").addHandler(logging.NullHandler())
-    config = MCPClientConfig() if timeout is None else MCPClientConfig(timeout_seconds=timeout)
-    connecting = MCPClient.connect_stdio(
-        command,
-        config,
-        on_log=on_log,
-        on_elicit=on_elicit,
-        on_stderr=_show_stderr if verbose else None,
-    )
+    headers = target.headers(options) if target.url else {}
+    secrets = target.secrets(headers)
     try:
-        async with connecting as client:
+        async with _connecting(target, options, headers, on_log, on_elicit) as client:
             yield client
             _mention_garbage(client)
     except FairleadError as exc:
-        raise explain(exc, command) from exc
+        raise explain(exc, target).without(secrets) from exc
+    except Failed as failed:
+        raise failed.without(secrets) from None
 
 
-def explain(exc: FairleadError, command: Sequence[str] = ()) -> Failed:
+def _connecting(
+    target: Target,
+    options: Namespace,
+    headers: dict[str, str],
+    on_log: OnLog | None,
+    on_elicit: OnElicit | None,
+) -> "Connecting[MCPClient]":
+    seconds = options.timeout
+    config = MCPClientConfig() if seconds is None else MCPClientConfig(timeout_seconds=seconds)
+    if target.command:
+        on_stderr = _show_stderr if options.verbose else None
+        return MCPClient.connect_stdio(
+            target.command, config, on_log=on_log, on_elicit=on_elicit, on_stderr=on_stderr
+        )
+    if target.is_websocket:
+        return MCPClient.connect_websocket(
+            _with_path(target.url),
+            config,
+            headers=headers,
+            ssl=_any_certificate() if options.insecure_tls else None,
+            on_log=on_log,
+            on_elicit=on_elicit,
+        )
+    return MCPClient.connect_http(
+        target.url,
+        config,
+        headers=headers,
+        mode="sse" if options.sse else "http",
+        http={"verify": not options.insecure_tls},
+        on_log=on_log,
+        on_elicit=on_elicit,
+    )
+
+
+def _with_path(url: str) -> str:
+    """A WebSocket without a path is meant to be where `fairlead serve` has it."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url  # the library says what is wrong with it
+    return url if parts.path not in ("", "/") else parts._replace(path="/ws").geturl()
+
+
+def _any_certificate() -> "ssl.SSLContext | None":
+    import ssl
+
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def explain(exc: FairleadError, target: Target | None = None) -> Failed:
     """An expected failure as a sentence, a hint and an exit code."""
+    target = target or Target()
+    if (refusal := _refusal(exc)) is not None:
+        return refusal
     if isinstance(exc, RequestTimeout) or isinstance(exc.__cause__, TimeoutError):
         return Failed(
             _sentence(exc),
             hint="give it more time with --timeout, or see with --verbose what it does",
             code=TIMEOUT,
         )
+    if target.url and isinstance(exc.__cause__, RpcError):
+        exc = exc.__cause__  # somebody was there, and said no
     if isinstance(exc, ConnectFailed | ChannelClosed):
         return Failed(
             _sentence(exc),
-            hint=_connection_hint(exc, command),
+            hint=_connection_hint(exc, target),
             details=[safe(line) for line in exc.stderr],
             code=NO_CONNECTION,
         )
+    if isinstance(exc, ConfigError):
+        return Failed(_sentence(exc), code=USAGE)
     if isinstance(exc, RpcError):
         return Failed(f"The server refused: {safe(exc.message)} (code {exc.code})", code=FAILED)
     return Failed(_sentence(exc), code=FAILED)
@@ -89,7 +154,39 @@ def _sentence(exc: FairleadError) -> str:
     return safe(text[:1].upper() + text[1:])
 
 
-def _connection_hint(exc: ConnectFailed | ChannelClosed, command: Sequence[str]) -> str:
+def _refusal(exc: FairleadError) -> Failed | None:
+    """If somebody who speaks HTTP did not let us in: that, and the way in."""
+    cause: BaseException | None = exc
+    while cause is not None and not isinstance(cause, HttpError):
+        cause = cause.__cause__
+    if cause is None:
+        return None
+    hints = {
+        401: "say who you are: --token TOKEN, or FAIRLEAD_TOKEN in the environment",
+        403: "it may want another token (--token), or another host name in the URL",
+        404: "is that the path of its MCP endpoint? Mostly it is /mcp",
+        405: "is that the path of its MCP endpoint? Mostly it is /mcp",
+    }
+    text = safe(_words(cause.body)[:500])
+    return Failed(
+        f"The server answered with HTTP {cause.status}",
+        hint=hints.get(cause.status, ""),
+        details=text.splitlines()[:10],
+    )
+
+
+def _words(body: str) -> str:
+    """What an error says; it may be one of JSON-RPC, or any text."""
+    try:
+        return str(json.loads(body)["error"]["message"])
+    except (ValueError, LookupError, TypeError):
+        return body.strip()
+
+
+def _connection_hint(exc: ConnectFailed | ChannelClosed, target: Target) -> str:
+    command = target.command
+    if target.url:
+        return "does the server run, and is that its address? `fairlead serve` says where it is"
     if len(command) == 1 and " " in command[0]:
         return "write the command without quotes around the whole: -- python server.py"
     if exc.exit_code == 0:

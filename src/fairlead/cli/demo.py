@@ -18,6 +18,7 @@ from .connection import explain, run_async
 from .output import blocks, size
 from .recorder import RecordingChannel
 from .stage import Stage
+from .target import Target
 from .usage import Parser
 
 __all__ = ["run"]
@@ -54,7 +55,7 @@ async def _demo(stage: Stage) -> int:
             await _fail_usefully(stage, client)
             await _measure(stage, client)
     except FairleadError as exc:
-        raise explain(exc, _SERVER) from exc
+        raise explain(exc, Target(command=tuple(_SERVER))) from exc
     _what_next(stage)
     return 0
 

@@ -26,6 +26,19 @@ class Failed(Exception):
         self.details = tuple(details)
         self.code = code
 
+    def without(self, secrets: Sequence[str]) -> "Failed":
+        """The same, with what must not be seen replaced."""
+
+        def hidden(text: str) -> str:
+            for secret in secrets:
+                text = text.replace(secret, "[REDACTED]")
+            return text
+
+        details = [hidden(line) for line in self.details]
+        return Failed(
+            hidden(self.sentence), hint=hidden(self.hint), details=details, code=self.code
+        )
+
     def show(self) -> None:
         """Write it to stderr."""
         say("error", self.sentence, "31")

@@ -6,9 +6,9 @@ from typing import Any
 
 from ..client import MCPClient
 from .connection import connected, run_async
-from .failed import USAGE, Failed
 from .output import pretty, safe, write
-from .usage import Parser, add_connection_options, required_command, split_command
+from .target import Target, split_target
+from .usage import TARGET, Parser, add_connection_options
 
 __all__ = ["run_command", "show_list"]
 
@@ -26,9 +26,9 @@ def run_command(
     positional: Sequence[tuple[str, str, str]] = (),
 ) -> int:
     """Parse, connect and act. `positional` has name, how many (as in argparse) and help."""
-    own, command = split_command(argv)
+    own, target = split_target(argv)
     parser = Parser(
-        name, description, usage=f"{usage} [options] -- COMMAND...".lstrip(), examples=examples
+        name, description, usage=f"{usage} [options] {TARGET}".lstrip(), examples=examples
     )
     for argument, count, text in positional:
         extra: dict[str, Any] = {} if count == "1" else {"nargs": count}
@@ -37,18 +37,13 @@ def run_command(
         parser.add_argument("stray", nargs="*", help=SUPPRESS)  # a command without its `--`
     add_connection_options(parser)
     options = parser.parse_intermixed_args(own)
-    if getattr(options, "stray", None):
-        raise Failed(
-            "The server's command goes after `--`",
-            hint=f"`fairlead {name} -- {' '.join(options.stray)}`",
-            code=USAGE,
-        )
-    required_command(command, f"fairlead {name} {usage}".strip())
-    return run_async(_run(options, command, act))
+    target.require_no_stray(getattr(options, "stray", ()), name)
+    target.require(options, f"fairlead {name} {usage}".strip())
+    return run_async(_run(options, target, act))
 
 
-async def _run(options: Namespace, command: Sequence[str], act: Act) -> int:
-    async with connected(command, timeout=options.timeout, verbose=options.verbose) as client:
+async def _run(options: Namespace, target: Target, act: Act) -> int:
+    async with connected(target, options) as client:
         return await act(client, options)
 
 

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
@@ -17,13 +17,17 @@ from .failed import USAGE, Failed
 if TYPE_CHECKING:
     from traceback import TracebackException
 
-__all__ = ["load"]
+__all__ = ["Serve", "load"]
+
+Serve = Callable[[MCPServer], None]
 
 _USUAL_NAMES = ("server", "mcp", "app")
 
 
-def load(target: str) -> MCPServer | None:
+def load(target: str, serve: Serve = MCPServer.run) -> MCPServer | None:
     """The server that a target names; None if importing it ran a server until its end.
+
+    `serve` is how it is run then.
 
     Raises:
         Failed: if there is no such file, module or object, or if its code fails.
@@ -32,7 +36,7 @@ def load(target: str) -> MCPServer | None:
     is_file = _is_file(place)
     if is_file and not os.path.isfile(place):
         raise Failed(f"There is no file {place}", code=USAGE)
-    with _stdout_to_stderr() as stdout, _run_allowed(stdout) as ran:
+    with _stdout_to_stderr() as stdout, _run_allowed(stdout, serve) as ran:
         module = _guarded_import(place, is_file=is_file)
     return None if ran else _find(module, place, name)
 
@@ -79,7 +83,7 @@ def _stdout_to_stderr() -> Iterator[int]:
 
 
 @contextmanager
-def _run_allowed(stdout: int) -> Iterator[list[MCPServer]]:
+def _run_allowed(stdout: int, serve: Serve) -> Iterator[list[MCPServer]]:
     """A file may end in a bare `server.run()`: then it serves there and then, as a script would.
 
     Yields the servers that have been run so.
@@ -92,7 +96,7 @@ def _run_allowed(stdout: int) -> Iterator[list[MCPServer]]:
         sys.stdout.flush()
         os.dup2(stdout, 1)
         try:
-            run(self)
+            serve(self)
         finally:
             os.dup2(2, 1)
 

@@ -15,7 +15,7 @@ from .failed import FAILED, INTERRUPTED, USAGE, Failed, styled
 __all__ = ["main"]
 
 _COMMANDS = {
-    "serve": "run a server of yours on stdin and stdout",
+    "serve": "run a server of yours, on stdin and stdout or on the network",
     "tools": "list the tools of a server",
     "call": "call a tool of a server",
     "resources": "list what a server has to read",
@@ -32,6 +32,8 @@ _EXAMPLES = """\
   fairlead serve server.py
   fairlead tools -- python server.py
   fairlead call add a=1 b=2 -- python server.py
+  fairlead serve server.py --http 8080
+  fairlead call add a=1 b=2 http://127.0.0.1:8080
 """
 
 

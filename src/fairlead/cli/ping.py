@@ -14,10 +14,10 @@ __all__ = ["run"]
 def run(argv: Sequence[str]) -> int:
     return run_command(
         "ping",
-        "Start a server and see whether it answers, in which version of the protocol and how fast.",
+        "See whether a server answers, in which version of the protocol and how fast.",
         argv,
         _ping,
-        examples="  fairlead ping -- python server.py",
+        examples="  fairlead ping -- python server.py\n  fairlead ping http://127.0.0.1:8080",
     )
 
 

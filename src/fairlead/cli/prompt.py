@@ -14,11 +14,12 @@ __all__ = ["run"]
 def run(argv: Sequence[str]) -> int:
     return run_command(
         "prompt",
-        "Start a server, fill in one of its prompts and show the messages.",
+        "Fill in a prompt of a server and show the messages.",
         argv,
         _prompt,
         usage="NAME [key=value ...]",
-        examples="  fairlead prompt review code=@app.py -- python server.py",
+        examples="  fairlead prompt review code=@app.py -- python server.py\n"
+        "  fairlead prompt review code=@app.py http://127.0.0.1:8080",
         positional=[
             ("name", "1", "the name of the prompt"),
             ("arguments", "*", "key=value, or key=@FILE for the text of a file"),

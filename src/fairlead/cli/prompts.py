@@ -13,10 +13,10 @@ __all__ = ["run"]
 def run(argv: Sequence[str]) -> int:
     return run_command(
         "prompts",
-        "Start a server and list its prompts, with the arguments that each takes (* required).",
+        "List the prompts of a server, with the arguments that each takes (* required).",
         argv,
         _prompts,
-        examples="  fairlead prompts -- python server.py",
+        examples="  fairlead prompts -- python server.py\n  fairlead prompts http://127.0.0.1:8080",
     )
 
 

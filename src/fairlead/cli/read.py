@@ -16,13 +16,14 @@ __all__ = ["run"]
 def run(argv: Sequence[str]) -> int:
     return run_command(
         "read",
-        "Start a server and read one of its resources. Binary contents go to a file or pipe as "
-        "they are; on a terminal they are only described.",
+        "Read a resource of a server. Binary contents go to a file or pipe as they are; on a "
+        "terminal they are only described.",
         argv,
         _read,
         usage="URI",
         examples="  fairlead read notes://all -- python server.py\n"
-        "  fairlead read demo://sunrise.png -- python server.py > sunrise.png",
+        "  fairlead read demo://sunrise.png -- python server.py > sunrise.png\n"
+        "  fairlead read notes://all http://127.0.0.1:8080",
         positional=[("uri", "1", "the URI of the resource")],
     )
 

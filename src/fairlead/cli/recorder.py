@@ -5,7 +5,7 @@ from collections.abc import Callable
 from msgspec import Raw
 
 from ..errors import RemoteProtocolError
-from ..transport.base import Channel, Deliver, Incoming
+from ..transport.base import Channel, Deliver, Incoming, Lost
 from ..wire import Batch, Message, RequestId, Success, encode
 
 __all__ = ["RecordingChannel"]
@@ -23,7 +23,7 @@ class RecordingChannel:
 
     async def run(self, deliver: Deliver) -> None:
         def record(item: Incoming) -> None:
-            if not isinstance(item, Batch | RemoteProtocolError):
+            if not isinstance(item, Batch | RemoteProtocolError | Lost):
                 self._seen("←", encode(item))
             deliver(item)
 
@@ -45,6 +45,9 @@ class RecordingChannel:
 
     async def drain(self) -> None:
         await self._channel.drain()
+
+    def detach(self, request_id: RequestId) -> None:
+        self._channel.detach(request_id)
 
     def finish(self, request_id: RequestId) -> None:
         self._channel.finish(request_id)

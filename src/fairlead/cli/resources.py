@@ -14,10 +14,10 @@ __all__ = ["run"]
 def run(argv: Sequence[str]) -> int:
     return run_command(
         "resources",
-        "Start a server and list its resources and resource templates.",
+        "List the resources and resource templates of a server.",
         argv,
         _resources,
-        examples="  fairlead resources -- python server.py",
+        examples="  fairlead resources -- python server.py\n  fairlead resources http://127.0.0.1:8080",
     )
 
 

@@ -1,45 +1,258 @@
-"""`fairlead serve`: run a server that stands in a file or a module."""
+"""`fairlead serve`: run a server that stands in a file or a module, or the tools of modules."""
 
+import os
 import sys
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from .failed import Failed
-from .loading import load
+from ..errors import ConfigError
+from ..server import MCPServer
+from .failed import USAGE, Failed
+from .loading import Serve, load
 from .usage import Parser
+
+if TYPE_CHECKING:
+    from .network import Endpoint
+    from .worker import Worker
 
 __all__ = ["run"]
 
 
 def run(argv: Sequence[str]) -> int:
-    parser = Parser(
-        "serve",
-        "Run a server on stdin and stdout, where a client that started this command talks to it.",
-        usage="[--list-tools] FILE_OR_MODULE[:OBJ]",
-        examples="  fairlead serve server.py\n"
-        "  fairlead serve server.py:weather\n"
-        "  fairlead serve package.module",
-    )
-    parser.add_argument(
-        "target",
-        metavar="FILE_OR_MODULE[:OBJ]",
-        help="a Python file or a dotted module name; OBJ names the MCPServer in it (default: "
-        "`server`, `mcp` or `app`, or the only one there is)",
-    )
-    parser.add_argument(
-        "--list-tools", action="store_true", help="say what it offers, instead of serving it"
-    )
-    options = parser.parse_args(argv)
-    target = options.target
+    options = _parser().parse_args(argv)
     sys.stdout.flush()
-    server = load(target)
+    if not _is_on_network(options):
+        return _serve(options, lambda server: _run_configured(server, options))
+    from .network import Endpoint
+    from .worker import VARIABLE, handed_down
+
+    if VARIABLE in os.environ:
+        worker = handed_down()
+        endpoint = Endpoint.of(options, worker.token)
+        return _serve(options, lambda server: _serve_for_parent(server, endpoint, worker))
+    endpoint = Endpoint.of(options)
+    if options.list_tools or not (options.reload or options.workers > 1):
+        return _serve(options, lambda server: _serve_here(server, endpoint))
+    from .changed import Code, folders_of
+    from .supervise import supervise
+
+    _require_something(options)
+    code = Code(folders_of(options.target, options.module)) if options.reload else None
+    return supervise(argv, endpoint, code)
+
+
+def _serve(options: Namespace, serve: Serve) -> int:
+    server = _server(options, serve)
     if server is None:
         return 0  # the file ran it by itself
     if options.list_tools:
         for name, description in server.describe_tools():
             print(f"{name}  {description}".rstrip())
         return 0
-    try:
-        server.run()
-    except NotImplementedError as exc:
-        raise Failed(f"{target} cannot be served: {exc}") from exc
+    serve(server)
     return 0
+
+
+def _run_configured(server: MCPServer, options: Namespace) -> None:
+    """On stdin and stdout, or as the server itself says."""
+    from ..server.run import run_server
+
+    if options.transport is not None:
+        server.config.transport = options.transport
+    try:
+        run_server(server)
+    except (ConfigError, NotImplementedError) as exc:
+        raise Failed(f"{options.target or server.name} cannot be served: {exc}") from exc
+
+
+def _serve_here(server: MCPServer, endpoint: "Endpoint") -> None:
+    from .network import run_http
+
+    settings = endpoint.settings(server)
+    listening = endpoint.listen()
+
+    def started() -> None:
+        has_token = settings.auth_token is not None
+        endpoint.announce(server.name, listening, has_token=has_token)
+
+    try:
+        run_http(server, endpoint, listening, settings, started)
+    finally:
+        endpoint.clean_up(listening)
+
+
+def _serve_for_parent(server: MCPServer, endpoint: "Endpoint", worker: "Worker") -> None:
+    from .network import run_http
+
+    settings = endpoint.settings(server)
+    worker.loaded(server.name, has_token=settings.auth_token is not None)
+    run_http(server, endpoint, worker.listening, settings, worker.ready)
+
+
+def _is_on_network(options: Namespace) -> bool:
+    """Whether an option says so. Raises `Failed` for options that only make sense then."""
+    places = (options.http, options.ws, options.unix)
+    named = any(place is not None for place in places)
+    if options.transport == "stdio" and named:
+        raise Failed("--transport stdio and an address exclude each other", code=USAGE)
+    if named or options.transport == "http":
+        if options.reload and options.workers > 1:
+            raise Failed("--reload and --workers exclude each other", code=USAGE)
+        return True
+    if options.reload:
+        raise Failed(
+            "A server on stdin and stdout cannot be reloaded: its client holds the other end",
+            hint="add --http PORT, or let the client start it again",
+            code=USAGE,
+        )
+    for name in ("token", "host", "port", "allow_host", "allow_origin", "tls_cert", "tls_key"):
+        if getattr(options, name) not in (None, []):
+            raise _only_on_network(f"--{name.replace('_', '-')}")
+    if options.insecure or options.workers > 1:
+        raise _only_on_network("--insecure" if options.insecure else "--workers")
+    return False
+
+
+def _only_on_network(option: str) -> Failed:
+    return Failed(f"{option} is for servers on the network", hint="add --http PORT", code=USAGE)
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "serve",
+        "Run a server on stdin and stdout, where a client that started this command talks\n"
+        "to it, or on the network.",
+        usage="[options] [FILE_OR_MODULE[:OBJ]]",
+        examples="  fairlead serve server.py\n"
+        "  fairlead serve server.py:weather\n"
+        "  fairlead serve package.module\n"
+        "  fairlead serve --module package.tools --module more_tools\n"
+        "  fairlead serve server.py --http 8080 --reload\n"
+        "  FAIRLEAD_AUTH_TOKEN=... fairlead serve server.py --http 0.0.0.0:8080 --workers 4\n"
+        "  fairlead serve server.py --unix /tmp/server.sock",
+    )
+    parser.add_argument(
+        "target",
+        metavar="FILE_OR_MODULE[:OBJ]",
+        nargs="?",
+        help="a Python file or a dotted module name; OBJ names the MCPServer in it (default: "
+        "`server`, `mcp` or `app`, or the only one there is)",
+    )
+    parser.add_argument(
+        "--module",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="also serve the functions of this module that are marked with `mcp_tool`; without a "
+        "server, a plain one of just these. One that cannot be imported is reported and skipped",
+    )
+    parser.add_argument(
+        "--entry-points",
+        action="store_true",
+        help="also serve the modules that installed packages name as `fairlead.tools`",
+    )
+    parser.add_argument(
+        "--list-tools", action="store_true", help="say what it offers, instead of serving it"
+    )
+    _add_network_options(parser)
+    return parser
+
+
+def _add_network_options(parser: Parser) -> None:
+    network = parser.add_argument_group(
+        "on the network",
+        "HTTP at /mcp and WebSocket at /ws of one address. What other machines can reach\n"
+        "needs a token.",
+    )
+    places = network.add_mutually_exclusive_group()
+    places.add_argument(
+        "--http", metavar="[HOST:]PORT", help="listen there; port 0 takes any that is free"
+    )
+    places.add_argument(
+        "--ws", metavar="[HOST:]PORT", help="the same, for clients that use the WebSocket"
+    )
+    places.add_argument("--unix", metavar="PATH", help="HTTP on a unix socket, for this user only")
+    network.add_argument(
+        "--transport", choices=("stdio", "http"), help="the long form of --http, with"
+    )
+    network.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
+    network.add_argument("--port", type=_port, metavar="PORT", help="and the port (default: 8080)")
+    network.add_argument(
+        "--token",
+        metavar="TOKEN",
+        help="let in only who knows it (Authorization: Bearer); better in the environment, as "
+        "FAIRLEAD_AUTH_TOKEN, where no list of processes shows it",
+    )
+    network.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name under which clients know this machine; may be repeated",
+    )
+    network.add_argument(
+        "--allow-origin",
+        action="append",
+        default=[],
+        metavar="ORIGIN",
+        help="let web pages from there in, such as https://example.com; may be repeated",
+    )
+    network.add_argument("--tls-cert", metavar="FILE", help="serve https and wss with this chain")
+    network.add_argument("--tls-key", metavar="FILE", help="its key, if that is another file")
+    network.add_argument(
+        "--insecure",
+        action="store_true",
+        help="no token, although others can reach it: something in front checks who comes in",
+    )
+    network.add_argument(
+        "--reload", action="store_true", help="serve the new code when its files change"
+    )
+    network.add_argument(
+        "--workers",
+        type=_count,
+        default=1,
+        metavar="N",
+        help="serve with so many processes, without sessions; one that dies is replaced",
+    )
+
+
+def _count(text: str) -> int:
+    return _number(text, 1, 256)
+
+
+def _port(text: str) -> int:
+    return _number(text, 0, 65535)
+
+
+def _number(text: str, least: int, most: int) -> int:
+    if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
+        raise ArgumentTypeError(f"{text!r} is no number from {least} to {most}")
+    return int(text)
+
+
+def _require_something(options: Namespace) -> None:
+    if options.target is None and not options.module and not options.entry_points:
+        raise Failed(
+            "There is nothing to serve: FILE_OR_MODULE or --module is required",
+            hint="`fairlead serve --help` shows how",
+            code=USAGE,
+        )
+
+
+def _server(options: Namespace, serve: Serve) -> MCPServer | None:
+    """What is to be served; modules are imported when it starts. None if it ran already."""
+    _require_something(options)
+    target, modules, entry_points = options.target, options.module, options.entry_points
+    server = MCPServer() if target is None else load(target, serve)
+    if not modules and not entry_points:
+        return server
+    if server is None:
+        raise Failed(
+            f"{target} runs its server by itself, so its tools were served and no others",
+            hint="put `server.run()` under `if __name__ == '__main__':`",
+        )
+    sys.path.insert(0, os.getcwd())
+    server.config.tool_modules = (*server.config.tool_modules, *modules)
+    server.config.tool_entry_points |= entry_points
+    return server

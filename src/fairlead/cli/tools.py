@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .connection import connected, run_async
-from .failed import USAGE, Failed
 from .output import pretty, safe, write
 from .schema import name_type
-from .usage import Parser, add_connection_options, required_command, split_command
+from .target import Target, split_target
+from .usage import TARGET, Parser, add_connection_options
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -20,29 +20,25 @@ Tool = Mapping[str, Any]
 
 
 def run(argv: Sequence[str]) -> int:
-    own, command = split_command(argv)
+    own, target = split_target(argv)
     parser = Parser(
         "tools",
-        "Start a server and list its tools, with the arguments that each takes.",
-        usage="[options] -- COMMAND...",
+        "List the tools of a server, with the arguments that each takes.",
+        usage=f"[options] {TARGET}",
         examples="  fairlead tools -- python server.py\n"
+        "  fairlead tools http://127.0.0.1:8080\n"
         "  fairlead tools --json -- uvx some-server | jq '.[].name'",
     )
     parser.add_argument("stray", nargs="*", help=SUPPRESS)  # a command without its `--`
     add_connection_options(parser)
     options = parser.parse_intermixed_args(own)
-    if options.stray:
-        raise Failed(
-            "The server's command goes after `--`",
-            hint=f"`fairlead tools -- {' '.join(options.stray)}`",
-            code=USAGE,
-        )
-    required_command(command, "fairlead tools")
-    return run_async(_tools(options, command))
+    target.require_no_stray(options.stray, "tools")
+    target.require(options, "fairlead tools")
+    return run_async(_tools(options, target))
 
 
-async def _tools(options: Namespace, command: Sequence[str]) -> int:
-    async with connected(command, timeout=options.timeout, verbose=options.verbose) as client:
+async def _tools(options: Namespace, target: Target) -> int:
+    async with connected(target, options) as client:
         tools = await client.list_tools()
         server = client.server
     if options.json:

@@ -1,12 +1,13 @@
-"""What a command line looks like: parsing, and the server's command after `--`."""
+"""What a command line looks like."""
 
 import argparse
-from collections.abc import Sequence
 from typing import NoReturn
 
 from .failed import USAGE, Failed
 
-__all__ = ["Parser", "add_connection_options", "required_command", "split_command"]
+__all__ = ["TARGET", "Parser", "add_connection_options"]
+
+TARGET = "(URL | -- COMMAND...)"  # how a server is named
 
 
 class Parser(argparse.ArgumentParser):
@@ -47,24 +48,30 @@ def add_connection_options(parser: Parser) -> None:
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="also show what the server writes to stderr"
     )
-
-
-def split_command(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Our own arguments, and the server's command after the first `--`."""
-    if "--" not in argv:
-        return list(argv), []
-    index = argv.index("--")
-    return list(argv[:index]), list(argv[index + 1 :])
-
-
-def required_command(command: list[str], example: str) -> None:
-    """Raises `Failed` if there is no command to start the server with."""
-    if not command:
-        raise Failed(
-            "There is no server to talk to: its command goes after `--`",
-            hint=f"for example `{example} -- python server.py`",
-            code=USAGE,
-        )
+    remote = parser.add_argument_group(
+        "a server elsewhere",
+        "Its URL begins with http, https, ws, wss or unix (unix:///path.sock#/mcp);\n"
+        "without a path it means /mcp, or /ws of a WebSocket.",
+    )
+    remote.add_argument(
+        "--token",
+        metavar="TOKEN",
+        help="say who you are (Authorization: Bearer); better in the environment, as "
+        "FAIRLEAD_TOKEN, where no list of processes shows it",
+    )
+    remote.add_argument(
+        "--header",
+        action="append",
+        default=[],
+        metavar="'NAME: VALUE'",
+        help="send this with each request; may be repeated",
+    )
+    remote.add_argument(
+        "--sse", action="store_true", help="try HTTP+SSE of 2024-11-05 first, not last"
+    )
+    remote.add_argument(
+        "--insecure-tls", action="store_true", help="believe any certificate; only for tests"
+    )
 
 
 def _seconds(text: str) -> float:

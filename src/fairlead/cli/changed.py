@@ -1,0 +1,94 @@
+"""Whether the code of a server has changed: looks at the times of its files, now and then."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+__all__ = ["Code", "folders_of"]
+
+EVERY = 0.4  # seconds between two looks
+SETTLE = 0.1  # editors write a file in several steps
+MOST = 5_000  # files that are looked at; who serves from their home folder has many
+_SKIPPED = {"__pycache__", "node_modules", "site-packages"}
+
+Times = dict[str, tuple[int, int]]
+
+
+class Code:
+    """The Python files in some folders."""
+
+    def __init__(self, folders: Sequence[str]) -> None:
+        self.folders = tuple(dict.fromkeys(folders))
+        self._known = self._look()
+
+    async def changed(self) -> str:
+        """Wait until a file is changed, added or removed; its name."""
+        while True:
+            await asyncio.sleep(EVERY)
+            now = await asyncio.to_thread(self._look)
+            if now != self._known:
+                break
+        while now != (later := await self._look_again()):
+            now = later
+        known, self._known = self._known, now
+        return min(name for name, _ in known.items() ^ now.items())
+
+    async def _look_again(self) -> Times:
+        await asyncio.sleep(SETTLE)
+        return await asyncio.to_thread(self._look)
+
+    def _look(self) -> Times:
+        found: Times = {}
+        for folder in self.folders:
+            for path in _python_files(folder):
+                try:
+                    facts = os.stat(path)
+                except OSError:
+                    continue  # just removed
+                found[path] = facts.st_mtime_ns, facts.st_size
+                if len(found) >= MOST:
+                    return found
+        return found
+
+
+def _python_files(top: str) -> Iterator[str]:
+    """Those at the top come first."""
+    seen = 0
+    for folder, folders, names in os.walk(top):
+        seen += 1
+        if seen > MOST or (folder != top and "pyvenv.cfg" in names):
+            folders.clear()
+            continue
+        folders[:] = sorted(f for f in folders if f not in _SKIPPED and not f.startswith("."))
+        yield from (os.path.join(folder, name) for name in sorted(names) if name.endswith(".py"))
+
+
+def folders_of(target: str | None, modules: Sequence[str]) -> list[str]:
+    """Where the code of a target and of modules is; nothing is imported to find out."""
+    found = [_folder_of_module(name) for name in modules]
+    if target is not None:
+        place = target if os.path.exists(target) else target.rpartition(":")[0] or target
+        if place.endswith(".py") or os.sep in place or os.path.isfile(place):
+            found.insert(0, str(Path(place).resolve().parent))
+        else:
+            found.insert(0, _folder_of_module(place))
+    return found
+
+
+def _folder_of_module(name: str) -> str:
+    here = os.getcwd()
+    sys.path.insert(0, here)
+    try:
+        spec = find_spec(name.partition(".")[0])
+    except (ImportError, ValueError):
+        spec = None
+    finally:
+        sys.path.remove(here)
+    if spec is not None and spec.submodule_search_locations:
+        return os.path.abspath(next(iter(spec.submodule_search_locations)))
+    if spec is not None and spec.origin is not None and os.path.isfile(spec.origin):
+        return os.path.dirname(os.path.abspath(spec.origin))
+    return here

@@ -1,0 +1,199 @@
+"""What `fairlead serve` puts on the network: where, for whom, and what it says about that."""
+
+import os
+import re
+from argparse import Namespace
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from socket import AF_UNIX, socket
+from typing import TYPE_CHECKING
+
+from ..errors import ConfigError
+from ..server import MCPServer
+from ..transport.http.settings import HttpSettings
+from .failed import FAILED, USAGE, Failed, say
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+__all__ = ["Endpoint", "run_http"]
+
+TOKEN_VARIABLE = "FAIRLEAD_AUTH_TOKEN"
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # to connect to; our guard knows these names
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """One listening address and what is asked of those who come."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    unix: str | None = None
+    websocket: bool = False  # that is what it is for, so its URL is told first
+    token: str | None = None
+    hosts: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    certificate: str | None = None
+    key: str | None = None
+    insecure: bool = False
+    workers: int = 1
+
+    @classmethod
+    def of(cls, options: Namespace, token: str | None = None) -> "Endpoint":
+        """What the options of a command line mean.
+
+        Raises:
+            Failed: saying which is wrong.
+        """
+        host, port = _address(options)
+        token = token or options.token
+        if token is None:
+            token = os.environ.get(TOKEN_VARIABLE) or None
+        if token is not None and not re.fullmatch(r"[!-~]+", token):
+            raise Failed("A token has no blanks and only ASCII characters", code=USAGE)
+        if options.tls_key is not None and options.tls_cert is None:
+            raise Failed("--tls-key needs its certificate: --tls-cert FILE", code=USAGE)
+        return cls(
+            host=host,
+            port=port,
+            unix=None if options.unix is None else os.path.abspath(options.unix),
+            websocket=options.ws is not None,
+            token=token,
+            hosts=tuple(options.allow_host),
+            origins=tuple(options.allow_origin),
+            certificate=options.tls_cert,
+            key=options.tls_key,
+            insecure=options.insecure,
+            workers=options.workers,
+        )
+
+    def settings(self, server: MCPServer) -> HttpSettings:
+        """For the application of a server.
+
+        Raises:
+            Failed: strangers could reach it, and nothing keeps them out.
+        """
+        from ..server.run_http import is_exposed
+
+        settings = HttpSettings(
+            auth_token=self.token or server.config.auth_token,
+            allowed_hosts=self.hosts,
+            allowed_origins=self.origins,
+        )
+        if self.workers > 1:  # nobody knows which of them gets the next request
+            settings.sessions = False
+            settings.sse_path = None
+        if self.unix is None and not self.insecure and is_exposed(self.host, settings):
+            raise Failed(
+                f"{self.host} can be reached from other machines, and no token keeps strangers out",
+                hint=f"give it one with --token or {TOKEN_VARIABLE}, or say --insecure if "
+                "something in front checks who may come in",
+                code=USAGE,
+            )
+        return settings
+
+    def listen(self) -> socket:
+        """The socket. Raises `Failed` if it cannot be had."""
+        from ..server.run_http import bind
+
+        try:
+            return bind(self.host, self.port, self.unix, HttpSettings(), insecure=True)
+        except ConfigError as exc:
+            taken = "Address already in use" in str(exc)
+            other = "another path" if self.unix else "another port; 0 takes any that is free"
+            raise Failed(str(exc), hint=f"choose {other}" if taken else "", code=FAILED) from exc
+
+    def tls(self) -> "SSLContext | None":
+        """The certificate, loaded. Raises `Failed` if it cannot be used."""
+        if self.certificate is None:
+            return None
+        import ssl
+
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            context.load_cert_chain(self.certificate, self.key)
+        except OSError as exc:  # an SSLError is one too
+            why = exc.strerror or str(exc)
+            raise Failed(f"The certificate cannot be used: {why}", code=USAGE) from exc
+        return context
+
+    def clean_up(self, listening: socket) -> None:
+        """Afterwards: a unix socket leaves no file behind."""
+        listening.close()
+        if self.unix is None:
+            return
+        with socket(AF_UNIX) as probe, suppress(OSError):
+            try:
+                probe.connect(self.unix)
+            except ConnectionRefusedError:  # so it is nobody else's by now
+                os.unlink(self.unix)
+
+    def announce(self, name: str, listening: socket, *, has_token: bool) -> None:
+        """Tell the person at the terminal what is where, how to connect and how to stop."""
+        from ..server.run_http import url_of
+
+        settings = HttpSettings()
+        tls = self.certificate is not None
+        url = url_of(listening, settings.path, tls=tls)
+        pasted = self._reachable(url)
+        if self.unix is None:
+            socket_url = "ws" + url.removeprefix("http").removesuffix(settings.path) + "/ws"
+            if self.websocket:
+                pasted = self._reachable(socket_url)
+                say("serving", f"{name} at {socket_url} (the same over HTTP: {url})", "32")
+            else:
+                say("serving", f"{name} at {url} (the same over WebSocket: {socket_url})", "32")
+        else:
+            say("serving", f"{name} at {url} (HTTP on a unix socket)", "32")
+        token = " --token TOKEN" if has_token else ""
+        say("connect", f"fairlead tools '{pasted}'{token}", "36")
+        say("stop", "Ctrl-C, or SIGTERM", "36")
+
+    def _reachable(self, url: str) -> str:
+        """An address that means all of this machine's is none to connect to."""
+        if self.host not in _EVERYWHERE:
+            return url
+        shown, other = (f"[{h}]" if ":" in h else h for h in (self.host, _EVERYWHERE[self.host]))
+        return url.replace(shown, other, 1)
+
+
+def run_http(
+    server: MCPServer,
+    endpoint: Endpoint,
+    listening: socket,
+    settings: HttpSettings,
+    started: Callable[[], None],
+) -> None:
+    """Serve a socket until a signal comes.
+
+    Raises:
+        Failed: the server could not start.
+    """
+    from ..server.run import run_program
+    from ..server.run_http import serve_http
+
+    app = server.create_http_app(settings)
+    tls = endpoint.tls()
+    try:
+        run_program(lambda: serve_http(app, listening, tls=tls, started=started))
+    except SystemExit as exc:  # what uvicorn does when a lifespan fails; the log says why
+        raise Failed(f"{server.name} could not start") from exc
+
+
+def _address(options: Namespace) -> tuple[str, int]:
+    """Host and port, however they were given."""
+    short = options.http if options.http is not None else options.ws
+    if short is None:
+        return options.host or "127.0.0.1", 8080 if options.port is None else options.port
+    if options.host is not None or options.port is not None:
+        raise Failed("--host and --port are part of --http and --ws: [HOST:]PORT", code=USAGE)
+    host, _, port = short.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise Failed(
+            f"{short!r} is no [HOST:]PORT",
+            hint="for example 8080, localhost:8080 or [::1]:8080",
+            code=USAGE,
+        )
+    return host or "127.0.0.1", int(port)
