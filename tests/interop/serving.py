@@ -13,10 +13,13 @@ from processes import LIMIT, Host, Stage, answering, command
 from fairlead import MCPClient, MCPClientConfig
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
 
+ERAS = (NEWEST_HANDSHAKE, NEWEST)
 # How our server is visited: it answers with JSON if it can, always with events, or over HTTP+SSE.
-OURS = [("auto", revision) for revision in Revision]
-OURS += [("events", revision) for revision in (NEWEST_HANDSHAKE, NEWEST)]
-OURS += [("sse", revision) for revision in (Revision("2024-11-05"), NEWEST_HANDSHAKE)]
+OURS = [("auto", era) for era in ERAS] + [("events", era) for era in ERAS]
+OURS += [("sse", NEWEST_HANDSHAKE)]
+# How our client visits, where the server can tell and ask in the middle of a call, and where not.
+TALKATIVE = [("events", era) for era in ERAS] + [("sse", NEWEST_HANDSHAKE)]
+TERSE = [("json", era) for era in ERAS] + [("stateless", NEWEST_HANDSHAKE)]
 
 
 @contextlib.contextmanager
@@ -55,6 +58,13 @@ def started(program: list[str], env: Mapping[str, str] | None = None) -> Iterato
 def port_of(url: str) -> str:
     """Where to start a server once more."""
     return url.rpartition(":")[2]
+
+
+@contextlib.contextmanager
+def our_addresses() -> Iterator[dict[str, str]]:
+    """Our server that has everything, by the way in which it is visited."""
+    with served("ours_http", "auto") as auto, served("ours_http", "sse") as events:
+        yield {"auto": f"{auto}/mcp", "events": f"{events}/mcp", "sse": f"{auto}/sse"}
 
 
 @contextlib.contextmanager

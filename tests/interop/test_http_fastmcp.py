@@ -14,25 +14,20 @@ from fastmcp import Client
 from fastmcp.client.elicitation import ElicitResult
 from fastmcp.client.transports import SSETransport, StreamableHttpTransport
 from processes import LIMIT, Host, Stage, shake_hands
-from serving import OURS, our_network_visit, served
+from serving import OURS, TALKATIVE, TERSE, our_addresses, our_network_visit, served
 from test_fastmcp import *  # noqa: F403 - all of it; `guest` and `visit` are those below
 
 from fairlead import MCPClient
-from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
-
-TALKATIVE = [("events", revision) for revision in Revision]
-TALKATIVE += [("sse", revision) for revision in (Revision("2024-11-05"), NEWEST_HANDSHAKE)]
-TERSE = [(way, era) for way in ("json", "stateless") for era in (NEWEST_HANDSHAKE, NEWEST)]
-
+from fairlead.protocol.revisions import NEWEST_HANDSHAKE, Revision
 
 # Its client at our server
 
 
 @pytest.fixture(scope="module")
 def ours() -> Iterator[dict[str, str]]:
-    """Our server, by how it answers."""
-    with served("ours_http", "auto") as auto, served("ours_http", "sse") as sse:
-        yield {"auto": f"{auto}/mcp", "events": f"{sse}/mcp", "sse": f"{auto}/sse"}
+    """Our server that has everything, by the way in which it is visited."""
+    with our_addresses() as addresses:
+        yield addresses
 
 
 @pytest.fixture(scope="module", params=OURS, ids="-".join)

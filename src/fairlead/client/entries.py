@@ -29,6 +29,9 @@ class _Entry(Struct, kw_only=True, rename="camel"):
     enabled: bool = True
     timeout: float | None = None  # milliseconds
     request_id_format: Literal["integer", "string"] = "integer"
+    lazy: bool = False  # connect when the first call comes
+    auth: Any = None
+    oauth: Any = None
 
 
 class MCPStdioServerConfig(_Entry, kw_only=True, rename="camel"):

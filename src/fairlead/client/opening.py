@@ -38,6 +38,8 @@ __all__ = ["Introduction", "agree_with", "open_conversation"]
 
 log = logging.getLogger("fairlead.client")
 
+PATIENCE = 1.0  # seconds for the answer to an `initialize` that is on its way anyway
+
 
 class Introduction:
     """What we say in `initialize`, and how long we wait for the answers."""
@@ -161,7 +163,7 @@ async def _still(
 
     A stateless server need not answer that at all, so it is not waited for any longer than before.
     """
-    await asyncio.wait((initialize,), timeout=introduction.probe_timeout)
+    await asyncio.wait((initialize,), timeout=max(introduction.probe_timeout, PATIENCE))
     if not initialize.done():
         return agreement
     try:

@@ -56,7 +56,14 @@ class HttpApp:
             case "http":
                 if self._open is None:
                     await self._start()
-                await self._http(AsgiCall(scope, receive, send))
+                call = AsgiCall(scope, receive, send)
+                try:
+                    await self._http(call)
+                except asyncio.CancelledError:
+                    # The task is the ASGI server's, which would take it for a failure of ours.
+                    if not self.edge.ending:
+                        raise
+                    await call.give_up()
             case "lifespan":
                 await self._lifespan(receive, send)
             case "websocket":

@@ -99,8 +99,9 @@ class Rest:
             await call.say(413, f"the arguments have at most {self._settings.max_body} bytes")
             return
         try:
+            str(body, "utf-8")  # what stays raw is not looked at otherwise
             arguments = msgspec.json.decode(body or b"{}", type=dict[str, Raw])
-        except (msgspec.DecodeError, RecursionError) as exc:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
             problem = f"The body is the tool's arguments, a JSON object: {exc}"
             await call.answer(400, _error("VALIDATION_ERROR", problem))
             return

@@ -23,16 +23,19 @@ def end_with_stdin() -> None:
 
 
 def serve(apps: Mapping[str, Any]) -> None:
-    """Serve the applications by the first part of the path. The address goes to stdout.
+    """Serve the applications by the first part of the path, or else the last of them.
 
+    The address goes to stdout.
     The port is the argument of the program, or any that is free.
     """
     end_with_stdin()
     listening = socket.create_server(("127.0.0.1", int(sys.argv[1]) if sys.argv[1:] else 0))
     print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)  # connections can wait
 
+    *_, last = apps.values()
+
     async def route(scope: Any, receive: Any, send: Any) -> None:
-        await apps[scope["path"].split("/")[1]](scope, receive, send)
+        await apps.get(scope["path"].split("/")[1], last)(scope, receive, send)
 
     async def main() -> None:
         async with contextlib.AsyncExitStack() as stack:

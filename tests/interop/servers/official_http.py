@@ -12,6 +12,7 @@ class Events(EventStore):
     """What has been sent, for those who missed something."""
 
     def __init__(self) -> None:
+        self.replays = 0
         self._events: list[tuple[str, object]] = []
 
     async def store_event(self, stream_id: str, message: object) -> str:
@@ -21,12 +22,22 @@ class Events(EventStore):
     async def replay_events_after(
         self, last_event_id: str, send_callback: Callable[[EventMessage], Awaitable[None]]
     ) -> str | None:
+        self.replays += 1
         known = int(last_event_id)
         stream_id, _ = self._events[known - 1]
         for number, (stream, message) in enumerate(self._events[known:], known + 1):
             if stream == stream_id and message is not None:
                 await send_callback(EventMessage(message, str(number)))
         return stream_id
+
+
+events = Events()
+
+
+@server.tool()
+async def replays() -> int:
+    """How often somebody came back with a `Last-Event-ID`."""
+    return events.replays
 
 
 @server.tool()
@@ -47,8 +58,8 @@ if __name__ == "__main__":
             "json": app(streamable_http_path="/json", json_response=True),
             "stateless": app(streamable_http_path="/stateless", stateless_http=True),
             "resumable": app(
-                streamable_http_path="/resumable", event_store=Events(), retry_interval=10
+                streamable_http_path="/resumable", event_store=events, retry_interval=10
             ),
-            "sse": server.sse_app(sse_path="/sse", message_path="/sse/messages/"),
+            "sse": server.sse_app(sse_path="/sse"),
         }
     )

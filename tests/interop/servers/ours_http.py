@@ -4,16 +4,22 @@ import asyncio
 import sys
 
 from listening import end_with_stdin
+from ours import told_to_go_on
 from ours_full import server
 
 from fairlead import Context
 
+server.limiter = None  # all calls here come from one client
+
 
 @server.tool()
 async def hang_up(ctx: Context) -> str:
-    """Close the connection in the middle, and go on."""
+    """Close the connection in the middle, and go on when somebody calls `go_on`."""
     await ctx.progress(1, 3, "before")
     ctx.close_stream()
+    async with asyncio.timeout(5):
+        await told_to_go_on.wait()
+    told_to_go_on.clear()
     await ctx.progress(2, 3, "meanwhile")
     await ctx.progress(3, 3, "after")
     return "still here"

@@ -1,11 +1,11 @@
 // Uses a server, once with each way to make a client, and prints what happened as a JSON array.
-// Arguments: the options of the clients, then the command of the server.
+// Arguments: the options of the clients, then the command of the server, or an address for each.
 const { Client } = require('@modelcontextprotocol/client');
-const { StdioClientTransport } = require('@modelcontextprotocol/client/stdio');
+const { targetOf, transportTo } = require('./transports.cjs');
 
-async function use(options, command, args) {
+async function use(options, target) {
     const client = new Client({ name: 'typescript', version: '2.4.0' }, options);
-    await client.connect(new StdioClientTransport({ command, args }));
+    await client.connect(transportTo(target));
     const call = async (name, given = {}, settings = {}) => {
         const result = await client.callTool({ name, arguments: given }, settings);
         return [result.isError ?? false, result.content[0].text];
@@ -42,8 +42,8 @@ async function use(options, command, args) {
 }
 
 // All of them at once: starting the servers takes longer than using them.
-async function main([options, command, ...args]) {
-    const reports = await Promise.all(JSON.parse(options).map((one) => use(one, command, args)));
+async function main([options, ...server]) {
+    const reports = await Promise.all(JSON.parse(options).map((one, index) => use(one, targetOf(server, index))));
     process.stdout.write(JSON.stringify(reports));
 }
 

@@ -1,15 +1,16 @@
 // Uses a server that asks, tells and changes, once with each way to make a client, and prints what
-// was seen as a JSON array. Arguments: the options of the clients, then the command of the server.
+// was seen as a JSON array. Arguments: the options of the clients, then the command of the server,
+// or an address for each.
 const { Client, LOG_LEVEL_META_KEY } = require('@modelcontextprotocol/client');
-const { StdioClientTransport } = require('@modelcontextprotocol/client/stdio');
+const { targetOf, transportTo } = require('./transports.cjs');
 const { z } = require('zod');
 
 const capabilities = { elicitation: { form: {}, url: {} }, sampling: {}, roots: { listChanged: true } };
 const CHANGES = ['tools/list_changed', 'prompts/list_changed', 'resources/list_changed', 'resources/updated'];
 
-async function connected(options, command, args) {
+async function connected(options, target) {
     const client = new Client({ name: 'typescript', version: '2.4.0' }, options);
-    await client.connect(new StdioClientTransport({ command, args }));
+    await client.connect(transportTo(target));
     return client;
 }
 
@@ -146,9 +147,9 @@ async function cancelled(call) {
     return [outcome, (await call('was_stopped'))[1]];
 }
 
-async function use(options, command, args) {
+async function use(options, target) {
     const asked = [];
-    const client = await connected({ capabilities, ...options }, command, args);
+    const client = await connected({ capabilities, ...options }, target);
     const call = caller(client);
     const stateless = client.getProtocolEra() === 'modern';
     answer(client, asked);
@@ -164,15 +165,15 @@ async function use(options, command, args) {
     if (!stateless) await client.sendRootsListChanged();
     await client.close();
 
-    const shy = await connected(options, command, args);
+    const shy = await connected(options, target);
     report.shy = await caller(shy)('ask_form', { message: 'accept' }).catch((error) => [error.code, error.data]);
     await shy.close();
     return report;
 }
 
 // All of them at once: starting the servers takes longer than using them.
-async function main([options, command, ...args]) {
-    const reports = await Promise.all(JSON.parse(options).map((one) => use(one, command, args)));
+async function main([options, ...server]) {
+    const reports = await Promise.all(JSON.parse(options).map((one, index) => use(one, targetOf(server, index))));
     process.stdout.write(JSON.stringify(reports));
 }
 

@@ -9,8 +9,10 @@ const person = { type: 'object', properties: { name: { type: 'string' }, age: { 
 const form = (message) => inputRequired.elicit({ message, requestedSchema: person });
 const model = inputRequired.createMessage({ messages: [{ role: 'user', content: { type: 'text', text: 'What is up?' } }], maxTokens: 7 });
 
+// Ends when no `wait` is under way any more.
+let waiting = 0;
 let stopped;
-const wasStopped = new Promise((resolve) => { stopped = resolve; });
+let wasStopped = Promise.resolve();
 
 function addTools(server) {
     server.registerTool('echo', { inputSchema: z.object({ text: z.string() }) }, async (given) => text(given.text));
@@ -27,8 +29,9 @@ function addTools(server) {
     server.registerTool('fail', {}, async () => { throw new Error('it broke'); });
     server.registerTool('wait', {}, async (ctx) => {
         const { signal } = ctx.mcpReq;
+        if (waiting++ === 0) wasStopped = new Promise((resolve) => { stopped = resolve; });
         if (!signal.aborted) await new Promise((resolve) => signal.addEventListener('abort', resolve));
-        stopped();
+        if (--waiting === 0) stopped();
         return text('never');
     });
     server.registerTool('was_stopped', {}, async () => { await wasStopped; return text('stopped'); });
@@ -112,11 +115,14 @@ function addResourcesAndPrompts(server) {
     });
 }
 
-serveStdio(() => {
+function build() {
     const capabilities = { logging: {}, resources: { subscribe: true } };
     const server = new McpServer({ name: 'typescript', version: '2.4.0' }, { capabilities, instructions: 'Say hello first.' });
     addTools(server);
     addQuestions(server);
     addResourcesAndPrompts(server);
     return server;
-});
+}
+
+module.exports = { build };
+if (require.main === module) serveStdio(build);

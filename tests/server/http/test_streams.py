@@ -454,3 +454,12 @@ async def test_who_asks_for_parts_gets_them_and_others_hear_of_progress() -> Non
         answer = await web.stateless("tools/call", params)
         assert answer.events[-1]["event"] == "complete"
         assert (await web.stateless("tools/list")).kind == "application/json"
+
+
+async def test_who_accepts_only_json_gets_only_the_answer() -> None:
+    async with serving(make_server()) as web:
+        session = await web.initialize()
+        body = call("steps", progressToken="t")
+        answer = await session.post(body, {"Accept": "application/json"})
+        assert answer.kind == "application/json"
+        assert answer.text == "done"

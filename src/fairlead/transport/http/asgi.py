@@ -88,6 +88,7 @@ class AsgiCall:
         "path",
         "scope",
         "server",
+        "started",
     )
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -99,6 +100,7 @@ class AsgiCall:
         client = scope.get("client")
         self.client: str | None = client[0] if client else None
         self.gone = False
+        self.started = False  # the answer
         self.extra: tuple[tuple[bytes, bytes], ...] = ()
         self._receive = receive
         self._send = send
@@ -134,6 +136,7 @@ class AsgiCall:
         self, status: int, body: bytes = b"", kind: bytes = JSON, headers: Headers = ()
     ) -> None:
         """Send the whole answer."""
+        self.started = True
         fields = [(b"content-length", b"%d" % len(body)), *headers, *self.extra]
         if body:
             fields.append((b"content-type", kind))
@@ -147,15 +150,24 @@ class AsgiCall:
 
     async def open_stream(self, headers: Headers = ()) -> None:
         """Begin an answer of server-sent events."""
+        self.started = True
         fields = [*STREAM, *headers, *self.extra]
         await self._send({"type": "http.response.start", "status": 200, "headers": fields})
 
     async def write(self, chunk: bytes) -> None:
         """More of the stream; waits while the client reads slowly."""
         await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await asyncio.sleep(0)  # so that whoever talks without a pause hears that nobody listens
 
     async def end(self) -> None:
         await self._send({"type": "http.response.body", "body": b""})
+
+    async def give_up(self) -> None:
+        """The server ends before the answer is there."""
+        if self.started:
+            await self.end()
+        else:
+            await self.say(503, "the server ends", [(b"retry-after", b"5")])
 
     def watch(self, left: Callable[[], None], beat: Beat, every: float) -> None:
         """Have `left` called if the client goes away, and `beat` while nothing else is written.

@@ -5,6 +5,7 @@ describes itself (stateless), whether it introduces itself (`initialize`), wheth
 session; and what is left is served without a session, if that is allowed.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Container
 
@@ -88,14 +89,14 @@ class HttpEdge:
             handler, inline=inline, inline_methods=inline_methods, heartbeat=settings.heartbeat
         )
         self.decoder = Decoder()
-        self._ending = False
+        self.ending = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.serve(AsgiCall(scope, receive, send))
 
     async def close(self) -> None:
         """End all sessions and their streams."""
-        self._ending = True
+        self.ending = True
         await self.sessions.close()
 
     def admit(self, call: Call, method: str) -> str | Refusal | None:
@@ -240,7 +241,7 @@ class HttpEdge:
 
     async def _open_session(self, call: AsgiCall, principal: str | None) -> HttpSession | None:
         """A new session; if there can be none, that is answered."""
-        if self._ending:
+        if self.ending:
             await _say_later(call, "the server ends")
             return None
         try:
@@ -313,23 +314,42 @@ class HttpEdge:
         stream.attach(call)
         for message in messages:
             session.take(message)
-        await self._answer_in_session(call, session, stream, batch=batch)
+        await self.answer_in_session(call, session, stream, batch=batch)
 
-    async def _answer_in_session(
-        self, call: AsgiCall, session: HttpSession, stream: Stream, *, batch: bool
+    def session_for(
+        self, call: Call, message: Request, principal: str | None
+    ) -> HttpSession | None:
+        """The session that a request plainly belongs to; None if there is anything to object."""
+        headers = call.headers
+        session_id = headers.get(b"mcp-session-id")
+        if session_id is None or message.method == "initialize":
+            return None
+        version = headers.get(b"mcp-protocol-version")
+        if version is not None and known(version.decode("latin-1")) is None:
+            return None
+        session = self.sessions.get(session_id.decode("latin-1"), principal)
+        return None if session is None or session.asked(message.id) else session
+
+    async def answer_in_session(
+        self, call: Call, session: HttpSession, stream: Stream, *, batch: bool = False
     ) -> None:
         """JSON, if nothing but answers comes; else events. Disconnecting cancels nothing here."""
         settings = self.settings
         as_stream = settings.answers == "sse" and _wants_events(call)
-        if not as_stream and not stream.done:
-            as_stream = await self._wait_for_answer(call, stream)
+        if not as_stream:
+            if not stream.done:
+                await asyncio.sleep(0)  # most tools answer at once, and then nobody need watch
+            if stream.done:
+                as_stream = stream.chatty and _wants_events(call)
+            else:
+                as_stream = await self._wait_for_answer(call, stream)
         if not as_stream and stream.done:
             frames = [frame for _, frame in stream.take()]
             stream.detach(call)
             if batch:
                 await call.answer(200, b"[" + b",".join(frames) + b"]")
             elif frames:
-                await call.answer(self._session_status(call, frames[0]), frames[0])
+                await call.answer(self._session_status(call, frames[-1]), frames[-1])
             else:
                 await call.answer(202)  # cancelled: there is nothing to say
             return
@@ -347,22 +367,25 @@ class HttpEdge:
             retry=settings.retry,
         )
 
-    async def _wait_for_answer(self, call: AsgiCall, stream: Stream) -> bool:
+    async def _wait_for_answer(self, call: Call, stream: Stream) -> bool:
         """Wait for the first thing to send; True if it has to be a stream."""
-        late = False
+        wants_events, late = _wants_events(call), False
 
         async def beat() -> None:
             nonlocal late
             late = True  # a proxy would think that we are dead: begin the stream
             stream.wake()
 
+        def begins() -> bool:
+            return wants_events and (stream.chatty or stream.leaving or late)
+
         call.watch(stream.wake, beat, self.settings.heartbeat)
         try:
-            while not (stream.done or stream.chatty or stream.leaving or late or call.gone):
+            while not (stream.done or call.gone or begins()):
                 await stream.wait()
         finally:
             call.unwatch()
-        return (stream.chatty or stream.leaving or late) and _wants_events(call)
+        return begins()
 
     async def _batch(self, call: AsgiCall, batch: Batch, principal: str | None) -> None:
         headers = call.headers
@@ -509,13 +532,13 @@ class HttpEdge:
     def _legacy_status(self, call: AsgiCall) -> Callable[[int], int]:
         return mapped_status if self._maps(call) else _always_ok
 
-    def _session_status(self, call: AsgiCall, frame: bytes) -> int:
+    def _session_status(self, call: Call, frame: bytes) -> int:
         if not self._maps(call):
             return 200
         answer = self.decoder.decode(frame)
         return mapped_status(answer.code) if hasattr(answer, "code") else 200
 
-    def _maps(self, call: AsgiCall) -> bool:
+    def _maps(self, call: Call) -> bool:
         return (
             self.settings.error_status == "mapped"
             or b"status=mapped" in call.headers.get(b"prefer", b"").lower()
@@ -563,7 +586,7 @@ def _accepts(accept: bytes, *kinds: bytes) -> bool:
     )
 
 
-def _wants_events(call: AsgiCall) -> bool:
+def _wants_events(call: Call) -> bool:
     accept = call.headers.get(b"accept")
     return accept is None or _accepts(accept, b"text/event-stream")
 

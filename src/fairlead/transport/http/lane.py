@@ -70,7 +70,9 @@ class LaneCall:
             if self._left is not None:
                 self._left()
 
-    def answer_now(self, status: int, body: bytes, headers: Headers = ()) -> None:
+    def answer_now(
+        self, status: int, body: bytes, kind: bytes = JSON, headers: Headers = ()
+    ) -> None:
         """The whole answer, in one write."""
         if self.gone:
             return
@@ -78,15 +80,15 @@ class LaneCall:
         if not self.keep_alive:
             extra += b"connection: close\r\n"
         self._connection.transport.write(
-            b"%bcontent-type: application/json\r\ncontent-length: %d\r\n%b\r\n%b"
-            % (STATUS_LINE[status], len(body), extra, body)
+            b"%bcontent-type: %b\r\ncontent-length: %d\r\n%b\r\n%b"
+            % (STATUS_LINE[status], kind, len(body), extra, body)
         )
         self._complete()
 
     async def answer(
         self, status: int, body: bytes = b"", kind: bytes = JSON, headers: Headers = ()
     ) -> None:
-        self.answer_now(status, body, headers)
+        self.answer_now(status, body, kind, headers)
 
     async def open_stream(self, headers: Headers = ()) -> None:
         if not self.gone:
@@ -98,6 +100,8 @@ class LaneCall:
         flow = self._connection.flow
         if flow.write_paused and not self.gone:
             await flow.drain()
+        if self._connection.transport.is_closing():
+            await asyncio.sleep(0)  # so that whoever talks without a pause hears of it
         if not self.gone:
             self._connection.transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
 
@@ -143,6 +147,15 @@ class FastProtocol(GuardedProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._body: list[bytes] | None = None  # of a request that may be quick
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._body is not None and self._is_too_long():
+            self._usual_way()  # where that is said at once
+
+    def _is_too_long(self) -> bool:
+        length = dict(self.headers).get(b"content-length", b"0")
+        return int(length) > self.edge.settings.max_body
 
     def on_headers_complete(self) -> None:
         if (
@@ -210,15 +223,29 @@ class FastProtocol(GuardedProtocol):
                 return False
             head = read_head(message.params)
             if not describes_itself(head):
-                return False
+                return self._quick_in_session(call, message, who)
             caller = edge.check_stateless(call, message, head, who)
         except (RpcError, RemoteProtocolError):
             return False
+        self._take_over(call)
+        edge.posts.begin(call, message, caller, head, status_of, self.begin)
+        return True
+
+    def _quick_in_session(self, call: LaneCall, message: Request, who: str | None) -> bool:
+        session = self.edge.session_for(call, message, who)
+        if session is None:
+            return False
+        self._take_over(call)
+        stream = session.open_stream([message])
+        stream.attach(call)
+        session.take(message)
+        self.begin(self.edge.answer_in_session(call, session, stream))
+        return True
+
+    def _take_over(self, call: LaneCall) -> None:
         call.keep_alive = self.parser.should_keep_alive()
         self.cycle = call  # type: ignore[assignment]
         self._unset_keepalive_if_required()
-        edge.posts.begin(call, message, caller, head, status_of, self.begin)
-        return True
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something that uvicorn waits for before it ends."""
