@@ -182,7 +182,6 @@ async def test_we_go_on_without_a_session_when_it_was_started_again() -> None:
         await host.hears(("debug", "count", "step 1"))
 
 
-@pytest.mark.xfail(strict=True, reason="a subscription whose stream broke is not opened again")
 async def test_we_listen_again_when_it_was_started_again() -> None:
     async with started_again(NEWEST) as (client, host), asyncio.timeout(5):
         await hear_of_greeting(client, host)

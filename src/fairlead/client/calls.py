@@ -8,8 +8,11 @@ from msgspec import Raw
 
 from ..errors import (
     ChannelClosed,
+    HttpError,
     LocalProtocolError,
     MCPToolError,
+    NoAnswer,
+    RemoteProtocolError,
     RequestTimeout,
     RetriesExhausted,
     RpcError,
@@ -18,7 +21,7 @@ from ..errors import (
 from ..peer import OnProgress
 from ..protocol.contracts import make_tool_error
 from ..wire import RequestId
-from ..wire.codes import HEADER_MISMATCH
+from ..wire.codes import HEADER_MISMATCH, PARSE_ERROR
 from .answers import Answers
 from .channels import ChannelTransport, with_headers
 from .config import MCPClientConfig
@@ -247,5 +250,9 @@ class Calls(Reading):
             return {"jsonrpc": "2.0", "id": ids[-1] if ids else 0, "error": error}
         except RequestTimeout as exc:
             return make_tool_error(ids[-1] if ids else 0, 408, str(exc), kind="timeout")
-        except (ChannelClosed, RetriesExhausted, LocalProtocolError) as exc:
+        except HttpError as exc:
+            return make_tool_error(ids[-1] if ids else 0, exc.status, str(exc), kind="http")
+        except RemoteProtocolError as exc:
+            return make_tool_error(ids[-1] if ids else 0, PARSE_ERROR, str(exc), kind="parse")
+        except (ChannelClosed, NoAnswer, RetriesExhausted, LocalProtocolError) as exc:
             return make_tool_error(ids[-1] if ids else 0, 499, str(exc), kind="closed")

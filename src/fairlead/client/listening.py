@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
-from ..errors import ChannelClosed, FairleadError
+from ..errors import FairleadError, HttpError, TransportError
 from ..peer import Peer
 from ..protocol.caller import SUBSCRIPTION_KEY
 from ..wire import RequestId
@@ -100,26 +100,41 @@ class Listening:
         await _stop(old.task if old is not None else None)
 
     async def _follow(self, stream: "_Stream", peer: Peer, timeout: float) -> None:
-        """Open it again whenever the server has ended it."""
+        """Open it again whenever the server has ended it, or its connection broke."""
         now = asyncio.get_running_loop().time
         patience, began = Patience(self._delay), now()
         while True:
             await asyncio.wait((stream.task,))
             try:
                 stream.result()
-                self._ended = True
-                pause = patience.after(now() - began)
-                log.debug("the server ended a subscription; again in about %.2f s", patience.delay)
-                await asyncio.sleep(pause)
+            except FairleadError as exc:
+                if _is_final(exc, peer):
+                    return
+            self._ended = True
+            pause = patience.after(now() - began)
+            log.debug("the server ended a subscription; again in about %.2f s", patience.delay)
+            await asyncio.sleep(pause)
+            began = now()
+            try:
                 async with self._changing:
                     stream = self._stream = await self._open(peer, stream.wanted, timeout)
                     self._ended = False
                 began = now()
-            except ChannelClosed:
-                return  # a new connection, if there is one, is asked anew
             except FairleadError as exc:
-                log.warning("a subscription is over: %s", exc)
-                return
+                if _is_final(exc, peer):
+                    return  # else the old one is over still, and this goes on
+
+
+def _is_final(error: FairleadError, peer: Peer) -> bool:
+    """Whether a subscription that ended like this is not opened again."""
+    if not peer.connected:
+        return True  # a new connection, if there is one, is asked anew
+    refused = isinstance(error, HttpError) and error.status < 500 and error.status != 429
+    if isinstance(error, TransportError) and not refused:  # over HTTP each has its own connection
+        log.debug("a subscription was lost: %s", error)
+        return False
+    log.warning("a subscription is over: %s", error)
+    return True
 
 
 class _Stream:
