@@ -8,15 +8,21 @@ import fairlead
 
 PUBLIC = {
     "Context",
+    "DeferredMCPTool",
     "FairleadError",
     "MCPClient",
     "MCPClientConfig",
     "MCPClientError",
+    "MCPManager",
     "MCPServer",
     "MCPServerConfig",
+    "MCPTool",
+    "MCPToolCache",
     "MCPToolError",
     "MCPTransport",
     "RpcError",
+    "discover_and_load_mcp_tools",
+    "discover_mcp_servers",
     "mcp_tool",
 }
 

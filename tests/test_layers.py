@@ -19,6 +19,7 @@ LAYERS = [
     {"transport"},
     {"peer"},
     {"server", "client"},
+    {"manager"},
     {"demo"},
     {"cli"},
 ]

@@ -6,19 +6,29 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .client import MCPClient, MCPClientConfig, MCPTransport
     from .errors import FairleadError, MCPClientError, MCPToolError, RpcError
+    from .manager.cache import MCPToolCache
+    from .manager.discovering import discover_and_load_mcp_tools, discover_mcp_servers
+    from .manager.manager import MCPManager
+    from .manager.tools import DeferredMCPTool, MCPTool
     from .server import Context, MCPServer, MCPServerConfig, mcp_tool
 
 __all__ = [
     "Context",
+    "DeferredMCPTool",
     "FairleadError",
     "MCPClient",
     "MCPClientConfig",
     "MCPClientError",
+    "MCPManager",
     "MCPServer",
     "MCPServerConfig",
+    "MCPTool",
+    "MCPToolCache",
     "MCPToolError",
     "MCPTransport",
     "RpcError",
+    "discover_and_load_mcp_tools",
+    "discover_mcp_servers",
     "mcp_tool",
 ]
 
@@ -28,15 +38,21 @@ __version__ = "0.1.0"
 # client.
 _HOMES = {
     "Context": "server",
+    "DeferredMCPTool": "manager.tools",
     "FairleadError": "errors",
     "MCPClient": "client",
     "MCPClientConfig": "client",
     "MCPClientError": "errors",
+    "MCPManager": "manager.manager",
     "MCPServer": "server",
     "MCPServerConfig": "server",
+    "MCPTool": "manager.tools",
+    "MCPToolCache": "manager.cache",
     "MCPToolError": "errors",
     "MCPTransport": "client",
     "RpcError": "errors",
+    "discover_and_load_mcp_tools": "manager.discovering",
+    "discover_mcp_servers": "manager.discovering",
     "mcp_tool": "server.modules",
 }
 

@@ -1,0 +1,147 @@
+"""Tools that a server had last time, for when it has not answered yet.
+
+They count only for the same configuration: kept with a hash of the entry as it stands in the file,
+before variables are put in, so no secret goes into it.
+
+"""
+
+import contextlib
+import hashlib
+import logging
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from ..client.entries import MCPServerEntry
+from ..wire import to_json
+
+__all__ = ["CacheStore", "FileStore", "MCPToolCache", "MemoryStore", "entry_hash"]
+
+VERSION = 1
+LIFETIME = 30 * 24 * 3600.0
+MAX_BYTES = 8 << 20  # of one server
+
+log = logging.getLogger("fairlead.manager")
+
+
+class CacheStore(Protocol):
+    """Where cached tools are kept. Each method may fail with `OSError`; nobody depends on it."""
+
+    def read(self, key: str) -> bytes | None: ...
+    def write(self, key: str, value: bytes) -> None: ...
+    def remove(self, key: str) -> None: ...
+
+
+class MemoryStore:
+    """Keeps them as long as the program runs."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, bytes] = {}
+
+    def read(self, key: str) -> bytes | None:
+        return self._values.get(key)
+
+    def write(self, key: str, value: bytes) -> None:
+        self._values[key] = value
+
+    def remove(self, key: str) -> None:
+        self._values.pop(key, None)
+
+
+class FileStore:
+    """One file for each server, replaced as a whole, readable by this user only."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder or default_folder()
+
+    def read(self, key: str) -> bytes | None:
+        try:
+            with open(self._folder / f"{key}.json", "rb") as file:
+                return file.read(MAX_BYTES + 1)
+        except FileNotFoundError:
+            return None
+
+    def write(self, key: str, value: bytes) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle, name = tempfile.mkstemp(dir=self._folder, suffix=".part")
+        try:
+            with open(handle, "wb") as file:
+                file.write(value)
+            os.replace(name, self._folder / f"{key}.json")
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            raise
+
+    def remove(self, key: str) -> None:
+        (self._folder / f"{key}.json").unlink(missing_ok=True)
+
+
+def default_folder() -> Path:
+    """Where programs of this user keep what they can do without."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "fairlead" / "tools"
+
+
+class _Cached(Struct):
+    version: int
+    entry: str
+    saved: float  # seconds since the epoch
+    tools: list[dict[str, Any]]
+
+
+class MCPToolCache:
+    """Tool definitions per server. What cannot be read or written is a miss, never an error."""
+
+    def __init__(self, store: CacheStore | None = None) -> None:
+        self._store = store if store is not None else FileStore()
+
+    def get(
+        self, name: str, entry: "MCPServerEntry | dict[str, Any]"
+    ) -> list[dict[str, Any]] | None:
+        """The tools that this server had, if that is known for this very entry."""
+        try:
+            raw = self._store.read(_key(name))
+            if raw is None or len(raw) > MAX_BYTES:
+                return None
+            cached = msgspec.json.decode(raw, type=_Cached)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+            log.debug("no cached tools of %s: %s", name, exc)
+            return None
+        fresh = 0 <= time.time() - cached.saved < LIFETIME
+        if cached.version != VERSION or not fresh or cached.entry != entry_hash(entry):
+            return None
+        return [tool for tool in cached.tools if isinstance(tool.get("name"), str)]
+
+    def set(
+        self, name: str, entry: "MCPServerEntry | dict[str, Any]", tools: list[dict[str, Any]]
+    ) -> None:
+        """Remember the tools of a server."""
+        value = to_json(_Cached(VERSION, entry_hash(entry), time.time(), tools))
+        if len(value) > MAX_BYTES:
+            log.debug("the tools of %s are too many to be kept", name)
+            return
+        try:
+            self._store.write(_key(name), value)
+        except OSError as exc:
+            log.debug("the tools of %s could not be kept: %s", name, exc)
+
+    def remove(self, name: str) -> None:
+        """Forget a server."""
+        with contextlib.suppress(OSError):
+            self._store.remove(_key(name))
+
+
+def entry_hash(entry: "MCPServerEntry | dict[str, Any]") -> str:
+    """What tells one configuration of a server from another."""
+    plain = msgspec.to_builtins(entry)
+    return hashlib.sha256(msgspec.json.encode(plain, order="sorted")).hexdigest()
+
+
+def _key(name: str) -> str:
+    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]

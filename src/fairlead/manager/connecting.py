@@ -1,0 +1,102 @@
+"""One connection by hand, for those who need no manager."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Unpack
+
+from msgspec import Struct
+
+from ..client import MCPClient, MCPClientConfig
+from ..client.callbacks import Callbacks
+from ..client.entries import MCPServerEntry, read_entry
+from ..errors import ConnectFailed
+
+__all__ = [
+    "MCPServerConnection",
+    "Source",
+    "call_tool",
+    "connect_to_server",
+    "disconnect_server",
+    "list_tools",
+    "open_client",
+]
+
+CONNECT_TIMEOUT = 30.0
+
+
+class Source(Struct, frozen=True, kw_only=True):
+    """Where a server was configured."""
+
+    provider: str | None = None
+    provider_name: str | None = None
+    path: str | None = None
+    level: str | None = None
+
+
+class MCPServerConnection(Struct, frozen=True, kw_only=True):
+    """A server that is connected."""
+
+    name: str
+    client: MCPClient
+    entry: MCPServerEntry
+    generation: int = 1
+    source: Source = Source()
+    latency: float | None = None  # seconds that connecting took
+
+
+async def connect_to_server(
+    name: str,
+    entry: MCPServerEntry | dict[str, Any],
+    *,
+    config: MCPClientConfig | None = None,
+    **callbacks: Unpack[Callbacks],
+) -> MCPServerConnection:
+    """Connect one server, within its entry's `timeout` or 30 s in all.
+
+    Raises:
+        ConnectFailed, HttpError: it cannot be reached; nothing is left behind.
+        ConfigError: the entry is wrong.
+    """
+    entry = read_entry(entry)
+    timeout = CONNECT_TIMEOUT if entry.timeout is None else entry.timeout / 1000
+    began = asyncio.get_running_loop().time()
+    client = await open_client(name, entry, timeout, config, callbacks)
+    latency = asyncio.get_running_loop().time() - began
+    return MCPServerConnection(name=name, client=client, entry=entry, latency=latency)
+
+
+async def open_client(
+    name: str,
+    entry: MCPServerEntry,
+    timeout: float,
+    config: MCPClientConfig | None,
+    callbacks: Callbacks,
+) -> MCPClient:
+    """The client of a server; 0 seconds mean no limit. Raises as `connect_to_server` does."""
+    try:
+        async with asyncio.timeout(timeout or None):
+            return await MCPClient.connect_entry(entry, config, **callbacks)
+    except TimeoutError as exc:
+        raise ConnectFailed(
+            f'Connection to MCP server "{name}" timed out after {timeout * 1000:.0f}ms'
+        ) from exc
+
+
+async def list_tools(connection: MCPServerConnection) -> list[dict[str, Any]]:
+    """The tools of a connected server."""
+    return await connection.client.list_tools()
+
+
+async def call_tool(
+    connection: MCPServerConnection,
+    name: str,
+    arguments: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Call one of them."""
+    return await connection.client.call_tool(name, arguments, **options)
+
+
+async def disconnect_server(connection: MCPServerConnection) -> None:
+    """End the connection, and the server if it is a child of ours."""
+    await connection.client.close()

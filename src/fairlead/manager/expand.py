@@ -1,0 +1,267 @@
+"""An entry made ready to connect: variables, files, inputs, commands, at the last moment."""
+
+import asyncio
+import os
+import re
+import unicodedata
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from ..client.entries import MCPServerEntry, MCPStdioServerConfig
+from ..errors import ConfigError
+from .commands import Commands
+from .dialects import DIALECTS, Scope, substitute
+from .files import read_file
+from .found import Found
+from .hiding import hide, values_of
+from .trust import NotApproved, Trust
+
+__all__ = ["Resolved", "resolve", "resolve_in_thread"]
+
+
+class Resolved(Struct, frozen=True):
+    """An entry with its values, what was not set, and what is odd about it."""
+
+    entry: MCPServerEntry
+    missing: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:  # the entry holds secrets now
+        return f"<Resolved missing={list(self.missing)}>"
+
+
+def resolve(
+    found: Found,
+    env: Mapping[str, str] | None = None,
+    *,
+    trust: Trust | None = None,
+    commands: Commands | None = None,
+    secrets: Mapping[str, str] | None = None,
+    inputs: Mapping[str, str] | None = None,
+) -> Resolved:
+    """The entry with everything in its place. May wait for commands: use a thread in a loop.
+
+    Nothing of an entry that is not trusted is looked at: its variables could carry our secrets to
+    its URL just as its commands could.
+
+    Raises:
+        NotApproved: if it comes from a file of the project that nobody approved.
+        ConfigError: for what the program that owns the file would refuse, and for missing inputs.
+    """
+    trust = trust or (commands.trust if commands is not None else Trust())
+    trust.require(found)
+    known = dict(os.environ if env is None else env)
+    work = _Work(found, known, commands or Commands(trust), secrets or {}, inputs or {})
+    try:
+        return work.resolved()
+    except NotApproved:
+        raise
+    except ConfigError as exc:
+        reason = hide(str(exc.args[0]), work.held)
+        raise ConfigError(
+            f'Server "{found.name}": {reason}', path=found.path, line=found.line
+        ) from None
+
+
+async def resolve_in_thread(
+    found: Found, env: Mapping[str, str] | None = None, **more: Any
+) -> Resolved:
+    """`resolve`, for callers in an event loop."""
+    return await asyncio.to_thread(resolve, found, env, **more)
+
+
+class _Work:
+    """One entry being resolved."""
+
+    def __init__(
+        self,
+        found: Found,
+        env: Mapping[str, str],
+        commands: Commands,
+        secrets: Mapping[str, str],
+        inputs: Mapping[str, str],
+    ) -> None:
+        self.found = found
+        self.env = env
+        self.commands = commands
+        self.warnings: list[str] = []
+        self.held = set(values_of(found.raw))  # what no text may show
+        self.scope = Scope(
+            env=env,
+            home=found.home,
+            workspace=found.workspace,
+            platform=found.platform,
+            inputs=inputs,
+            secrets=secrets,
+            read_file=self._read_beside,
+        )
+        self.looked_up = self._look_up(secrets)
+
+    def resolved(self) -> Resolved:
+        found, entry = self.found, self.found.entry
+        if found.dialect == "goose":  # its variables are those the entry itself sets
+            own = found.raw.get("envs")
+            texts = {str(k): str(v) for k, v in own.items()} if isinstance(own, dict) else {}
+            self.scope.env = {**texts, **self.looked_up["env"]}
+        if isinstance(entry, MCPStdioServerConfig):
+            filled = self._stdio(entry)
+        else:
+            filled = self._remote(entry)
+        return Resolved(filled, tuple(self.scope.missing), tuple(self.warnings))
+
+    def _stdio(self, entry: MCPStdioServerConfig) -> MCPServerEntry:
+        own = self._values("env", entry.env)
+        return msgspec.structs.replace(
+            entry,
+            command=self._clean("command", self._text("command", entry.command)),
+            args=[self._text("args", arg) for arg in entry.args],
+            env={**self._env_file(), **self.looked_up["env"], **own},
+            cwd=None if entry.cwd is None else self._folder(entry.cwd),
+        )
+
+    def _remote(self, entry: Any) -> MCPServerEntry:
+        url = self._clean("url", self._text("url", entry.url))
+        headers = {**self.looked_up["headers"], **self._values("headers", entry.headers)}
+        if self.found.headers_helper is not None:
+            headers.update(self._helped(self.found.headers_helper, url))
+        for name, value in headers.items():
+            if re.search(r"[\r\n\0]", name + value):
+                raise ConfigError(f"the header {name!r} holds a line break")
+        filled: MCPServerEntry = msgspec.structs.replace(
+            entry,
+            url=url,
+            headers=headers,
+            auth=self._deep("auth", entry.auth),
+            oauth=self._deep("oauth", entry.oauth),
+        )
+        return filled
+
+    def _text(self, field: str, text: str) -> str:
+        return substitute(text, self.found.dialect, self.scope, field)
+
+    def _deep(self, field: str, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._text(field, value)
+        if isinstance(value, dict):
+            return {key: self._deep(field, item) for key, item in value.items()}
+        return [self._deep(field, item) for item in value] if isinstance(value, list) else value
+
+    def _values(self, field: str, values: Mapping[str, str]) -> dict[str, str]:
+        """The values of `env` or `headers`; one whose command fails is left out."""
+        made = {}
+        for name, raw in values.items():
+            value = self._value(field, name, raw)
+            if value is not None:
+                made[name] = self._clean(f"{field}.{name}", value)
+                self.held.add(made[name])
+        return made
+
+    def _value(self, field: str, name: str, raw: str) -> str | None:
+        if DIALECTS[self.found.dialect].runs_commands:
+            if raw.startswith("!"):  # not expanded first: that is the shell's work, and safer there
+                return self._command(field, name, raw[1:])
+            if raw in self.env and raw:
+                return self.env[raw]
+        value = self._text(field, raw)
+        if self.found.dialect == "gemini":
+            value = substitute(value, "gemini-again", self.scope, field)
+        return value
+
+    def _command(self, field: str, name: str, command: str) -> str | None:
+        try:
+            return self.commands.value(self.found, command, self.env)
+        except (ConfigError, OSError, ValueError) as exc:
+            if isinstance(exc, NotApproved):
+                raise
+            reason = exc.args[0] if isinstance(exc, ConfigError) else type(exc).__name__
+            self._warn(f"{field}.{name} is left out: its command did not work ({reason})")
+            return None
+
+    def _helped(self, command: str, url: str) -> dict[str, str]:
+        try:
+            return self.commands.headers(self.found, command, url)
+        except (ConfigError, OSError, ValueError) as exc:
+            if isinstance(exc, NotApproved):
+                raise
+            reason = exc.args[0] if isinstance(exc, ConfigError) else type(exc).__name__
+            self._warn(f"the helper for headers did not work ({reason})")
+            return {}
+
+    def _look_up(self, secrets: Mapping[str, str]) -> dict[str, dict[str, str]]:
+        """Values that the file only names; one that is not set is left out."""
+        values: dict[str, dict[str, str]] = {"env": {}, "headers": {}}
+        for lookup in self.found.lookups:
+            value = secrets.get(lookup.variable, self.env.get(lookup.variable))
+            if value is None:
+                self.scope.missing[lookup.variable] = None
+                continue
+            place = f"{lookup.field}.{lookup.key}"
+            filled = lookup.template.replace("{}", self._clean(place, value))
+            values[lookup.field][lookup.key] = filled
+            self.held.add(value)
+        return values
+
+    def _clean(self, place: str, value: str) -> str:
+        """Without what cannot be seen at its ends: it comes from copying, and breaks tokens."""
+        start, end = 0, len(value)
+        while start < end and _is_hidden(value[start]):
+            start += 1
+        while end > start and _is_hidden(value[end - 1]):
+            end -= 1
+        if end - start != len(value):
+            self._warn(f"{place} had white space around it, which is left out")
+        return value[start:end]
+
+    def _folder(self, raw: str) -> str:
+        folder = self._text("cwd", raw)
+        if folder == "~" or folder.startswith("~/"):
+            folder = self.found.home + folder[1:]
+        if not os.path.isabs(folder) and self.found.workspace:
+            folder = os.path.normpath(os.path.join(self.found.workspace, folder))
+        return folder
+
+    def _env_file(self) -> dict[str, str]:
+        if self.found.env_file is None:
+            return {}
+        path = self._folder(self.found.env_file)
+        content = read_file(path)
+        if content is None:
+            self._warn(f"the file {path} of `envFile` does not exist")
+            return {}
+        return _dotenv(content.decode("utf-8-sig", "replace"))
+
+    def _read_beside(self, path: str) -> str:
+        """The text of a file, named relative to the configuration."""
+        if path == "~" or path.startswith("~/"):
+            path = self.found.home + path[1:]
+        path = os.path.join(os.path.dirname(self.found.path), path)
+        content = read_file(path)
+        if content is None:
+            raise ConfigError(f"the file {path} does not exist")
+        return content.decode("utf-8-sig", "replace").strip()
+
+    def _warn(self, text: str) -> None:
+        self.warnings.append(f'Server "{self.found.name}": {hide(text, self.held)}')
+
+
+def _is_hidden(character: str) -> bool:
+    return character.isspace() or unicodedata.category(character) in ("Cf", "Cc")
+
+
+_LINE = re.compile(
+    r"""(?mx) ^[ \t]*(?:export[ \t]+)?([A-Za-z_][\w.-]*)[ \t]*=[ \t]*
+        (?: "((?:[^"\\\n]|\\.)*)" | '([^'\n]*)' | ([^\n]*?) ) [ \t]*(?:\#.*)?$"""
+)
+_ESCAPES: dict[str, str] = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+def _dotenv(text: str) -> dict[str, str]:
+    """The variables of a file of `NAME=value` lines."""
+    values = {}
+    for name, double, single, bare in _LINE.findall(text.replace("\r\n", "\n")):
+        unescaped = re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[1]), double)
+        values[name] = unescaped or single or bare
+    return values

@@ -1,0 +1,91 @@
+"""Files read once, whatever they turn out to be; what is wrong with one is only noted."""
+
+import errno
+import os
+import stat
+
+from ..errors import ConfigError
+from .formats import Document, Format, parse
+from .found import Problem
+
+__all__ = ["MAX_SIZE", "Files", "read_file"]
+
+MAX_SIZE = 4 << 20
+_ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}
+# Without NONBLOCK a named pipe in the place of a file would hold us for ever.
+_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+_FLAGS |= getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+
+
+def read_file(path: str) -> bytes | None:
+    """The content of a file; None if there is none. Most do not exist, so opening is the question.
+
+    Raises:
+        ConfigError: if there is something, but not a file we can and want to read.
+    """
+    try:
+        descriptor = os.open(path, _FLAGS)
+    except OSError as exc:
+        if exc.errno in _ABSENT:
+            return None
+        raise ConfigError(_why(exc), path=path, line=1) from None
+    except ValueError:  # a NUL in the path
+        return None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            kind = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+            raise ConfigError(f"{kind} stands where a file is expected", path=path, line=1)
+        if status.st_size > MAX_SIZE:
+            raise ConfigError(f"larger than {MAX_SIZE >> 20} MiB", path=path, line=1)
+        with open(descriptor, "rb", closefd=False) as file:
+            content = file.read(MAX_SIZE + 1)
+    except OSError as exc:
+        raise ConfigError(_why(exc), path=path, line=1) from None
+    finally:
+        os.close(descriptor)
+    if len(content) > MAX_SIZE:  # it grew, or its size is not known in advance
+        raise ConfigError(f"larger than {MAX_SIZE >> 20} MiB", path=path, line=1)
+    return content
+
+
+class Files:
+    """The files of one reading: each is opened and parsed once, problems are collected."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.read: list[str] = []  # those that exist
+        self._documents: dict[str, Document | None] = {}
+
+    def document(self, path: str, format: Format | None = None) -> Document | None:
+        """The file as values; None if it does not exist or cannot be used."""
+        if path not in self._documents:
+            self._documents[path] = self._open(path, format)
+        return self._documents[path]
+
+    def names_in(self, folder: str) -> list[str]:
+        """The names in a folder, sorted; none if there is no such folder."""
+        try:
+            return sorted(os.listdir(folder))
+        except (OSError, ValueError):
+            return []
+
+    def problem(self, path: str, line: int, reason: str) -> None:
+        self.problems.append(Problem(path, line, reason))
+
+    def _open(self, path: str, format: Format | None) -> Document | None:
+        try:
+            content = read_file(path)
+            if content is None:
+                return None
+            self.read.append(path)
+            return parse(path, content, format)
+        except ConfigError as exc:
+            self.problem(path, exc.line or 1, str(exc.args[0]))
+            return None
+
+
+def _why(exc: OSError) -> str:
+    if exc.errno == errno.ELOOP:
+        return "a link that leads back to itself"
+    return f"cannot be read: {exc.strerror or type(exc).__name__}"

@@ -1,0 +1,190 @@
+"""Texts of configuration files, made into values: JSON with comments, TOML, YAML."""
+
+import json
+import re
+import tomllib
+from functools import cache
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+from ..errors import ConfigError
+from .jsonc import plain_json
+
+__all__ = ["Document", "Format", "format_of", "parse"]
+
+Format: TypeAlias = Literal["json", "toml", "yaml"]
+
+_ENDINGS: dict[str, Format] = {"toml": "toml", "yaml": "yaml", "yml": "yaml"}
+
+
+class Document(Struct, frozen=True):
+    """A file that could be read: its values, and its text to find lines in."""
+
+    path: str
+    data: dict[str, Any]
+    text: str
+    format: Format
+
+    def line_of(self, name: str, raw: object, nth: int = 0) -> int:
+        """The line an entry begins in, or 1 if that cannot be known."""
+        match self.format:
+            case "json":
+                return _line_in_json(self.text, name, raw)
+            case "toml":
+                return _line_in_toml(self.text, name, nth)
+            case "yaml":
+                return _line_in_yaml(self.text, name)
+
+    def __repr__(self) -> str:  # the values may be secrets
+        return f"<Document {self.path}>"
+
+
+def format_of(path: str) -> Format:
+    """The format that the end of a file's name promises."""
+    return _ENDINGS.get(path.rpartition(".")[2].lower(), "json")
+
+
+def parse(path: str, content: bytes, format: Format | None = None) -> Document:
+    """The content of a file as values.
+
+    Raises:
+        ConfigError: with the line, if it is no such text, or not a map.
+    """
+    kind = format or format_of(path)
+    text = _decode(path, content)
+    if not text.strip():
+        return Document(path, {}, text, kind)
+    try:
+        data, text = _READERS[kind](path, text)
+    except RecursionError:
+        raise ConfigError("the file is nested too deeply", path=path, line=1) from None
+    if data is None:
+        data = {}
+    if not isinstance(data, dict):
+        reason = f"a map is expected, not {_kind(data)}"
+        raise ConfigError(reason, path=path, line=1)
+    return Document(path, data, text, kind)
+
+
+def _decode(path: str, content: bytes) -> str:
+    encoding = "utf-8-sig"
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        encoding = "utf-16"  # what PowerShell writes
+    elif b"\0" in content:
+        raise ConfigError("the file is binary", path=path, line=1)
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError as exc:
+        line = content.count(b"\n", 0, exc.start) + 1
+        raise ConfigError("the file is not UTF-8", path=path, line=line) from None
+
+
+def _read_json(path: str, text: str) -> tuple[Any, str]:
+    try:
+        return json.loads(text), text
+    except ValueError:
+        text = plain_json(text)  # most files are plain already, and some of them are large
+    if not text.strip():
+        return {}, text
+    try:
+        return json.loads(text), text
+    except json.JSONDecodeError as exc:
+        raise ConfigError(f"not valid JSON: {exc.msg}", path=path, line=exc.lineno) from None
+    except ValueError as exc:  # an integer of more than 4,300 digits
+        raise ConfigError(f"not valid JSON: {exc}", path=path, line=1) from None
+
+
+def _read_toml(path: str, text: str) -> tuple[Any, str]:
+    try:
+        return tomllib.loads(text), text
+    except tomllib.TOMLDecodeError as exc:
+        where = re.search(r" \(at line (\d+), column \d+\)", str(exc))
+        line = int(where[1]) if where else text.count("\n") + 1
+        # What is in parentheses says the line, and what stands in quotes may be a value.
+        reason = str(exc).partition(" (at ")[0]
+        raise ConfigError(f"not valid TOML: {reason}", path=path, line=line) from None
+
+
+def _read_yaml(path: str, text: str) -> tuple[Any, str]:
+    try:
+        import yaml  # type: ignore[import-untyped]  # it ships no types
+    except ImportError:
+        reason = "PyYAML is needed to read this file: pip install pyyaml"
+        raise ConfigError(reason, path=path, line=1) from None
+    try:
+        if not _ALIAS.search(text):
+            return yaml.load(text, Loader=_loader()), text
+        _refuse_bombs(yaml, path, text)
+        data = yaml.load(text, Loader=_loader())
+        json.dumps(data, default=str, skipkeys=True)  # raises if it contains itself
+        return data, text
+    except yaml.YAMLError as exc:
+        mark = getattr(exc, "problem_mark", None)
+        line = mark.line + 1 if mark is not None else 1
+        # What stands in quotes is from the file, and may be a secret.
+        reason = re.sub(r"\s*'[^']{2,}'", "", getattr(exc, "problem", None) or "it cannot be read")
+        raise ConfigError(f"not valid YAML: {reason}", path=path, line=line) from None
+    except (ValueError, TypeError) as exc:  # dates that do not exist, keys that are lists
+        raise ConfigError(f"not valid YAML: {type(exc).__name__}", path=path, line=1) from None
+
+
+@cache
+def _loader() -> Any:
+    """The safe loader, in C where that is there: it is ten times as fast."""
+    import yaml
+
+    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+_ALIAS = re.compile(r"(?m)(?:^|[\s\[,:-])\*[\w-]+")
+_MAX_ALIASES = 30
+
+
+def _refuse_bombs(yaml: Any, path: str, text: str) -> None:
+    """A few hundred bytes of nested aliases are gigabytes to whoever walks through them."""
+    count = sum(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=_loader()))
+    if count > _MAX_ALIASES:
+        raise ConfigError(f"more than {_MAX_ALIASES} aliases", path=path, line=1)
+
+
+_READERS = {"json": _read_json, "toml": _read_toml, "yaml": _read_yaml}
+
+
+def _line_in_json(text: str, name: str, raw: object) -> int:
+    """The key of that name whose value is that entry; found by comparing, without a parse tree."""
+    decoder = json.JSONDecoder()
+    for spelled in {json.dumps(name, ensure_ascii=False), json.dumps(name)}:
+        for key in re.finditer(re.escape(spelled) + r"\s*+:\s*+", text):
+            try:
+                value, _ = decoder.raw_decode(text, key.end())
+            except ValueError:
+                continue
+            if value == raw:
+                return text.count("\n", 0, key.start()) + 1
+    named = re.search(r'"name"\s*+:\s*+' + re.escape(json.dumps(name, ensure_ascii=False)), text)
+    return text.count("\n", 0, named.start()) + 1 if named else 1
+
+
+def _line_in_toml(text: str, name: str, nth: int) -> int:
+    quoted = re.escape(name)
+    table = re.compile(
+        rf"""(?m)^\s*\[\s*[\w.-]+\s*\.\s*(?:{quoted}|"{quoted}"|'{quoted}')\s*[\].]"""
+    )
+    if found := table.search(text):
+        return text.count("\n", 0, found.start() + len(found[0]) - len(found[0].lstrip())) + 1
+    arrays = [m.start() for m in re.finditer(r"(?m)^[ \t]*\[\[", text)]
+    return text.count("\n", 0, arrays[nth]) + 1 if nth < len(arrays) else 1
+
+
+def _line_in_yaml(text: str, name: str) -> int:
+    quoted = rf"""(?:{re.escape(name)}|"{re.escape(name)}"|'{re.escape(name)}')"""
+    key = re.compile(
+        rf"(?m)^[ \t]*(?:{quoted}[ \t]*:(?:\s|$)|(?:-[ \t]+)?name:[ \t]+{quoted}[ \t]*$)"
+    )
+    found = key.search(text)
+    return text.count("\n", 0, found.start()) + 1 if found else 1
+
+
+def _kind(value: object) -> str:
+    return {list: "a list", str: "a text", bool: "a truth value"}.get(type(value), "a number")

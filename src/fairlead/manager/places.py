@@ -1,0 +1,145 @@
+"""Where things are kept on a machine: functions of platform, home and environment, nothing else."""
+
+import ntpath
+import os
+import posixpath
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+__all__ = ["Machine", "this_machine"]
+
+
+class Machine(Struct, frozen=True, kw_only=True):
+    """The machine and the folder somebody works in; need not be the one this runs on."""
+
+    platform: str  # as `sys.platform`: linux, darwin, win32
+    home: str
+    env: Mapping[str, str]
+    cwd: str
+    root: str = ""  # of what belongs to the system; another one in tests
+
+    @property
+    def is_windows(self) -> bool:
+        return self.platform == "win32"
+
+    @property
+    def path(self) -> Any:
+        """The rules for paths of that machine: `posixpath` or `ntpath`."""
+        return ntpath if self.is_windows else posixpath
+
+    def join(self, first: str, *parts: str) -> str:
+        return str(self.path.normpath(self.path.join(first, *parts)))
+
+    def at_home(self, *parts: str) -> str:
+        return self.join(self.home, *parts)
+
+    def of_system(self, folder: str, *parts: str) -> str:
+        return self.join(self.root + folder, *parts)
+
+    def in_project(self, *parts: str) -> str:
+        return self.join(self.cwd, *parts)
+
+    def variable(self, name: str, default: str = "") -> str:
+        """A folder that an environment variable names; relative ones are ignored, as XDG asks."""
+        value = self.env.get(name, "")
+        return value if value and self.path.isabs(value) else default
+
+    @property
+    def xdg_config(self) -> str:
+        return self.variable("XDG_CONFIG_HOME", self.at_home(".config"))
+
+    @property
+    def app_data(self) -> str:
+        return self.variable("APPDATA", self.at_home("AppData", "Roaming"))
+
+    @property
+    def local_app_data(self) -> str:
+        return self.variable("LOCALAPPDATA", self.at_home("AppData", "Local"))
+
+    @property
+    def app_support(self) -> str:
+        """Where programs with windows keep their settings."""
+        if self.is_windows:
+            return self.app_data
+        if self.platform == "darwin":
+            return self.at_home("Library", "Application Support")
+        return self.xdg_config
+
+    @property
+    def config(self) -> str:
+        """Where programs of the terminal do: `~/.config` also on macOS."""
+        return self.app_data if self.is_windows else self.xdg_config
+
+    @property
+    def own_config(self) -> tuple[str, ...]:
+        """Our own folders for the user's settings; the first is the one to write to."""
+        if moved := self.variable("FAIRLEAD_HOME"):
+            return (moved,)
+        folders = [self.join(self.config, "fairlead")]
+        if self.platform == "darwin":
+            folders.append(self.join(self.app_support, "fairlead"))
+        return tuple(folders)
+
+    @property
+    def own_state(self) -> str:
+        """Our own folder for what was decided: approvals."""
+        if moved := self.variable("FAIRLEAD_HOME"):
+            return moved
+        if self.is_windows:
+            return self.join(self.local_app_data, "fairlead")
+        return self.join(
+            self.variable("XDG_STATE_HOME", self.at_home(".local", "state")), "fairlead"
+        )
+
+    def upwards(self) -> Iterator[str]:
+        """The project's folders: this one, and those above it up to the repository's root.
+
+        Outside a repository it is this folder only: what lies above belongs to somebody else.
+        """
+        above = []
+        folder = self.cwd
+        while True:
+            above.append(folder)
+            if os.path.lexists(self.join(folder, ".git")):
+                yield from above
+                return
+            parent = self.path.dirname(folder)
+            if parent in (folder, "") or folder == self.home:
+                yield self.cwd
+                return
+            folder = parent
+
+
+def this_machine(
+    cwd: str | os.PathLike[str] | None = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    home: str | os.PathLike[str] | None = None,
+    platform: str | None = None,
+) -> Machine:
+    """The machine this runs on, except for what is said otherwise."""
+    known = os.environ if env is None else env
+    kind = platform or sys.platform
+    if kind.startswith(("linux", "freebsd", "openbsd", "cygwin")):
+        kind = "linux"
+    where = os.fspath(home) if home is not None else _home(known, kind)
+    folder = os.fspath(cwd) if cwd is not None else _here(where)
+    machine = Machine(platform=kind, home=where, env=known, cwd=folder)
+    if not machine.path.isabs(folder):
+        folder = machine.join(_here(where), folder)
+    return Machine(platform=kind, home=where, env=known, cwd=str(machine.path.normpath(folder)))
+
+
+def _here(home: str) -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # somebody removed the folder we are in
+        return home
+
+
+def _home(env: Mapping[str, str], platform: str) -> str:
+    names = ("USERPROFILE", "HOME") if platform == "win32" else ("HOME",)
+    return next((env[name] for name in names if env.get(name)), os.path.expanduser("~"))

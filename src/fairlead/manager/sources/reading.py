@@ -1,0 +1,131 @@
+"""All servers of one host program, out of whatever files of it exist."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from ...errors import ConfigError
+from ..dialects import looks_like_variables
+from ..files import Files
+from ..formats import Document
+from ..found import Found, Input
+from ..hiding import hide, values_of
+from ..places import Machine
+from .host import Host, Place, Switches
+from .spelling import Spelled, respell
+
+__all__ = ["find_servers"]
+
+_INPUT = re.compile(r"\$\{input:([^}]+)\}")
+
+
+def find_servers(host: Host, machine: Machine, files: Files) -> Iterator[Found]:
+    """What a host program has configured, strongest first; problems go to `files`."""
+    switches: Switches | None = None
+    seen: set[tuple[str, str]] = set()
+    places = list(host.places(machine, files))
+    trusted = {place.path for place in places if place.level != "project"}
+    for place in places:
+        # In the home directory the project's file and the user's are the same one.
+        if place.level == "project" and place.path in trusted:
+            continue
+        if (place.path, place.level) in seen:
+            continue
+        seen.add((place.path, place.level))
+        document = files.document(place.path, place.format)
+        if document is None:
+            continue
+        if switches is None and host.switches is not None:
+            switches = host.switches(machine, files)
+        yield from _in_document(host, machine, files, document, place, switches)
+
+
+def _in_document(
+    host: Host,
+    machine: Machine,
+    files: Files,
+    document: Document,
+    place: Place,
+    switches: Switches | None,
+) -> Iterator[Found]:
+    for nth, (name, raw) in enumerate(host.servers(document, place, machine)):
+        line = document.line_of(name, raw, nth)
+        try:
+            if not isinstance(raw, dict):
+                raise ConfigError("the entry is not a map")
+            plain = host.adapt(raw) if host.adapt is not None else raw
+            if plain is None:
+                continue
+            spelled = respell(plain, unit=host.timeout_unit, url_means=host.url_means)
+        except ConfigError as exc:
+            held = values_of(raw) if isinstance(raw, dict) else ()
+            files.problem(place.path, line, f'Server "{name}": {hide(str(exc.args[0]), held)}')
+            continue
+        off = switches.why_off(name, place, raw) if switches is not None else None
+        yield _found(host, machine, document, place, line, name, raw, spelled, off)
+
+
+def _found(
+    host: Host,
+    machine: Machine,
+    document: Document,
+    place: Place,
+    line: int,
+    name: str,
+    raw: dict[str, Any],
+    spelled: Spelled,
+    off: str | None,
+) -> Found:
+    notes = list(spelled.notes)
+    if not spelled.enabled:
+        notes.append("switched off in the entry")
+    if off is not None:
+        notes.append(off)
+    if host.dialect == "unknown" and looks_like_variables(raw):
+        notes.append(f"values look like variables; how {host.title} writes them is not known to us")
+    return Found(
+        name=name,
+        host=host.id,
+        host_title=host.title,
+        path=place.path,
+        line=line,
+        level=place.level,
+        raw=raw,
+        entry=spelled.entry,
+        dialect=host.dialect,
+        enabled=spelled.enabled and off is None,
+        needs_input=_inputs(raw, document.data.get("inputs")),
+        lookups=spelled.lookups,
+        env_file=spelled.env_file,
+        headers_helper=spelled.headers_helper,
+        startup_timeout=spelled.startup_timeout,
+        only_tools=spelled.only_tools,
+        without_tools=spelled.without_tools,
+        workspace=machine.cwd,
+        home=machine.home,
+        platform=machine.platform,
+        notes=tuple(notes),
+    )
+
+
+def _inputs(raw: dict[str, Any], declared: Any) -> tuple[Input, ...]:
+    """What `${input:...}` in an entry asks for, with what the file says about it."""
+    ids = dict.fromkeys(_INPUT.findall(str(raw)))
+    known = {
+        item["id"]: item
+        for item in (declared if isinstance(declared, list) else ())
+        if isinstance(item, dict) and isinstance(item.get("id"), str)
+    }
+    return tuple(_input(id, known.get(id, {})) for id in ids)
+
+
+def _input(id: str, said: dict[str, Any]) -> Input:
+    options = said.get("options")
+    default = said.get("default")
+    return Input(
+        id,
+        description=str(said.get("description") or ""),
+        password=said.get("password") is True,
+        options=tuple(str(option) for option in options) if isinstance(options, list) else (),
+        default=default if isinstance(default, str) else None,
+    )

@@ -1,0 +1,240 @@
+"""Many servers at once: fast, kept, and unable to hurt each other."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from managed import entry
+
+from fairlead.client.eras import known_eras
+from fairlead.errors import FairleadError, RpcError
+from fairlead.manager.cache import MCPToolCache, MemoryStore
+from fairlead.manager.manager import MCPManager, Source, StatusEvent
+from fairlead.manager.supervisor import Rules
+from fairlead.manager.tools import DeferredMCPTool
+
+LIMIT = 20.0
+
+
+@pytest.fixture(autouse=True)
+def _forget_verdicts() -> None:
+    known_eras.clear()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(LIMIT):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def names_of(manager: MCPManager) -> set[str]:
+    return {tool.name for tool in manager.get_tools()}
+
+
+async def run(manager: MCPManager, name: str, arguments: Any = None) -> str:
+    tool = manager.get_tool(name)
+    assert tool is not None, names_of(manager)
+    return (await tool.execute(arguments)).text
+
+
+@pytest.mark.covers("HST-03", "HST-12", "HST-19")
+async def test_one_server_that_fails_costs_the_others_nothing(tmp_path: Path) -> None:
+    async with MCPManager() as manager:
+        loaded = await manager.connect_servers(
+            {
+                "a": entry(tmp_path, "a"),
+                "broken": {"command": "there-is-no-such-program-here"},
+                "crash": entry(tmp_path, "crash", "crash"),
+                "b": entry(tmp_path, "b"),
+                "wrong": {"type": "carrier-pigeon"},
+            },
+            {"crash": Source(path="/home/x/.mcp.json")},
+        )
+        assert loaded.connected_servers == ["a", "b"]
+        assert [tool.name for tool in loaded.tools] == sorted(tool.name for tool in loaded.tools)
+        assert (await run(manager, "mcp_a_whoami")).startswith("a ")
+        errors = {error["path"]: error["error"] for error in loaded.errors}
+        assert set(errors) == {"mcp:broken", "/home/x/.mcp.json", "mcp:wrong"}
+        assert "it crashes at once" in errors["/home/x/.mcp.json"]
+        assert manager.get_connection_status("a") == "connected"
+        assert manager.get_connection_status("crash") == "disconnected"
+
+
+@pytest.mark.covers("HST-14", "HST-15", "HST-52", "DEC-12")
+async def test_a_slow_server_is_there_from_last_time_and_then_for_real(tmp_path: Path) -> None:
+    cache = MCPToolCache(MemoryStore())
+    slow = {"slow": entry(tmp_path, "slow", "slow", "1.0")}
+    async with MCPManager(cache=cache) as first:
+        await first.connect_servers(slow)  # nothing is known: it is waited for
+        assert first.get_connected_servers() == ["slow"]
+    async with MCPManager(cache=cache) as second:
+        began = asyncio.get_running_loop().time()
+        loaded = await second.connect_servers(slow)
+        assert asyncio.get_running_loop().time() - began < 0.9
+        assert loaded.connected_servers == []
+        assert all(isinstance(tool, DeferredMCPTool) for tool in loaded.tools)
+        assert second.pending_connections == {"slow"}
+        told: list[int] = []
+        second.add_tools_listener(lambda tools: told.append(len(tools)))
+        (whoami,) = [t for t in loaded.tools if t.mcp_tool_name == "whoami"]
+        assert (await whoami.execute()).text.startswith("slow ")  # it waits
+        assert not any(isinstance(tool, DeferredMCPTool) for tool in second.get_tools())
+        await until(lambda: bool(told))
+
+
+@pytest.mark.covers("HST-14")
+async def test_in_the_background_nothing_is_waited_for(tmp_path: Path) -> None:
+    async with MCPManager(startup="background") as manager:
+        began = asyncio.get_running_loop().time()
+        await manager.connect_servers({"slow": entry(tmp_path, "slow", "slow", "1.0")})
+        assert asyncio.get_running_loop().time() - began < 0.9
+        assert manager.get_connection_status("slow") == "connecting"
+        await manager.wait_for_connection("slow")
+        assert "mcp_slow_whoami" in names_of(manager)
+
+
+@pytest.mark.covers("HST-13")
+async def test_a_server_that_never_answers_is_given_up_in_its_own_time(tmp_path: Path) -> None:
+    async with MCPManager() as manager:
+        loaded = await manager.connect_servers(
+            {"silent": entry(tmp_path, "silent", "silent", timeout=600)}
+        )
+        (error,) = loaded.errors
+        assert error["error"] == 'Connection to MCP server "silent" timed out after 600ms'
+
+
+@pytest.mark.covers("HST-20", "HST-18", "HST-55")
+async def test_a_server_that_dies_comes_back_and_its_tools_keep_working(tmp_path: Path) -> None:
+    events: list[StatusEvent] = []
+    async with MCPManager() as manager:
+        manager.add_status_listener(events.append)
+        await manager.connect_servers({"a": entry(tmp_path, "a"), "b": entry(tmp_path, "b")})
+        whoami = manager.get_tool("mcp_a_whoami")
+        assert whoami is not None
+        pid = int((await whoami.execute()).text.split()[1])
+        others = (await run(manager, "mcp_b_whoami")).split()[1]
+        os.kill(pid, signal.SIGKILL)
+        again = (await whoami.execute()).text  # read-only, so it is called once more
+        assert int(again.split()[1]) != pid
+        assert (await run(manager, "mcp_b_whoami")).split()[1] == others
+        connection = manager.get_connection("a")
+        assert connection is not None
+        assert connection.generation == 2
+        kinds = [event.kind for event in events if event.names == ("a",)]
+        assert kinds == ["connected", "reconnecting", "connected"]
+
+
+@pytest.mark.covers("HST-54", "HST-55")
+async def test_a_call_that_may_have_had_its_effect_is_not_repeated(tmp_path: Path) -> None:
+    async with MCPManager() as manager:
+        await manager.connect_servers({"a": entry(tmp_path, "a")})
+        assert (await run(manager, "mcp_a_die")).startswith("MCP error: ")
+        assert (await run(manager, "mcp_a_fail")).startswith("Error: ")
+        assert (await run(manager, "mcp_a_whoami")).startswith("a ")
+
+
+@pytest.mark.covers("HST-21")
+async def test_a_crash_loop_is_ended_and_a_person_can_begin_again(tmp_path: Path) -> None:
+    async with MCPManager() as manager:
+        await manager.connect_servers({"a": entry(tmp_path, "a")})
+        supervisor = manager.describe()["a"]
+        for _ in range(10):
+            if supervisor.state == "suspended":
+                break
+            generation = supervisor.generation
+            await run(manager, "mcp_a_die")
+            await until(
+                lambda g=generation: supervisor.generation > g or supervisor.state == "suspended"
+            )
+        assert supervisor.state == "suspended"
+        assert "given up" in (await run(manager, "mcp_a_whoami"))
+        assert "mcp_a_whoami" in names_of(manager)  # HST-24: it stays listed
+        whoami = manager.get_tool("mcp_a_whoami")
+        assert whoami is not None
+        assert not whoami.available
+        await manager.reconnect_server("a")
+        assert (await run(manager, "mcp_a_whoami")).startswith("a ")
+
+
+@pytest.mark.covers("HST-23", "HST-43")
+async def test_a_server_that_was_disconnected_never_comes_back(tmp_path: Path) -> None:
+    async with MCPManager() as manager:
+        await manager.connect_servers(
+            {"a": entry(tmp_path, "a"), "slow": entry(tmp_path, "slow", "slow", "0.5")},
+            startup="background",
+        )
+        await manager.wait_for_connection("a")
+        disconnecting = manager.describe()["slow"]
+        await manager.disconnect_server("slow")
+        await run(manager, "mcp_a_die")
+        gone = manager.describe()["a"]
+        await manager.disconnect_server("a")
+        assert manager.get_all_server_names() == []
+        assert manager.get_tools() == []
+        assert (gone.state, disconnecting.state) == ("stopped", "stopped")
+        with pytest.raises(FairleadError):
+            await gone.ready()
+
+
+@pytest.mark.covers("HST-30")
+async def test_a_new_tool_is_there_as_soon_as_its_server_says_so(tmp_path: Path) -> None:
+    heard: list[tuple[str, str]] = []
+    async with MCPManager() as manager:
+        manager.add_notification_listener(lambda server, method, _: 1 / 0)
+        manager.add_notification_listener(lambda server, method, _: heard.append((server, method)))
+        await manager.connect_servers({"a": entry(tmp_path, "a")})
+        before = len(manager.get_tools())
+        await run(manager, "mcp_a_grow")
+        await until(lambda: len(manager.get_tools()) == before + 1)
+        assert ("a", "notifications/tools/list_changed") in heard
+
+
+@pytest.mark.covers("HST-31", "HST-32")
+async def test_resources_prompts_and_instructions_of_all(tmp_path: Path) -> None:
+    async with MCPManager() as manager:
+        await manager.connect_servers({"a": entry(tmp_path, "a"), "b": entry(tmp_path, "b")})
+        uris = {(server, r["uri"]) for server, r in await manager.list_resources()}
+        assert uris == {("a", "note://a"), ("b", "note://b")}
+        read = await manager.read_resource("note://b")
+        assert read["contents"][0]["text"] == "a note of b"
+        assert (await manager.read_resource("page://a/7"))["contents"][0]["text"] == "page 7 of a"
+        with pytest.raises(RpcError):
+            await manager.read_resource("nobody://x")
+        prompt = await manager.get_prompt("b", "greet", {"who": "Ada"})
+        assert prompt["messages"][0]["content"]["text"] == "b greets Ada"
+        assert manager.get_instructions() == {"a": "use a well", "b": "use b well"}
+
+
+async def test_a_lazy_server_starts_when_it_is_used_and_rests_again(tmp_path: Path) -> None:
+    cache = MCPToolCache(MemoryStore())
+    servers = {"a": entry(tmp_path, "a", lazy=True)}
+    rules = Rules(idle_stop=0.3, health_interval=0)
+    async with MCPManager(cache=cache, rules=rules) as manager:
+        await manager.connect_servers(servers)  # nobody knows its tools: it is asked once
+        await until(lambda: manager.describe()["a"].state == "idle")
+    async with MCPManager(cache=cache, rules=rules) as manager:
+        loaded = await manager.connect_servers(servers)
+        assert loaded.connected_servers == []
+        assert manager.describe()["a"].state == "idle"
+        assert (await run(manager, "mcp_a_whoami")).startswith("a ")
+        assert manager.describe()["a"].state == "connected"
+        await until(lambda: manager.describe()["a"].state == "idle")
+        assert (await run(manager, "mcp_a_whoami")).startswith("a ")
+
+
+@pytest.mark.covers("HST-16", "HST-44", "HST-45")
+async def test_more_servers_may_be_added_and_all_end_together(tmp_path: Path) -> None:
+    manager = MCPManager()
+    await manager.connect_servers({"a": entry(tmp_path, "a")})
+    await manager.connect_servers({"b": entry(tmp_path, "b"), "a": entry(tmp_path, "a")})
+    assert manager.get_connected_servers() == ["a", "b"]
+    pids = [int((await run(manager, f"mcp_{n}_whoami")).split()[1]) for n in "ab"]
+    await manager.close()
+    assert manager.get_tools() == []
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
