@@ -7,7 +7,7 @@ from typing import Any
 from fairlead.manager.places import Machine
 
 HOME = "home/ada"
-PROJECT = "home/ada/work/engine"
+PROJECT = "home/ada/lab/engine"
 
 STDIO = {"command": "npx", "args": ["-y", "thing-mcp"], "env": {"TOKEN": "t0p"}}
 REMOTE = {"url": "https://mcp.example.com/mcp", "headers": {"X-Key": "k3y"}}
@@ -27,7 +27,7 @@ USER_FILES: dict[str, str] = {
     ".claude.json": """{
   "numStartups": 12,
   "projects": {
-    "/ROOT/home/ada/work/engine": {
+    "/ROOT/home/ada/lab/engine": {
       "mcpServers": {
         "cc-local": {"type": "stdio", "command": "local-mcp", "args": [], "env": {}}
       },
@@ -189,7 +189,7 @@ enabled = false
             "disabledServers": ["omp-off"],
         }
     ),
-    ".omp/profiles/work/agent/mcp.json": json.dumps({"mcpServers": {"omp-work": STDIO}}),
+    ".omp/profiles/day/agent/mcp.json": json.dumps({"mcpServers": {"omp-work": STDIO}}),
     ".config/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json": (
         json.dumps(
             {

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-PROGRAM = '''
+PROGRAM = """
 import os, sys, time
 from fairlead import Context, MCPServer
 
@@ -51,7 +51,7 @@ async def greet(who: str) -> str:
     return f"{name} greets {who}"
 
 server.run()
-'''
+"""
 
 
 def entry(tmp_path: Path, name: str, *temper: str, **more: Any) -> dict[str, Any]:

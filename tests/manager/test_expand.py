@@ -45,7 +45,7 @@ def found(raw: dict[str, Any], host: str = "fairlead", **more: Any) -> Found:
         "lookups": spelled.lookups,
         "env_file": spelled.env_file,
         "headers_helper": spelled.headers_helper,
-        "workspace": "/work/engine",
+        "workspace": "/lab/engine",
         "home": "/home/ada",
     }
     return Found(**{**fields, **more})
@@ -76,11 +76,11 @@ def text(host: str, value: str, env: Mapping[str, str] = ENV, **more: Any) -> st
         ("zed", "${A}", "${A}"),
         ("fx", "${A}", "${A}"),
         ("vscode", "${env:A}${env:B}|${A}", "1|${A}"),
-        ("vscode", "${workspaceFolder}${pathSeparator}x", "/work/engine/x"),
-        ("vscode", "${workspaceFolder:other} ${userHome}", "/work/engine /home/ada"),
+        ("vscode", "${workspaceFolder}${pathSeparator}x", "/lab/engine/x"),
+        ("vscode", "${workspaceFolder:other} ${userHome}", "/lab/engine /home/ada"),
         ("cursor", "${workspaceFolderBasename}${/}${env:A}", "engine/1"),
         ("windsurf", "${env:A}", "1"),
-        ("roo", "${env:A} ${env:B} ${workspaceFolder}", "1 ${env:B} /work/engine"),
+        ("roo", "${env:A} ${env:B} ${workspaceFolder}", "1 ${env:B} /lab/engine"),
         ("gemini", "$A ${A} ${B:-b} $B ${B} %A%", "1 1 b $B ${B} %A%"),
         ("qwen", "$A", "1"),
         ("opencode", "{env:A}{env:B}|${A}", "1|${A}"),
@@ -214,7 +214,7 @@ def test_the_env_file_is_weaker_than_the_entry(tmp_path: Path) -> None:
 
 def test_folders_are_relative_to_the_project() -> None:
     made = [resolve(found({"command": "x", "cwd": cwd}), ENV).entry for cwd in ("~/a", "b", "/c")]
-    assert [one.cwd for one in made] == ["/home/ada/a", "/work/engine/b", "/c"]  # type: ignore[union-attr]
+    assert [one.cwd for one in made] == ["/home/ada/a", "/lab/engine/b", "/c"]  # type: ignore[union-attr]
 
 
 def test_what_cannot_be_seen_around_a_value_is_left_out() -> None:

@@ -375,9 +375,9 @@ def test_opencode_looks_upwards_to_the_root_of_the_repository(tmp_path: Path) ->
         tmp_path / HOME,
         {
             "opencode.json": {"mcp": {"above": entry}},
-            "work/.git/HEAD": "ref",
-            "work/opencode.jsonc": {"mcp": {"root": entry}},
-            "work/engine/.opencode/opencode.json": {"mcp": {"here": entry}},
+            "lab/.git/HEAD": "ref",
+            "lab/opencode.jsonc": {"mcp": {"root": entry}},
+            "lab/engine/.opencode/opencode.json": {"mcp": {"here": entry}},
         },
     )
     assert [one.name for one in read("opencode", machine)] == ["here", "root"]
@@ -414,7 +414,7 @@ PATHS: list[tuple[str, str, str]] = [
     ("claude-desktop", "win32", rf"{ROAMING}\Claude\claude_desktop_config.json"),
     ("claude-desktop", "win32", rf"{STORE}\claude_desktop_config.json"),
     ("cursor", "win32", rf"{WINDOWS}\.cursor\mcp.json"),
-    ("cursor", "win32", r"C:\work\.cursor\mcp.json"),
+    ("cursor", "win32", r"C:\lab\.cursor\mcp.json"),
     ("vscode", "darwin", f"{SUPPORT}/Code/User/mcp.json"),
     ("vscode", "win32", rf"{ROAMING}\Code\User\mcp.json"),
     ("vscode-insiders", "darwin", f"{SUPPORT}/Code - Insiders/User/mcp.json"),
@@ -445,13 +445,13 @@ PATHS: list[tuple[str, str, str]] = [
     ("5ire", "win32", rf"{ROAMING}\5ire\mcp.json"),
     ("fairlead", "darwin", "/Users/ada/.config/fairlead/mcp.json"),
     ("fairlead", "win32", rf"{ROAMING}\fairlead\mcp.toml"),
-    ("dot-mcp-json", "win32", r"C:\work\.mcp.json"),
+    ("dot-mcp-json", "win32", r"C:\lab\.mcp.json"),
 ]
 
 
 @pytest.mark.parametrize(("host", "platform", "path"), PATHS)
 def test_paths_of_other_systems(host: str, platform: str, path: str) -> None:
-    home, cwd = {"win32": (WINDOWS, r"C:\work"), "darwin": ("/Users/ada", "/work")}[platform]
+    home, cwd = {"win32": (WINDOWS, r"C:\lab"), "darwin": ("/Users/ada", "/lab")}[platform]
     machine = Machine(platform=platform, home=home, cwd=cwd, env={})
     assert path in paths_of(BY_ID[host], machine)
 
@@ -463,9 +463,9 @@ def paths_of(host: Host, machine: Machine) -> list[str]:
 @pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.id)
 def test_every_program_has_places_on_every_system(host: Host) -> None:
     for platform, home, cwd in (
-        ("linux", "/home/ada", "/work"),
-        ("darwin", "/Users/ada", "/work"),
-        ("win32", WINDOWS, r"C:\work"),
+        ("linux", "/home/ada", "/lab"),
+        ("darwin", "/Users/ada", "/lab"),
+        ("win32", WINDOWS, r"C:\lab"),
     ):
         machine = Machine(platform=platform, home=home, cwd=cwd, env={})
         paths = paths_of(host, machine)
@@ -476,7 +476,7 @@ def test_every_program_has_places_on_every_system(host: Host) -> None:
 
 def test_windows_knows_its_folders_from_the_environment() -> None:
     env = {"APPDATA": r"D:\Roaming", "LOCALAPPDATA": r"D:\Local"}
-    machine = Machine(platform="win32", home=WINDOWS, cwd=r"C:\work", env=env)
+    machine = Machine(platform="win32", home=WINDOWS, cwd=r"C:\lab", env=env)
     assert paths_of(BY_ID["amp"], machine) == [r"D:\Roaming\amp\settings.json"]
     assert paths_of(BY_ID["crush"], machine)[-1] == r"D:\Local\crush\crush.json"
 
@@ -484,8 +484,8 @@ def test_windows_knows_its_folders_from_the_environment() -> None:
 def test_claude_code_on_windows_finds_its_project_however_it_is_spelled(tmp_path: Path) -> None:
     from fairlead.manager.sources.claude import project_keys
 
-    machine = Machine(platform="win32", home=WINDOWS, cwd=r"C:\Work\Engine", env={})
-    assert project_keys(machine) == ["c:/work/engine"]
+    machine = Machine(platform="win32", home=WINDOWS, cwd=r"C:\Lab\Engine", env={})
+    assert project_keys(machine) == ["c:/lab/engine"]
 
 
 def test_the_fixture_is_what_programs_write() -> None:

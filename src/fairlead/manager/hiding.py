@@ -19,13 +19,15 @@ def hide(text: str, values: Iterable[str] = ()) -> str:
 
 
 def values_of(raw: dict[str, Any]) -> Iterator[str]:
-    """What an entry as it stands in a file keeps in `env`, `headers` and the like."""
-    for key, held in raw.items():
-        if isinstance(held, dict) and key != "tools":
-            for value in held.values():
-                if isinstance(value, str):
-                    yield value
-                elif isinstance(value, dict | list):
-                    yield from values_of(
-                        {"": dict(enumerate(value))} if isinstance(value, list) else {"": value}
-                    )
+    """What an entry as it stands in a file keeps in `env`, `headers` and other maps."""
+    for held in raw.values():
+        if isinstance(held, dict):
+            yield from _texts(held)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)

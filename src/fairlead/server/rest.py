@@ -1,7 +1,6 @@
 """What a server offers, for plain HTTP clients and for people: JSON at a few paths, and a page."""
 
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 import msgspec
 from msgspec import Raw
@@ -57,10 +56,10 @@ class Rest:
         try:
             if path.startswith("/tools/") and path.endswith("/call"):
                 if await _is(call, "POST"):
-                    await self._call_tool(call, unquote(path[7:-5]), principal)
+                    await self._call_tool(call, path[7:-5], principal)
             elif path.startswith("/tools/"):
                 if await _is(call, "GET"):
-                    await self._tool(call, unquote(path[7:]), principal)
+                    await self._tool(call, path[7:], principal)
             elif path in _PATHS:
                 if await _is(call, "GET"):
                     await self._get(call, path, principal)

@@ -1,0 +1,34 @@
+"""A program that serves HTTP, so that its memory can be looked at from outside."""
+
+import asyncio
+import sys
+
+from fairlead import Context, MCPServer
+
+server = MCPServer("served", rate_limit_rate=0)
+
+
+@server.tool()
+async def add(a: int, b: int) -> int:
+    return a + b
+
+
+@server.tool()
+async def big(size: int) -> str:
+    return "x" * size
+
+
+@server.tool()
+async def chatter(ctx: Context, n: int) -> str:
+    for i in range(n):
+        await ctx.progress(i + 1, n, "x" * 10_000)
+    return "done"
+
+
+def told(url: str) -> None:
+    sys.stdout.write(url + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    asyncio.run(server.run_http(port=0, started=told, max_sessions=100))
