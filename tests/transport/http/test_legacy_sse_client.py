@@ -19,6 +19,8 @@ from fairlead.transport.http.client import HttpChannel
 from fairlead.transport.http.legacy_sse_client import LegacySseChannel, open_legacy_sse
 from fairlead.transport.http.opening import open_http
 
+pytestmark = pytest.mark.usefixtures("carrier")
+
 
 class LegacyServer:
     """One stream, and a place to POST to; says what it is told to."""

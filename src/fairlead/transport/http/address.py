@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from ...errors import ConfigError
 
-__all__ = ["Address", "same_origin"]
+__all__ = ["Address", "host_of", "same_origin"]
 
 _PORTS = {"http": 80, "https": 443}
 
@@ -56,6 +56,14 @@ class Address(Struct, frozen=True):
 def same_origin(one: str, other: str) -> bool:
     """Whether two URLs lead to the same scheme, host and port."""
     return _origin(one) == _origin(other) is not None
+
+
+def host_of(url: str) -> str:
+    """Who it is, for people: without path and query, which may hold secrets."""
+    try:
+        return urlsplit(url).netloc.rpartition("@")[2] or "another place"
+    except ValueError:
+        return "another place"
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None] | None:

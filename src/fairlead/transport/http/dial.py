@@ -8,7 +8,7 @@ import socket
 from itertools import chain, zip_longest
 from typing import Any, TypeAlias
 
-__all__ = ["dial"]
+__all__ = ["dial", "dial_unix"]
 
 STAGGER = 0.25  # seconds before the next address is tried as well
 
@@ -22,6 +22,18 @@ async def dial(host: str, port: int) -> socket.socket:
     if not found:
         raise OSError(f"{host} has no address")
     return await (_connect(found[0]) if len(found) == 1 else _race(_mixed(found)))
+
+
+async def dial_unix(path: str) -> socket.socket:
+    """Connect to a socket in the file system. Raises `OSError`."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        made.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(made, path)
+    except BaseException:
+        made.close()
+        raise
+    return made
 
 
 async def _connect(address: _Found) -> socket.socket:

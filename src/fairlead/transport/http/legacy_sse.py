@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from ...errors import ChannelClosed, RemoteProtocolError
 from ...protocol.envelope import TransportContext
-from ...wire import Batch, Decoder, Message, RequestId, encode, encode_success, failure
+from ...wire import Batch, Decoder, Message, Request, RequestId, encode, encode_success, failure
 from ...wire.sse import encode_event
 from ..base import Deliver, Incoming
 from .asgi import AsgiCall, TooLarge
@@ -25,6 +25,7 @@ from .streams import HIGH_WATER, Stream, carry
 __all__ = ["MESSAGES", "LegacySse"]
 
 MESSAGES = "/messages"
+MAX_UNREAD = 16 << 20  # bytes of answers that wait, before nothing more is done for a client
 
 log = logging.getLogger("fairlead.transport")
 
@@ -156,7 +157,11 @@ class LegacySse:
         except RemoteProtocolError as exc:
             await call.answer(400, encode(failure(exc.request_id, exc.code, str(exc))))
             return
-        for item in message.items if isinstance(message, Batch) else (message,):
+        items = message.items if isinstance(message, Batch) else (message,)
+        if session.stream.size > MAX_UNREAD and any(isinstance(item, Request) for item in items):
+            await call.say(503, "read the stream first", [(b"retry-after", b"5")])
+            return
+        for item in items:
             session.take(item)
         await call.answer(202, b"Accepted", b"text/plain")
 
