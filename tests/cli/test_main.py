@@ -42,7 +42,7 @@ def test_an_unknown_command_suggests_the_nearest() -> None:
 
 
 def test_a_command_like_no_other_lists_them_all() -> None:
-    assert "there are serve, tools, call, " in fairlead("xyzzy").stderr
+    assert "there are serve, list, tools, call, " in fairlead("xyzzy").stderr
     assert "There is no option --frobnicate" in fairlead("--frobnicate").stderr
 
 

@@ -16,6 +16,7 @@ __all__ = ["main"]
 
 _COMMANDS = {
     "serve": "run a server of yours, on stdin and stdout or on the network",
+    "list": "list the servers that programs on this machine have configured",
     "tools": "list the tools of a server",
     "call": "call a tool of a server",
     "resources": "list what a server has to read",

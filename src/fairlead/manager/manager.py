@@ -196,6 +196,10 @@ class MCPManager(Offered):
             tools=found.tools, errors=found.errors, connected_servers=found.connected_servers
         )
 
+    async def settled(self) -> None:
+        """Wait until every server is connected, or has failed, or is at rest."""
+        await self._wait_for(list(self._supervisors.values()), None)
+
     # What there is
 
     @property

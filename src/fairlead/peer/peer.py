@@ -38,6 +38,7 @@ MAX_QUEUED = 1024  # and waiting for their turn, before they are refused
 MAX_QUEUED_BYTES = 16 << 20
 FEW = 4  # with more than so many under way, it pays to write their messages together
 EOF_GRACE = 1.5  # seconds that work in progress may take after the peer ended its side
+LAST_WORDS = 1.5  # seconds that a channel may take to find out why it has ended
 CANCEL_GRACE = 1.0  # seconds that cancelled handlers may take to clean up
 GARBAGE_LINES, GARBAGE_BYTES = 100, 64 << 10  # without one message, a connection is not one
 
@@ -235,9 +236,9 @@ class Peer:
             channel.join_writes()
         try:
             channel.send(message, reply_to=reply_to)
-        except ChannelClosed:
+        except ChannelClosed as exc:
             self.conversation.abandon(message.id, "not sent")
-            raise
+            raise await self._last_words(exc) from exc
         if on_sent is not None:
             on_sent(message.id)
         future: asyncio.Future[Raw] = loop.create_future()
@@ -269,6 +270,13 @@ class Peer:
         if self.channel.congested:
             await self._wait_writable(timeout, method)
         self.channel.send(self.conversation.notification(method, params))
+
+    async def _last_words(self, error: ChannelClosed) -> ChannelClosed:
+        """Writing fails as soon as the other end is gone; why it went is known a moment later."""
+        owner = self._owner
+        if owner is not None and asyncio.current_task() not in (owner, *self._running.values()):
+            await asyncio.wait((owner,), timeout=LAST_WORDS)
+        return error if self._end is None else self._not_connected()
 
     def _not_connected(self) -> ChannelClosed:
         error = ChannelClosed(delivered=False)

@@ -145,11 +145,11 @@ class Pool:
         options: dict[str, Any] = {}
         if self._tls is not None:
             options = {"ssl": self._tls, "server_hostname": self._name}
-        connect = self._loop.create_connection
+        connect: Any = self._loop.create_connection
         if path is not None:
             connect = self._loop.create_unix_connection
         try:
-            _, line = await connect(self._line, sock=made, **options)
+            line: Line = (await connect(self._line, sock=made, **options))[1]
         except BaseException:
             made.close()
             raise
