@@ -170,8 +170,8 @@ class HttpError(TransportError):
 class RequestTimeout(TransportError, TimeoutError):
     """No answer in time. The peer was told that nobody waits any more."""
 
-    def __init__(self, seconds: float, method: str = "") -> None:
-        super().__init__(f"Request timeout after {seconds * 1000:.0f}ms")
+    def __init__(self, seconds: float, method: str = "", *, what: str = "Request") -> None:
+        super().__init__(f"{what} timeout after {seconds * 1000:.0f}ms")
         self.seconds = seconds
         self.method = method
 

@@ -55,7 +55,7 @@ async def test_a_refusal_is_an_error_with_its_status_or_an_envelope(version: str
             assert envelope["error"]["data"]["kind"] == "http"
 
 
-@pytest.mark.covers("SSE-06", "CON-09")
+@pytest.mark.covers("HTT-10", "SSE-06", "CON-09")
 @pytest.mark.parametrize("version", ["auto", "2025-11-25"])
 async def test_a_stream_that_takes_too_long_is_a_timeout(version: str) -> None:
     server = MCPServer("s")
@@ -73,7 +73,7 @@ async def test_a_stream_that_takes_too_long_is_a_timeout(version: str) -> None:
 
     config = MCPClientConfig(protocol_version=version)
     async with serving(server) as url, MCPClient.connect_http(url, config) as client:
-        with pytest.raises(RequestTimeout):
+        with pytest.raises(RequestTimeout, match="SSE response timeout after 200ms"):
             await client.call_tool("drag", timeout=0.2)
         async with asyncio.timeout(LIMIT):
             await cancelled.wait()

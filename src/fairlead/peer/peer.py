@@ -302,8 +302,14 @@ class Peer:
     def _expired(self, request_id: RequestId) -> None:
         pending = self._pending.get(request_id)
         if pending is not None:
+            what = "SSE response" if self._comes_as_events(request_id) else "Request"
             self._abandon(request_id, "timeout")
-            pending.settle(RequestTimeout(pending.timeout, pending.method))
+            pending.settle(RequestTimeout(pending.timeout, pending.method, what=what))
+
+    def _comes_as_events(self, request_id: RequestId) -> bool:
+        """Only channels over HTTP can tell; it makes a difference to whoever reads the error."""
+        tell = getattr(self.channel, "waits_for_events", None)
+        return tell is not None and bool(tell(request_id))
 
     def _abandon(self, request_id: RequestId, reason: str, *, quiet: bool = False) -> None:
         """Nobody waits any more: forget it here, and tell the peer without waiting for that."""

@@ -770,7 +770,7 @@ async def test_a_stateless_request_is_cancelled_by_hanging_up() -> None:
 
     async with raw_server(stateless_server(rest)) as server:
         async with connected(server.url, "stateless") as (peer, _):
-            with pytest.raises(RequestTimeout, match="Request timeout after 100ms"):
+            with pytest.raises(RequestTimeout, match="SSE response timeout after 100ms"):
                 await peer.request("tools/call", {"name": "x"}, timeout=0.1)
             async with asyncio.timeout(5):
                 await hung_up.wait()

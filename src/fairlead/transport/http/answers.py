@@ -33,6 +33,7 @@ class Posted:
         "message",
         "questions",
         "sent",
+        "streaming",
         "task",
         "version",
     )
@@ -50,6 +51,7 @@ class Posted:
         self.questions: list[RequestId] = []  # that the server asked on its way to the answer
         self.answered = False
         self.sent = False
+        self.streaming = False  # its answer comes as events
         self.counted = False
         self.task: asyncio.Task[None] | None = None
 
@@ -91,6 +93,7 @@ class Answers:
             TransportError: it is too long, or the connection broke.
         """
         if reply.streams:
+            posted.streaming = True
             await self._stream(posted, reply)
             return
         body = await reply.read(self.limit)

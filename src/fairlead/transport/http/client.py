@@ -220,6 +220,11 @@ class HttpChannel:
         if (posted := self._posted.get(request_id)) is not None:
             posted.extra = headers
 
+    def waits_for_events(self, request_id: RequestId) -> bool:
+        """Whether a request has been accepted, and its answer comes as a stream of events."""
+        posted = self._posted.get(request_id)
+        return posted is not None and posted.streaming
+
     async def tell(self, notification: Notification, *, timeout: float | None = None) -> None:
         """Send a notification and wait until the server has accepted it.
 
