@@ -256,6 +256,18 @@ async def test_a_wrong_header_comes_before_an_unknown_version(options: dict[str,
         assert await discover_with(web, "2025-11-25", "2025-11-25") == (400, -32022)
 
 
+@pytest.mark.covers("SRV-31")
+async def test_what_is_refused_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="fairlead")
+    async with serving(make_server()) as web:
+        await web.stateless("tools/list", headers={"Mcp-Method": "wrong"})
+        await web.stateless("tools/list", headers={"Origin": "https://evil.example"})
+        await web.stateless("tools/call", {"name": "nobody", "arguments": {}})
+    assert "Mcp-Method says 'wrong'" in caplog.text
+    assert "evil.example" in caplog.text
+    assert "nobody" in caplog.text
+
+
 async def test_a_missing_description_comes_before_a_wrong_header(options: dict[str, Any]) -> None:
     async with serving(make_server(), **options) as web:
         body, headers = stateless("tools/list", headers={"Mcp-Method": "wrong"})

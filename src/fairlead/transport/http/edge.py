@@ -513,6 +513,7 @@ class HttpEdge:
     async def _refuse(
         self, call: AsgiCall, message: Message | Batch | None, why: RpcError, status: int
     ) -> None:
+        log.info("refused a request with %d: %s", status, why.message)
         if isinstance(message, Request):
             answer = failure_of(message, why)
         else:
@@ -552,6 +553,7 @@ class HttpEdge:
 
 async def refuse(call: AsgiCall, refusal: Refusal) -> None:
     """Turn somebody away."""
+    log.info("turned a request away with %d: %s", refusal.status, refusal.message)
     answer = failure(None, INVALID_REQUEST, refusal.message, absent_id=True)
     await call.answer(refusal.status, encode(answer), headers=refusal.headers)
 
