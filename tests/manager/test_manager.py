@@ -226,6 +226,17 @@ async def test_a_lazy_server_starts_when_it_is_used_and_rests_again(tmp_path: Pa
         assert (await run(manager, "mcp_a_whoami")).startswith("a ")
 
 
+async def test_a_call_that_meets_the_stop_of_a_lazy_server_is_answered(tmp_path: Path) -> None:
+    rules = Rules(idle_stop=0.05, health_interval=0)
+    async with MCPManager(rules=rules, lazy=True) as manager:
+        await manager.connect_servers({"a": entry(tmp_path, "a")})
+        server = manager.describe()["a"]
+        async with asyncio.timeout(LIMIT):
+            while server.client is not None or server.state != "connected":
+                await asyncio.sleep(0)  # until it is just being stopped
+        assert (await run(manager, "mcp_a_whoami")).startswith("a ")
+
+
 @pytest.mark.covers("HST-16", "HST-44", "HST-45")
 async def test_more_servers_may_be_added_and_all_end_together(tmp_path: Path) -> None:
     manager = MCPManager()

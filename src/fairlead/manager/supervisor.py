@@ -234,6 +234,7 @@ class Supervisor:
                 await self._connect()
             except Exception as exc:
                 log.warning("%s: %s", self.name, exc)
+                await self._disconnect()  # it may have come as far as a client
                 if self._comes_back(exc) and not self._crashes():
                     self._become("reconnecting", exc)
                     self._settle(exc)
@@ -246,6 +247,8 @@ class Supervisor:
             delay = FIRST_DELAY
             idle = await self._look_after()
             await self._disconnect()
+            if idle and self._waiting:
+                continue  # somebody came while it was being stopped
             if idle:
                 log.info("%s: nobody uses it; stopped", self.name)
                 self._rest("idle")
