@@ -4,7 +4,6 @@ The stream is the session: it begins by naming the URL for the POSTs, and when i
 does.
 """
 
-import asyncio
 import logging
 import secrets
 from urllib.parse import parse_qs
@@ -15,8 +14,8 @@ from ...errors import ChannelClosed, RemoteProtocolError
 from ...protocol.envelope import TransportContext
 from ...wire import Batch, Decoder, Message, Request, RequestId, encode, encode_success, failure
 from ...wire.sse import encode_event
-from ..base import Deliver, Incoming
 from .asgi import AsgiCall, TooLarge
+from .channel import StreamedChannel
 from .post import http_context
 from .sessions import Accept, Served
 from .settings import HttpSettings
@@ -30,25 +29,15 @@ MAX_UNREAD = 16 << 20  # bytes of answers that wait, before nothing more is done
 log = logging.getLogger("fairlead.transport")
 
 
-class SseSession:
+class SseSession(StreamedChannel):
     """A `Channel`: everything we say goes into one stream of events."""
 
     def __init__(self, context: TransportContext, principal: str | None) -> None:
+        super().__init__(context)
         self.id = secrets.token_urlsafe(24)
-        self.context = context
         self.principal = principal
         self.stream = Stream(self.id, "s", None, taken=self._taken)
         self.served: Served | None = None
-        self._deliver: Deliver | None = None
-        self._early: list[Incoming] = []
-        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._drained: asyncio.Future[None] | None = None
-
-    async def run(self, deliver: Deliver) -> None:
-        self._deliver = deliver
-        for item in self._early:
-            deliver(item)
-        await asyncio.shield(self._over)
 
     def send(self, message: Message, *, reply_to: RequestId | None = None) -> None:
         self._put(encode(message))
@@ -57,29 +46,13 @@ class SseSession:
         self._put(encode_success(request_id, result))
 
     def _put(self, frame: bytes) -> None:
-        if self._over.done():
+        if self.over:
             raise ChannelClosed(delivered=False)
         self.stream.put(frame)
-
-    def join_writes(self) -> None:
-        """What is put in one turn is written together anyway."""
 
     @property
     def congested(self) -> bool:
         return self.stream.size > HIGH_WATER
-
-    async def drain(self) -> None:
-        while self.congested and not self._over.done():
-            if self._drained is None:
-                self._drained = asyncio.get_running_loop().create_future()
-            await asyncio.wait((self._drained, self._over), return_when=asyncio.FIRST_COMPLETED)
-        if self._over.done():
-            raise ChannelClosed()
-
-    def _taken(self) -> None:
-        drained, self._drained = self._drained, None
-        if drained is not None:
-            drained.set_result(None)
 
     def finish(self, request_id: RequestId) -> None:
         """All share one stream; there is nothing to end."""
@@ -88,16 +61,8 @@ class SseSession:
         """Whoever is hung up on here cannot come back."""
 
     async def close(self) -> None:
-        if not self._over.done():
-            self._over.set_result(None)
+        self._end()
         self.stream.end()
-
-    def take(self, item: Incoming) -> None:
-        """Hand over a message of the client."""
-        if self._deliver is None:
-            self._early.append(item)
-        else:
-            self._deliver(item)
 
 
 class LegacySse:

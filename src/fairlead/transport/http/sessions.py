@@ -14,7 +14,8 @@ from ...errors import ChannelClosed
 from ...protocol.envelope import SessionContext, TransportContext
 from ...protocol.revisions import Revision, known
 from ...wire import Failure, Message, Request, RequestId, Success, encode, encode_success
-from ..base import Channel, Deliver, Incoming
+from ..base import Channel
+from .channel import StreamedChannel
 from .resume import EventStore, MemoryEventStore
 from .settings import HttpSettings
 from .streams import HIGH_WATER, Stream
@@ -40,39 +41,28 @@ class TooManySessions(Exception):
     """No session can be given up for a new one."""
 
 
-class HttpSession:
+class HttpSession(StreamedChannel):
     """One client's session: what it sends comes in POSTs, what it hears leaves in their answers."""
 
     def __init__(
         self, session_id: str, context: TransportContext, principal: str | None, store: EventStore
     ) -> None:
+        super().__init__(context)
         self.id = session_id
-        self.context = context
         self.principal = principal
         self.revision: Revision | None = None  # once `initialize` has been answered
         self.used = time.monotonic()
         self.served: Served | None = None
         self.standalone = Stream(session_id, "g", store, taken=self._taken)
         self._store = store
-        self._deliver: Deliver | None = None
-        self._early: list[Incoming] = []
         self._posts: dict[RequestId, Stream] = {}
         self._resumable: dict[str, Stream] = {}  # streams with ids that are not done
         self._streams = 0
-        self._drained: asyncio.Future[None] | None = None
-        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     # Channel
 
-    async def run(self, deliver: Deliver) -> None:
-        self._deliver = deliver
-        for item in self._early:
-            deliver(item)
-        self._early.clear()
-        await asyncio.shield(self._over)
-
     def send(self, message: Message, *, reply_to: RequestId | None = None) -> None:
-        if self._over.done():
+        if self.over:
             raise ChannelClosed(delivered=False)
         if isinstance(message, Success | Failure):
             stream = self._posts.pop(message.id, None) if message.id is not None else None
@@ -89,23 +79,12 @@ class HttpSession:
             stream.put(encode_success(request_id, result), answers=request_id)
             self._finished(stream)
 
-    def join_writes(self) -> None:
-        """Each answer is written alone."""
-
     @property
     def congested(self) -> bool:
         for stream in self._posts.values():
             if stream.size > HIGH_WATER and stream.carrier is not None:
                 return True
         return self.standalone.size > HIGH_WATER and self.standalone.carrier is not None
-
-    async def drain(self) -> None:
-        while self.congested and not self._over.done():
-            if self._drained is None:
-                self._drained = asyncio.get_running_loop().create_future()
-            await asyncio.wait((self._drained, self._over), return_when=asyncio.FIRST_COMPLETED)
-        if self._over.done():
-            raise ChannelClosed()
 
     def finish(self, request_id: RequestId) -> None:
         stream = self._posts.pop(request_id, None)
@@ -121,8 +100,7 @@ class HttpSession:
             stream.leave()
 
     async def close(self) -> None:
-        if not self._over.done():
-            self._over.set_result(None)
+        self._end()
         for stream in (*self._posts.values(), *self._resumable.values(), self.standalone):
             stream.end()
 
@@ -147,13 +125,6 @@ class HttpSession:
         """Whether a request of that id is under way."""
         return request_id in self._posts
 
-    def take(self, item: Incoming) -> None:
-        """Hand over a message of the client."""
-        if self._deliver is None:
-            self._early.append(item)
-        else:
-            self._deliver(item)
-
     def keep(self, stream: Stream) -> None:
         """The client knows an id of this stream, so it may come back."""
         stream.number_events()
@@ -168,15 +139,6 @@ class HttpSession:
     def busy(self) -> bool:
         """Whether something is under way, or somebody listens."""
         return bool(self._posts) or self.standalone.carrier is not None
-
-    @property
-    def over(self) -> bool:
-        return self._over.done()
-
-    def _taken(self) -> None:
-        drained, self._drained = self._drained, None
-        if drained is not None:
-            drained.set_result(None)
 
     def _finished(self, stream: Stream) -> None:
         if stream.done:
