@@ -20,6 +20,7 @@ LAYERS = [
     {"peer"},
     {"server", "client"},
     {"manager"},
+    {"gateway"},
     {"demo"},
     {"cli"},
 ]

@@ -17,6 +17,7 @@
     │   └── UrlElicitationRequired    also an RpcError; visit .pages, then call again
     ├── OutputMismatch            a result does not fit the tool's schema: .tool .result
     ├── ConfigError               fix a file: .path .line
+    ├── CircuitOpenError          not tried, it failed too often: wait .remaining seconds
     └── MCPToolError              a tool may raise it; it becomes that tool's result
 
 Facts are attributes; `__str__` makes the sentence.
@@ -29,6 +30,7 @@ from typing import Any
 __all__ = [
     "CannotAsk",
     "ChannelClosed",
+    "CircuitOpenError",
     "ClientClosedError",
     "ConfigError",
     "ConnectFailed",
@@ -291,6 +293,23 @@ class ConfigError(FairleadError):
     def __str__(self) -> str:
         where = f"{self.path}:{self.line}" if self.line is not None else self.path
         return f"{where}: {self.args[0]}" if where else str(self.args[0])
+
+
+class CircuitOpenError(FairleadError):
+    """Nothing was tried, because it failed too often before: wait `remaining` seconds.
+
+    0 means that others are trying it at the moment.
+    """
+
+    def __init__(self, remaining: float, name: str = "") -> None:
+        super().__init__(remaining, name)
+        self.remaining = remaining
+        self.name = name
+
+    def __str__(self) -> str:
+        what = f"{self.name} failed" if self.name else "It failed"
+        when = f"in {self.remaining:.1f} s" if self.remaining else "soon"
+        return f"{what} too often and is not tried now; try again {when}"
 
 
 class MCPErrorCode(StrEnum):

@@ -64,6 +64,10 @@ class ChannelTransport(MCPTransport):
             raise _not_connected()
         return self._peer
 
+    async def open_channel(self) -> Channel:
+        """Only the channel, for those who hold the conversation themselves."""
+        return await self._open_channel()
+
     @property
     def connected(self) -> bool:
         return self._peer is not None and self._peer.connected

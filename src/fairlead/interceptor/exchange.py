@@ -60,6 +60,7 @@ class Exchange(Struct, gc=False):
     transport: TransportContext
     edge: Edge
     started: float = field(default_factory=time.time)
+    related: RequestId | None = None  # our own request, if it came on the stream of that one
 
     @property
     def method(self) -> str:

@@ -10,18 +10,29 @@ from msgspec import Raw, UnsetType
 
 from ..wire import Notification
 
-__all__ = ["OnProgress", "Pending"]
+__all__ = ["OnProgress", "Overhear", "Pending"]
 
 log = logging.getLogger("fairlead.peer")
 
 # Called with what the peer said: progress, total, message. May be a coroutine function.
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None] | None]
+# The same for those who pass it on: the notification as it came, at once.
+Overhear = Callable[[Notification], None]
 
 
 class Pending:
     """One request that waits for its outcome; its progress is delivered before its result."""
 
-    __slots__ = ("_on_progress", "_runner", "_said", "future", "gives_up_at", "method", "timeout")
+    __slots__ = (
+        "_on_progress",
+        "_overhear",
+        "_runner",
+        "_said",
+        "future",
+        "gives_up_at",
+        "method",
+        "timeout",
+    )
 
     def __init__(
         self,
@@ -30,12 +41,14 @@ class Pending:
         timeout: float,
         gives_up_at: float,
         on_progress: OnProgress | None,
+        overhear: Overhear | None = None,
     ) -> None:
         self.method = method
         self.future = future
         self.timeout = timeout
         self.gives_up_at = gives_up_at  # progress restarts the clock, but not beyond this
         self._on_progress = on_progress
+        self._overhear = overhear
         self._said: list[dict[str, Any]] | None = None  # not handed over yet, for slow callbacks
         self._runner: asyncio.Task[None] | None = None
 
@@ -48,6 +61,9 @@ class Pending:
 
     def progressed(self, notification: Notification) -> None:
         """Hand a progress notification to the callback, in order, without waiting for it."""
+        if self._overhear is not None:
+            self._overhear(notification)
+            return
         if self._on_progress is None or isinstance(notification.params, UnsetType):
             return
         try:

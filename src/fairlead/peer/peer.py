@@ -26,10 +26,10 @@ from ..protocol.envelope import Direction, SessionContext
 from ..protocol.events import Answered, Asked, Cancelled, Event, Progressed, Refused, Stray, Told
 from ..protocol.methods import is_question
 from ..transport.base import Channel, Incoming, Lost
-from ..wire import Batch, Failure, Notification, Request, RequestId, Success, failure
+from ..wire import Batch, Failure, Notification, Params, Request, RequestId, Success, failure
 from ..wire.codes import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND
 from .deadlines import Deadlines
-from .outcome import OnProgress, Pending
+from .outcome import OnProgress, Overhear, Pending
 
 __all__ = ["Inline", "Peer"]
 
@@ -232,6 +232,48 @@ class Peer:
             await self._wait_writable(timeout, method)
         track = on_progress is not None or method == "tools/call"
         message = self.conversation.request(method, params, track=track)
+        future: asyncio.Future[Raw] = loop.create_future()
+        gives_up_at = started + max_total if max_total else 0.0
+        pending = Pending(method, future, timeout, gives_up_at, on_progress)
+        return await self._outcome(message, pending, on_sent, reply_to, quiet=quiet)
+
+    async def forward(
+        self,
+        method: str,
+        fill: Callable[[RequestId], Params],
+        *,
+        extra: dict[str, Raw] | None = None,
+        timeout: float = 0.0,
+        max_total: float = 0.0,
+        overhear: Overhear | None = None,
+        on_sent: Callable[[RequestId], None] | None = None,
+        reply_to: RequestId | None = None,
+    ) -> Raw:
+        """Pass somebody else's request on: like `request`, but the params are made by `fill`, for
+        the id that it gets, and progress is handed over as it came.
+        """
+        if self._end is not None or self._owner is None:
+            raise self._not_connected()
+        started = self._loop.time()
+        if self.channel.congested:
+            await self._wait_writable(timeout, method)
+        message = self.conversation.forwarded(method, fill, extra)
+        future: asyncio.Future[Raw] = self._loop.create_future()
+        gives_up_at = started + max_total if max_total else 0.0
+        pending = Pending(method, future, timeout, gives_up_at, None, overhear)
+        return await self._outcome(message, pending, on_sent, reply_to)
+
+    async def _outcome(
+        self,
+        message: Request,
+        pending: Pending,
+        on_sent: Callable[[RequestId], None] | None,
+        reply_to: RequestId | None,
+        *,
+        quiet: bool = False,
+    ) -> Raw:
+        """Send a request and wait for what becomes of it."""
+        channel = self.channel
         if len(self._pending) > FEW:
             channel.join_writes()
         try:
@@ -241,16 +283,20 @@ class Peer:
             raise await self._last_words(exc) from exc
         if on_sent is not None:
             on_sent(message.id)
-        future: asyncio.Future[Raw] = loop.create_future()
-        gives_up_at = started + max_total if max_total else 0.0
-        self._pending[message.id] = Pending(method, future, timeout, gives_up_at, on_progress)
-        if timeout:
-            self._deadlines.add(message.id, timeout, self._expired)
+        self._pending[message.id] = pending
+        if pending.timeout:
+            self._deadlines.add(message.id, pending.timeout, self._expired)
         try:
-            return await future
-        except asyncio.CancelledError:
-            self._abandon(message.id, "cancelled by the caller", quiet=quiet)
+            return await pending.future
+        except asyncio.CancelledError as exc:
+            reason = exc.args[0] if exc.args else None
+            said = reason if isinstance(reason, str) else "cancelled by the caller"
+            self._abandon(message.id, said, quiet=quiet)
             raise
+
+    def settle(self, request_id: RequestId, result: Raw) -> None:
+        """Take something else for the answer to a request of ours."""
+        self._take(self.conversation.receive(Success(request_id, result)))
 
     async def notify(
         self,
@@ -310,6 +356,14 @@ class Peer:
         """Only channels over HTTP can tell; it makes a difference to whoever reads the error."""
         tell = getattr(self.channel, "waits_for_events", None)
         return tell is not None and bool(tell(request_id))
+
+    @property
+    def heard_for(self) -> RequestId | None:
+        """While something is delivered: the request of ours whose own stream brought it.
+
+        Only channels over HTTP can tell; elsewhere all share one stream.
+        """
+        return getattr(self.channel, "heard_for", None)
 
     def _abandon(self, request_id: RequestId, reason: str, *, quiet: bool = False) -> None:
         """Nobody waits any more: forget it here, and tell the peer without waiting for that."""
@@ -444,6 +498,8 @@ class Peer:
         exchange = Exchange(
             event.message, event.caller, event.head, self._direction, self.channel.context, self
         )
+        if self._asks_people:
+            exchange.related = self.heard_for
         request_id = event.message.id
         if event.message.method in self._inline_methods and self._inline is not None:
             try:
@@ -546,7 +602,7 @@ class Peer:
             # A stateless peer may use the id again at once, while this one still cleans up.
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)
-            task.cancel()
+            task.cancel(event.reason or None)  # whoever passed it on tells why
         else:
             self._drop_queued(event.request_id)
         self.channel.finish(event.request_id)

@@ -5,7 +5,7 @@ effect on the state, because the next message may already be in the same chunk. 
 send. It raises only for what we ourselves did wrong; what the peer did wrong is an event.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from ..wire import (
     Failure,
     Message,
     Notification,
+    Params,
     Request,
     RequestId,
     Success,
@@ -225,6 +226,26 @@ class Conversation:
         self._waiting.add(request_id)
         return Request(request_id, method, complete)
 
+    def forwarded(
+        self, method: str, fill: Callable[[RequestId], Params], extra: dict[str, Raw] | None = None
+    ) -> Request:
+        """Somebody else's request, passed on under an id of ours; `fill` makes its params.
+
+        Raises:
+            LocalProtocolError: if it may not be sent now.
+        """
+        if self.state is not SessionState.ACTIVE:
+            self._check_opening(method)
+        elif self.role is Role.SERVER and self.gated:
+            self._check_asking(method)
+        self._last_id += 1
+        request_id = self._new_id(self._last_id)
+        params = fill(request_id)
+        if method == "initialize":
+            self._sent_initialize = request_id
+        self._waiting.add(request_id)
+        return Request(request_id, method, params, extra)
+
     def notification(
         self, method: str, params: Mapping[str, Any] | Raw | None = None
     ) -> Notification:
@@ -266,6 +287,12 @@ class Conversation:
         )
         if self.state is SessionState.UNINITIALIZED:  # it may have ended before we came to this
             self.state = SessionState.ACTIVE if stateless else SessionState.INITIALIZING
+
+    def settle_on(self, revision: Revision) -> None:
+        """Server: somebody behind us speaks an older revision than the one that was agreed on."""
+        assert self._caller is not None and self._agreement is not None
+        self._agreement = Agreement(revision=revision)
+        self._caller = msgspec.structs.replace(self._caller, revision=revision)
 
     def closing(self) -> None:
         """No new work from now on."""

@@ -3,28 +3,62 @@
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from collections.abc import Callable, Container, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
 
 from ..errors import ChannelClosed
-from ..protocol.headers import ParamHeader, param_headers
+from ..interceptor import Answer, Exchange, Handler
+from ..peer import Peer
+from ..protocol.caller import Caller
+from ..protocol.headers import ParamHeader
+from ..transport.base import Channel
 from ..transport.http.asgi import AsgiCall, Receive, Scope, Send
 from ..transport.http.edge import HttpEdge, preflight, refuse
 from ..transport.http.guard import Refusal
 from ..transport.http.legacy_sse import MESSAGES, LegacySse
 from ..transport.http.settings import HttpSettings
 from ..transport.websocket.edge import WebSocketEdge
-from .rest import Rest
+from ..wire import Notification
 
-if TYPE_CHECKING:
-    from .server import MCPServer
-
-__all__ = ["HttpApp"]
+__all__ = ["Endpoint", "HttpApp", "Pages"]
 
 log = logging.getLogger("fairlead.server")
 
 CORRELATION = b"x-correlation-id"
+
+
+class Endpoint(Protocol):
+    """Whoever answers behind an endpoint: a server, or a gateway to servers."""
+
+    @property
+    def handler(self) -> Handler: ...
+
+    @property
+    def inline_methods(self) -> Container[str]: ...
+
+    def attach(self, channel: Channel, principal: str | None = None, /) -> Peer: ...
+
+    def answer_inline(self, exchange: Exchange, /) -> Answer: ...
+
+    def marks_of(self, tool: str, /) -> tuple[ParamHeader, ...]:
+        """Which arguments of a tool travel as headers too."""
+
+    @property
+    def told_alone(self) -> Callable[[Notification, Caller], None] | None:
+        """Takes in a notification that came outside of any connection, if anybody wants it."""
+
+    def running(self) -> contextlib.AbstractAsyncContextManager[Any]:
+        """Open while it is served."""
+
+    async def end_streams(self) -> None:
+        """Hang up on those who only listen."""
+
+
+class Pages(Protocol):
+    """Answers everything that is not the protocol's."""
+
+    async def serve(self, call: AsgiCall, path: str, principal: str | None) -> None: ...
 
 
 class HttpApp:
@@ -34,22 +68,39 @@ class HttpApp:
     application's own lifespan opens what the server needs. Without it the first request does.
     """
 
-    def __init__(self, server: "MCPServer", settings: HttpSettings) -> None:
+    def __init__(
+        self,
+        server: Endpoint,
+        settings: HttpSettings,
+        *,
+        pages: Pages | None = None,
+        others: Mapping[str, Endpoint] | None = None,
+    ) -> None:
+        """`others` are further endpoints, by their paths."""
         self.server = server
         self.settings = settings
-        self.edge = HttpEdge(
-            server.handler,
-            server.attach,
-            settings,
-            inline=server.answer_inline,
-            inline_methods=server.inline_methods,
-            marks_of=_Marks(server),
-        )
+        self.edge = _edge(server, settings)
+        self.edges: dict[str, HttpEdge] = {settings.path: self.edge}
+        self._others = dict(others or {})
+        for path, other in self._others.items():
+            self.edges[path] = _edge(other, replace(settings, path=path))
         self.sockets = WebSocketEdge(server.attach, settings, self.edge.guard)
         self._legacy = LegacySse(settings, server.attach)
-        self._rest = Rest(server, settings)
+        self._pages = pages
         self._open: contextlib.AsyncExitStack | None = None
         self._opening: asyncio.Lock | None = None
+
+    def add(self, path: str, other: Endpoint) -> None:
+        """Serve one more endpoint from now on."""
+        self._others[path] = other
+        self.edges[path] = _edge(other, replace(self.settings, path=path))
+
+    async def remove(self, path: str) -> None:
+        """Serve it no longer; its sessions end."""
+        self._others.pop(path, None)
+        edge = self.edges.pop(path, None)
+        if edge is not None:
+            await edge.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         match scope["type"]:
@@ -75,8 +126,9 @@ class HttpApp:
         path = call.path.removeprefix(call.scope.get("root_path", ""))
         if (named := call.headers.get(CORRELATION)) is not None and named.isascii():
             call.extra = ((CORRELATION, named[:128]),)
-        if path == self.settings.path or self._is_endpoint(path, call.method):
-            await self.edge.serve(call)
+        edge = self.edges.get(path) or self._endpoint(path, call.method)
+        if edge is not None:
+            await edge.serve(call)
             return
         who = self.edge.admit(call, call.method)
         if isinstance(who, Refusal):
@@ -91,16 +143,20 @@ class HttpApp:
                 await self._legacy.listen(call, who)
             elif self.settings.sse_path is not None and path == MESSAGES:
                 await self._legacy.post(call, who)
+            elif self._pages is not None:
+                await self._pages.serve(call, path, who)
             else:
-                await self._rest.serve(call, path, who)
+                await call.say(404, f"MCP is served at {self.settings.path}")
         except ChannelClosed:
             pass  # the client left while it was sending
 
-    def _is_endpoint(self, path: str, method: str) -> bool:
+    def _endpoint(self, path: str, method: str) -> HttpEdge | None:
         """Also with a slash behind it; and where the application is mounted at a path of its own,
         everything sent to that path is meant for it."""
         path = path.rstrip("/")
-        return path == self.settings.path or (not path and method in ("POST", "DELETE"))
+        if not path and method in ("POST", "DELETE"):
+            return self.edge
+        return self.edges.get(path)
 
     # Start and end
 
@@ -115,9 +171,11 @@ class HttpApp:
 
     async def end_streams(self) -> None:
         """Hang up on everybody who only listens; what is under way goes on."""
-        await self.server.changes.end()
+        for server in (self.server, *self._others.values()):
+            await server.end_streams()
         await self.sockets.close()
-        await self.edge.close()
+        for edge in self.edges.values():
+            await edge.close()
         await self._legacy.close()
 
     async def close(self) -> None:
@@ -132,7 +190,6 @@ class HttpApp:
             self._opening = asyncio.Lock()
         async with self._opening:
             if self._open is None:
-                self.server.load_configured()
                 stack = contextlib.AsyncExitStack()
                 await stack.enter_async_context(self.server.running())
                 self._open = stack
@@ -156,19 +213,13 @@ class HttpApp:
         await send({"type": "lifespan.shutdown.complete"})
 
 
-class _Marks:
-    """Which arguments of a tool travel as headers; found out once for each tool."""
-
-    def __init__(self, server: "MCPServer") -> None:
-        self._server = server
-        self._known: dict[str, tuple[object, tuple[ParamHeader, ...]]] = {}
-
-    def __call__(self, name: str) -> tuple[ParamHeader, ...]:
-        known = self._known.get(name)
-        entry = self._server.registry.listing.get(name)
-        if entry is None:
-            return ()
-        if known is None or known[0] is not entry:
-            marks = param_headers(msgspec.json.decode(entry.definition.input_schema))
-            known = self._known[name] = entry, marks
-        return known[1]
+def _edge(server: Endpoint, settings: HttpSettings) -> HttpEdge:
+    return HttpEdge(
+        server.handler,
+        server.attach,
+        settings,
+        inline=server.answer_inline,
+        inline_methods=server.inline_methods,
+        marks_of=server.marks_of,
+        told_alone=server.told_alone,
+    )

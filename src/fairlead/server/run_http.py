@@ -18,7 +18,7 @@ from ..transport.http.settings import HttpSettings
 if TYPE_CHECKING:
     from .http import HttpApp
 
-__all__ = ["bind", "is_exposed", "serve_http", "url_of"]
+__all__ = ["bind", "is_exposed", "run_app", "serve_http", "url_of"]
 
 GRACE = 3.0  # seconds that work in progress may take when the server ends
 KEEP_ALIVE = 5.0
@@ -107,6 +107,27 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+async def run_app(
+    app: "HttpApp",
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    *,
+    uds: str | None = None,
+    tls: ssl.SSLContext | None = None,
+    insecure: bool = False,
+    started: Callable[[str], None] | None = None,
+) -> None:
+    """Listen and serve until cancelled; `started` is told the URL.
+
+    Raises:
+        ConfigError: it cannot listen there, or should not.
+    """
+    listening = bind(host, port, uds, app.settings, insecure=insecure)
+    url = url_of(listening, app.settings.path, tls=tls is not None)
+    say = None if started is None else lambda: started(url)
+    await serve_http(app, listening, tls=tls, started=say)
+
+
 async def serve_http(
     app: "HttpApp",
     listening: socket.socket,
@@ -121,7 +142,7 @@ async def serve_http(
 
     config = uvicorn.Config(
         app,
-        http=lane_for(app.edge),
+        http=lane_for(app.edges, app.settings),
         ws="websockets-sansio",
         lifespan="on",
         log_config=None,

@@ -47,7 +47,9 @@ from .results import error_content, prompt_messages, resource_contents
 if TYPE_CHECKING:
     import ssl
 
+    from ..protocol.headers import ParamHeader
     from .http import HttpApp
+    from .marks import Marks
 
 __all__ = ["MCPServer"]
 
@@ -116,6 +118,7 @@ class MCPServer(Offers):
         self._lifespan = Lifespan(lifespan, self)
         self._peers: weakref.WeakSet[Peer] = weakref.WeakSet()
         self._warm = not config.warm_up
+        self._marks: Marks | None = None
 
     # How it is run
 
@@ -139,8 +142,10 @@ class MCPServer(Offers):
         Options are fields of `HttpSettings`.
         """
         from .http import HttpApp
+        from .rest import Rest
 
-        return HttpApp(self, _settings(settings, options))
+        chosen = _settings(settings, options)
+        return HttpApp(self, chosen, pages=Rest(self, chosen))
 
     async def run_http(
         self,
@@ -162,13 +167,10 @@ class MCPServer(Offers):
         Raises:
             ConfigError: it cannot listen there, or should not.
         """
-        from .run_http import bind, serve_http, url_of
+        from .run_http import run_app
 
         app = self.create_http_app(settings, **options)
-        listening = bind(host, port, uds, app.settings, insecure=insecure)
-        url = url_of(listening, app.settings.path, tls=tls is not None)
-        say = None if started is None else lambda: started(url)
-        await serve_http(app, listening, tls=tls, started=say)
+        await run_app(app, host, port, uds=uds, tls=tls, insecure=insecure, started=started)
 
     async def serve(self, channel: Channel) -> None:
         """Serve one channel until it ends. Cancelling closes it."""
@@ -186,6 +188,7 @@ class MCPServer(Offers):
 
         `serve` does this by itself; whoever uses `attach` or `handle_request` does it around them.
         """
+        self.load_configured()
         if not self._warm:
             self.warm_up()
         async with AsyncExitStack() as stack:
@@ -232,6 +235,20 @@ class MCPServer(Offers):
     def inline_methods(self) -> Container[str]:
         """What `answer_inline` may be asked for; grows when a tool is registered as quick."""
         return self._inline_methods
+
+    def marks_of(self, tool: str) -> "tuple[ParamHeader, ...]":
+        """Which arguments of a tool travel as headers too (stateless HTTP)."""
+        if self._marks is None:
+            from .marks import Marks
+
+            self._marks = Marks(self._registry)
+        return self._marks.of(tool)
+
+    told_alone = None  # notifications outside of a connection tell a server nothing
+
+    async def end_streams(self) -> None:
+        """Hang up on everybody who only listens for changes."""
+        await self.changes.end()
 
     def load_configured(self) -> None:
         """Import the modules of the configuration; more than once is harmless."""

@@ -78,6 +78,8 @@ _UNCOUNTED = frozenset(("subscriptions/listen", "server/discover", "ping"))
 class HttpChannel:
     """The client's end of Streamable HTTP."""
 
+    tells_apart = True  # each request has a stream of its own, see `heard_for`
+
     def __init__(
         self,
         url: str,
@@ -106,6 +108,8 @@ class HttpChannel:
         self.on_auth_error: OnAuthError | None = None
         self.on_fragment: OnFragment | None = None
         self.on_renewed: Callable[[], None] | None = None
+        # While something is delivered: the request whose own stream brought it.
+        self.heard_for: RequestId | None = None
         self._door = Door(
             address,
             ca_file=ca_file,
@@ -411,8 +415,10 @@ class HttpChannel:
                 return  # it only moved the last event id
             if event.event == "message":
                 message = self._decode(event.data)
-                if posted is not None and isinstance(message, Request):
-                    posted.questions.append(message.id)
+                if posted is not None:
+                    if isinstance(message, Request):
+                        posted.questions.append(message.id)
+                    self.heard_for = posted.message.id
                 self._hear(message)
             elif posted is not None and event.event in EVENTS:
                 self._fragment(event, posted)
@@ -421,6 +427,8 @@ class HttpChannel:
                 raise
             exc.excerpt = repr(event.data[:200]) if isinstance(event, Event) else ""
             self._hand_over(exc)
+        finally:
+            self.heard_for = None
 
     def _fragment(self, event: Event, posted: Posted) -> None:
         if posted.fragments is None:

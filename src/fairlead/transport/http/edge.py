@@ -78,13 +78,15 @@ class HttpEdge:
         inline: Inline | None = None,
         inline_methods: Container[str] = (),
         marks_of: Callable[[str], tuple[ParamHeader, ...]] | None = None,
+        told_alone: Callable[[Notification, Caller], None] | None = None,
     ) -> None:
         """`accept` starts serving a session's channel; `marks_of` knows which arguments of a tool
-        travel as headers."""
+        travel as headers; `told_alone` hears notifications that need no session."""
         self.settings = settings
         self.guard = Guard(settings)
         self.sessions = Sessions(settings, accept)
         self._marks_of = marks_of
+        self._told_alone = told_alone
         self.posts = Posts(
             handler, inline=inline, inline_methods=inline_methods, heartbeat=settings.heartbeat
         )
@@ -185,6 +187,8 @@ class HttpEdge:
             await self._refuse(call, message, exc, self._status(call)(exc.code))
             return
         if isinstance(message, Notification):
+            if self._told_alone is not None:
+                self._told_alone(message, caller)
             await call.answer(202)
             return
         await self.posts.serve(

@@ -5,7 +5,7 @@ everything else in a call. So such a POST, once it is complete, is answered from
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -18,6 +18,7 @@ from .asgi import JSON, STREAM, Beat, Headers
 from .connection import MAX_HEAD, GuardedProtocol, Stage
 from .edge import HttpEdge, describes_itself
 from .guard import Refusal
+from .settings import HttpSettings
 
 __all__ = ["lane_for"]
 
@@ -141,11 +142,11 @@ class FastProtocol(GuardedProtocol):
     methods and paths, sessions, refusals, requests that come while another is being answered.
     """
 
-    edge: "HttpEdge"
-    path: bytes
+    edges: Mapping[str, HttpEdge]  # by path
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.edge: HttpEdge  # the one that this request is for
         self._body: list[bytes] | None = None  # of a request that may be quick
 
     def data_received(self, data: bytes) -> None:
@@ -158,8 +159,9 @@ class FastProtocol(GuardedProtocol):
         return int(length) > self.edge.settings.max_body
 
     def on_headers_complete(self) -> None:
+        edge = self.edges.get(self.url.decode("latin-1"))
         if (
-            self.url == self.path
+            edge is not None
             and self.parser.get_method() == b"POST"
             and not self.busy
             and not self.deaf
@@ -170,6 +172,7 @@ class FastProtocol(GuardedProtocol):
             and len(self.headers) <= MAX_QUICK_HEADERS
             and self.other_bytes + self.fed <= MAX_HEAD
         ):
+            self.edge = edge
             self._body = []
             self.stage = Stage.BODY
         else:
@@ -259,10 +262,9 @@ def _takes_both(headers: dict[bytes, bytes]) -> bool:
     return accept is None or accept == b"application/json, text/event-stream" or accept == b"*/*"
 
 
-def lane_for(edge: "HttpEdge") -> type[HttpToolsProtocol]:
-    """The protocol class that serves this endpoint."""
-    settings = edge.settings
+def lane_for(edges: Mapping[str, HttpEdge], settings: HttpSettings) -> type[HttpToolsProtocol]:
+    """The protocol class that serves these endpoints, by path."""
     plain = settings.error_status == "spec" and settings.sse_dialect == "standard"
     if not (settings.fast_lane and plain):
         return GuardedProtocol
-    return type("Lane", (FastProtocol,), {"edge": edge, "path": settings.path.encode()})
+    return type("Lane", (FastProtocol,), {"edges": edges})

@@ -61,6 +61,10 @@ class EitherChannel(HttpChannel):
         self._changing: asyncio.Task[None] | None = None
         self._legacy: LegacySseChannel | None = None
 
+    @property
+    def tells_apart(self) -> bool:  # type: ignore[override]
+        return self._legacy is None
+
     async def run(self, deliver: Deliver) -> None:
         self._told = deliver
         await super().run(self._heard)

@@ -1,0 +1,1 @@
+"""Between the eras: what one has, in the words of the other."""

@@ -1,0 +1,303 @@
+"""A server of the handshake era asks in the middle of a call, and its client is a stateless one.
+
+The live call is parked: the client gets `input_required` with a sealed state that names it, and
+when it comes back with the answers, the server gets them and the same call goes on.
+"""
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections import OrderedDict
+from secrets import token_urlsafe
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ...interceptor import Exchange
+from ...protocol.methods import has_capability
+from ...protocol.rewriting import Members, encoded, members_of, string_of
+from ...server.sealing import BadSeal, KeyRing
+from ...wire.codes import INVALID_PARAMS, METHOD_NOT_FOUND
+from ..call import Call
+from ..settings import RelaySettings
+from .errors import ours
+
+__all__ = ["Parked", "Parking"]
+
+KEPT: Final = 60.0  # seconds that the outcome of a round is kept for who asks twice
+MAX_KEPT: Final = 1024
+
+log = logging.getLogger("fairlead.gateway")
+
+_NEEDS: Final = {
+    "elicitation/create": "elicitation",
+    "sampling/createMessage": "sampling",
+    "roots/list": "roots",
+}
+
+
+class _State(Struct, array_like=True):
+    """What travels through the client, sealed."""
+
+    id: str
+    round: int
+    principal: str | None
+    digest: bytes
+
+
+class _Question(Struct):
+    key: str
+    body: Raw
+    answer: "asyncio.Future[Raw]"
+
+
+class Parking:
+    """One live call of a server, and the rounds in which its client hears of it."""
+
+    def __init__(self, lot: "Parked", call: Call, digest: bytes, work: "asyncio.Task[Raw]") -> None:
+        self.id = token_urlsafe(18)
+        self.principal = call.exchange.caller.principal
+        self.digest = digest
+        self.round = 0
+        self.call = call
+        self.work = work
+        self.heard = True  # whether a request of the client waits for it now
+        self._lot = lot
+        self._asked: dict[str, _Question] = {}  # that the client has not answered
+        self._news = asyncio.Event()
+        self._keys = 0
+        self._expiry: asyncio.TimerHandle | None = None
+        work.add_done_callback(self._finished)
+
+    # The server's side
+
+    async def ask(self, exchange: Exchange) -> Raw:
+        """A question of the server; waits until the client has come back with the answer.
+
+        Raises:
+            RpcError: this client cannot be asked that.
+        """
+        method, caller = exchange.method, self.call.exchange.caller
+        capability = _NEEDS.get(method)
+        if capability is not None and _mode(exchange) == "url":
+            capability = "elicitation.url"
+        if capability is None or not has_capability(caller.declared, capability):
+            raise ours(METHOD_NOT_FOUND, f"{method}: the client did not declare {capability!r}")
+        if self._lot.full(self):
+            raise ours(METHOD_NOT_FOUND, f"{method}: too many calls wait for answers already")
+        self._keys += 1
+        answer: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
+        question = _Question(f"q{self._keys}", _embedded(exchange), answer)
+        self._asked[question.key] = question
+        self._news.set()
+        try:
+            return await answer
+        finally:
+            self._asked.pop(question.key, None)
+
+    # The client's side
+
+    async def next(self, exchange: Exchange) -> Raw:
+        """What the client gets: the result of the call, or the next questions.
+
+        Raises:
+            RpcError: the server said no.
+        """
+        self._wake(exchange)
+        try:
+            while True:
+                waiting = asyncio.ensure_future(self._news.wait())
+                try:
+                    await asyncio.wait((self.work, waiting), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    waiting.cancel()
+                if self.work.done():
+                    self._lot.forget(self)
+                    return self.work.result()
+                # Questions that are asked together are passed on together.
+                await asyncio.wait((self.work,), timeout=self._lot.settings.collect)
+                if self._asked and not self.work.done():
+                    return self._input_required()
+                self._news.clear()
+        except asyncio.CancelledError:
+            # The client does not wait any longer, so the server need not go on.
+            self.give_up("the client has gone")
+            raise
+
+    def answer(self, given: Members) -> None:
+        """The client's answers; what it leaves out is asked again."""
+        for key, question in list(self._asked.items()):
+            if key in given and not question.answer.done():
+                question.answer.set_result(given[key].copy())
+                del self._asked[key]
+        if not self._asked:
+            self._news.clear()
+
+    def _input_required(self) -> Raw:
+        self.round += 1
+        state = _State(self.id, self.round, self.principal, self.digest)
+        settings = self._lot.settings
+        sealed = self._lot.keys.seal(msgspec.json.encode(state), ttl=settings.park_timeout)
+        self._sleep()
+        return encoded(
+            {
+                "resultType": "input_required",
+                "inputRequests": {key: question.body for key, question in self._asked.items()},
+                "requestState": sealed,
+            }
+        )
+
+    def _wake(self, exchange: Exchange) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+        self.call.moved_to(exchange)
+        self.heard = True
+
+    def _sleep(self) -> None:
+        self.heard = False
+        self._expiry = asyncio.get_running_loop().call_later(
+            self._lot.settings.park_timeout, self.give_up, "nobody came back with an answer"
+        )
+
+    def give_up(self, why: str) -> None:
+        """Nobody comes back: the server's questions are refused and its call is cancelled."""
+        self._lot.forget(self)
+        for question in self._asked.values():
+            if not question.answer.done():
+                question.answer.set_exception(ours(METHOD_NOT_FOUND, f"No answer: {why}"))
+        self.work.cancel(why)
+
+    def _finished(self, work: "asyncio.Task[Raw]") -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+        if not work.cancelled():
+            work.exception()  # looked at, whether somebody comes back or not
+
+
+class Parked:
+    """All calls that wait for their clients."""
+
+    def __init__(self, settings: RelaySettings, keys: KeyRing | None = None) -> None:
+        self.settings = settings
+        self.keys = keys or KeyRing.from_environment()
+        self._parked: OrderedDict[str, Parking] = OrderedDict()
+        self._recent: OrderedDict[tuple[str, int], tuple[float, asyncio.Future[Raw]]]
+        self._recent = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._parked)
+
+    def full(self, mine: Parking) -> bool:
+        others = (p for p in self._parked.values() if p is not mine and not p.heard)
+        same = sum(p.principal == mine.principal for p in others)
+        return same >= self.settings.max_parked
+
+    async def begin(self, call: Call, passing: Members | None, work: "asyncio.Task[Raw]") -> Raw:
+        """The first round of a call that is under way.
+
+        Raises:
+            RpcError: the server said no.
+        """
+        parking = Parking(self, call, _digest(call.exchange.method, passing), work)
+        call.parking = parking
+        self._parked[parking.id] = parking
+        return await parking.next(call.exchange)
+
+    def once_more(self, exchange: Exchange, members: Members | None) -> str:
+        """A state that only says: send the same request again."""
+        digest = _digest(exchange.method, members)
+        state = _State("", 0, exchange.caller.principal, digest)
+        return self.keys.seal(msgspec.json.encode(state), ttl=self.settings.park_timeout)
+
+    async def resume(self, exchange: Exchange, members: Members, state: str) -> Raw | None:
+        """A client comes back with answers; None if it only shall ask once more.
+
+        Raises:
+            RpcError: the state is none of ours, not for this client and request, or used up.
+        """
+        try:
+            said = msgspec.json.decode(self.keys.open(state), type=_State)
+        except (BadSeal, msgspec.DecodeError) as exc:
+            raise ours(INVALID_PARAMS, f"requestState cannot be used: {exc}") from None
+        if said.principal != exchange.caller.principal:
+            raise ours(INVALID_PARAMS, "requestState belongs to somebody else")
+        if said.digest != _digest(exchange.method, members):
+            raise ours(INVALID_PARAMS, "requestState belongs to another request")
+        if not said.id:
+            return None
+        key = said.id, said.round
+        known = self._recent.get(key)
+        if known is not None and known[0] > time.monotonic():
+            return await asyncio.shield(known[1])  # the same request once more: the same answer
+        parking = self._parked.get(said.id)
+        if parking is None or said.round != parking.round or parking.heard:
+            raise ours(INVALID_PARAMS, "requestState was used, or nobody waits for it any more")
+        parking.answer(members_of(members.get("inputResponses")) or {})
+        return await self._remember(key, parking, exchange)
+
+    async def _remember(self, key: tuple[str, int], parking: Parking, exchange: Exchange) -> Raw:
+        outcome: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
+        outcome.add_done_callback(lambda f: f.cancelled() or f.exception())
+        self._recent[key] = time.monotonic() + KEPT, outcome
+        while len(self._recent) > MAX_KEPT:
+            self._recent.popitem(last=False)
+        try:
+            result = await parking.next(exchange)
+        except BaseException as exc:
+            self._recent.pop(key, None)
+            if isinstance(exc, asyncio.CancelledError):
+                outcome.cancel()
+            else:
+                outcome.set_exception(exc)
+            raise
+        outcome.set_result(result)
+        return result
+
+    def forget(self, parking: Parking) -> None:
+        self._parked.pop(parking.id, None)
+
+    def close(self) -> None:
+        for parking in list(self._parked.values()):
+            parking.give_up("the gateway ends")
+
+
+def _digest(method: str, members: Members | None) -> bytes:
+    """What makes a request this one: all of it but what changes from round to round."""
+    same = {
+        name: msgspec.json.decode(value)
+        for name, value in (members or {}).items()
+        if name not in ("_meta", "inputResponses", "requestState")
+    }
+    text = msgspec.json.encode([method, same], order="sorted")
+    return hashlib.sha256(text).digest()
+
+
+def _mode(exchange: Exchange) -> str | None:
+    members = _params(exchange)
+    return string_of(members.get("mode")) if exchange.method == "elicitation/create" else None
+
+
+def _params(exchange: Exchange) -> Members:
+    params = exchange.message.params
+    return (members_of(params) if isinstance(params, Raw) else None) or {}
+
+
+def _embedded(exchange: Exchange) -> Raw:
+    """A request of the server as a stateless client is asked it."""
+    members = _params(exchange)
+    for name in ("task", "elicitationId"):
+        members.pop(name, None)
+    meta = members_of(members.get("_meta"))
+    if meta is not None:
+        meta.pop("progressToken", None)
+        if meta:
+            members["_meta"] = encoded(meta)
+        else:
+            del members["_meta"]
+    question: dict[str, Any] = {"method": exchange.method}
+    if members or isinstance(exchange.message.params, Raw):
+        question["params"] = members
+    return encoded(question)

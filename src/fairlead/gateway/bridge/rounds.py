@@ -1,0 +1,179 @@
+"""A stateless server asks back inside its result; a client with a handshake is asked for real.
+
+The client's own request stays open all the while, and `requestState` never reaches it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from secrets import token_hex
+from typing import Final
+
+import msgspec
+from msgspec import Raw, Struct, UnsetType
+
+from ...errors import FairleadError, RpcError
+from ...interceptor import Exchange
+from ...protocol.downgrade import Impossible, downgrade_params
+from ...protocol.methods import has_capability
+from ...protocol.rewriting import Members, encoded, members_of, string_of
+from ...wire import Notification
+from ...wire.codes import INTERNAL_ERROR, METHOD_NOT_FOUND, MISSING_CAPABILITY
+from ..call import Call
+from .errors import ours
+
+__all__ = ["RESULT_TYPE", "Rounds", "kind_of"]
+
+RESULT_TYPE: Final = b'"resultType"'
+MAX_ROUNDS: Final = 20
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds before a retry that the server asked for
+PATIENCE: Final = 600.0  # seconds for somebody who visits a page
+
+_NEEDS: Final = {
+    "elicitation/create": "elicitation",
+    "sampling/createMessage": "sampling",
+    "roots/list": "roots",
+}
+
+
+class _Kind(Struct, rename="camel"):
+    result_type: str = "complete"
+
+
+class _Wanted(Struct, rename="camel"):
+    input_requests: dict[str, Raw] = {}
+    request_state: Raw | UnsetType = msgspec.UNSET
+
+
+def kind_of(result: Raw) -> str:
+    """`complete`, `input_required`, or whatever else a result says it is."""
+    if RESULT_TYPE not in bytes(result):
+        return "complete"
+    try:
+        return msgspec.json.decode(result, type=_Kind).result_type
+    except (msgspec.DecodeError, RecursionError):
+        return "complete"
+
+
+class Rounds:
+    """Goes on with one request until the server knows everything."""
+
+    def __init__(self, call: Call, input_timeout: float) -> None:
+        self._call = call
+        self._input_timeout = input_timeout
+        self._visited: set[str] = set()  # addresses that the user has been sent to
+        self._visits: list[str] = []  # and the ids of those visits
+
+    async def finish(self, result: Raw, again: Callable[[Members], Awaitable[Raw]]) -> Raw:
+        """The final result. `again` sends the request with more members in its params.
+
+        Raises:
+            RpcError: the client said no, or the server asks without end.
+        """
+        pause, waited = FIRST_PAUSE, 0.0
+        for _ in range(MAX_ROUNDS * 50):
+            wanted = _read(result)
+            added: Members = {}
+            quiet = bool(wanted.input_requests) and self._only_known_visits(wanted)
+            if wanted.input_requests:
+                added["inputResponses"] = encoded(await self._collect(wanted.input_requests))
+            if not isinstance(wanted.request_state, UnsetType):
+                added["requestState"] = wanted.request_state
+            if quiet or not wanted.input_requests:
+                if waited > PATIENCE:
+                    break
+                await asyncio.sleep(pause)
+                waited += pause
+                pause = min(pause * 2, LONGEST_PAUSE)
+            else:
+                pause = FIRST_PAUSE
+            result = await again(added)
+            kind = kind_of(result)
+            if kind == "complete":
+                self._tell_completed()
+                return result
+            if kind != "input_required":
+                raise ours(INTERNAL_ERROR, f"The server's result is of an unknown type: {kind}")
+        raise ours(INTERNAL_ERROR, "The server asks without end")
+
+    def _tell_completed(self) -> None:
+        """The pages that the user was sent to have done their work, so a client can say so."""
+        if self._call.exchange.caller.revision.elicitation_ids:
+            for visit in self._visits:
+                params = encoded({"elicitationId": visit})
+                self._call.tell(Notification("notifications/elicitation/complete", params))
+
+    def _only_known_visits(self, wanted: _Wanted) -> bool:
+        """Whether it only asks for pages that the user has been sent to: then it waits for them."""
+        addresses = [_url(raw) for raw in wanted.input_requests.values()]
+        return all(url is not None and url in self._visited for url in addresses)
+
+    async def _collect(self, questions: dict[str, Raw]) -> dict[str, Raw]:
+        """Ask everything at once; if one is refused, nobody needs the others."""
+        tasks = [asyncio.ensure_future(self._ask(raw)) for raw in questions.values()]
+        try:
+            given = await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        return dict(zip(questions, given, strict=True))
+
+    async def _ask(self, question: Raw) -> Raw:
+        members = members_of(question) or {}
+        method = string_of(members.get("method")) or ""
+        exchange = self._call.exchange
+        capability = _NEEDS.get(method)
+        if capability is None or not has_capability(exchange.caller.declared, capability):
+            raise _cannot(exchange, method, capability or method)
+        url = _url(question)
+        if url is not None and url in self._visited:
+            return Raw(b'{"action":"accept"}')
+        params = members.get("params", Raw(b"{}"))
+        if url is not None:
+            params, visit = _with_id(params)
+            self._visits.append(visit)
+        try:
+            params = downgrade_params(method, params, exchange.caller.revision)
+        except Impossible as exc:
+            raise ours(METHOD_NOT_FOUND, f"This client cannot be asked: {exc}") from exc
+        try:
+            answer = await exchange.edge.ask(exchange, method, params)
+        except RpcError:
+            if method != "elicitation/create":
+                raise  # there is no word for a refusal but not to come back
+            return Raw(b'{"action":"cancel"}')
+        except FairleadError as exc:
+            raise ours(INTERNAL_ERROR, f"{method} was not answered: {exc}") from exc
+        if url is not None and string_of((members_of(answer) or {}).get("action")) == "accept":
+            self._visited.add(url)
+        return answer
+
+
+def _cannot(exchange: Exchange, method: str, capability: str) -> RpcError:
+    return RpcError(
+        MISSING_CAPABILITY,
+        f"{exchange.method} needs an answer to {method}, and this client did not declare the "
+        f"capability {capability!r}",
+        {"source": "proxy", "requiredCapabilities": {capability: {}}},
+    )
+
+
+def _read(result: Raw) -> _Wanted:
+    try:
+        return msgspec.json.decode(result, type=_Wanted)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise ours(INTERNAL_ERROR, f"The server's request for input is malformed: {exc}") from exc
+
+
+def _url(question: Raw) -> str | None:
+    """The address that a question sends the user to, if it does."""
+    params = members_of((members_of(question) or {}).get("params")) or {}
+    return string_of(params.get("url")) if string_of(params.get("mode")) == "url" else None
+
+
+def _with_id(params: Raw) -> tuple[Raw, str]:
+    """2025-11-25 wants an id for each visit."""
+    members = members_of(params) or {}
+    visit = token_hex(16)
+    members["elicitationId"] = encoded(visit)
+    return encoded(members), visit

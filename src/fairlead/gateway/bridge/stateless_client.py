@@ -1,0 +1,243 @@
+"""Stateless clients, in front of a server with a handshake."""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ...errors import FairleadError, RpcError
+from ...interceptor import Answer, Exchange
+from ...protocol.downgrade import downgrade_result, upgrade_result
+from ...protocol.methods import has_capability
+from ...protocol.revisions import NEWEST, Revision
+from ...protocol.rewriting import Members, encoded, members_of, string_of
+from ...server.subscriptions import Changes
+from ...wire import to_json
+from ...wire.codes import INVALID_PARAMS, METHOD_NOT_FOUND, URL_ELICITATION_REQUIRED
+from ..call import ASKING, LEVELS, Call
+from ..params import STATELESS_KEYS, Passing
+from .errors import for_stateless_client, ours
+from .parking import Parked
+
+if TYPE_CHECKING:
+    from ..front import Front
+    from ..link import Link
+    from ..upstream import Upstream
+
+__all__ = ["StatelessClients"]
+
+log = logging.getLogger("fairlead.gateway")
+
+# What only a session has.
+_GONE: Final = frozenset(
+    {
+        *("initialize", "ping", "logging/setLevel"),
+        *("resources/subscribe", "resources/unsubscribe"),
+        *("tasks/list", "tasks/result"),
+    }
+)
+
+
+class StatelessClients:
+    """Everybody without a handshake, in front of one server that wants one."""
+
+    def __init__(self, upstream: "Upstream", parked: Parked) -> None:
+        self._upstream = upstream
+        self._settings = upstream.settings
+        self._parked = parked
+
+    async def answer(self, exchange: Exchange, front: "Front | None", link: "Link") -> Answer:
+        """Answer a request; `link` is the connection for this caller.
+
+        Raises:
+            RpcError: to refuse.
+            FairleadError: the server cannot be asked.
+        """
+        method = exchange.method
+        if method == "server/discover":
+            return _discovered(link)
+        if method == "subscriptions/listen":
+            return await self._listen(exchange, link)
+        if method in _GONE:
+            raise ours(METHOD_NOT_FOUND, f"Method not found: {method}")
+        passing = Passing(exchange.message.params)
+        passing.without(STATELESS_KEYS)
+        try:
+            if method in ASKING and passing.members is not None:
+                result = await self._ask_back(exchange, front, link, passing)
+            else:
+                call = Call(exchange, front)
+                result = await self._pass_on(link, call, passing)
+        except RpcError as exc:
+            if exc.code == URL_ELICITATION_REQUIRED:
+                return self._visits(exchange, passing, exc)
+            raise for_stateless_client(exc) from None
+        return _complete(method, result, link)
+
+    async def _pass_on(self, link: "Link", call: Call, passing: Passing) -> Raw:
+        level = call.exchange.caller.log_level
+        if level is not None:
+            await _set_level(link, level)
+        return await link.pass_on(call, passing, timeout=self._settings.call_timeout)
+
+    # Questions in the middle of a call
+
+    async def _ask_back(
+        self, exchange: Exchange, front: "Front | None", link: "Link", passing: Passing
+    ) -> Raw:
+        from ..upstream import asks_back
+
+        assert passing.members is not None
+        members = passing.members
+        state = string_of(members.pop("requestState", None))
+        if state is not None:
+            result = await self._parked.resume(exchange, members, state)
+            if result is not None:
+                return result
+        members.pop("inputResponses", None)
+        call = Call(exchange, front)
+        if not asks_back(exchange.caller.capabilities):
+            return await self._pass_on(link, call, passing)
+        try:
+            link = await self._upstream.for_asking(exchange.caller)
+        except TimeoutError:
+            raise ours(
+                -32603,
+                f"{link.name} is busy: {self._settings.max_channels} calls that may ask back are "
+                "under way. Try again later",
+            ) from None
+        alone = not link.tells_apart
+        work = asyncio.ensure_future(self._run(link, call, passing, alone=alone))
+        return await self._parked.begin(call, members, work)
+
+    async def _run(self, link: "Link", call: Call, passing: Passing, *, alone: bool) -> Raw:
+        try:
+            return await self._pass_on(link, call, passing)
+        finally:
+            if alone:
+                link.turns.release()
+
+    def _visits(self, exchange: Exchange, passing: Passing, refusal: RpcError) -> Raw:
+        """-32042 is a question in this era: visit these pages, then ask again."""
+        try:
+            data = msgspec.json.decode(refusal.raw or b"{}", type=_Refusal).data
+        except (msgspec.DecodeError, RecursionError):
+            raise for_stateless_client(refusal) from None
+        questions: dict[str, Any] = {}
+        for index, one in enumerate(data.elicitations):
+            members = members_of(one) or {}
+            members.pop("elicitationId", None)
+            members.setdefault("mode", Raw(b'"url"'))
+            questions[f"u{index + 1}"] = {"method": "elicitation/create", "params": members}
+        if not questions or not has_capability(exchange.caller.declared, "elicitation.url"):
+            raise for_stateless_client(refusal) from None
+        return encoded(
+            {
+                "resultType": "input_required",
+                "inputRequests": questions,
+                "requestState": self._parked.once_more(exchange, passing.members),
+            }
+        )
+
+    # Changes
+
+    async def _listen(self, exchange: Exchange, link: "Link") -> Answer:
+        changes = link.changes
+        if changes is None:
+            changes = link.changes = Changes()
+        declared = _declared(link)
+        mine = object()
+        uris = _uris(exchange) if has_capability(declared, "resources.subscribe") else []
+        try:
+            for uri in uris:
+                await _watch(link, uri, mine)
+            return await changes.listen(exchange, declared)
+        finally:
+            for uri in uris:
+                _unwatch(link, uri, mine)
+
+
+class _Refused(Struct):
+    elicitations: list[Raw] = []
+
+
+class _Refusal(Struct):
+    data: _Refused = msgspec.field(default_factory=_Refused)
+
+
+class _Filter(Struct, rename="camel"):
+    resource_subscriptions: list[str] = []
+
+
+class _Listen(Struct):
+    notifications: _Filter = msgspec.field(default_factory=_Filter)
+
+
+def _uris(exchange: Exchange) -> list[str]:
+    params = exchange.message.params
+    try:
+        wanted = msgspec.json.decode(params if isinstance(params, Raw) else b"{}", type=_Listen)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise ours(INVALID_PARAMS, f"Invalid params: {exc}") from exc
+    return list(dict.fromkeys(wanted.notifications.resource_subscriptions))[:1000]
+
+
+async def _watch(link: "Link", uri: str, who: object) -> None:
+    watchers = link.uris.setdefault(uri, set())
+    first = not watchers
+    watchers.add(who)
+    if first:
+        try:
+            await link.peer.request("resources/subscribe", {"uri": uri})
+        except FairleadError as exc:
+            log.debug("%s: no subscription to %s: %s", link.name, uri, exc)
+
+
+def _unwatch(link: "Link", uri: str, who: object) -> None:
+    watchers = link.uris.get(uri)
+    if watchers is None:
+        return
+    watchers.discard(who)
+    if not watchers:
+        del link.uris[uri]
+        if link.alive:
+            link.background(link.peer.request("resources/unsubscribe", {"uri": uri}))
+
+
+async def _set_level(link: "Link", level: str) -> None:
+    """The server has one level for all: the least severe that anybody wants."""
+    if level not in LEVELS or not has_capability(_declared(link), "logging"):
+        return
+    if link.level is None or LEVELS.index(level) < LEVELS.index(link.level):
+        link.level = level
+        await link.peer.request("logging/setLevel", {"level": level})
+
+
+def _declared(link: "Link") -> dict[str, Any]:
+    agreement = link.agreement
+    declared: dict[str, Any] = (
+        {} if agreement is None else msgspec.json.decode(agreement.capabilities)
+    )
+    return declared
+
+
+def _discovered(link: "Link") -> Raw:
+    agreement = link.agreement
+    assert agreement is not None
+    capabilities: Members = members_of(agreement.capabilities) or {}
+    capabilities.pop("tasks", None)
+    result: dict[str, Any] = {
+        "supportedVersions": [revision.value for revision in reversed(Revision)],
+        "capabilities": capabilities,
+    }
+    if agreement.instructions is not None:
+        result["instructions"] = agreement.instructions
+    return _complete("server/discover", Raw(to_json(result)), link)
+
+
+def _complete(method: str, result: Raw, link: "Link") -> Raw:
+    """A result with what a stateless client expects besides."""
+    shown = downgrade_result(method, result, NEWEST)
+    return upgrade_result(method, shown, server_info=link.server_info)

@@ -1,0 +1,99 @@
+"""One request of a client, while a server works on it."""
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct, UnsetType
+
+from ..interceptor import Exchange
+from ..protocol.downgrade import downgrade_params
+from ..wire import Notification
+from .outbox import CallOutbox, PeerOutbox
+from .params import retokened
+
+if TYPE_CHECKING:
+    from .bridge.parking import Parking
+    from .front import Front
+
+__all__ = ["ASKING", "LEVELS", "Call"]
+
+LEVELS: Final = (
+    *("debug", "info", "notice", "warning"),
+    *("error", "critical", "alert", "emergency"),
+)
+
+# The methods during which a server may ask back, in both eras.
+ASKING: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
+
+
+class Call:
+    """Where the news of one request goes."""
+
+    __slots__ = ("_last", "exchange", "front", "outbox", "parking", "rising")
+
+    def __init__(self, exchange: Exchange, front: "Front | None", *, rising: bool = False) -> None:
+        """`rising`: progress only ever grows, also if the request is sent several times."""
+        self.exchange = exchange
+        self.front = front
+        self.outbox: PeerOutbox | CallOutbox | None = None if front is None else front.outbox
+        self.parking: Parking | None = None
+        self.rising = rising
+        self._last = float("-inf")
+
+    @property
+    def may_be_asked(self) -> bool:
+        """Whether a question of the server may belong to it."""
+        return self.exchange.message.method in ASKING and (
+            self.parking is not None or self.front is not None
+        )
+
+    def tell(self, note: Notification) -> None:
+        """Pass a notification on, on the stream of this request."""
+        if self.parking is not None and not self.parking.heard:
+            return  # nobody is there at the moment; the client comes back with its answers
+        if self.outbox is None:
+            self.outbox = CallOutbox(self.exchange)
+        exchange = self.exchange
+        if not exchange.caller.stateless and not isinstance(note.params, UnsetType):
+            params = downgrade_params(note.method, note.params, exchange.caller.revision)
+            if params is not note.params:
+                note = Notification(note.method, params, note.extra)
+        self.outbox.put(note, exchange.request_id)
+
+    def progressed(self, note: Notification) -> None:
+        """The server says how far it is, under a token of ours."""
+        token = self.exchange.progress_token
+        if token is None:
+            return
+        if self.rising and not self._rises(note):
+            return
+        self.tell(retokened(note, token))
+
+    def wants_log(self, rank: int) -> bool:
+        """Whether a log message of this severity is for whoever asked."""
+        if self.front is not None and not self.exchange.caller.stateless:
+            return self.front.wants_log(rank)
+        level = self.exchange.caller.log_level
+        return level is not None and (level not in LEVELS or rank >= LEVELS.index(level))
+
+    def moved_to(self, exchange: Exchange) -> None:
+        """The client came back for it with another request."""
+        self.exchange = exchange
+        if self.front is None:
+            self.outbox = None
+
+    def _rises(self, note: Notification) -> bool:
+        if isinstance(note.params, UnsetType):
+            return True
+        try:
+            progress = msgspec.json.decode(note.params, type=_Progress).progress
+        except (msgspec.DecodeError, RecursionError):
+            return True
+        if progress <= self._last:
+            return False
+        self._last = progress
+        return True
+
+
+class _Progress(Struct):
+    progress: float = 0.0

@@ -1,0 +1,376 @@
+"""The lists of many servers as one: merged names, whose each thing is, pages ready to be sent.
+
+An item is opened once, to see what it is called, and written once per revision with its merged
+name; everything else in it stays the text that its server sent.
+"""
+
+import base64
+import binascii
+import logging
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Raw, Struct
+
+from ..errors import ConfigError, RpcError
+from ..protocol.downgrade import downgrade_result
+from ..protocol.revisions import Revision
+from ..protocol.rewriting import encoded, members_of, string_of
+from ..server.templates import UriTemplate
+from ..wire import single_line, to_json
+from ..wire.codes import INVALID_PARAMS
+from .names import Pair, full_name, merge_names
+from .views import View
+
+__all__ = ["Catalog", "Kind", "Target"]
+
+MAX_SHELVES: Final = 256  # lists of one kind for one view that are kept ready
+
+log = logging.getLogger("fairlead.gateway")
+
+
+class Kind(StrEnum):
+    """What servers list; the value is the member of the result that holds the items."""
+
+    TOOLS = "tools"
+    PROMPTS = "prompts"
+    RESOURCES = "resources"
+    TEMPLATES = "resourceTemplates"
+
+    @property
+    def method(self) -> str:
+        return "resources/templates/list" if self is Kind.TEMPLATES else f"{self.value}/list"
+
+    @property
+    def key(self) -> str:
+        """The member by which an item is known."""
+        return _KEYS.get(self, "name")
+
+    @property
+    def named(self) -> bool:
+        """Whether items have merged names; the others are known by their URI everywhere."""
+        return self not in _KEYS
+
+
+_KEYS: Final = {Kind.RESOURCES: "uri", Kind.TEMPLATES: "uriTemplate"}
+
+
+class Target(Struct, frozen=True):
+    """Where a call goes: a server, and what it calls the tool or prompt itself."""
+
+    server: str
+    name: str
+
+
+class Catalog:
+    """What all servers offer, kept as they come, change and go."""
+
+    def __init__(self, page_size: int = 0) -> None:
+        """`page_size` is how many items a page has; 0 puts everything on one."""
+        self._page_size = page_size
+        # All servers that ever were, in the order in which they came: who was first stays first.
+        self._servers: dict[str, dict[Kind, dict[str, _Item]]] = {}
+        self._left_out: dict[tuple[str, Kind], int] = {}
+        self._versions = dict.fromkeys(Kind, 0)
+        self._names: dict[Kind, dict[Pair, str]] = {}
+        self._shelves: dict[tuple[Kind, View], _Shelf] = {}
+
+    def put(self, server: str, kind: Kind, items: Sequence[Raw]) -> bool:
+        """Take in a server's whole list, and say whether the merged list is another now.
+
+        An item that cannot be read, or that has the name of one before it, is left out.
+        """
+        lists = self._servers.setdefault(server, {})
+        old = lists.get(kind, {})
+        new: dict[str, _Item] = {}
+        for raw in items:
+            item = _read(server, kind, raw)
+            if item is not None and item.key not in new:
+                known = old.get(item.key)
+                new[item.key] = known if known is not None and known.text == item.text else item
+        self._left_out[server, kind] = len(items) - len(new)
+        if len(new) < len(items):
+            log.warning("%s: %d %s cannot be listed", server, len(items) - len(new), kind.value)
+        lists[kind] = new
+        if new.keys() == old.keys() and all(new[key] is old[key] for key in new):
+            return False
+        self._changed(kind)
+        return True
+
+    def drop(self, server: str) -> set[Kind]:
+        """Forget what a server listed, and say which merged lists are others now."""
+        lists = self._servers.get(server, {})
+        changed = {kind for kind, items in lists.items() if items}
+        lists.clear()
+        for kind in Kind:
+            self._left_out.pop((server, kind), None)
+        for kind in changed:
+            self._changed(kind)
+        return changed
+
+    def page(self, kind: Kind, view: View, revision: Revision, cursor: str | None = None) -> bytes:
+        """The members of a list result, without the braces, as that revision knows them.
+
+        Raises:
+            RpcError: -32602 for a cursor that we did not hand out.
+        """
+        shelf = self._shelf(kind, view)
+        page = shelf.pages.get((revision, cursor))
+        return shelf.page(revision, cursor, self._page_size) if page is None else page
+
+    def tool(self, name: str, view: View) -> Target | None:
+        """Whose tool this is, if the view has it."""
+        return self._shelf(Kind.TOOLS, view).target(name)
+
+    def prompt(self, name: str, view: View) -> Target | None:
+        """Whose prompt this is, if the view has it."""
+        return self._shelf(Kind.PROMPTS, view).target(name)
+
+    def owner(self, uri: str, view: View) -> str | None:
+        """The server that has this resource: who lists it, else who has the closest template."""
+        if not view.permits_uri(uri):
+            return None
+        item = self._shelf(Kind.RESOURCES, view).items.get(uri)
+        if item is None:
+            templates = self._shelf(Kind.TEMPLATES, view).templates
+            item = next((item for item in templates if item.matches(uri)), None)
+        return None if item is None else item.server
+
+    def definition(self, name: str, view: View) -> Raw | None:
+        """A tool's definition as its server sent it, with the name that the view gives it."""
+        item = self._shelf(Kind.TOOLS, view).items.get(name)
+        return None if item is None else item.renamed(name)
+
+    def definitions(self, view: View) -> Iterator[tuple[str, Raw]]:
+        """The same for all tools that the view lists."""
+        shelf = self._shelf(Kind.TOOLS, view)
+        return ((name, shelf.items[name].renamed(name)) for name in shelf.listed)
+
+    def names(self, kind: Kind, view: View) -> list[str]:
+        """What the view lists, by name or URI, in the order of the list."""
+        return list(self._shelf(kind, view).listed)
+
+    def count(self, kind: Kind) -> int:
+        """How many there are in the merged list."""
+        return len(self._shelf(kind, View.everything()).items)
+
+    def version(self, kind: Kind) -> int:
+        """A number that is another whenever the merged list has changed."""
+        return self._versions[kind]
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """How many items of each server could not be listed, if any."""
+        counts: dict[str, int] = {}
+        for (server, _), count in self._left_out.items():
+            if count:
+                counts[server] = counts.get(server, 0) + count
+        return counts
+
+    @property
+    def contested(self) -> int:
+        """How many URIs are listed by several servers; the first of them is asked."""
+        everything = View.everything()
+        return sum(
+            len(self._shelf(kind, everything).contested)
+            for kind in (Kind.RESOURCES, Kind.TEMPLATES)
+        )
+
+    def check(self, view: View) -> None:
+        """See that what the view renames has its name to itself, as things are now.
+
+        Later, and without this, the renamed one has the name, and the other is not there.
+
+        Raises:
+            ConfigError: with the names.
+        """
+        for kind in (Kind.TOOLS, Kind.PROMPTS):
+            if names := sorted(self._shelf(kind, view).contested):
+                listed = ", ".join(map(repr, names))
+                raise ConfigError(f"a new name is taken already among the {kind.value}: {listed}")
+
+    def _changed(self, kind: Kind) -> None:
+        self._versions[kind] += 1
+        self._names.pop(kind, None)
+        for key in [key for key in self._shelves if key[0] is kind]:
+            del self._shelves[key]
+
+    def _shelf(self, kind: Kind, view: View) -> "_Shelf":
+        shelf = self._shelves.get((kind, view))
+        if shelf is None:
+            if len(self._shelves) >= MAX_SHELVES:
+                del self._shelves[next(iter(self._shelves))]
+            shelf = _Shelf(kind)
+            if kind.named:
+                shelf.take_named(self._items(kind, view), self._merged(kind), view)
+            else:
+                shelf.take_by_uri(self._items(kind, view), view)
+            self._shelves[kind, view] = shelf
+        return shelf
+
+    def _items(self, kind: Kind, view: View) -> "Iterator[_Item]":
+        """The items of the servers in a view, in the order of the servers."""
+        for server, lists in self._servers.items():
+            if view.includes(server):
+                yield from lists.get(kind, {}).values()
+
+    def _merged(self, kind: Kind) -> dict[Pair, str]:
+        names = self._names.get(kind)
+        if names is None:
+            everything = self._items(kind, View.everything())
+            names = self._names[kind] = merge_names((item.server, item.key) for item in everything)
+        return names
+
+
+class _Item:
+    """One thing that a server lists."""
+
+    __slots__ = ("_template", "_written", "key", "kind", "server", "text")
+
+    def __init__(self, server: str, kind: Kind, key: str, text: bytes) -> None:
+        self.server = server
+        self.kind = kind
+        self.key = key  # the server's own name, or the URI
+        self.text = text
+        self._written: dict[tuple[Revision, str], bytes] = {}
+        self._template: UriTemplate | str | None = None
+
+    def written(self, revision: Revision, shown: str) -> bytes:
+        """As it stands in a list for that revision."""
+        text = self._written.get((revision, shown))
+        if text is None:
+            if len(self._written) >= 4 * len(Revision):  # names that views gave it long ago
+                self._written.clear()
+            start = b'{"%b":[' % self.kind.value.encode()
+            alone = start + bytes(self.renamed(shown)) + b"]}"
+            text = downgrade_result(self.kind.method, alone, revision)[len(start) : -2]
+            self._written[revision, shown] = text
+        return text
+
+    def renamed(self, shown: str) -> Raw:
+        if shown == self.key:
+            return Raw(self.text)
+        members = members_of(self.text)
+        assert members is not None  # it was read before
+        members["name"] = encoded(shown)
+        return encoded(members)
+
+    @property
+    def specificity(self) -> tuple[int, ...]:
+        """Of a template: the more it says itself, the more; one that we cannot read, least."""
+        template = self.template
+        if isinstance(template, UriTemplate):
+            return (1, *template.specificity)
+        return (0, len(template))
+
+    def matches(self, uri: str) -> bool:
+        """Whether a template could have made this URI."""
+        template = self.template
+        if isinstance(template, UriTemplate):
+            return template.match(uri) is not None
+        return bool(template) and uri.startswith(template)
+
+    @property
+    def template(self) -> UriTemplate | str:
+        """What to match with; only how it begins, if its expressions are not ours to read."""
+        if self._template is None:
+            try:
+                self._template = UriTemplate(self.key)
+            except ValueError:
+                self._template = self.key.partition("{")[0]
+        return self._template
+
+
+class _Shelf:
+    """One merged list as one view has it."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        self.items: dict[str, _Item] = {}  # by the name that is shown, hidden ones too
+        self.listed: list[str] = []  # in order
+        self.templates: list[_Item] = []  # the most specific first
+        self.contested: set[str] = set()  # names and URIs that another wanted too
+        self.pages: dict[tuple[Revision, str | None], bytes] = {}
+
+    def take_named(self, items: Iterable[_Item], names: dict[Pair, str], view: View) -> None:
+        merged = {names[item.server, item.key]: item for item in items}
+        permitted = {name: item for name, item in merged.items() if view.permits(name)}
+        if view.deny:  # no rival, and no cutting off, gets a tool out of what forbids it
+            for name, item in list(permitted.items()):
+                if view.denies(full_name(item.server, item.key)):
+                    del permitted[name]
+        hidden = set()
+        # Who was given a name has it, whatever a server comes along with later.
+        for name in sorted(permitted, key=lambda name: name not in view.rename):
+            shown = view.rename.get(name, name)
+            if shown in self.items:
+                self.contested.add(shown)
+                log.warning("%s cannot be seen: another of the %s has its name", shown, self.kind)
+                continue
+            self.items[shown] = permitted[name]
+            if view.hides(name):
+                hidden.add(shown)
+        self.listed = sorted(self.items.keys() - hidden)
+
+    def take_by_uri(self, items: Iterable[_Item], view: View) -> None:
+        routes = []
+        for item in items:
+            if self.kind is Kind.TEMPLATES and not view.denies_uri(item.key):
+                routes.append(item)  # what it makes is judged when it is read
+            if not view.permits_uri(item.key):
+                continue
+            if self.items.setdefault(item.key, item) is not item:
+                self.contested.add(item.key)
+        self.listed = sorted(uri for uri in self.items if not view.hides(uri))
+        self.templates = sorted(routes, key=lambda item: item.specificity, reverse=True)
+
+    def target(self, name: str) -> Target | None:
+        item = self.items.get(name)
+        return None if item is None else Target(item.server, item.key)
+
+    def page(self, revision: Revision, cursor: str | None, size: int) -> bytes:
+        start = 0 if cursor is None else self._after(cursor, size)
+        stop = start + size if size else len(self.listed)
+        shown = self.listed[start:stop]
+        texts = [self.items[name].written(revision, name) for name in shown]
+        page = b'"%b":[%b]' % (self.kind.value.encode(), b",".join(texts))
+        if stop < len(self.listed):
+            page += b',"nextCursor":' + to_json(self._cursor(shown[-1]))
+        if cursor is None or self._is_ours(cursor, start, size):
+            self.pages[revision, cursor] = page
+        return page
+
+    def _is_ours(self, cursor: str, start: int, size: int) -> bool:
+        """Whether it stands on a page of this list; an old or made-up one is not worth keeping."""
+        return start > 0 and start % size == 0 and cursor == self._cursor(self.listed[start - 1])
+
+    def _cursor(self, last: str) -> str:
+        """Says what came last, so that nothing is skipped or repeated if the list changes."""
+        text = f"{self.kind.value}:{last}".encode()
+        return base64.urlsafe_b64encode(text).decode()
+
+    def _after(self, cursor: str, size: int) -> int:
+        try:
+            text = base64.b64decode(cursor.encode(), b"-_", validate=True).decode()
+        except (ValueError, binascii.Error):
+            text = ""
+        kind, found, last = text.partition(":")
+        if not size or not found or kind != self.kind.value:
+            raise RpcError(INVALID_PARAMS, f"Unknown cursor {cursor[:100]!r}: list from the start")
+        return bisect_right(self.listed, last)
+
+
+def _read(server: str, kind: Kind, raw: Raw) -> _Item | None:
+    """An item, or None if it is no object, has no name, or would break the list it stands in."""
+    text = bytes(raw)
+    members = members_of(text)
+    key = None if members is None else string_of(members.get(kind.key))
+    if not key:
+        return None
+    try:
+        text.decode()  # nobody else looks into the members
+    except UnicodeDecodeError:
+        return None
+    return _Item(server, kind, key, single_line(text).strip())

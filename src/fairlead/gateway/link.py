@@ -1,0 +1,309 @@
+"""One connection to a server, and everybody whose messages travel on it."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+import msgspec
+from msgspec import Raw, Struct, UnsetType
+
+from ..errors import ChannelClosed, FairleadError, RpcError
+from ..interceptor import Answer, Exchange
+from ..peer import Peer
+from ..protocol.caller import SUBSCRIPTION_KEY
+from ..protocol.conversation import Agreement, Conversation, Role
+from ..protocol.outgoing import Identity
+from ..transport.base import Channel
+from ..wire import Notification, RequestId
+from ..wire.codes import METHOD_NOT_FOUND
+from .call import LEVELS, Call
+from .outbox import PeerOutbox
+from .params import Passing, retagged
+from .turns import Turns
+
+if TYPE_CHECKING:
+    from ..server.subscriptions import Changes
+    from .front import Front
+
+__all__ = ["Link"]
+
+UPDATED: Final = "notifications/resources/updated"
+
+log = logging.getLogger("fairlead.gateway")
+
+
+class Link:
+    """A connection to a server of either era.
+
+    What the server says of its own accord goes to whom it is meant for, where that is known; it is
+    never guessed. Over Streamable HTTP the stream tells; elsewhere there must be only one.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        channel: Channel,
+        *,
+        identity: Identity | None = None,
+        id_format: str = "integer",
+        input_timeout: float = 600.0,
+        on_close: Callable[["Link", ChannelClosed], None] | None = None,
+    ) -> None:
+        self.name = name
+        self.agreement: Agreement | None = None
+        self.introduction: Raw | None = None  # the answer to `initialize`, as it came
+        self.fronts: dict[Front, None] = {}  # sessions of clients that use it
+        self.calls: dict[RequestId, Call] = {}
+        self.turns = Turns()  # of those who may be asked back
+        self.level: str | None = None  # handshake era: what the server was asked to log
+        self.uris: dict[str, set[object]] = {}  # who wants to hear of a resource
+        self.changes: Changes | None = None  # for stateless clients of a handshake server
+        self.on_news: Callable[[Notification], None] | None = None
+        self._input_timeout = input_timeout
+        self._on_close = on_close
+        self._background: set[asyncio.Task[None]] = set()
+        conversation = Conversation(
+            Role.CLIENT, identity, id_format="string" if id_format == "string" else "integer"
+        )
+        self.peer = Peer(
+            channel,
+            conversation,
+            handler=self._asked,
+            on_notification=self._told,
+            on_close=self._closed,
+            input_timeout=input_timeout,
+            max_in_flight=1024,
+        )
+        self.outbox = PeerOutbox(self.peer)
+        self.peer.start()
+
+    # What is known
+
+    @property
+    def stateless(self) -> bool:
+        return self.agreement is not None and self.agreement.revision.stateless
+
+    @property
+    def alive(self) -> bool:
+        return self.peer.connected
+
+    @property
+    def tells_apart(self) -> bool:
+        """Whether each call has a stream of its own, on which its questions come."""
+        return bool(getattr(self.peer.channel, "tells_apart", False))
+
+    @property
+    def server_info(self) -> bytes | None:
+        return None if self.agreement is None else self.agreement.server_info
+
+    # Passing on
+
+    async def pass_on(
+        self,
+        call: Call,
+        passing: Passing,
+        *,
+        timeout: float,
+        on_sent: Callable[[RequestId], None] | None = None,
+    ) -> Raw:
+        """Ask the server what a client asked us, and wait for the result's bytes.
+
+        Raises:
+            RpcError: the server said no.
+            TransportError: it could not be asked, or went away.
+        """
+        exchange = call.exchange
+        sent_as: RequestId | None = None
+
+        def sent(request_id: RequestId) -> None:
+            nonlocal sent_as
+            sent_as = request_id
+            self.calls[request_id] = call
+            if on_sent is not None:
+                on_sent(request_id)
+
+        try:
+            return await self.peer.forward(
+                exchange.message.method,
+                passing.fill,
+                extra=exchange.message.extra,
+                timeout=timeout,
+                max_total=timeout * 24,
+                overhear=call.progressed if passing.tracked else None,
+                on_sent=sent,
+            )
+        finally:
+            if sent_as is not None:
+                self.calls.pop(sent_as, None)
+            if call.outbox is not None and not call.outbox.empty:
+                await call.outbox.flushed()
+
+    async def activate(self) -> None:
+        """Tell the server that the handshake is done, if nobody has."""
+        if not self.stateless and self.peer.conversation.state == "initializing":
+            await self.peer.notify("notifications/initialized")
+
+    def background(self, work: Coroutine[Any, Any, object]) -> None:
+        """Do something that nobody waits for."""
+        task = asyncio.get_running_loop().create_task(_quietly(work))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def close(self) -> None:
+        self.outbox.close()
+        for task in list(self._background):
+            task.cancel()
+        await self.peer.close()
+
+    # What the server asks
+
+    async def _asked(self, exchange: Exchange) -> Answer:
+        if exchange.method == "ping":
+            return b"{}"
+        call = self._call_of(exchange.related)
+        if call is not None and call.parking is not None:
+            return await call.parking.ask(exchange)
+        front = self._only_front() if call is None else call.front
+        if front is None:
+            raise RpcError(
+                METHOD_NOT_FOUND,
+                f"{exchange.method}: no client can be asked now",
+                {"source": "proxy"},
+            )
+        return await front.ask(exchange, call, self)
+
+    def _call_of(self, related: RequestId | None) -> Call | None:
+        """The call that something belongs to, if that is certain."""
+        if related is not None:
+            return self.calls.get(related)
+        if self.tells_apart:
+            return None
+        asking = [call for call in self.calls.values() if call.may_be_asked]
+        return asking[0] if len(asking) == 1 else None
+
+    def _only_front(self) -> "Front | None":
+        return next(iter(self.fronts)) if len(self.fronts) == 1 else None
+
+    # What the server tells
+
+    def _told(self, note: Notification) -> None:
+        related = self.peer.heard_for
+        if note.method == "notifications/message":
+            self._logged(note, related)
+            return
+        if self.stateless:
+            self._told_stateless(note, related)
+            return
+        if note.method == UPDATED:
+            uri = _uri(note)
+            wanted = self.uris.get(uri, set()) if uri is not None else set()
+            fronts = [f for f in self.fronts if f in wanted or len(self.fronts) == 1]
+            self._spread(note, fronts)
+            if self.changes is not None and uri is not None:
+                self.changes.changed(UPDATED, uri)
+            return
+        call = None if related is None else self.calls.get(related)
+        if call is not None and call.front is not None:
+            call.tell(note)
+            return
+        self._spread(note, self.fronts)
+        if self.changes is not None and note.method.endswith("/list_changed"):
+            self.changes.changed(note.method)
+
+    def _told_stateless(self, note: Notification, related: RequestId | None) -> None:
+        named = _subscription(note)
+        if note.method == "notifications/cancelled":
+            named = _read(note, _Cancelled).request_id
+        call = self.calls.get(named) if named is not None else None
+        if call is None:
+            call = None if related is None else self.calls.get(related)
+        if call is None:
+            if self.on_news is not None:
+                self.on_news(note)
+            return
+        if note.method == "notifications/cancelled":
+            # The server ends a subscription: the same as its last answer, for whoever listens.
+            self.peer.settle(cast(RequestId, named), Raw(b'{"resultType":"complete"}'))
+            return
+        call.tell(retagged(note, call.exchange.request_id))
+
+    def _logged(self, note: Notification, related: RequestId | None) -> None:
+        level = _read(note, _Logged).level
+        rank = LEVELS.index(level) if level in LEVELS else len(LEVELS)
+        call = None if related is None else self.calls.get(related)
+        if call is None and related is None:
+            call = self._only_call()
+        if call is not None:
+            if call.wants_log(rank):
+                call.tell(note)
+            return
+        if self.stateless:
+            return  # it belongs to a request, but nobody can say to which
+        self._spread(note, [f for f in self.fronts if f.wants_log(rank)])
+
+    def _only_call(self) -> Call | None:
+        """The call under way, if there is one; several of one client are as good as one."""
+        calls = list(self.calls.values())
+        if not calls:
+            return None
+        first = calls[0]
+        alike = all(c.front is first.front and c.front is not None for c in calls[1:])
+        return first if alike else None
+
+    def _spread(self, note: Notification, fronts: "Iterable[Front]") -> None:
+        for front in list(fronts):
+            front.tell(note, self)
+
+    def _closed(self, end: ChannelClosed) -> None:
+        self.outbox.close()
+        if self._on_close is not None:
+            self._on_close(self, end)
+
+
+async def _quietly(work: Coroutine[Any, Any, object]) -> None:
+    try:
+        await work
+    except FairleadError as exc:
+        log.debug("%s", exc)
+
+
+class _Logged(Struct):
+    level: str = ""
+
+
+class _Cancelled(Struct, rename="camel"):
+    request_id: RequestId | None = None
+
+
+class _Updated(Struct):
+    uri: str | None = None
+
+
+class _Tag(Struct):
+    id: RequestId | None = msgspec.field(default=None, name=SUBSCRIPTION_KEY)
+
+
+class _Tagged(Struct):
+    meta: _Tag | None = msgspec.field(default=None, name="_meta")
+
+
+S = TypeVar("S", bound=Struct)
+
+
+def _read(note: Notification, kind: type[S]) -> S:
+    """What a notification says; what cannot be read is not there."""
+    params = b"{}" if isinstance(note.params, UnsetType) else note.params
+    try:
+        return msgspec.json.decode(params, type=kind)
+    except (msgspec.DecodeError, RecursionError):
+        return kind()
+
+
+def _subscription(note: Notification) -> RequestId | None:
+    meta = _read(note, _Tagged).meta
+    return None if meta is None else meta.id
+
+
+def _uri(note: Notification) -> str | None:
+    return _read(note, _Updated).uri

@@ -1,0 +1,120 @@
+"""Notifications on their way to one reader: in order, at once if it reads, else bounded."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from ..errors import FairleadError
+from ..interceptor import Exchange
+from ..peer import Peer
+from ..wire import Notification, RequestId
+
+__all__ = ["CallOutbox", "PeerOutbox"]
+
+MAX_NOTES = 10_000  # that wait for a slow reader; older ones are dropped, and counted
+
+log = logging.getLogger("fairlead.gateway")
+
+
+class _Waiting:
+    """Notes that could not be sent at once, and the task that sends them."""
+
+    def __init__(self, send: Callable[[Notification, RequestId | None], Awaitable[None]]) -> None:
+        self._send = send
+        self._notes: deque[tuple[Notification, RequestId | None]] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self.dropped = 0
+
+    def add(self, note: Notification, reply_to: RequestId | None) -> None:
+        if len(self._notes) >= MAX_NOTES:
+            self._notes.popleft()
+            self.dropped += 1
+            if self.dropped == 1:
+                log.warning("a client reads too slowly; it misses notifications")
+        self._notes.append((note, reply_to))
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._pump())
+
+    @property
+    def empty(self) -> bool:
+        return self._task is None
+
+    async def _pump(self) -> None:
+        try:
+            while self._notes:
+                await self._send(*self._notes.popleft())
+        except FairleadError as exc:
+            log.debug("nobody reads any more: %s", exc)
+            self._notes.clear()
+        finally:
+            self._task = None
+
+    async def flushed(self) -> None:
+        while self._task is not None:
+            await asyncio.wait((self._task,))
+
+    def close(self) -> None:
+        self._notes.clear()
+        if self._task is not None:
+            self._task.cancel()
+
+
+class PeerOutbox:
+    """The way to somebody with a connection of its own; everything goes through here, in order."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._waiting = _Waiting(self._send)
+
+    def put(self, note: Notification, reply_to: RequestId | None = None) -> None:
+        """Send a notification; `reply_to` is the request of theirs that it belongs to."""
+        channel = self._peer.channel
+        if not self._waiting.empty or channel.congested:
+            self._waiting.add(note, reply_to)
+        elif self._peer.connected:
+            try:
+                channel.send(note, reply_to=reply_to)
+            except FairleadError as exc:
+                log.debug("nobody reads any more: %s", exc)
+
+    @property
+    def empty(self) -> bool:
+        return self._waiting.empty
+
+    async def flushed(self) -> None:
+        """Wait until all of it has been sent."""
+        await self._waiting.flushed()
+
+    def close(self) -> None:
+        self._waiting.close()
+
+    async def _send(self, note: Notification, reply_to: RequestId | None) -> None:
+        channel = self._peer.channel
+        if channel.congested:
+            await channel.drain()
+        channel.send(note, reply_to=reply_to)
+
+
+class CallOutbox:
+    """The way to somebody who has only this one request."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._waiting = _Waiting(self._send)
+
+    def put(self, note: Notification, reply_to: RequestId | None = None) -> None:
+        self._waiting.add(note, None)
+
+    @property
+    def empty(self) -> bool:
+        return self._waiting.empty
+
+    async def flushed(self) -> None:
+        await self._waiting.flushed()
+
+    def close(self) -> None:
+        self._waiting.close()
+
+    async def _send(self, note: Notification, _: RequestId | None) -> None:
+        await self._exchange.edge.tell(self._exchange, note)
