@@ -152,6 +152,10 @@ class Catalog:
         """What the view lists, by name or URI, in the order of the list."""
         return list(self._shelf(kind, view).listed)
 
+    def own_names(self, kind: Kind, server: str) -> list[str]:
+        """What one server lists, by its own names."""
+        return list(self._servers.get(server, {}).get(kind, ()))
+
     def count(self, kind: Kind) -> int:
         """How many there are in the merged list."""
         return len(self._shelf(kind, View.everything()).items)

@@ -43,13 +43,14 @@ class Link:
     def __init__(
         self,
         name: str,
-        channel: Channel,
+        channel: Channel | Peer,
         *,
         identity: Identity | None = None,
         id_format: str = "integer",
         input_timeout: float = 600.0,
         on_close: Callable[["Link", ChannelClosed], None] | None = None,
     ) -> None:
+        """A `Peer` is a connection that is open, and somebody else's to close."""
         self.name = name
         self.agreement: Agreement | None = None
         self.introduction: Raw | None = None  # the answer to `initialize`, as it came
@@ -63,6 +64,12 @@ class Link:
         self._input_timeout = input_timeout
         self._on_close = on_close
         self._background: set[asyncio.Task[None]] = set()
+        self._borrowed = isinstance(channel, Peer)
+        if isinstance(channel, Peer):
+            self.peer = channel
+            self.agreement = channel.conversation.agreement
+            self.outbox = PeerOutbox(channel)
+            return
         conversation = Conversation(
             Role.CLIENT, identity, id_format="string" if id_format == "string" else "integer"
         )
@@ -70,7 +77,7 @@ class Link:
             channel,
             conversation,
             handler=self._asked,
-            on_notification=self._told,
+            on_notification=self.told,
             on_close=self._closed,
             input_timeout=input_timeout,
             max_in_flight=1024,
@@ -154,7 +161,8 @@ class Link:
         self.outbox.close()
         for task in list(self._background):
             task.cancel()
-        await self.peer.close()
+        if not self._borrowed:
+            await self.peer.close()
 
     # What the server asks
 
@@ -187,7 +195,8 @@ class Link:
 
     # What the server tells
 
-    def _told(self, note: Notification) -> None:
+    def told(self, note: Notification) -> None:
+        """The server says something of its own accord."""
         related = self.peer.heard_for
         if note.method == "notifications/message":
             self._logged(note, related)

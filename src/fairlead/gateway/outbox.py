@@ -5,6 +5,8 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 
+from msgspec import UnsetType
+
 from ..errors import FairleadError
 from ..interceptor import Exchange
 from ..peer import Peer
@@ -12,7 +14,9 @@ from ..wire import Notification, RequestId
 
 __all__ = ["CallOutbox", "PeerOutbox"]
 
-MAX_NOTES = 10_000  # that wait for a slow reader; older ones are dropped, and counted
+# What waits for a slow reader; older notes are dropped, and counted.
+MAX_NOTES = 10_000
+MAX_BYTES = 16 << 20
 
 log = logging.getLogger("fairlead.gateway")
 
@@ -23,16 +27,18 @@ class _Waiting:
     def __init__(self, send: Callable[[Notification, RequestId | None], Awaitable[None]]) -> None:
         self._send = send
         self._notes: deque[tuple[Notification, RequestId | None]] = deque()
+        self._size = 0
         self._task: asyncio.Task[None] | None = None
         self.dropped = 0
 
     def add(self, note: Notification, reply_to: RequestId | None) -> None:
-        if len(self._notes) >= MAX_NOTES:
-            self._notes.popleft()
+        self._notes.append((note, reply_to))
+        self._size += _size(note)
+        while len(self._notes) > 1 and (len(self._notes) > MAX_NOTES or self._size > MAX_BYTES):
+            self._size -= _size(self._notes.popleft()[0])
             self.dropped += 1
             if self.dropped == 1:
                 log.warning("a client reads too slowly; it misses notifications")
-        self._notes.append((note, reply_to))
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._pump())
 
@@ -43,10 +49,12 @@ class _Waiting:
     async def _pump(self) -> None:
         try:
             while self._notes:
-                await self._send(*self._notes.popleft())
+                note, reply_to = self._notes.popleft()
+                self._size -= _size(note)
+                await self._send(note, reply_to)
         except FairleadError as exc:
             log.debug("nobody reads any more: %s", exc)
-            self._notes.clear()
+            self._clear()
         finally:
             self._task = None
 
@@ -55,9 +63,17 @@ class _Waiting:
             await asyncio.wait((self._task,))
 
     def close(self) -> None:
-        self._notes.clear()
+        self._clear()
         if self._task is not None:
             self._task.cancel()
+
+    def _clear(self) -> None:
+        self._notes.clear()
+        self._size = 0
+
+
+def _size(note: Notification) -> int:
+    return 0 if isinstance(note.params, UnsetType) else len(memoryview(note.params))
 
 
 class PeerOutbox:

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from ..interceptor import Exchange
 from ..protocol.caller import (
     CAPABILITIES_KEY,
     CLIENT_INFO_KEY,
@@ -20,7 +21,7 @@ from ..protocol.caller import (
 from ..protocol.rewriting import Members, members_of
 from ..wire import Notification, Params, RequestId, to_json
 
-__all__ = ["STATELESS_KEYS", "Passing", "retagged", "retokened"]
+__all__ = ["STATELESS_KEYS", "Passing", "params_of", "retagged", "retokened"]
 
 TOKEN: Final = "progressToken"
 # What a request of the stateless era says about itself; a handshake server has heard it before.
@@ -78,6 +79,14 @@ class Passing:
         if not meta and not members.keys() - {"_meta"} and isinstance(self._given, UnsetType):
             return UNSET
         return Raw(_encode({**members, "_meta": meta}))
+
+
+def params_of(exchange: Exchange) -> Passing:
+    """The params of a request, with its target under the name that the server knows."""
+    params = Passing(exchange.message.params)
+    if exchange.alias is not None:
+        params.replace("name", exchange.alias)
+    return params
 
 
 def retokened(note: Notification, token: RequestId) -> Notification:

@@ -31,7 +31,7 @@ from .bridge.stateless_client import StatelessClients
 from .call import ASKING, LEVELS, Call
 from .front import Front
 from .link import Link
-from .params import Passing
+from .params import Passing, params_of
 from .settings import RelaySettings
 from .upstream import Upstream, asks_back
 from .way import Way, way_to
@@ -190,9 +190,16 @@ class Relay:
     # Requests of clients
 
     async def _handle(self, exchange: Exchange) -> Answer:
-        front = self._fronts.get(exchange.edge)
+        return await self.handle(exchange, self._fronts.get(exchange.edge))
+
+    async def handle(self, exchange: Exchange, front: Front | None) -> Answer:
+        """Answer a request; `front` is the client's connection, if it has one that lasts.
+
+        Raises:
+            RpcError: to refuse, also if the server cannot be reached.
+        """
         try:
-            return await self._answer(exchange, front)
+            return await self.answer(exchange, front)
         except RpcError:
             raise
         except Impossible as exc:
@@ -203,7 +210,13 @@ class Relay:
             log.warning("%s: %s: %s", self.name, exchange.method, exc)
             raise unreachable(self.name, exc) from None
 
-    async def _answer(self, exchange: Exchange, front: Front | None) -> Answer:
+    async def answer(self, exchange: Exchange, front: Front | None) -> Answer:
+        """The same for those who can do something else if the server cannot be reached.
+
+        Raises:
+            RpcError: the server said no.
+            FairleadError: it could not be asked, or went away.
+        """
         caller = exchange.caller
         if caller.stateless:
             for again in (True, False):
@@ -233,7 +246,7 @@ class Relay:
     async def _same_era(self, exchange: Exchange, front: Front | None, link: Link) -> Answer:
         """Stateless to stateless: everything is in the request."""
         call = Call(exchange, front)
-        passing = Passing(exchange.message.params)
+        passing = params_of(exchange)
         timeout = self.settings.call_timeout
         if exchange.method == "subscriptions/listen":
             result = await link.pass_on(call, passing, timeout=0)
@@ -255,9 +268,10 @@ class Relay:
         link = await self.upstream.for_session(front, introduction, exchange.caller)
         if link.stateless:
             return self._bridge(link).initialized(exchange)
-        assert link.introduction is not None
         assert link.agreement is not None
         asked, theirs = exchange.caller.revision, link.agreement.revision
+        if link.introduction is None:  # a connection that somebody else opened
+            return self._bridge(link).initialized(exchange)
         if theirs < asked:
             front.peer.conversation.settle_on(theirs)
             return link.introduction
@@ -296,7 +310,7 @@ class Relay:
         """Handshake to handshake."""
         method = exchange.method
         call = Call(exchange, front)
-        passing = Passing(exchange.message.params)
+        passing = params_of(exchange)
         if front is not None:
             local = self._noted(exchange, front, link, passing)
             if local is not None:
@@ -385,6 +399,10 @@ class Relay:
     def _left(self, front: Front) -> None:
         self._fronts.pop(front.peer, None)
         front.outbox.close()
+        self.leave(front)
+
+    def leave(self, front: Front) -> None:
+        """A client has gone: nobody need tell it anything any more."""
         link = front.link
         if link is None:
             return

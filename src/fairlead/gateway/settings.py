@@ -2,9 +2,11 @@
 
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-__all__ = ["RelaySettings"]
+from .views import View
+
+__all__ = ["GatewaySettings", "RelaySettings"]
 
 
 class RelaySettings(Struct, frozen=True, kw_only=True):
@@ -23,3 +25,20 @@ class RelaySettings(Struct, frozen=True, kw_only=True):
     max_parked: int = 64  # calls of one principal that wait for such an answer
     collect: float = 0.02  # questions that a server asks together are asked together
     linger: float = 60.0  # an unused connection to a server that is shared is kept
+
+
+class GatewaySettings(Struct, frozen=True, kw_only=True):
+    """How many servers are offered as one."""
+
+    name: str = "fairlead-gateway"
+    instructions: str | None = None  # None: those of the servers, each under its name
+    view: View = field(
+        default_factory=View.everything
+    )  # what clients see who have none of their own
+    search: bool = False  # offer a search for tools instead of all of them
+    page_size: int = 0  # items on one page of a list; 0: all
+    deadline: float = 1.0  # that a list waits for servers that have just been started
+    failure_threshold: int = 5  # failures in a row, after which a server is left alone
+    reset_timeout: float = 30.0  # and for how long
+    admin_token: str | None = None  # None: there is no admin API
+    relay: RelaySettings = field(default_factory=RelaySettings)

@@ -3,50 +3,79 @@
 import asyncio
 from collections import deque
 
-__all__ = ["Turns"]
+__all__ = ["Turn", "Turns"]
+
+
+class Turn:
+    """Somebody's right to a connection, until it is released; a second time is harmless."""
+
+    __slots__ = ("_over", "_turns")
+
+    def __init__(self, turns: "Turns") -> None:
+        self._turns = turns
+        self._over = False
+
+    def release(self) -> None:
+        if not self._over:
+            self._over = True
+            self._turns._released()
 
 
 class Turns:
-    """One at a time, in the order they came. A lock that can be looked at and timed."""
+    """One owner at a time, in the order they came. A lock that can be looked at and timed.
+
+    An owner may take several turns at once, as long as nobody else waits.
+    """
 
     def __init__(self) -> None:
-        self._taken = False
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._owner: object | None = None
+        self._held = 0
+        self._waiting: deque[tuple[object, asyncio.Future[Turn]]] = deque()
 
     @property
     def free(self) -> bool:
-        return not self._taken and not self._waiting
+        return not self._held and not self._waiting
 
     @property
     def waiting(self) -> int:
         return len(self._waiting)
 
-    def try_take(self) -> bool:
-        if not self.free:
-            return False
-        self._taken = True
-        return True
+    def try_take(self, owner: object, *, urgent: bool = False) -> Turn | None:
+        """A turn, if there is one now. An urgent one of the same owner passes those who wait."""
+        if self.free or (self._held and owner is self._owner and (urgent or not self._waiting)):
+            return self._given(owner)
+        return None
 
-    async def take(self, seconds: float) -> None:
+    async def take(self, owner: object, seconds: float, *, urgent: bool = False) -> Turn:
         """Raises `TimeoutError` if it does not come in time."""
-        if self.try_take():
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        turn = self.try_take(owner, urgent=urgent)
+        if turn is not None:
+            return turn
+        coming: asyncio.Future[Turn] = asyncio.get_running_loop().create_future()
+        entry = (owner, coming)
+        self._waiting.append(entry)
         try:
             async with asyncio.timeout(seconds or None):
-                await turn
+                return await coming
         except BaseException:
-            if turn.done() and not turn.cancelled():
-                self.release()  # it came at the very moment in which nobody wanted it any more
-            else:
-                self._waiting.remove(turn)
+            if coming.done() and not coming.cancelled():
+                coming.result().release()  # it came when nobody wanted it any more
+            elif entry in self._waiting:
+                self._waiting.remove(entry)
             raise
 
-    def release(self) -> None:
+    def _given(self, owner: object) -> Turn:
+        self._owner = owner
+        self._held += 1
+        return Turn(self)
+
+    def _released(self) -> None:
+        self._held -= 1
+        if self._held:
+            return
+        self._owner = None
         while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
+            owner, coming = self._waiting.popleft()
+            if not coming.done():
+                coming.set_result(self._given(owner))
                 return
-        self._taken = False

@@ -53,6 +53,7 @@ class Upstream:
         self.speaks_stateless: bool | None = False if settings.era == "handshake" else None
         self.speaks_handshake: bool | None = False if settings.era == "stateless" else None
         self.error: BaseException | None = None  # of the last attempt, while there is no connection
+        self.base: Callable[[], Awaitable[Link]] | None = None  # a connection that is there anyway
         self.on_link: Callable[[Link], None] | None = None  # told of each new connection
         self.on_lost: Callable[[Link, ChannelClosed], None] | None = None
         self._info = info
@@ -76,6 +77,9 @@ class Upstream:
         Raises:
             FairleadError: the server cannot be reached.
         """
+        base = await self._base_for(caller)
+        if base is not None:
+            return base
         if self.speaks_stateless is not False:
             link = self._shared(_STATELESS)
             if link is not None:
@@ -125,6 +129,13 @@ class Upstream:
     async def _one_more(self, key: Hashable, number: int, greeting: dict[str, Any]) -> None:
         await self._once((key, number), lambda: self._greet(greeting), lambda _: key)
 
+    async def _base_for(self, caller: Caller) -> Link | None:
+        """The connection that is there anyway, for all whom its server cannot confuse."""
+        if self.base is None:
+            return None
+        link = await self.base()
+        return link if link.stateless or not asks_back(caller.capabilities) else None
+
     # For sessions of the handshake era
 
     async def for_session(self, front: Front, introduction: Raw, caller: Caller) -> Link:
@@ -134,6 +145,9 @@ class Upstream:
             RpcError: the server said no.
             FairleadError: it cannot be reached.
         """
+        base = await self._base_for(caller)
+        if base is not None:
+            return self._attach(base, front)
         if self.speaks_handshake is False:
             return self._attach(await self._stateless_for_session(caller), front)
         try:

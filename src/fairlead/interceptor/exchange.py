@@ -61,6 +61,7 @@ class Exchange(Struct, gc=False):
     edge: Edge
     started: float = field(default_factory=time.time)
     related: RequestId | None = None  # our own request, if it came on the stream of that one
+    alias: str | None = None  # the name of its target, as the server behind us knows it
 
     @property
     def method(self) -> str:

@@ -17,7 +17,7 @@ from ...protocol.rewriting import Members, encoded, members_of
 from ...wire import Notification, to_json
 from ...wire.codes import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from ..call import LEVELS, Call
-from ..params import Passing, retagged
+from ..params import Passing, params_of, retagged
 from .capabilities import for_stateless_server
 from .errors import for_handshake_client, ours
 from .rounds import Rounds, kind_of
@@ -85,7 +85,7 @@ class HandshakeClients:
         stamp = self._stamp(exchange, front)
 
         async def ask(added: Members) -> Raw:
-            passing = Passing(exchange.message.params)
+            passing = params_of(exchange)
             if passing.members is not None:
                 passing.members.pop("task", None)  # tasks are another thing in the other era
                 passing.members.update(added)

@@ -17,7 +17,7 @@ from ...server.subscriptions import Changes
 from ...wire import to_json
 from ...wire.codes import INVALID_PARAMS, METHOD_NOT_FOUND, URL_ELICITATION_REQUIRED
 from ..call import ASKING, LEVELS, Call
-from ..params import STATELESS_KEYS, Passing
+from ..params import STATELESS_KEYS, Passing, params_of
 from .errors import for_stateless_client, ours
 from .parking import Parked
 
@@ -62,7 +62,7 @@ class StatelessClients:
             return await self._listen(exchange, link)
         if method in _GONE:
             raise ours(METHOD_NOT_FOUND, f"Method not found: {method}")
-        passing = Passing(exchange.message.params)
+        passing = params_of(exchange)
         passing.without(STATELESS_KEYS)
         try:
             if method in ASKING and passing.members is not None:

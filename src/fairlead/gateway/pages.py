@@ -1,0 +1,155 @@
+"""A gateway for people and for machines that watch it: a page, its health, and an admin API."""
+
+import hmac
+import json
+from html import escape
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
+
+from ..errors import ConfigError, FairleadError
+from ..transport.http.asgi import AsgiCall
+from ..transport.http.settings import HttpSettings
+from ..wire import to_json
+from .status import health, is_ready, status
+
+if TYPE_CHECKING:
+    from .gateway import Gateway
+
+__all__ = ["GatewayPages"]
+
+_HTML: Final = b"text/html; charset=utf-8"
+_LOCKED: Final = (
+    (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+)
+_STYLE: Final = """
+:root { color-scheme: light dark; --line: #8884; --dim: #777; --good: #0a7d4f; --bad: #b3261e; }
+@media (prefers-color-scheme: dark) { :root { --dim: #999; --good: #5fd39b; --bad: #ff8a80; } }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 64rem; margin: 3rem auto; padding: 0 1rem; }
+h1 { margin-bottom: 0; } code, pre { font: .9em ui-monospace, monospace; }
+pre { border: 1px solid var(--line); border-radius: .5rem; padding: .75rem 1rem; overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; margin: 1.5rem 0; }
+th, td { text-align: left; padding: .4rem 1rem .4rem 0; border-top: 1px solid var(--line);
+  vertical-align: top; }
+th { color: var(--dim); font-weight: 500; border-top: 0; } td.n { text-align: right; }
+.dim { color: var(--dim); } .good { color: var(--good); } .bad { color: var(--bad); }
+"""
+
+
+class GatewayPages:
+    """Serves the paths beside the MCP endpoints; who may come in was checked before."""
+
+    def __init__(self, gateway: "Gateway", settings: HttpSettings) -> None:
+        self._gateway = gateway
+        self._settings = settings
+
+    async def serve(self, call: AsgiCall, path: str, principal: str | None) -> None:
+        """Answer one request."""
+        path = path.rstrip("/") or "/"
+        if path == "/admin" or path.startswith("/admin/"):
+            await self._admin(call, path)
+        elif call.method not in ("GET", "HEAD"):
+            await call.say(405, "there is GET", [(b"allow", b"GET")])
+        elif path == "/":
+            page = render(status(self._gateway), self._url(call))
+            await call.answer(200, page.encode(), _HTML, _LOCKED)
+        elif path == "/health":
+            await call.answer(200, to_json(health(self._gateway)))
+        elif path == "/ready":
+            ready = is_ready(self._gateway)
+            await call.answer(200 if ready else 503, to_json({"ready": ready}))
+        elif path == "/status":
+            await call.answer(200, to_json(status(self._gateway)))
+        else:
+            await call.say(404, f"MCP is at {self._settings.path}; / shows the servers")
+
+    def _url(self, call: AsgiCall) -> str:
+        host = call.headers.get(b"host", b"").decode("latin-1")
+        scheme = str(call.scope.get("scheme", "http"))
+        return f"{scheme}://{host}{self._settings.path}"
+
+    # The admin API
+
+    async def _admin(self, call: AsgiCall, path: str) -> None:
+        token = self._gateway.settings.admin_token
+        if token is None:
+            await call.say(404, "there is no admin API: the gateway has no admin_token")
+            return
+        given = call.headers.get(b"x-admin-token", b"")
+        if not hmac.compare_digest(given, token.encode()):
+            await call.say(401, "X-Admin-Token: the gateway's admin_token")
+            return
+        steps = [unquote(step) for step in path.split("/")[2:]]
+        try:
+            answer = await self._act(call.method, steps)
+        except ConfigError as exc:
+            await call.say(404, str(exc))
+        except FairleadError as exc:
+            await call.say(502, str(exc))
+        else:
+            if answer is None:
+                await call.say(
+                    404, "GET /admin/servers, POST /admin/servers/NAME/reconnect|refresh"
+                )
+            else:
+                await call.answer(200, to_json(answer))
+
+    async def _act(self, method: str, steps: list[str]) -> Any:
+        gateway = self._gateway
+        match method, steps:
+            case "GET", ["servers"]:
+                return status(gateway)["servers"]
+            case "GET", ["sessions"]:
+                return gateway.sessions()
+            case "POST", ["servers", name, "reconnect"]:
+                await gateway.manager.reconnect_server(name)
+                return {"reconnected": name}
+            case "POST", ["servers", name, "refresh"] if name in gateway.members:
+                gateway.members[name].refresh()
+                return {"refreshing": name}
+            case "DELETE", ["servers", name] if name in gateway.members:
+                await gateway.disconnect(name)
+                return {"disconnected": name}
+        return None
+
+
+def render(now: dict[str, Any], url: str) -> str:
+    """The status page. Everything that came from elsewhere is escaped."""
+    title = escape(now["name"])
+    rows = "".join(_row(server) for server in now["servers"])
+    entry = json.dumps({"mcpServers": {now["name"]: {"type": "http", "url": url}}}, indent=2)
+    counts = ", ".join(f"{count} {kind}" for kind, count in now["counts"].items() if count)
+    heads = ("Server", "Status", "Era", "Transport", "Tools", "Calls", "Errors", "Latency", "From")
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta http-equiv="refresh" content="5">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{title}</title><style>{_STYLE}</style></head><body>"
+        f'<h1>{title}</h1><p class="dim">{escape(now["version"])} · {now["clients"]} clients · '
+        f"{escape(counts) or 'nothing offered yet'}</p>"
+        f"<table><tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr>{rows}</table>"
+        f"<h2>Connect</h2><p>All of them are at <code>{escape(url)}</code>, each one at "
+        f"<code>{escape(url)}/NAME</code>.</p><pre>{escape(entry)}</pre>"
+        '<p class="dim">As JSON: <a href="/status">status</a> · <a href="/health">health</a> · '
+        '<a href="/ready">ready</a></p></body></html>\n'
+    )
+
+
+def _row(server: dict[str, Any]) -> str:
+    state = server["status"]
+    look = "good" if state == "connected" else "bad" if server["error"] else "dim"
+    error = f'<br><span class="dim">{escape(server["error"])}</span>' if server["error"] else ""
+    era = f"{server['era']} {server['revision']}" if server["era"] else ""
+    latency = "" if server["latency_ms"] is None else f"{server['latency_ms']:g} ms"
+    cells = [
+        f"<td><code>{escape(server['name'])}</code></td>",
+        f'<td><span class="{look}">{escape(state)}</span>{error}</td>',
+        f"<td>{escape(era)}</td>",
+        f"<td>{escape(server['transport'] or '')}</td>",
+        *(f'<td class="n">{server[key]}</td>' for key in ("tools", "calls", "errors")),
+        f'<td class="n">{latency}</td>',
+        f'<td class="dim">{escape(server["source"] or "")}</td>',
+    ]
+    return f"<tr>{''.join(cells)}</tr>"
