@@ -1,5 +1,6 @@
 """Entries made ready to connect: variables each program's way, commands only after trust."""
 
+import asyncio
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -351,9 +352,16 @@ def test_nothing_of_a_project_is_run_or_looked_at_before_approval(tmp_path: Path
         (tmp_path / "ran").unlink(missing_ok=True)
 
 
-async def test_in_an_event_loop_it_waits_in_a_thread() -> None:
+async def test_in_an_event_loop_it_waits_in_a_thread(tmp_path: Path) -> None:
     made = await resolve_in_thread(found({"command": "${A}"}), ENV)
     assert made.entry.command == "1"  # type: ignore[union-attr]
+
+    os.mkfifo(tmp_path / "pipe")  # whose reader waits until somebody in this loop writes
+    one = found({"command": "x", "env": {"C": f"!cat {tmp_path}/pipe"}})
+    waiting = asyncio.create_task(resolve_in_thread(one, dict(os.environ)))
+    async with asyncio.timeout(8):
+        await asyncio.to_thread((tmp_path / "pipe").write_text, "said")
+        assert (await waiting).entry.env == {"C": "said"}  # type: ignore[union-attr]
 
 
 def test_a_whole_home_can_be_resolved(tmp_path: Path) -> None:

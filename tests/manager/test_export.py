@@ -17,6 +17,7 @@ from fairlead.client.entries import (
 )
 from fairlead.errors import ConfigError
 from fairlead.manager import export, resolve
+from fairlead.manager.export import export_all
 from fairlead.manager.files import Files
 from fairlead.manager.sources import HOSTS, find_servers
 
@@ -112,3 +113,15 @@ def test_the_shapes_that_differ() -> None:
 def test_what_a_program_has_no_word_for(entry: MCPServerEntry, host: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         export(entry, host)
+
+
+@pytest.mark.parametrize("host", FILES)
+def test_several_servers_are_one_text_that_its_program_understands(
+    tmp_path: Path, host: str
+) -> None:
+    entries = {name: MCPStdioServerConfig(command=name) for name in ("a", "b.c", "d")}
+    write(tmp_path / HOME, {FILES[host]: export_all(entries, host)})
+    files = Files()
+    found = find_servers(next(h for h in HOSTS if h.id == host), machine_in(tmp_path), files)
+    assert {one.name: one.entry for one in found} == entries
+    assert files.problems == []

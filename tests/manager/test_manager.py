@@ -107,6 +107,29 @@ async def test_a_server_that_never_answers_is_given_up_in_its_own_time(tmp_path:
         assert error["error"] == 'Connection to MCP server "silent" timed out after 600ms'
 
 
+@pytest.mark.covers("DEC-12", "HST-14")
+async def test_nobody_waits_again_for_a_server_that_did_not_start_last_time(
+    tmp_path: Path,
+) -> None:
+    cache = MCPToolCache(MemoryStore())
+    servers = {
+        "good": entry(tmp_path, "good"),
+        "silent": entry(tmp_path, "silent", "silent", timeout=1500),
+    }
+    async with asyncio.timeout(LIMIT), MCPManager(cache=cache) as manager:
+        loaded = await manager.connect_servers(servers)
+        assert ["silent" in error["error"] for error in loaded.errors] == [True]
+    async with asyncio.timeout(LIMIT), MCPManager(cache=cache) as manager:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        loaded = await manager.connect_servers(servers)
+        assert loop.time() - began < 1.4  # the gate, and not the time limit of the silent one
+        assert any(tool.mcp_server_name == "good" for tool in loaded.tools)
+        assert manager.get_connection_status("silent") == "connecting"
+        await manager.settled()
+        assert manager.get_connection_status("silent") == "disconnected"
+
+
 @pytest.mark.covers("HST-20", "HST-18", "HST-55")
 async def test_a_server_that_dies_comes_back_and_its_tools_keep_working(tmp_path: Path) -> None:
     events: list[StatusEvent] = []
@@ -232,7 +255,7 @@ async def test_a_call_that_meets_the_stop_of_a_lazy_server_is_answered(tmp_path:
         await manager.connect_servers({"a": entry(tmp_path, "a")})
         server = manager.describe()["a"]
         async with asyncio.timeout(LIMIT):
-            while server.client is not None or server.state != "connected":
+            while server.state != "idle":
                 await asyncio.sleep(0)  # until it is just being stopped
         assert (await run(manager, "mcp_a_whoami")).startswith("a ")
 

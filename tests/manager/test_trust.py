@@ -48,8 +48,11 @@ def test_an_approval_is_remembered_for_that_content(tmp_path: Path) -> None:
     assert not trust.trusts(found(path="/q/.cursor/mcp.json"))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [file.name for file in path.parent.iterdir()] == ["approvals.json"]
-    trust.revoke(found(raw={"command": "whatever"}))
+    assert not trust.trusted_before(found())
+    assert trust.trusted_before(found(raw={"command": "y"}))
+    assert trust.revoke(found(raw={"command": "whatever"}))
     assert not Trust(path).trusts(found())
+    assert not trust.revoke(found())
 
 
 def test_two_programs_do_not_forget_each_others_approvals(tmp_path: Path) -> None:
@@ -108,8 +111,8 @@ def test_the_file_holds_no_secret(tmp_path: Path) -> None:
 
 def test_where_it_is_kept() -> None:
     machine = Machine(platform="linux", home="/home/ada", env={}, cwd="/")
-    assert str(Trust.of(machine).path) == "/home/ada/.local/state/fairlead/approvals.json"
-    moved = msgspec.structs.replace(machine, env={"XDG_STATE_HOME": "/s"})
+    assert str(Trust.of(machine).path) == "/home/ada/.local/share/fairlead/approvals.json"
+    moved = msgspec.structs.replace(machine, env={"XDG_DATA_HOME": "/s"})
     assert str(Trust.of(moved).path) == "/s/fairlead/approvals.json"
     moved = msgspec.structs.replace(machine, env={"FAIRLEAD_HOME": "/f"})
-    assert str(Trust.of(moved).path) == "/f/approvals.json"
+    assert str(Trust.of(moved).path) == "/f/data/approvals.json"

@@ -141,14 +141,24 @@ class MCPClient(Hearing):
         config: MCPClientConfig | None = None,
         *,
         http: HttpOptions | None = None,
+        on_stderr: Callable[[str], None] | None = None,
         **callbacks: Unpack[Callbacks],
     ) -> "Connecting[MCPClient]":
         """Connect to a server as an entry of a configuration file describes it.
+
+        `on_stderr` hears what one that is a child process writes there.
 
         Raises:
             ConfigError: what is wrong with the entry.
         """
         entry = read_entry(entry)
+        if isinstance(entry, MCPStdioServerConfig):
+            return cls._connect(
+                lambda options: StdioTransport(entry, on_stderr=on_stderr, **options),
+                config,
+                callbacks,
+                _key(entry),
+            )
         if not isinstance(entry, MCPHttpServerConfig | MCPSseServerConfig):
             return cls._connect(
                 lambda options: transport_of(entry, **options), config, callbacks, _key(entry)

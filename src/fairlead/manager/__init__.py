@@ -4,6 +4,9 @@
 configuration of a server of our own.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from ..client.entries import (
     MCPHttpServerConfig,
     MCPServerEntry,
@@ -15,41 +18,100 @@ from .commands import Commands
 from .expand import Resolved, resolve, resolve_in_thread
 from .export import export
 from .filters import ExaFilter, Removal, ServerFilter
-from .found import Found, Input, Problem
+from .found import Found, Input, Problem, Source
 from .load import Filtered, Loaded, SourceMeta, load_all_mcp_configs
 from .schema import config_schema
 from .trust import NotApproved, Trust
 from .validate import is_server_name, validate_server_config
 from .write import ConfigFile
 
+if TYPE_CHECKING:
+    from .cache import MCPToolCache
+    from .connecting import (
+        MCPServerConnection,
+        call_tool,
+        connect_to_server,
+        disconnect_server,
+        list_tools,
+    )
+    from .discovering import discover_and_load_mcp_tools, discover_mcp_servers
+    from .manager import MCPManager, StatusEvent
+    from .session import ToolSession, create_tool_session
+    from .supervisor import Rules
+    from .tools import DeferredMCPTool, MCPTool
+
 MCPServerConfig = MCPServerEntry
 
 __all__ = [
     "Commands",
     "ConfigFile",
+    "DeferredMCPTool",
     "ExaFilter",
     "Filtered",
     "Found",
     "Input",
     "Loaded",
     "MCPHttpServerConfig",
+    "MCPManager",
     "MCPServerConfig",
+    "MCPServerConnection",
     "MCPServerEntry",
     "MCPSseServerConfig",
     "MCPStdioServerConfig",
+    "MCPTool",
+    "MCPToolCache",
     "MCPWebSocketServerConfig",
     "NotApproved",
     "Problem",
     "Removal",
     "Resolved",
+    "Rules",
     "ServerFilter",
+    "Source",
     "SourceMeta",
+    "StatusEvent",
+    "ToolSession",
     "Trust",
+    "call_tool",
     "config_schema",
+    "connect_to_server",
+    "create_tool_session",
+    "disconnect_server",
+    "discover_and_load_mcp_tools",
+    "discover_mcp_servers",
     "export",
     "is_server_name",
+    "list_tools",
     "load_all_mcp_configs",
     "resolve",
     "resolve_in_thread",
     "validate_server_config",
 ]
+
+# Those who only read files do not pay for what connects.
+_HOMES = {
+    "DeferredMCPTool": "tools",
+    "MCPManager": "manager",
+    "MCPServerConnection": "connecting",
+    "MCPTool": "tools",
+    "MCPToolCache": "cache",
+    "Rules": "supervisor",
+    "StatusEvent": "manager",
+    "ToolSession": "session",
+    "call_tool": "connecting",
+    "connect_to_server": "connecting",
+    "create_tool_session": "session",
+    "disconnect_server": "connecting",
+    "discover_and_load_mcp_tools": "discovering",
+    "discover_mcp_servers": "discovering",
+    "list_tools": "connecting",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f".{home}", __name__), name)
+    globals()[name] = value
+    return value

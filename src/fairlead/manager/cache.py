@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from ..client.entries import MCPServerEntry
 from ..wire import to_json
+from .places import this_machine
 
 __all__ = ["CacheStore", "FileStore", "MCPToolCache", "MemoryStore", "entry_hash"]
 
@@ -83,16 +84,15 @@ class FileStore:
 
 
 def default_folder() -> Path:
-    """Where programs of this user keep what they can do without."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "fairlead" / "tools"
+    """In our folder for what we can do without."""
+    return Path(this_machine().own_cache) / "tools"
 
 
 class _Cached(Struct):
     version: int
     entry: str
     saved: float  # seconds since the epoch
-    tools: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None  # None: it did not start
 
 
 class MCPToolCache:
@@ -105,6 +105,17 @@ class MCPToolCache:
         self, name: str, entry: "MCPServerEntry | dict[str, Any]"
     ) -> list[dict[str, Any]] | None:
         """The tools that this server had, if that is known for this very entry."""
+        cached = self._read(name, entry)
+        if cached is None or cached.tools is None:
+            return None
+        return [tool for tool in cached.tools if isinstance(tool.get("name"), str)]
+
+    def failed(self, name: str, entry: "MCPServerEntry | dict[str, Any]") -> bool:
+        """Whether it did not start when it was last tried, so that it is not worth waiting for."""
+        cached = self._read(name, entry)
+        return cached is not None and cached.tools is None
+
+    def _read(self, name: str, entry: "MCPServerEntry | dict[str, Any]") -> _Cached | None:
         try:
             raw = self._store.read(_key(name))
             if raw is None or len(raw) > MAX_BYTES:
@@ -116,12 +127,15 @@ class MCPToolCache:
         fresh = 0 <= time.time() - cached.saved < LIFETIME
         if cached.version != VERSION or not fresh or cached.entry != entry_hash(entry):
             return None
-        return [tool for tool in cached.tools if isinstance(tool.get("name"), str)]
+        return cached
 
     def set(
-        self, name: str, entry: "MCPServerEntry | dict[str, Any]", tools: list[dict[str, Any]]
+        self,
+        name: str,
+        entry: "MCPServerEntry | dict[str, Any]",
+        tools: list[dict[str, Any]] | None,
     ) -> None:
-        """Remember the tools of a server."""
+        """Remember the tools of a server; None that it did not start."""
         value = to_json(_Cached(VERSION, entry_hash(entry), time.time(), tools))
         if len(value) > MAX_BYTES:
             log.debug("the tools of %s are too many to be kept", name)

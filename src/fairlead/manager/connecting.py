@@ -2,14 +2,17 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Unpack
 
 from msgspec import Struct
 
 from ..client import MCPClient, MCPClientConfig
 from ..client.callbacks import Callbacks
+from ..client.config import request_timeout
 from ..client.entries import MCPServerEntry, read_entry
 from ..errors import ConnectFailed
+from .found import Source
 
 __all__ = [
     "MCPServerConnection",
@@ -19,18 +22,10 @@ __all__ = [
     "disconnect_server",
     "list_tools",
     "open_client",
+    "timed_out",
 ]
 
 CONNECT_TIMEOUT = 30.0
-
-
-class Source(Struct, frozen=True, kw_only=True):
-    """Where a server was configured."""
-
-    provider: str | None = None
-    provider_name: str | None = None
-    path: str | None = None
-    level: str | None = None
 
 
 class MCPServerConnection(Struct, frozen=True, kw_only=True):
@@ -73,13 +68,25 @@ async def open_client(
     callbacks: Callbacks,
 ) -> MCPClient:
     """The client of a server; 0 seconds mean no limit. Raises as `connect_to_server` does."""
+    config = config or MCPClientConfig()
+    # The configured limit is for requests; starting has its own, which may be longer. Who manages
+    # connections replaces them, so the client does not.
+    starting = replace(config, timeout_seconds=0.0, auto_reconnect=False)
     try:
         async with asyncio.timeout(timeout or None):
-            return await MCPClient.connect_entry(entry, config, **callbacks)
+            client = await MCPClient.connect_entry(entry, starting, **callbacks)
     except TimeoutError as exc:
-        raise ConnectFailed(
-            f'Connection to MCP server "{name}" timed out after {timeout * 1000:.0f}ms'
-        ) from exc
+        raise timed_out(name, timeout) from exc
+    client.config = replace(config, auto_reconnect=False)
+    client.transport.timeout = request_timeout(config.timeout_seconds * 1000)
+    return client
+
+
+def timed_out(name: str, seconds: float) -> ConnectFailed:
+    """What is said of a server that did not connect in time."""
+    return ConnectFailed(
+        f'Connection to MCP server "{name}" timed out after {seconds * 1000:.0f}ms'
+    )
 
 
 async def list_tools(connection: MCPServerConnection) -> list[dict[str, Any]]:

@@ -115,6 +115,7 @@ def _configured(one: Found, commands: Commands, inputs: Mapping[str, str]) -> Co
             provider_name=one.host_title,
             path=one.path,
             level=one.level,
+            line=one.line,
         ),
         only_tools=one.only_tools,
         without_tools=one.without_tools,

@@ -53,7 +53,7 @@ def resolve(
     """
     trust = trust or (commands.trust if commands is not None else Trust())
     trust.require(found)
-    known = dict(os.environ if env is None else env)
+    known = os.environ if env is None else env
     work = _Work(found, known, commands or Commands(trust), secrets or {}, inputs or {})
     try:
         return work.resolved()
@@ -70,7 +70,21 @@ async def resolve_in_thread(
     found: Found, env: Mapping[str, str] | None = None, **more: Any
 ) -> Resolved:
     """`resolve`, for callers in an event loop."""
+    if not _may_wait(found):
+        return resolve(found, env, **more)
     return await asyncio.to_thread(resolve, found, env, **more)
+
+
+def _may_wait(found: Found) -> bool:
+    """Whether commands or files have to be waited for. Without, a thread is most of the cost."""
+    entry = found.entry
+    values = entry.env if isinstance(entry, MCPStdioServerConfig) else entry.headers
+    return (
+        found.headers_helper is not None
+        or found.env_file is not None
+        or any(value.startswith("!") for value in values.values())
+        or "{file:" in str(found.raw)
+    )
 
 
 class _Work:

@@ -2,13 +2,13 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..client.entries import MCPServerEntry, MCPStdioServerConfig
 from ..errors import ConfigError
 
-__all__ = ["EXPORTS", "export"]
+__all__ = ["EXPORTS", "export", "export_all"]
 
 
 def export(entry: MCPServerEntry, host: str, *, name: str = "server") -> str:
@@ -21,6 +21,20 @@ def export(entry: MCPServerEntry, host: str, *, name: str = "server") -> str:
     if writer is None:
         raise ConfigError(f"unknown program {host!r}; known are {', '.join(sorted(EXPORTS))}")
     return writer(name, entry)
+
+
+def export_all(entries: Mapping[str, MCPServerEntry], host: str) -> str:
+    """The same for several servers, as one text. Raises as `export` does."""
+    texts = [export(entry, host, name=name) for name, entry in entries.items()]
+    if host == "codex":
+        return "\n".join(texts)
+    if host == "goose":
+        return "".join([*texts[:1], *(text.partition("\n")[2] for text in texts[1:])])
+    merged: dict[str, Any] = {}
+    for text in texts:
+        for key, servers in json.loads(text).items():
+            merged.setdefault(key, {}).update(servers)
+    return json.dumps(merged, indent=2, ensure_ascii=False) + "\n"
 
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-[^{}]*)?\}")

@@ -55,6 +55,8 @@ class Files:
     def __init__(self) -> None:
         self.problems: list[Problem] = []
         self.read: list[str] = []  # those that exist
+        self.unreadable: list[str] = []  # those that exist, and say nothing that can be used
+        self.folders: list[str] = []  # those that were looked into
         self._documents: dict[str, Document | None] = {}
 
     def document(self, path: str, format: Format | None = None) -> Document | None:
@@ -63,8 +65,14 @@ class Files:
             self._documents[path] = self._open(path, format)
         return self._documents[path]
 
+    @property
+    def looked_for(self) -> list[str]:
+        """Every file that was asked for, and every folder, whether they exist or not."""
+        return [*self._documents, *self.folders]
+
     def names_in(self, folder: str) -> list[str]:
         """The names in a folder, sorted; none if there is no such folder."""
+        self.folders.append(folder)
         try:
             return sorted(os.listdir(folder))
         except (OSError, ValueError):
@@ -81,6 +89,7 @@ class Files:
             self.read.append(path)
             return parse(path, content, format)
         except ConfigError as exc:
+            self.unreadable.append(path)
             self.problem(path, exc.line or 1, str(exc.args[0]))
             return None
 

@@ -1,5 +1,6 @@
 """Texts of configuration files, made into values: JSON with comments, TOML, YAML."""
 
+import contextlib
 import json
 import re
 import tomllib
@@ -151,17 +152,20 @@ def _refuse_bombs(yaml: Any, path: str, text: str) -> None:
 _READERS = {"json": _read_json, "toml": _read_toml, "yaml": _read_yaml}
 
 
+_COLON = re.compile(r"\s*+:\s*+")
+
+
 def _line_in_json(text: str, name: str, raw: object) -> int:
     """The key of that name whose value is that entry; found by comparing, without a parse tree."""
     decoder = json.JSONDecoder()
     for spelled in {json.dumps(name, ensure_ascii=False), json.dumps(name)}:
-        for key in re.finditer(re.escape(spelled) + r"\s*+:\s*+", text):
-            try:
-                value, _ = decoder.raw_decode(text, key.end())
-            except ValueError:
-                continue
-            if value == raw:
-                return text.count("\n", 0, key.start()) + 1
+        start = text.find(spelled)  # no pattern: compiling one for each name is most of the work
+        while start >= 0:
+            if colon := _COLON.match(text, start + len(spelled)):
+                with contextlib.suppress(ValueError):
+                    if decoder.raw_decode(text, colon.end())[0] == raw:
+                        return text.count("\n", 0, start) + 1
+            start = text.find(spelled, start + 1)
     named = re.search(r'"name"\s*+:\s*+' + re.escape(json.dumps(name, ensure_ascii=False)), text)
     return text.count("\n", 0, named.start()) + 1 if named else 1
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from ..client.entries import MCPServerEntry
 
-__all__ = ["Found", "Input", "Level", "Lookup", "Problem"]
+__all__ = ["Found", "Input", "Level", "Lookup", "Problem", "Source"]
 
 Level: TypeAlias = Literal["user", "project", "local", "managed"]
 
@@ -30,6 +30,16 @@ class Lookup(Struct, frozen=True):
     key: str
     variable: str
     template: str = "{}"  # how the value is spelled in its place: `Bearer {}`
+
+
+class Source(Struct, frozen=True):
+    """Where a server comes from, as far as that is known."""
+
+    provider: str | None = None  # the program whose configuration names it
+    provider_name: str | None = None
+    path: str | None = None
+    level: Level | None = None
+    line: int | None = None
 
 
 class Problem(Struct, frozen=True):

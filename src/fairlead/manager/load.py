@@ -12,7 +12,7 @@ from ..client.entries import MCPServerEntry, MCPStdioServerConfig
 from .dialects import looks_like_variables
 from .files import Files
 from .filters import ExaFilter, ServerFilter
-from .found import Found, Level, Problem
+from .found import Found, Problem, Source
 from .places import Machine, this_machine
 from .sources import HOSTS, Host, find_servers, own
 from .validate import is_server_name
@@ -22,14 +22,7 @@ __all__ = ["Filtered", "Loaded", "SourceMeta", "load_all_mcp_configs"]
 log = logging.getLogger("fairlead.manager")
 
 
-class SourceMeta(Struct, frozen=True):
-    """Where a server comes from."""
-
-    provider: str
-    provider_name: str
-    path: str
-    level: Level
-    line: int = 1
+SourceMeta = Source
 
 
 class Filtered(Struct, frozen=True):
@@ -44,7 +37,7 @@ class Loaded(Struct, kw_only=True):
     """Everything that was found; `configs` is what to connect to, as it stands in the files."""
 
     configs: dict[str, MCPServerEntry] = field(default_factory=dict)
-    sources: dict[str, SourceMeta] = field(default_factory=dict)
+    sources: dict[str, Source] = field(default_factory=dict)
     found: dict[str, Found] = field(default_factory=dict)  # the same names, with everything
     disabled: dict[str, Found] = field(default_factory=dict)  # names that are switched off
     duplicates: dict[str, str] = field(default_factory=dict)  # name -> whose server it is, too
@@ -52,6 +45,8 @@ class Loaded(Struct, kw_only=True):
     filtered: list[Filtered] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
     files: list[str] = field(default_factory=list)  # those that exist
+    unreadable: list[str] = field(default_factory=list)  # of them: nothing in them could be used
+    looked_for: list[str] = field(default_factory=list)  # files and folders, also missing ones
     places: dict[str, list[tuple[Found, str]]] = field(default_factory=dict)
 
     def why(self, name: str) -> list[str]:
@@ -90,6 +85,8 @@ def load_all_mcp_configs(
         loading.take(one)
     loading.result.warnings = files.problems
     loading.result.files = files.read
+    loading.result.unreadable = files.unreadable
+    loading.result.looked_for = files.looked_for
     return loading.result
 
 
@@ -186,7 +183,7 @@ class _Loading:
             return f'not used: it is the server "{same.name}" of {same.place}'
         result.found[name] = found
         result.configs[name] = found.entry
-        result.sources[name] = SourceMeta(
+        result.sources[name] = Source(
             found.host, found.host_title, found.path, found.level, found.line
         )
         return "used"

@@ -6,11 +6,11 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from msgspec import Struct
 
-from ..client import MCPClientConfig
+from ..client import MCPClient, MCPClientConfig
 from ..client.callbacks import Callbacks
 from ..client.entries import MCPServerEntry, read_entry
 from ..errors import ConfigError
@@ -19,8 +19,11 @@ from .catalog import Catalog, Listed
 from .connecting import MCPServerConnection, Source
 from .offers import Offered
 from .slots import StartSlots
-from .supervisor import Rules, Supervisor
+from .supervisor import END_LIMIT, Rules, Supervisor
 from .tools import MCPTool
+
+if TYPE_CHECKING:
+    from .reloading import Reloader
 
 __all__ = [
     "STARTUP_TIMEOUT_MS",
@@ -96,16 +99,20 @@ class MCPManager(Offered):
         self._cache = cache
         self._rules = rules or Rules()
         self._config = config or MCPClientConfig()
+        callbacks.setdefault("on_roots", lambda: [self.cwd])  # None: servers get none
         self._callbacks = callbacks
         self._slots = StartSlots(max_starts)
         self._configured: dict[str, Configured] = {}
         self._supervisors: dict[str, Supervisor] = {}
         self._remembered: dict[str, list[dict[str, Any]]] = {}  # tools from last time
+        self._failing: set[str] = set()  # did not start last time, so nobody waits for them
         self._catalog = Catalog(self._call, self._about)
         self._said: dict[str, str] = {}  # the last state that listeners heard of, per server
         self._happened = asyncio.Event()
         self._rebuilding: asyncio.Handle | None = None
         self._writing: set[asyncio.Future[None]] = set()
+        self._reloader: Reloader | None = None
+        self._closed = False
         self._on_status: list[Callable[[StatusEvent], None]] = []
         self._on_tools: list[Callable[[list[MCPTool]], None]] = []
         self._on_notification: list[Callable[[str, str, dict[str, Any]], Any]] = []
@@ -119,12 +126,19 @@ class MCPManager(Offered):
         *,
         startup: Startup | None = None,
     ) -> Loaded:
-        """Connect servers, all at once. What cannot be connected is in `errors`; nothing raises."""
+        """Connect servers, all at once. What cannot be connected is in `errors`; nothing raises.
+
+        All of them: filters are for what was discovered, not for what somebody asks for.
+        """
         began = asyncio.get_running_loop().time()
         errors: list[dict[str, str]] = []
         new: list[Supervisor] = []
         for name, config in configs.items():
             if name in self._supervisors:
+                continue
+            if self._closed:
+                path = _path(name, (sources or {}).get(name))
+                errors.append({"path": path, "error": "the manager is closed"})
                 continue
             try:
                 configured = _configured(config, (sources or {}).get(name))
@@ -132,16 +146,18 @@ class MCPManager(Offered):
                 errors.append({"path": _path(name, (sources or {}).get(name)), "error": str(exc)})
                 continue
             new.append(self._begin(name, configured))
-        self._emit("connecting", [s.name for s in new if s.state != "idle"])
+        starting = [s.name for s in new if s.state != "idle"]
+        self._said.update(dict.fromkeys(starting, "connecting"))  # for all of them together
+        self._emit("connecting", starting)
         left = STARTUP_TIMEOUT_MS / 1000 - (asyncio.get_running_loop().time() - began)
         await self._wait_for(new, max(left, 0.0))
         if (startup or self._startup) == "wait":
-            unknown = [s for s in new if s.name not in self._remembered]
+            known = self._remembered.keys() | self._failing
+            unknown = [s for s in new if s.name not in known]
             await self._wait_for(unknown, None)
         for supervisor in new:
             if supervisor.state in ("failed", "suspended") and supervisor.error is not None:
-                source = self._configured[supervisor.name].source
-                path = _path(supervisor.name, source)
+                path = _path(supervisor.name, self.get_source(supervisor.name))
                 errors.append({"path": path, "error": str(supervisor.error)})
         return Loaded(
             tools=self._rebuild(),
@@ -152,7 +168,7 @@ class MCPManager(Offered):
     def _begin(self, name: str, configured: Configured) -> Supervisor:
         entry = configured.entry
         self._configured[name] = configured
-        remembered = None if self._cache is None else self._cache.get(name, entry)
+        remembered = self._from_last_time(name, entry)
         if remembered is not None:
             self._remembered[name] = remembered
 
@@ -177,6 +193,18 @@ class MCPManager(Offered):
         supervisor.start(now=not lazy)
         return supervisor
 
+    def _from_last_time(self, name: str, entry: MCPServerEntry) -> list[dict[str, Any]] | None:
+        if self._cache is None:
+            return None
+        try:
+            tools = self._cache.get(name, entry)
+            if tools is None and self._cache.failed(name, entry):
+                self._failing.add(name)
+            return tools
+        except Exception:  # a store of somebody else
+            log.exception("%s: its tools could not be looked up", name)
+            return None
+
     async def _wait_for(self, supervisors: list[Supervisor], seconds: float | None) -> None:
         """Until all of them have an outcome, or the time is over."""
         try:
@@ -187,14 +215,37 @@ class MCPManager(Offered):
         except TimeoutError:
             pass
 
-    async def discover_and_connect(self, **options: Any) -> Loaded:
-        """Find every configured server and connect it; options of `discover_and_load_mcp_tools`."""
+    async def discover_and_connect(self, *, watch: bool = False, **options: Any) -> Loaded:
+        """Find every configured server and connect it; options of `discover_and_load_mcp_tools`.
+
+        `watch`: the files are followed from then on, until the manager is closed.
+        """
         from .discovering import discover_and_load_mcp_tools
 
         found = await discover_and_load_mcp_tools(self.cwd, manager=self, **options)
+        if watch:
+            await self.watch(**options)
         return Loaded(
             tools=found.tools, errors=found.errors, connected_servers=found.connected_servers
         )
+
+    async def watch(self, *, interval: float | None = None, **options: Any) -> None:
+        """Follow the configuration files: what changes in them changes here, and nothing else.
+
+        Options are those of `discover_and_load_mcp_tools`. Servers that were connected by hand
+        are left alone. Ends with the manager, or when it is called again.
+        """
+        from .reloading import Reloader, reading_of
+
+        if self._closed:
+            raise ConfigError("the manager is closed")
+        old, self._reloader = (
+            self._reloader,
+            Reloader(self, reading_of(self.cwd, **options), interval=interval),
+        )
+        if old is not None:
+            await old.close()
+        self._reloader.start()
 
     async def settled(self) -> None:
         """Wait until every server is connected, or has failed, or is at rest."""
@@ -206,27 +257,29 @@ class MCPManager(Offered):
     def connections(self) -> Mapping[str, MCPServerConnection]:
         """Servers that are connected."""
         return {
-            name: self._connection(supervisor)
+            name: _connection(supervisor, supervisor.client, self._configured[name])
             for name, supervisor in self._supervisors.items()
-            if supervisor.state == "connected"
+            if supervisor.state == "connected" and supervisor.client is not None
         }
 
     @property
     def pending_connections(self) -> set[str]:
         """Servers whose first handshake is under way."""
-        return {n for n, s in self._supervisors.items() if s.state == "connecting"}
+        return {
+            n for n, s in self._supervisors.items() if s.state == "connecting" and not s.loading
+        }
 
     @property
     def pending_tool_loads(self) -> set[str]:
-        """Servers that are connected, but whose tools are not known yet."""
-        return {
-            n for n, s in self._supervisors.items() if s.state == "connected" and s.tools is None
-        }
+        """Servers that have answered, and whose tools are being listed."""
+        return {n for n, s in self._supervisors.items() if s.loading}
 
     @property
     def pending_reconnections(self) -> set[str]:
         """Servers that were lost and are being connected again."""
-        return {n for n, s in self._supervisors.items() if s.state == "reconnecting"}
+        return {
+            n for n, s in self._supervisors.items() if s.state == "reconnecting" and not s.loading
+        }
 
     @property
     def sources(self) -> Mapping[str, Source]:
@@ -248,23 +301,14 @@ class MCPManager(Offered):
         self, name: str
     ) -> Literal["connected", "connecting", "disconnected"]:
         supervisor = self._supervisors.get(name)
-        if supervisor is None:
-            return "disconnected"
-        if supervisor.state == "connected":
-            return (
-                "connecting"
-                if supervisor.tools is None and not supervisor.tools_error
-                else ("connected")
-            )
-        if supervisor.state in ("connecting", "reconnecting"):
+        if supervisor is not None and supervisor.state == "connected":
+            return "connected"
+        if supervisor is not None and supervisor.state in ("connecting", "reconnecting"):
             return "connecting"
         return "disconnected"
 
     def get_connection(self, name: str) -> MCPServerConnection | None:
-        supervisor = self._supervisors.get(name)
-        if supervisor is None or supervisor.state != "connected":
-            return None
-        return self._connection(supervisor)
+        return self.connections.get(name)
 
     async def wait_for_connection(self, name: str) -> MCPServerConnection:
         """Wait until a server is connected; one at rest is started.
@@ -272,9 +316,8 @@ class MCPManager(Offered):
         Raises:
             FairleadError: it cannot be.
         """
-        supervisor = self._find(name)
-        await supervisor.ready()
-        return self._connection(supervisor)
+        supervisor, configured = self._find(name), self._configured[name]
+        return _connection(supervisor, await supervisor.ready(), configured)
 
     def get_connected_servers(self) -> list[str]:
         return sorted(n for n, s in self._supervisors.items() if s.state == "connected")
@@ -294,6 +337,10 @@ class MCPManager(Offered):
     def get_configured(self, name: str) -> Configured | None:
         """Everything known about how a server is configured."""
         return self._configured.get(name)
+
+    def remembered(self, name: str) -> list[dict[str, Any]] | None:
+        """The tools that a server had last time, where that is known."""
+        return self._remembered.get(name)
 
     def describe(self) -> Mapping[str, Supervisor]:
         """Every server with its state, error, latency and tools; not to be changed."""
@@ -320,30 +367,36 @@ class MCPManager(Offered):
         await self._find(name).reconnect()
 
     async def disconnect_server(self, name: str) -> None:
-        """End a server and forget it, its tools included."""
-        supervisor = self._supervisors.pop(name, None)
-        self._configured.pop(name, None)
-        self._remembered.pop(name, None)
-        if supervisor is not None:
-            await supervisor.stop()
-            self._emit("disconnected", [name])
-            self._rebuild()
+        """End a server and forget it, its tools included. Its calls are answered at once."""
+        await self._forget([name] if name in self._supervisors else [])
 
     async def disconnect_all(self) -> None:
         """End all servers at the same time, and forget them."""
-        names = list(self._supervisors)
-        stopping = [self._supervisors.pop(name).stop() for name in names]
-        self._configured.clear()
-        self._remembered.clear()
-        for outcome in await asyncio.gather(*stopping, return_exceptions=True):
-            if isinstance(outcome, BaseException):
-                log.warning("a server did not end well: %s", outcome)
-        self._emit("disconnected", names)
-        self._rebuild()
+        await self._forget(list(self._supervisors))
         if self._writing:
             await asyncio.wait(self._writing, timeout=2.0)
 
+    async def _forget(self, names: list[str]) -> None:
+        """Everything about them is gone at once; how long their ends take is another matter."""
+        if not names:
+            return
+        sources = {name: self._configured[name].source for name in names}
+        ends = [self._supervisors.pop(name).halt() for name in names]
+        self._failing.difference_update(names)
+        for name in names:
+            for known in (self._configured, self._remembered, self._said):
+                known.pop(name, None)
+        self._happened.set()
+        self._emit("disconnected", names, path=sources[names[0]].path if len(names) == 1 else None)
+        self._rebuild()
+        await asyncio.wait(ends, timeout=END_LIMIT)
+
     async def close(self) -> None:
+        """End everything, for good."""
+        self._closed = True
+        reloader, self._reloader = self._reloader, None
+        if reloader is not None:
+            await reloader.close()
         await self.disconnect_all()
 
     async def __aenter__(self) -> Self:
@@ -354,19 +407,21 @@ class MCPManager(Offered):
 
     # Listeners
 
-    def add_status_listener(self, listener: Callable[[StatusEvent], None]) -> None:
-        """Hear when servers connect, fail, come back or go."""
-        self._on_status.append(listener)
+    # Each returns a function that ends it.
 
-    def add_tools_listener(self, listener: Callable[[list[MCPTool]], None]) -> None:
+    def add_status_listener(self, listener: Callable[[StatusEvent], None]) -> Callable[[], None]:
+        """Hear when servers connect, fail, come back or go."""
+        return _added(self._on_status, listener)
+
+    def add_tools_listener(self, listener: Callable[[list[MCPTool]], None]) -> Callable[[], None]:
         """Hear of every new set of tools."""
-        self._on_tools.append(listener)
+        return _added(self._on_tools, listener)
 
     def add_notification_listener(
         self, listener: Callable[[str, str, dict[str, Any]], Any]
-    ) -> None:
+    ) -> Callable[[], None]:
         """Hear every notification: server, method, params."""
-        self._on_notification.append(listener)
+        return _added(self._on_notification, listener)
 
     # Private
 
@@ -376,18 +431,6 @@ class MCPManager(Offered):
             known = ", ".join(sorted(self._supervisors)) or "none"
             raise ConfigError(f"There is no server {name!r}; there are: {known}")
         return supervisor
-
-    def _connection(self, supervisor: Supervisor) -> MCPServerConnection:
-        configured = self._configured[supervisor.name]
-        assert supervisor.client is not None
-        return MCPServerConnection(
-            name=supervisor.name,
-            client=supervisor.client,
-            generation=supervisor.generation,
-            entry=configured.entry,
-            source=configured.source,
-            latency=supervisor.latency,
-        )
 
     async def _call(
         self, server: str, tool: str, arguments: Mapping[str, Any], **options: Any
@@ -434,7 +477,7 @@ class MCPManager(Offered):
         before = self._catalog.tools
         tools = self._catalog.build(self._listed())
         if tools != before:
-            for listener in self._on_tools:
+            for listener in tuple(self._on_tools):
                 _safely(listener, list(tools))
         return list(tools)
 
@@ -446,7 +489,11 @@ class MCPManager(Offered):
         self._happened.set()
         if supervisor.tools is not None and supervisor.tools is not self._remembered.get(name):
             self._remembered[name] = supervisor.tools
+            self._failing.discard(name)
             self._keep(name, supervisor.tools)
+        elif supervisor.state == "failed" and name not in self._remembered.keys() | self._failing:
+            self._failing.add(name)
+            self._keep(name, None)
         if self._rebuilding is None:
             self._rebuilding = asyncio.get_running_loop().call_soon(self._rebuild_soon)
         self._say(supervisor)
@@ -461,20 +508,19 @@ class MCPManager(Offered):
             return
         self._said[supervisor.name] = kind
         error = None if supervisor.error is None else str(supervisor.error)
-        if kind == "connecting":
-            return  # told for all of them together
-        self._emit(kind, [supervisor.name], error)
+        path = self._configured[supervisor.name].source.path
+        self._emit(kind, [supervisor.name], error, path)
 
-    def _emit(self, kind: Any, names: list[str], error: str | None = None) -> None:
+    def _emit(
+        self, kind: Any, names: list[str], error: str | None = None, path: str | None = None
+    ) -> None:
         if not names:
             return
-        source = self._configured.get(names[0])
-        path = source.source.path if source is not None and len(names) == 1 else None
         event = StatusEvent(kind=kind, names=tuple(names), error=error, path=path)
-        for listener in self._on_status:
+        for listener in tuple(self._on_status):
             _safely(listener, event)
 
-    def _keep(self, name: str, tools: list[dict[str, Any]]) -> None:
+    def _keep(self, name: str, tools: list[dict[str, Any]] | None) -> None:
         """Write the cache beside everything else; whether that works does not matter."""
         if self._cache is None:
             return
@@ -482,10 +528,15 @@ class MCPManager(Offered):
         loop = asyncio.get_running_loop()
         writing = loop.run_in_executor(None, self._cache.set, name, entry, tools)
         self._writing.add(writing)
-        writing.add_done_callback(self._writing.discard)
+        writing.add_done_callback(self._written)
+
+    def _written(self, writing: "asyncio.Future[None]") -> None:
+        self._writing.discard(writing)
+        if not writing.cancelled() and (error := writing.exception()) is not None:
+            log.warning("tools could not be kept for next time: %s", error)
 
     def _told(self, server: str, method: str, params: dict[str, Any]) -> None:
-        for listener in self._on_notification:
+        for listener in tuple(self._on_notification):
             _safely(listener, server, method, params)
 
 
@@ -495,6 +546,7 @@ _KINDS = {
     "reconnecting": "reconnecting",
     "failed": "failed",
     "suspended": "failed",
+    "idle": "disconnected",
 }
 
 
@@ -506,12 +558,35 @@ def _configured(
     return Configured(entry=read_entry(config), source=source or Source())
 
 
+def _connection(
+    supervisor: Supervisor, client: MCPClient, configured: Configured
+) -> MCPServerConnection:
+    return MCPServerConnection(
+        name=supervisor.name,
+        client=client,
+        generation=supervisor.generation,
+        entry=configured.entry,
+        source=configured.source,
+        latency=supervisor.latency,
+    )
+
+
 def _seconds(milliseconds: float | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000
 
 
 def _path(name: str, source: Source | None) -> str:
     return source.path if source is not None and source.path else f"mcp:{name}"
+
+
+def _added(listeners: list[Any], listener: Any) -> Callable[[], None]:
+    listeners.append(listener)
+
+    def remove() -> None:
+        if listener in listeners:
+            listeners.remove(listener)
+
+    return remove
 
 
 def _safely(listener: Callable[..., Any], *news: Any) -> None:

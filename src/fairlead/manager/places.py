@@ -84,15 +84,27 @@ class Machine(Struct, frozen=True, kw_only=True):
         return tuple(folders)
 
     @property
-    def own_state(self) -> str:
-        """Our own folder for what was decided: approvals."""
+    def own_data(self) -> str:
+        """Our own folder for what nobody else may read: what was decided and what is secret."""
         if moved := self.variable("FAIRLEAD_HOME"):
-            return moved
+            return self.join(moved, "data")
         if self.is_windows:
             return self.join(self.local_app_data, "fairlead")
+        if self.platform == "darwin":
+            return self.join(self.app_support, "fairlead")
         return self.join(
-            self.variable("XDG_STATE_HOME", self.at_home(".local", "state")), "fairlead"
+            self.variable("XDG_DATA_HOME", self.at_home(".local", "share")), "fairlead"
         )
+
+    @property
+    def own_cache(self) -> str:
+        """Our own folder for what can be had again."""
+        if moved := self.variable("FAIRLEAD_HOME"):
+            return self.join(moved, "cache")
+        if self.is_windows:
+            return self.join(self.local_app_data, "fairlead", "Cache")
+        usual = ("Library", "Caches") if self.platform == "darwin" else (".cache",)
+        return self.join(self.variable("XDG_CACHE_HOME", self.at_home(*usual)), "fairlead")
 
     def upwards(self) -> Iterator[str]:
         """The project's folders: this one, and those above it up to the repository's root.

@@ -4,30 +4,71 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
+from .discovering import configured
+from .filters import ServerFilter
+from .load import load_all_mcp_configs
 from .manager import Configured, MCPManager
+from .trust import Trust
 
-__all__ = ["Reading", "Reloader", "apply_changes"]
+__all__ = ["Reading", "Reloader", "apply_changes", "reading_of"]
 
 log = logging.getLogger("fairlead.manager")
 
-INTERVAL = 2.0  # seconds between looks
+INTERVAL = 1.0  # seconds between looks
+
+Stamp = tuple[int, int, int]
 
 
 class Reading(Struct, frozen=True):
     """What the files say now."""
 
     wanted: Mapping[str, Configured]
-    files: Sequence[str]  # to look at
+    files: Sequence[str]  # to look at; those that do not exist may appear
     broken: frozenset[str] = frozenset()  # those that could not be read as a whole
 
 
-async def apply_changes(manager: MCPManager, now: Reading) -> None:
-    """Make a manager have exactly these servers; those that stay as they were are left alone.
+def reading_of(
+    cwd: str | Path,
+    *,
+    enable_project_config: bool = True,
+    filter_exa: bool = True,
+    filters: Sequence[ServerFilter] = (),
+    trust: Trust | None = None,
+    inputs: Mapping[str, str] | None = None,
+    loading: Mapping[str, Any] | None = None,
+    **_: Any,
+) -> Callable[[], Reading]:
+    """A function that reads all files anew.
 
-    A file that cannot be read, perhaps because it is just being written, takes nothing away.
+    Options are those of `discover_and_load_mcp_tools`; what is not about files has no effect.
+    """
+
+    def read() -> Reading:
+        found = load_all_mcp_configs(
+            cwd,
+            enable_project_config=enable_project_config,
+            filter_exa=filter_exa,
+            filters=filters,
+            **(loading or {}),
+        )
+        # An empty file is how the writing of a new one begins.
+        empty = [path for path, (_, size, _) in _stamps(found.files).items() if size == 0]
+        wanted = configured(found, trust=trust, inputs=inputs)
+        return Reading(wanted, found.looked_for, frozenset([*found.unreadable, *empty]))
+
+    return read
+
+
+async def apply_changes(manager: MCPManager, now: Reading) -> None:
+    """Make a manager have the servers of these files; those that stay as they were are left alone.
+
+    A file that cannot be read, perhaps because it is just being written, changes nothing. Neither
+    are servers touched that come from no file.
     """
     wanted = now.wanted
     have = {name: manager.get_configured(name) for name in manager.get_all_server_names()}
@@ -35,16 +76,15 @@ async def apply_changes(manager: MCPManager, now: Reading) -> None:
         name
         for name, old in have.items()
         if old is not None
-        and (
-            wanted[name].digest != old.digest
-            if name in wanted
-            else old.source.path not in now.broken
-        )
+        and old.digest
+        and old.source.path not in now.broken
+        and (name not in wanted or wanted[name].digest != old.digest)
     ]
-    await asyncio.gather(*(manager.disconnect_server(name) for name in gone))
     new = {name: one for name, one in wanted.items() if name in gone or name not in have}
+    if gone or new:
+        log.info("the configuration has changed: %s", ", ".join(sorted({*gone, *new})))
+    await asyncio.gather(*(manager.disconnect_server(name) for name in gone))
     if new:
-        log.info("the configuration has changed: %s", ", ".join(sorted(new)))
         await manager.connect_servers(new, startup="background")
 
 
@@ -52,21 +92,15 @@ class Reloader:
     """Looks at files now and then, and has the manager follow them."""
 
     def __init__(
-        self,
-        manager: MCPManager,
-        load: Callable[[], Reading],
-        *,
-        interval: float = INTERVAL,
+        self, manager: MCPManager, load: Callable[[], Reading], *, interval: float | None = None
     ) -> None:
-        """`load` reads everything anew."""
+        """`load` reads everything anew, in a thread."""
         self._manager = manager
         self._load = load
-        self._interval = interval
+        self._interval = INTERVAL if interval is None else interval
         self._task: asyncio.Task[None] | None = None
-        self._seen: dict[str, tuple[int, int, int]] = {}
 
     def start(self) -> None:
-        self._seen = _stamps(self._load().files)
         self._task = asyncio.get_running_loop().create_task(self._follow())
 
     async def close(self) -> None:
@@ -76,24 +110,34 @@ class Reloader:
             await asyncio.wait((task,))
 
     async def _follow(self) -> None:
+        files: Sequence[str] = ()
+        read: dict[str, Stamp] | None = None  # what the files were when they were last read
+        before: dict[str, Stamp] | None = None
         while True:
-            await asyncio.sleep(self._interval)
-            if _stamps(self._seen) != self._seen:
+            now = await asyncio.to_thread(_stamps, files)
+            # Who writes a file may not be done yet, or may have removed the old one first: it is
+            # read when it was the same twice.
+            if read is None or (now != read and now == before):
                 try:
-                    now = self._load()
-                    self._seen = _stamps(now.files)
-                    await apply_changes(self._manager, now)
+                    reading = await asyncio.to_thread(self._load)
+                    await apply_changes(self._manager, reading)
+                    # Files that are new to us differ from `now`, so they are read once more: they
+                    # may have changed meanwhile.
+                    files = reading.files
                 except Exception:  # the next change may put it right
                     log.exception("the configuration could not be read again")
+                read = now
+            before = now
+            await asyncio.sleep(self._interval)
 
 
-def _stamps(files: Iterable[str]) -> dict[str, tuple[int, int, int]]:
+def _stamps(files: Iterable[str]) -> dict[str, Stamp]:
     """What tells one state of each file from another; a file that is gone has one too."""
-    stamps: dict[str, tuple[int, int, int]] = {}
+    stamps: dict[str, Stamp] = {}
     for file in files:
         try:
             status = os.stat(file)
             stamps[file] = status.st_mtime_ns, status.st_size, status.st_ino
-        except OSError:
+        except (OSError, ValueError):
             stamps[file] = 0, 0, 0
     return stamps

@@ -55,8 +55,9 @@ class ToolSession:
         self._bound: dict[str, MCPTool] = {}
         self._changing = asyncio.Lock()
         self._binding: asyncio.Task[None] | None = None
+        self._stop_listening: Callable[[], None] = lambda: None
         if manager is not None:
-            manager.add_tools_listener(self._changed)
+            self._stop_listening = manager.add_tools_listener(self._changed)
 
     @property
     def mcp_tools(self) -> list[MCPTool]:
@@ -71,23 +72,36 @@ class ToolSession:
         """
         async with self._changing:
             before, wanted = self._bound, {tool.name: tool for tool in tools}
-            self._unbind(before)
+            removed: list[MCPTool] = []
+            added: list[MCPTool] = []
             try:
+                for tool in before.values():
+                    self.registry.remove(tool.name)
+                    removed.append(tool)
                 for tool in wanted.values():
                     self.registry.add(self._wrap(tool))
+                    added.append(tool)
             except Exception:
-                self._unbind(wanted)
-                for tool in before.values():
+                # Only what was done is undone: a registry may mind what it does not know.
+                for tool in added:
+                    self.registry.remove(tool.name)
+                for tool in removed:
                     self.registry.add(self._wrap(tool))
                 raise
             self._bound = wanted
 
     async def close(self) -> None:
         """Unbind everything, and end the manager if it is ours."""
+        self._stop_listening()
         if self._binding is not None:
             self._binding.cancel()
-        self._unbind(self._bound)
-        self._bound = {}
+            await asyncio.wait((self._binding,))
+        bound, self._bound = self._bound, {}
+        try:
+            for name in bound:
+                self.registry.remove(name)
+        except Exception:  # the host's registry
+            log.exception("the tools could not be unbound")
         if self.mcp_manager is not None and self._owned:
             await self.mcp_manager.close()
 
@@ -96,10 +110,6 @@ class ToolSession:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
-
-    def _unbind(self, tools: Iterable[str]) -> None:
-        for name in tools:
-            self.registry.remove(name)
 
     def _changed(self, tools: list[MCPTool]) -> None:
         """A late server brought its tools, or one changed its own."""
@@ -140,5 +150,5 @@ async def create_tool_session(
     for error in found.errors:
         log.warning("%s: %s", error["path"], error["error"])
     session = ToolSession(found.manager, registry=registry, wrap=wrap)
-    await session.refresh_mcp_tools(found.tools)
+    await session.refresh_mcp_tools(found.manager.get_tools())
     return session

@@ -9,8 +9,9 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal, TypeAlias
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -18,17 +19,28 @@ from ..client import MCPClient, MCPClientConfig
 from ..client.callbacks import Callbacks
 from ..client.entries import MCPServerEntry, MCPStdioServerConfig
 from ..client.retry import Retry
-from ..errors import ChannelClosed, ConfigError, ConnectFailed, FairleadError, HttpError
-from .connecting import open_client
+from ..errors import (
+    ChannelClosed,
+    ConfigError,
+    ConnectFailed,
+    FairleadError,
+    HttpError,
+    RequestTimeout,
+    RetriesExhausted,
+)
+from .attending import Attending
+from .connecting import open_client, timed_out
 from .slots import StartSlots
 
-__all__ = ["Rules", "State", "Supervisor", "Wants"]
+__all__ = ["END_LIMIT", "Rules", "State", "Supervisor", "Wants"]
 
 log = logging.getLogger("fairlead.manager")
 
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds between attempts
 MAX_LOSSES, LOSS_WINDOW = 5, 30.0  # more reconnects within so many seconds are a crash loop
-MAX_MISSED_PINGS = 2
+END_LIMIT = 10.0  # seconds that are waited for the end of a connection
+
+T = TypeVar("T")
 
 State: TypeAlias = Literal[
     "idle",  # lazy, and nobody needs it now
@@ -48,7 +60,7 @@ class Rules(Struct, frozen=True, kw_only=True):
     connect_timeout: float = 30.0
     health_interval: float = 60.0
     idle_stop: float = 300.0  # after which a lazy server that nobody uses is stopped
-    tools_retry: float = 5.0  # until a failed `tools/list` is tried again
+    tools_retry: float = 5.0  # until a failed `tools/list` is tried again; then ever later
 
 
 class Wants(Struct):
@@ -81,12 +93,13 @@ class Supervisor:
         self.error: BaseException | None = None  # why it is not connected
         self.tools: list[dict[str, Any]] | None = None  # as it last listed them
         self.tools_error: BaseException | None = None
-        self.client: MCPClient | None = None
-        self.generation = 0
+        self.loading = False  # there is a connection, and its tools are being listed
+        self.client: MCPClient | None = None  # never None while the state is "connected"
+        self.generation = 0  # how often it was connected
         self.latency: float | None = None  # seconds that connecting took
         self.settled = asyncio.Event()  # the first attempt has its outcome, tools included
         self._resolve = resolve
-        self._timeout = rules.connect_timeout if timeout is None else timeout
+        self.timeout = rules.connect_timeout if timeout is None else timeout
         self._lazy = lazy
         self._slots = slots
         self._rules = rules
@@ -96,14 +109,18 @@ class Supervisor:
         self._told = told
         self._wants = Wants()
         self._retry = Retry(1, 0.0)
-        self._used = time.monotonic()
+        self.answered = time.monotonic()  # when it last did
+        self._used = self.answered
         self._in_use = 0
+        self._is_process = False
         self._losses: deque[float] = deque()
-        self._lost = asyncio.Event()
+        self._lost = False  # the connection that there was
+        self._wake = asyncio.Event()  # the owner has something to look at
         self._wanted = asyncio.Event()  # somebody needs it
         self._waiting: set[asyncio.Future[MCPClient]] = set()  # for the attempt under way, or next
         self._owner: asyncio.Task[None] | None = None
-        self._relisting: asyncio.Task[None] | None = None
+        self._attending: Attending | None = None  # what goes on beside the calls
+        self._ending: set[asyncio.Task[Any]] = set()  # connections on their way out
 
     # Life
 
@@ -114,18 +131,36 @@ class Supervisor:
             self._wanted.set()
         else:
             self.settled.set()
+        self._begin()
+
+    def _begin(self) -> None:
         self._owner = asyncio.get_running_loop().create_task(self._own())
+        self._owner.add_done_callback(self._owner_ended)
 
     async def stop(self) -> None:
         """End the connection, for good."""
-        self.generation += 1
+        await asyncio.wait((self.halt(),), timeout=END_LIMIT)
+
+    def halt(self) -> "asyncio.Task[None]":
+        """The same, begun at once; who waits for it, or for an answer, hears so at once.
+
+        In a task of its own: whoever wants it stopped may be cancelled, the server must end.
+        """
         owner, self._owner = self._owner, None
+        self._become("stopped", ConnectFailed("it was disconnected"))
+        self._settle()
         if owner is not None:
             owner.cancel()
-            await asyncio.wait((owner,))
+        ending = asyncio.get_running_loop().create_task(self._finish(owner))
+        self._follow_to_its_end(ending)
+        return ending
+
+    async def _finish(self, owner: "asyncio.Task[None] | None") -> None:
         await self._disconnect()
-        self._become("stopped", ConnectFailed(f"{self.name} was disconnected"))
-        self._settle(self._why_not())
+        if owner is not None:
+            await asyncio.wait((owner,))
+        if ending := self._ending - {asyncio.current_task()}:
+            await asyncio.wait(ending, timeout=END_LIMIT)
 
     async def reconnect(self) -> None:
         """Connect anew, also after it was given up. Waits for the outcome.
@@ -133,9 +168,13 @@ class Supervisor:
         Raises:
             FairleadError: it did not work.
         """
+        if self.state == "stopped":
+            raise self._why_not()
         self._losses.clear()
-        if self.state == "connected":
-            self._become("reconnecting")
+        if self._owner is None:
+            self._begin()
+        if self.client is not None and self.state == "connected":
+            self.lose(self.client, None)
         await self._next()
 
     async def ready(self) -> MCPClient:
@@ -153,19 +192,21 @@ class Supervisor:
 
     async def _next(self) -> MCPClient:
         """What the next attempt brings."""
-        if self._owner is None:
-            raise self._why_not()
         outcome: asyncio.Future[MCPClient] = asyncio.get_running_loop().create_future()
         self._waiting.add(outcome)
         self._wanted.set()
-        if self.state != "connecting":
-            self._lost.set()  # does not wait for the end of a pause
+        self._wake.set()  # does not wait for the end of a pause
         try:
             return await outcome
         finally:
             self._waiting.discard(outcome)
 
     # Using it
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody waits for an answer."""
+        return self._in_use > 0
 
     async def call(
         self,
@@ -177,28 +218,65 @@ class Supervisor:
     ) -> dict[str, Any]:
         """Call a tool; once more after a reconnect, where that can do no harm.
 
+        `timeout` is for everything together, also the wait for a server that is connecting.
+
         Raises:
             FairleadError: what went wrong in the end.
         """
-        client = await self.ready()
-        self._in_use += 1
+
+        def work(client: MCPClient) -> Awaitable[dict[str, Any]]:
+            return client.call_tool(tool, arguments, timeout, **options)
+
+        harmless = self._is_harmless(tool)
+        if not timeout:
+            return await self._use("tools/call", work, harmless=harmless)
         try:
-            return await client.call_tool(tool, arguments, timeout, **options)
-        except (ChannelClosed, ConnectFailed) as exc:
-            if not self._retry.allows("tools/call", exc, harmless=self._is_harmless(tool)):
+            async with asyncio.timeout(timeout) as limit:
+                return await self._use("tools/call", work, harmless=harmless)
+        except TimeoutError as exc:
+            if not limit.expired():
                 raise
-            log.info("%s: the connection was lost; %s is called once more", self.name, tool)
-            self._notice(client)
+            raise RequestTimeout(timeout, "tools/call") from exc
+
+    async def read(self, method: str, fetch: Callable[[MCPClient], Awaitable[T]]) -> T:
+        """Ask for something that only reads, so it may be asked for once more after a reconnect.
+
+        Raises:
+            FairleadError: what went wrong in the end.
+        """
+        return await self._use(method, fetch)
+
+    async def _use(
+        self, method: str, work: Callable[[MCPClient], Awaitable[T]], *, harmless: bool = False
+    ) -> T:
+        again = False
+        while True:
             client = await self.ready()
-            return await client.call_tool(tool, arguments, timeout, **options)
-        finally:
-            self._in_use -= 1
-            self._used = time.monotonic()
+            self._in_use += 1
+            try:
+                result = await work(client)
+                self.answered = time.monotonic()
+                return result
+            except (ChannelClosed, ConnectFailed, RetriesExhausted) as exc:
+                failure = exc.__cause__ if isinstance(exc, RetriesExhausted) else exc
+                if self.state == "stopped":
+                    why = f'server "{self.name}" was disconnected'
+                    raise ChannelClosed(why, delivered=exc.delivered) from exc
+                if not isinstance(failure, ChannelClosed | ConnectFailed):
+                    raise  # it is there, and slow
+                if isinstance(failure, ConnectFailed) or not client.connected:
+                    self.lose(client, failure)  # over HTTP each answer has its own way
+                if again or not self._retry.allows(method, failure, harmless=harmless):
+                    raise
+                again = True
+                log.info("%s: the connection was lost; %s is sent once more", self.name, method)
+            finally:
+                self._in_use -= 1
+                self._used = time.monotonic()
 
     async def subscribe(self, uri: str) -> None:
         """Hear when a resource changes, also after a reconnect."""
-        client = await self.ready()
-        await client.subscribe(uri)
+        await self.read("resources/subscribe", lambda client: client.subscribe(uri))
         self._wants.uris[uri] = None
 
     async def unsubscribe(self, uri: str) -> None:
@@ -218,10 +296,7 @@ class Supervisor:
         Raises:
             FairleadError: it did not work; the tools it had stay.
         """
-        client = await self.ready()
-        self.tools = await client.list_tools(cache=False)
-        self.tools_error = None
-        self._changed(self)
+        self.listed(await self.read("tools/list", lambda c: c.list_tools(cache=False)))
 
     # The owner
 
@@ -229,187 +304,206 @@ class Supervisor:
         delay = FIRST_DELAY
         while True:
             await self._wanted.wait()
-            self._become("reconnecting" if self.generation else "connecting")
+            first = self.generation == 0 or self.state == "idle"
+            self._become("connecting" if first else "reconnecting")
             try:
                 await self._connect()
             except Exception as exc:
                 log.warning("%s: %s", self.name, exc)
-                await self._disconnect()  # it may have come as far as a client
-                if self._comes_back(exc) and not self._crashes():
-                    self._become("reconnecting", exc)
-                    self._settle(exc)
-                    await self._pause(delay)
-                    delay = min(delay * 2, LONGEST_DELAY)
-                else:
+                if not self._comes_back(exc):
                     self._rest("failed", exc)
-                    delay = FIRST_DELAY
+                elif self._is_process and self._crashes():
+                    self._give_up(exc)
+                else:
+                    self._become("reconnecting", exc)
+                    self._settle()
+                await self._disconnect()  # it may have come as far as a client
+                # Attempts that somebody asks for do not make those in between rarer.
+                if self.state == "reconnecting" and await self._pause(delay):
+                    delay = min(delay * 2, LONGEST_DELAY)
                 continue
             delay = FIRST_DELAY
-            idle = await self._look_after()
-            await self._disconnect()
-            if idle and self._waiting:
-                continue  # somebody came while it was being stopped
-            if idle:
+            if await self._is_idle():
                 log.info("%s: nobody uses it; stopped", self.name)
                 self._rest("idle")
             elif self._crashes():
-                why = f"it was lost more than {MAX_LOSSES} times within {LOSS_WINDOW:g} s"
-                log.warning("%s: %s; reconnect it by hand", self.name, why)
-                self._rest("suspended", ConnectFailed(f"{self.name} is given up: {why}"))
+                self._give_up(self.error)
             else:
                 self._become("reconnecting", self.error)
+            await self._disconnect()
+            if self.state == "reconnecting":
                 await self._pause(delay)
+
+    def _owner_ended(self, owner: asyncio.Task[None]) -> None:
+        """Only a stop ends the owner. Should it end otherwise, nobody must wait for it."""
+        if self._owner is not owner:
+            return
+        self._owner = None
+        error = None if owner.cancelled() else owner.exception()
+        log.error("%s: nobody looks after it any more", self.name, exc_info=error)
+        self._rest("failed", error or ConnectFailed("it was cancelled"))
+
+    def _give_up(self, last: BaseException | None) -> None:
+        why = f"it was lost more than {MAX_LOSSES} times within {LOSS_WINDOW:g} s"
+        log.warning("%s: %s; reconnect it by hand", self.name, why)
+        self._rest("suspended", ConnectFailed(f"given up, {why}; the last time: {last}"))
 
     def _rest(self, state: State, error: BaseException | None = None) -> None:
         """Do nothing until somebody asks for it."""
         self._wanted.clear()
         self._become(state, error)
-        self._settle(self._why_not())
+        self._settle()
 
-    def _settle(self, outcome: MCPClient | BaseException) -> None:
-        """Tell everybody who waits for this attempt."""
+    def _settle(self, client: MCPClient | None = None) -> None:
+        """Tell everybody who waits for this attempt; no client means that it failed."""
         waiting, self._waiting = self._waiting, set()
         for future in waiting:
             if future.done():
                 continue
-            if isinstance(outcome, MCPClient):
-                future.set_result(outcome)
+            if client is not None:
+                future.set_result(client)
             else:
                 future.set_exception(self._why_not())
 
     async def _connect(self) -> None:
-        self._lost.clear()
-        entry = await self._resolve()
-        if isinstance(entry, MCPStdioServerConfig):
-            async with self._slots.starting():
-                client = await self._open(entry)
-        else:
-            client = await self._open(entry)
+        self._lost = False
+        client = await self._open(await self._filled_in())
         self.client = client
+        client.transport.on_close = partial(self.lose, client)
+        client.transport.on_error = self._erred
+        self._attending = Attending(self, client, self._rules)
+        self.loading = True
+        self._changed(self)
+        try:
+            await self._attending.begin(self._wants, self.timeout)
+        finally:
+            self.loading = False
+        if self._lost or not client.connected:
+            gone = "the server went away while its tools were listed"
+            raise self.error if isinstance(self.error, FairleadError) else ChannelClosed(gone)
         self.generation += 1
-        await self._list(client)
-        await self._restore(client)
         self._used = time.monotonic()
         self._become("connected")
         self._settle(client)
 
+    async def _filled_in(self) -> MCPServerEntry:
+        try:
+            async with asyncio.timeout(self.timeout or None):
+                return await self._resolve()
+        except TimeoutError as exc:
+            raise timed_out(self.name, self.timeout) from exc
+
     async def _open(self, entry: MCPServerEntry) -> MCPClient:
-        """Connect; the limit counts from here, not from when a slot was asked for."""
+        self._is_process = isinstance(entry, MCPStdioServerConfig)
+        if self._is_process:
+            async with self._slots.starting():
+                return await self._open_in_time(entry)
+        return await self._open_in_time(entry)
+
+    async def _open_in_time(self, entry: MCPServerEntry) -> MCPClient:
+        """Connect; the limit counts from here, not from when a slot was asked for.
+
+        To end a server that does not answer takes a while, which nobody has to wait for.
+        """
         began = time.monotonic()
-        client = await open_client(self.name, entry, self._timeout, self._config, self._listeners())
-        self.latency = time.monotonic() - began
-        client.transport.on_close = self._closed
-        return client
+        opening = asyncio.get_running_loop().create_task(
+            open_client(self.name, entry, 0, self._config, self._listeners())
+        )
+        try:
+            await asyncio.wait((opening,), timeout=self.timeout or None)
+            if opening.done():
+                self.latency = time.monotonic() - began
+                return opening.result()
+            raise timed_out(self.name, self.timeout)
+        except BaseException:
+            self._follow_to_its_end(asyncio.get_running_loop().create_task(_undo(opening)))
+            raise
 
     def _listeners(self) -> Callbacks:
         mine = self._callbacks.get("on_notification")
 
         def on_notification(method: str, params: dict[str, Any]) -> Awaitable[None] | None:
-            if method == "notifications/tools/list_changed" and self._relisting is None:
-                self._relisting = asyncio.get_running_loop().create_task(self._relist())
+            if self._attending is not None:
+                self._attending.heard(method)
             self._told(self.name, method, params)
             return None if mine is None else mine(method, params)
 
         return {**self._callbacks, "on_notification": on_notification}
 
-    def _closed(self, end: ChannelClosed) -> None:
-        self.error = end
-        self._lost.set()
+    def lose(self, client: MCPClient, why: BaseException | None) -> None:
+        """A connection is gone, or is given up. Calls may hear of it before its owner does."""
+        if self.client is not client or self._lost:
+            return
+        self._lost = True
+        self.error = why
+        if self.state == "connected":
+            self._become("reconnecting", why)
+        self._wake.set()
 
-    async def _list(self, client: MCPClient) -> None:
+    def _erred(self, error: Exception) -> None:
+        """Something went wrong that costs no connection: those say so when they close."""
+        log.info("%s: %s", self.name, error)
+
+    def listed(self, tools: list[dict[str, Any]]) -> None:
+        self.tools, self.tools_error = tools, None
+        self._changed(self)
+
+    def not_listed(self, why: BaseException) -> None:
         """A server that cannot list its tools is connected all the same."""
-        try:
-            self.tools = await client.list_tools()
-            self.tools_error = None
-            if client.server.get("capabilities", {}).get("tools", {}).get("listChanged"):
-                await client.listen("tools")
-        except (ChannelClosed, ConnectFailed):
-            await client.close()
-            raise
-        except FairleadError as exc:
-            log.warning("%s: connected, but its tools cannot be listed: %s", self.name, exc)
-            self.tools_error = exc
+        log.warning("%s: its tools cannot be listed: %s", self.name, why)
+        self.tools_error = why
+        self._changed(self)
 
-    async def _restore(self, client: MCPClient) -> None:
-        try:
-            if self._wants.log_level is not None:
-                await client.set_log_level(self._wants.log_level)
-            for uri in self._wants.uris:
-                await client.subscribe(uri)
-        except FairleadError as exc:
-            log.warning("%s: not everything could be restored: %s", self.name, exc)
-
-    async def _look_after(self) -> bool:
-        """Until the connection is lost; True if it was only not used any more."""
-        rules, missed = self._rules, 0
-        while True:
-            wait = self._next_look()
+    async def _is_idle(self) -> bool:
+        """Wait until the connection is lost; True if it was only not used any more."""
+        rest = self._rules.idle_stop if self._lazy else 0
+        while not self._lost:
+            self._wake.clear()
+            left = max(self._used + rest - time.monotonic(), 0.01) if rest else None
             try:
-                async with asyncio.timeout(wait):
-                    await self._lost.wait()
-                return False
+                async with asyncio.timeout(left):
+                    await self._wake.wait()
             except TimeoutError:
-                pass
-            idle = time.monotonic() - self._used
-            if self._lazy and rules.idle_stop and not self._in_use and idle >= rules.idle_stop:
-                return True
-            client = self.client
-            if client is None:
-                return False
-            if self.tools_error is not None:
-                await self._relist()
-            elif rules.health_interval and idle >= rules.health_interval:
-                health = await client.health_check()
-                missed = 0 if health["ok"] else missed + 1
-                if missed >= MAX_MISSED_PINGS:
-                    self.error = ConnectFailed(
-                        f"{self.name} does not answer: {health.get('error')}"
-                    )
-                    return False
-
-    def _next_look(self) -> float | None:
-        """Seconds until something has to be looked at; None if nothing has."""
-        rules, waits = self._rules, []
-        if self.tools_error is not None and rules.tools_retry:
-            waits.append(rules.tools_retry)
-        if rules.health_interval:
-            waits.append(rules.health_interval)
-        if self._lazy and rules.idle_stop:
-            waits.append(rules.idle_stop)
-        return min(waits) * random.uniform(0.9, 1.1) if waits else None
-
-    async def _relist(self) -> None:
-        try:
-            await self.refresh()
-        except FairleadError as exc:
-            self.tools_error = exc
-            log.warning("%s: its tools cannot be listed: %s", self.name, exc)
-        finally:
-            self._relisting = None
+                if self._in_use:
+                    self._used = time.monotonic()
+                elif time.monotonic() - self._used >= rest:
+                    return True
+        return False
 
     async def _disconnect(self) -> None:
-        if self._relisting is not None:
-            self._relisting.cancel()
-            self._relisting = None
+        attending, self._attending = self._attending, None
         client, self.client = self.client, None
         if client is not None:
-            client.transport.on_close = None
-            await client.close()
+            client.transport.on_close = client.transport.on_error = None
+            await self._end(_close(client, attending))
+        if self._ending - {asyncio.current_task()}:  # two of a server never run side by side
+            await asyncio.wait(self._ending - {asyncio.current_task()}, timeout=END_LIMIT)
 
-    async def _pause(self, seconds: float) -> None:
-        """Wait before the next attempt; somebody who asks for it does not."""
-        self._lost.clear()
+    async def _end(self, work: Coroutine[Any, Any, None]) -> None:
+        """Wait for the end of something, not for ever; it goes on if nobody waits any more."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._follow_to_its_end(task)
+        await asyncio.wait((task,), timeout=END_LIMIT)
+
+    def _follow_to_its_end(self, task: "asyncio.Task[Any]") -> None:
+        self._ending.add(task)
+        task.add_done_callback(self._has_ended)
+
+    def _has_ended(self, task: "asyncio.Task[Any]") -> None:
+        self._ending.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("%s: it did not end well: %s", self.name, error)
+
+    async def _pause(self, seconds: float) -> bool:
+        """Wait before the next attempt; False if somebody asked for it meanwhile."""
         try:
             async with asyncio.timeout(seconds * random.uniform(0.75, 1.0)):
-                await self._lost.wait()
+                while not self._waiting:
+                    self._wake.clear()
+                    await self._wake.wait()
+            return False
         except TimeoutError:
-            pass
-
-    def _notice(self, client: MCPClient) -> None:
-        """A call may hear of a lost connection before its owner does."""
-        if self.client is client and self.state == "connected":
-            self._become("reconnecting")
-            self._lost.set()
+            return True
 
     def _comes_back(self, exc: Exception) -> bool:
         """What was connected once may be back soon; what never was is for somebody to look at."""
@@ -428,6 +522,8 @@ class Supervisor:
         return len(self._losses) > MAX_LOSSES
 
     def _become(self, state: State, error: BaseException | None = None) -> None:
+        if self.state == "stopped":
+            return  # for good
         self.state = state
         self.error = None if state == "connected" else (error or self.error)
         if state not in ("connecting", "reconnecting"):
@@ -443,7 +539,25 @@ class Supervisor:
                 )
         return False
 
-    def _why_not(self) -> FairleadError:
-        if isinstance(self.error, FairleadError):
-            return self.error
-        return ConnectFailed(f"{self.name} is not connected: {self.error or self.state}")
+    def _why_not(self) -> ConnectFailed:
+        """Always a new one: an exception that is raised again and again grows."""
+        reason = str(self.error) if self.error is not None else self.state
+        failure = ConnectFailed(f'server "{self.name}" is not connected: {reason}')
+        failure.__cause__ = self.error
+        return failure
+
+
+async def _undo(opening: "asyncio.Task[MCPClient]") -> None:
+    """End a connection that nobody waits for any more, however far it has come."""
+    opening.cancel()
+    await asyncio.wait((opening,))
+    if not opening.cancelled() and opening.exception() is None:
+        await opening.result().close()
+
+
+async def _close(client: MCPClient, attending: Attending | None) -> None:
+    try:
+        if attending is not None:
+            await attending.end()
+    finally:
+        await client.close()

@@ -5,13 +5,15 @@ import logging
 import os
 import stat
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
 from .files import read_file
 from .found import Found
+from .locking import holding
 from .places import Machine, this_machine
 
 __all__ = ["NotApproved", "Trust"]
@@ -28,7 +30,8 @@ class NotApproved(ConfigError):
 class Trust:
     """Approvals, each for one entry as it stands: a changed character asks again.
 
-    The file is read when it is first needed and again before each change.
+    The file is read when it is first needed and again before each change, and two processes that
+    change it at once wait for each other.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
@@ -64,17 +67,38 @@ class Trust:
         Raises:
             OSError: if it cannot be remembered.
         """
-        self._approved = None
-        self._known()[found.digest] = {"name": found.name, "path": found.path}
-        self._write()
+        with self._changing() as known:
+            known[found.digest] = _what(found)
 
-    def revoke(self, found: Found) -> None:
-        """Forget what was approved under that name of that file, whatever it said."""
-        self._approved = None
-        known = self._known()
-        same = {"name": found.name, "path": found.path}
-        self._approved = {digest: what for digest, what in known.items() if what != same}
-        self._write()
+    def revoke(self, found: Found) -> bool:
+        """Forget what was approved under that name of that file, whatever it said.
+
+        Returns whether there was anything.
+
+        Raises:
+            OSError: if that cannot be remembered.
+        """
+        with self._changing() as known:
+            gone = [digest for digest, what in known.items() if what == _what(found)]
+            for digest in gone:
+                del known[digest]
+        return bool(gone)
+
+    def trusted_before(self, found: Found) -> bool:
+        """Whether that name of that file was approved when it said something else."""
+        return any(
+            what == _what(found) and digest != found.digest
+            for digest, what in self._known().items()
+        )
+
+    @contextmanager
+    def _changing(self) -> Iterator[dict[str, Any]]:
+        """What is approved, as it is now, to be changed while nobody else does."""
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with holding(self.path.parent):
+            self._approved = None
+            yield self._known()
+            self._write()
 
     def _known(self) -> dict[str, Any]:
         if self._approved is None:
@@ -115,7 +139,6 @@ class Trust:
 
     def _write(self) -> None:
         content = json.dumps({"version": _VERSION, "approved": self._approved}, indent=1)
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_atomically(self.path, content + "\n")
 
 
@@ -139,5 +162,9 @@ def write_atomically(path: Path, text: str, mode: int = 0o600) -> None:
         raise
 
 
+def _what(found: Found) -> dict[str, str]:
+    return {"name": found.name, "path": found.path}
+
+
 def _usual(machine: Machine) -> Path:
-    return Path(machine.join(machine.own_state, "approvals.json"))
+    return Path(machine.join(machine.own_data, "approvals.json"))

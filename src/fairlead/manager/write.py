@@ -12,12 +12,13 @@ from ..client.entries import MCPServerEntry
 from ..errors import ConfigError
 from .files import Files, read_file
 from .formats import parse
+from .locking import holding
 from .places import Machine, this_machine
 from .sources import HOSTS
 from .trust import write_atomically
 from .validate import validate_server_config
 
-__all__ = ["ConfigFile"]
+__all__ = ["ConfigFile", "spelled"]
 
 
 class ConfigFile:
@@ -40,6 +41,13 @@ class ConfigFile:
     @classmethod
     def of_project(cls, cwd: str | os.PathLike[str]) -> "ConfigFile":
         return cls(Path(cwd) / ".fairlead" / "mcp.json")
+
+    @classmethod
+    def of_nearest_project(cls, machine: Machine | None = None) -> "ConfigFile":
+        """The one that is there, from this folder up to the repository's root, or a new one."""
+        machine = machine or this_machine()
+        files = [cls.of_project(folder) for folder in machine.upwards()]
+        return next((file for file in files if file.path.exists()), cls.of_project(machine.cwd))
 
     def entries(self) -> dict[str, Any]:
         """The entries as they stand."""
@@ -105,9 +113,15 @@ class ConfigFile:
         self._change(change)
 
     def _change(self, change: Callable[[dict[str, Any]], None]) -> None:
+        if not self.path.parent.exists():
+            change(self._read())  # so that what is wrong makes no folder
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        with holding(self.path.parent):
+            self._change_now(change)
+
+    def _change_now(self, change: Callable[[dict[str, Any]], None]) -> None:
         data = self._read()
         change(data)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         target = Path(os.path.realpath(self.path))  # a link into a folder of dotfiles stays a link
         self._refuse_others(target)
         mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
@@ -162,10 +176,10 @@ def _checked(name: str, entry: MCPServerEntry | Mapping[str, Any]) -> dict[str, 
     problems = validate_server_config(name, entry)
     if problems:
         raise ConfigError("; ".join(problems))
-    return _spelled(entry)
+    return spelled(entry)
 
 
-def _spelled(entry: MCPServerEntry | Mapping[str, Any]) -> dict[str, Any]:
+def spelled(entry: MCPServerEntry | Mapping[str, Any]) -> dict[str, Any]:
     """As a person would write it: what is usual is left out."""
     if isinstance(entry, Mapping):
         return dict(entry)

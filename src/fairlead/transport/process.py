@@ -94,9 +94,12 @@ async def spawn(
     except (OSError, ValueError) as exc:
         raise ConnectFailed(_why_not_started(command, cwd, environment, exc)) from exc
     channel = ProcessChannel(command, process, on_stderr=on_stderr, limit=limit)
+    # It takes no time, and pipes that the loop has taken by halves would never be closed.
+    connecting = loop.create_task(channel.connect())
     try:
-        await channel.connect()
+        await asyncio.shield(connecting)
     except BaseException:
+        await asyncio.wait((connecting,))
         await channel.close()
         raise
     return channel
