@@ -76,6 +76,11 @@ class Call:
         level = self.exchange.caller.log_level
         return level is not None and (level not in LEVELS or rank >= LEVELS.index(level))
 
+    async def flushed(self) -> None:
+        """Wait until all that was told has been sent: an answer comes behind it."""
+        if self.outbox is not None and not self.outbox.empty:
+            await self.outbox.flushed()
+
     def moved_to(self, exchange: Exchange) -> None:
         """The client came back for it with another request."""
         self.exchange = exchange

@@ -77,6 +77,10 @@ class Catalog:
         self._names: dict[Kind, dict[Pair, str]] = {}
         self._shelves: dict[tuple[Kind, View], _Shelf] = {}
 
+    def expect(self, server: str) -> None:
+        """A server will list something: what others have too is its own if it was named first."""
+        self._servers.setdefault(server, {})
+
     def put(self, server: str, kind: Kind, items: Sequence[Raw]) -> bool:
         """Take in a server's whole list, and say whether the merged list is another now.
 
@@ -137,6 +141,30 @@ class Catalog:
             templates = self._shelf(Kind.TEMPLATES, view).templates
             item = next((item for item in templates if item.matches(uri)), None)
         return None if item is None else item.server
+
+    def template_owner(self, template: str, view: View) -> str | None:
+        """The server that has this template, or a resource of that URI."""
+        item = self._shelf(Kind.TEMPLATES, view).items.get(template)
+        return self.owner(template, view) if item is None else item.server
+
+    def merged_name(self, kind: Kind, server: str, name: str) -> str | None:
+        """What a tool or prompt of a server is called in the merged list."""
+        return self._merged(kind).get((server, name))
+
+    def has(self, kind: Kind, server: str, name: str, view: View) -> bool:
+        """Whether a view has a server's tool or prompt, by the server's own name."""
+        return name in self._shelf(kind, view).own(server)
+
+    def own_page(self, kind: Kind, server: str, view: View, revision: Revision) -> bytes:
+        """What a view lists of one server, under the server's own names."""
+        shelf = self._shelf(kind, view)
+        listed = set(shelf.listed)
+        texts = [
+            item.written(revision, item.key)
+            for item, shown in shelf.own(server).values()
+            if shown in listed
+        ]
+        return b'"%b":[%b]' % (kind.value.encode(), b",".join(texts))
 
     def definition(self, name: str, view: View) -> Raw | None:
         """A tool's definition as its server sent it, with the name that the view gives it."""
@@ -297,6 +325,7 @@ class _Shelf:
         self.templates: list[_Item] = []  # the most specific first
         self.contested: set[str] = set()  # names and URIs that another wanted too
         self.pages: dict[tuple[Revision, str | None], bytes] = {}
+        self._by_server: dict[str, dict[str, tuple[_Item, str]]] | None = None
 
     def take_named(self, items: Iterable[_Item], names: dict[Pair, str], view: View) -> None:
         merged = {names[item.server, item.key]: item for item in items}
@@ -329,6 +358,14 @@ class _Shelf:
                 self.contested.add(item.key)
         self.listed = sorted(uri for uri in self.items if not view.hides(uri))
         self.templates = sorted(routes, key=lambda item: item.specificity, reverse=True)
+
+    def own(self, server: str) -> "dict[str, tuple[_Item, str]]":
+        """The things of one server, by its own names, with the names that are shown."""
+        if self._by_server is None:
+            self._by_server = {}
+            for shown, item in self.items.items():
+                self._by_server.setdefault(item.server, {})[item.key] = item, shown
+        return self._by_server.get(server, {})
 
     def target(self, name: str) -> Target | None:
         item = self.items.get(name)

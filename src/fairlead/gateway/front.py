@@ -1,21 +1,24 @@
 """A client's connection to us: what it has asked for, and the way to it."""
 
+import asyncio
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Raw, UnsetType
 
 from ..errors import RpcError
-from ..interceptor import Answer, Exchange
+from ..interceptor import Answer, Exchange, Interceptor
 from ..peer import Peer
 from ..protocol.downgrade import Impossible, downgrade_params
-from ..protocol.envelope import SessionState
+from ..protocol.envelope import Direction, SessionState
 from ..protocol.revisions import Revision
 from ..wire import Notification
 from ..wire.codes import METHOD_NOT_FOUND
 from .call import LEVELS, Call
 from .outbox import PeerOutbox
 from .params import Passing, retokened
+from .passage import Passage
 
 if TYPE_CHECKING:
     from .link import Link
@@ -28,7 +31,12 @@ log = logging.getLogger("fairlead.gateway")
 class Front:
     """One client, of either era, on a connection that outlives its requests."""
 
-    def __init__(self, principal: str | None, input_timeout: float) -> None:
+    def __init__(
+        self,
+        principal: str | None,
+        input_timeout: float,
+        interceptors: Sequence[Interceptor] = (),
+    ) -> None:
         self.principal = principal
         self.peer: Peer  # set right after, because the peer needs us first
         self.outbox: PeerOutbox
@@ -36,6 +44,9 @@ class Front:
         self.introduction: Raw | None = None  # the params of its `initialize`
         self.level: str | None = None  # handshake era: what it wants to have logged
         self.uris: set[str] = set()  # handshake era: the resources it watches
+        self.asked = 0  # questions of servers that it has not answered
+        self.opening = asyncio.Lock()  # of a connection in place of one that was lost
+        self.passage = Passage(interceptors, Direction.CLIENT_TO_SERVER)
         self._input_timeout = input_timeout
 
     def connect(self, peer: Peer) -> None:
@@ -50,6 +61,10 @@ class Front:
     def wants_log(self, rank: int) -> bool:
         """Whether to pass a log message of this severity on; who set no level gets all."""
         return self.level not in LEVELS or rank >= LEVELS.index(self.level)
+
+    def takes(self, note: Notification) -> bool:
+        """Whether it wants to hear of this from the server itself."""
+        return True
 
     def tell(self, note: Notification, link: "Link") -> None:
         """Pass on what the server told, in the words of the client's revision."""
@@ -77,16 +92,25 @@ class Front:
         passing = Passing(params)
         token = exchange.progress_token
 
-        def progressed(note: Notification) -> None:
+        def passed(note: Notification) -> None:
             if token is not None:
                 link.outbox.put(retokened(note, token))
 
-        return await self.peer.forward(
-            exchange.method,
-            passing.fill,
-            extra=exchange.message.extra,
-            timeout=self._input_timeout,
-            max_total=self._input_timeout * 6,
-            overhear=progressed if passing.tracked else None,
-            reply_to=None if call is None else call.exchange.request_id,
-        )
+        def progressed(note: Notification) -> None:
+            self.passage.put(note, self.peer, passed)
+
+        self.asked += 1
+        try:
+            answer = await self.peer.forward(
+                exchange.method,
+                passing.fill,
+                extra=exchange.message.extra,
+                timeout=self._input_timeout,
+                max_total=self._input_timeout * 6,
+                overhear=progressed if passing.tracked else None,
+                reply_to=None if call is None else call.exchange.request_id,
+            )
+            await self.passage.passed()
+            return answer
+        finally:
+            self.asked -= 1

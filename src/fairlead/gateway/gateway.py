@@ -3,21 +3,29 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import msgspec
-from msgspec import Raw, Struct, UnsetType
+from msgspec import Raw, UnsetType
 
 from ..client.entries import MCPServerEntry, read_entry
-from ..errors import CircuitOpenError, FairleadError, MCPToolError, RpcError
+from ..errors import ConfigError, FairleadError, TransportError
 from ..interceptor import Answer, Exchange, Handler, Interceptor, chain
 from ..interceptor.breaker import CircuitBreaker
 from ..manager import MCPManager
 from ..manager.manager import Configured, StatusEvent
 from ..peer import Peer
-from ..protocol.caller import SERVER_INFO_KEY, Caller, read_head
+from ..protocol.caller import SERVER_INFO_KEY, Caller
 from ..protocol.conversation import Conversation, Role
 from ..protocol.downgrade import downgrade_result
 from ..protocol.headers import ParamHeader, param_headers
@@ -27,21 +35,33 @@ from ..server.subscriptions import UPDATED, Changes
 from ..transport.base import Channel
 from ..transport.http.settings import HttpSettings
 from ..wire import Notification, to_json
-from ..wire.codes import INVALID_PARAMS, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND
-from .bridge.errors import ours, unreachable
+from ..wire.codes import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND
+from .asked import (
+    cursor_of,
+    level_of,
+    listening_to,
+    reference_of,
+    uris_of,
+    wants_all,
+    with_members,
+)
+from .bridge.errors import ours
 from .bridge.parking import Parked
 from .call import LEVELS
 from .catalog import Catalog, Kind, Target
+from .door import Door
+from .link import Link
 from .member import Member, Replica
 from .settings import GatewaySettings
 from .views import View
 from .visitor import Visitor
+from .watching import Watching
 
 if TYPE_CHECKING:
     import ssl
 
     from ..server.http import HttpApp
-    from .search import ToolSearch
+    from .searching import Searching
 
 __all__ = ["Gateway"]
 
@@ -71,6 +91,11 @@ class Gateway:
     async with Gateway() as gateway:
         await gateway.connect({"time": {"command": "uvx", "args": ["mcp-server-time"]}})
         await gateway.run_http(port=8765)
+
+    Over HTTP all servers are at `/mcp`, under merged names, and each one at `/mcp/NAME` under its
+    own; a view holds at both. With `search=True` the merged list of tools has three that find and
+    call the others. All of them can still be called by name, and are listed at `/mcp/NAME`, and
+    for who sends `"_meta": {"fairlead/allTools": true}` with `tools/list`.
     """
 
     def __init__(
@@ -84,26 +109,37 @@ class Gateway:
     ) -> None:
         """`views`: what a principal gets to see; everybody else sees what `settings.view` shows.
 
-        Options are fields of `GatewaySettings`. A manager given is yours to close.
+        Interceptors see the names that clients use at the merged endpoint, and a call inside of
+        `call_tool` as well as the `call_tool`. Options are fields of `GatewaySettings`. A manager
+        given is yours to close.
+
+        Raises:
+            ConfigError: `search` is on, and the library for it is not there.
         """
         self.settings = settings if settings is not None else GatewaySettings(**options)
         self._owns_manager = manager is None
         self.manager = manager or MCPManager(on_roots=None)
         self.info = {"name": self.settings.name, "version": _version()}
+        self.interceptors = tuple(interceptors)
         self.handler: Handler = chain(interceptors, self._handle)
+        self._direct: Handler = chain(interceptors, self._call_directly)
         self.members: dict[str, Member] = {}
+        self.doors: dict[str, Door] = {}
         self.catalog = Catalog(self.settings.page_size)
         self.changes = Changes()
         self.parked = Parked(self.settings.relay)
         self.since = time.time()
         self._views = dict(views or {})
         self._visitors: dict[object, Visitor] = {}
-        self._watched: dict[str, int] = {}  # how many clients watch a resource
-        self._searches: dict[View, ToolSearch] = {}
-        self._marks: dict[tuple[str, int], tuple[ParamHeader, ...]] = {}
+        self._owners: dict[str, Member] = {}  # by the names that the manager knows
+        self._searching = _searching(self.catalog) if self.settings.search else None
+        self._marks: dict[str, tuple[ParamHeader, ...]] = {}
+        self._marked = 0  # the version of the tools that they are of
+        self._looked = 0.0  # when lists were last looked over
         self._apps: list[HttpApp] = []
         self._started: float | None = None
         self._background: set[asyncio.Task[Any]] = set()
+        self._watching = Watching(self.manager, self._start)
         self.inline_methods: set[str] = set() if interceptors else {"tools/list", "ping"}
         tail = b'"resultType":"complete","_meta":{"%b":%b}}' % (
             SERVER_INFO_KEY.encode(),
@@ -130,36 +166,50 @@ class Gateway:
             ConfigError: an entry is wrong.
         """
         loop = asyncio.get_running_loop()
-        self._started = self._started or loop.time()
         wanted: dict[str, Configured] = {}
+        members: list[Member] = []
         for name, given in servers.items():
-            entries = given if isinstance(given, list) else [given]
+            if not name.strip("/"):
+                raise ConfigError("A server needs a name")
+            if name in self.members:
+                raise ConfigError(f"There is a server {name!r} already; disconnect it first")
             replicas = []
-            for number, entry in enumerate(entries):
+            for number, entry in enumerate(given if isinstance(given, list) else [given]):
+                own = name if number == 0 else f"{name}{_SEPARATOR}{number + 1}"
+                if own in wanted or own in self._owners:
+                    raise ConfigError(f"There are two servers {own!r}")
                 known = (
                     entry if isinstance(entry, Configured) else Configured(entry=read_entry(entry))
                 )
-                own = name if number == 0 else f"{name}{_SEPARATOR}{number + 1}"
                 wanted[own] = known
                 replicas.append(self._replica(own, known))
-            member = self.members[name] = Member(name, replicas, self.catalog, self._changed)
+            if not replicas:
+                raise ConfigError(f"There is no entry for {name!r}")
+            members.append(Member(name, replicas, self.catalog, self._changed))
+        self._started = self._started or loop.time()
+        for member in members:
+            self.members[member.name] = member
+            self.catalog.expect(member.name)
+            self._owners.update((replica.name, member) for replica in member.replicas)
+            door = self.doors[member.name] = Door(self, member)
             for app in self._apps:
-                app.add(f"{app.settings.path}/{name}", member.replicas[0].relay)
+                app.add(f"{app.settings.path}/{member.name}", door)
         await self.manager.connect_servers(wanted, startup="background")
-        for name in servers:
-            self._take_stock(name)
+        for member in members:
+            self._take_stock(member)
 
-    def _take_stock(self, name: str) -> None:
+    def _take_stock(self, member: Member) -> None:
         """What is known of a server at once: that it is there, or its tools from last time."""
-        member = self.members[name]
-        supervisor = self.manager.describe().get(name)
-        if supervisor is None or supervisor.state in ("failed", "suspended"):
-            member.failed(str(None if supervisor is None else supervisor.error))
-        remembered = self.manager.remembered(name)
-        if supervisor is not None and supervisor.state == "connected":
+        known = [self.manager.describe().get(replica.name) for replica in member.replicas]
+        member.failed()
+        if any(one is not None and one.state == "connected" for one in known):
             member.refresh()
-        elif remembered is not None:
+        elif (remembered := self.manager.remembered(member.name)) is not None:
             member.remember(remembered)
+        level = self._least_level()
+        for supervisor in known:
+            if supervisor is not None and level is not None:
+                self._start(_quietly(supervisor.set_log_level(level)))
 
     def _replica(self, name: str, configured: Configured) -> Replica:
         settings = self.settings
@@ -167,44 +217,61 @@ class Gateway:
             failure_threshold=settings.failure_threshold,
             reset_timeout=settings.reset_timeout,
             name=name,
+            counts=lambda exc: isinstance(exc, TransportError),
         )
-        return Replica(name, self.manager, configured, settings.relay, self.parked, breaker)
+        return Replica(
+            *(name, self.manager, configured, settings.relay, self.parked, breaker),
+            interceptors=self.interceptors,
+        )
 
     async def disconnect(self, name: str) -> None:
         """Take a server away; clients hear that the lists have changed."""
         member = self.members.pop(name, None)
         if member is None:
             return
+        door = self.doors.pop(name)
+        for replica in member.replicas:
+            self._owners.pop(replica.name, None)
         for app in self._apps:
             await app.remove(f"{app.settings.path}/{name}")
         for kind in self.catalog.drop(name):
             self._changed(kind)
+        self._watching.forget(member)
+        for visitor in self._visitors.values():
+            member.left(visitor)
+            visitor.uris = {uri: owner for uri, owner in visitor.uris.items() if owner != name}
+        await door.close()
         await member.close()
         for replica in member.replicas:
             await self.manager.disconnect_server(replica.name)
 
-    def _member_of(self, server: str) -> Member | None:
-        """The member to which a server of the manager belongs."""
-        return self.members.get(server.partition(_SEPARATOR)[0])
-
     def _status(self, event: StatusEvent) -> None:
         for name in event.names:
-            member = self._member_of(name)
+            member = self._owners.get(name)
             if member is None:
                 continue
+            for replica in member.replicas:
+                replica.lost()
+                if event.kind == "connected" and replica.name == name:
+                    self._start(_quietly(replica.adopt()))
             if event.kind == "connected":
-                member.refresh()
+                member.connected()
+                self._watching.connected(member, name)
+                for uri in self._watching.uris(member):  # nobody told while it was away
+                    self.changes.changed(UPDATED, uri)
             elif event.kind == "failed":
-                member.failed(event.error or "it failed")
+                member.failed()
 
     def _heard(self, server: str, method: str, params: dict[str, Any]) -> None:
-        member = self._member_of(server)
+        member = self._owners.get(server)
         if member is None:
             return
+        uri = params.get("uri")
         if method.endswith("/list_changed"):
-            member.refresh()
-        elif method == UPDATED and isinstance(params.get("uri"), str):
-            self.changes.changed(UPDATED, params["uri"])
+            member.heard(server, method)
+        elif method == UPDATED and isinstance(uri, str):
+            for watched in self._watching.uris(member, uri):
+                self.changes.changed(UPDATED, watched)
 
     def _changed(self, kind: Kind) -> None:
         self.changes.changed(_NEWS[kind])
@@ -233,10 +300,7 @@ class Gateway:
         from .pages import GatewayPages
 
         chosen = settings if settings is not None else HttpSettings(**options)
-        others = {
-            f"{chosen.path}/{name}": member.replicas[0].relay
-            for name, member in self.members.items()
-        }
+        others = {f"{chosen.path}/{name}": door for name, door in self.doors.items()}
         app = HttpApp(self, chosen, pages=GatewayPages(self, chosen), others=others)
         self._apps.append(app)
         return app
@@ -264,14 +328,16 @@ class Gateway:
 
     def attach(self, channel: Channel, principal: str | None = None) -> Peer:
         """Serve one client in the background; the returned peer can be closed."""
-        visitor = Visitor(principal, self.settings.relay.input_timeout)
+        visitor = Visitor(principal, self.settings.relay.input_timeout, self.interceptors)
         peer = Peer(
             channel,
             Conversation(Role.SERVER, Identity(self.info, _CAPABILITIES), principal=principal),
             handler=self.handler,
             inline=self.answer_inline,
             inline_methods=self.inline_methods,
-            on_notification=lambda note: self._told(visitor, note),
+            on_notification=lambda note: visitor.passage.put(
+                note, visitor.peer, lambda passed: self._told(visitor, passed)
+            ),
             on_eof=self.changes.stop,
             on_close=lambda _: self._left(visitor),
             input_timeout=self.settings.relay.input_timeout,
@@ -299,10 +365,15 @@ class Gateway:
         self.parked.close()
         await self.changes.end()
         await asyncio.gather(*(v.peer.close() for v in list(self._visitors.values())))
+        await asyncio.gather(*(door.close() for door in self.doors.values()))
         await asyncio.gather(*(member.close() for member in self.members.values()))
         self.members.clear()
-        for task in list(self._background):
+        self.doors.clear()
+        self._owners.clear()
+        background = list(self._background)
+        for task in background:
             task.cancel()
+        await asyncio.gather(*background, return_exceptions=True)
         if self._owns_manager:
             await self.manager.close()
 
@@ -315,12 +386,15 @@ class Gateway:
 
     def marks_of(self, tool: str) -> tuple[ParamHeader, ...]:
         """Which arguments of a tool travel as headers too."""
-        key = tool, self.catalog.version(Kind.TOOLS)
-        marks = self._marks.get(key)
+        version = self.catalog.version(Kind.TOOLS)
+        if version != self._marked:
+            self._marks.clear()
+            self._marked = version
+        marks = self._marks.get(tool)
         if marks is None:
-            if len(self._marks) > 10_000:
-                self._marks.clear()
-            marks = self._marks[key] = self._find_marks(tool)
+            marks = self._find_marks(tool)
+            if self.catalog.tool(tool, View.everything()) is not None:
+                self._marks[tool] = marks  # there are only so many
         return marks
 
     def _find_marks(self, tool: str) -> tuple[ParamHeader, ...]:
@@ -335,7 +409,7 @@ class Gateway:
     @property
     def clients(self) -> int:
         """How many clients are connected; those without a connection are not counted."""
-        return len(self._visitors)
+        return sum(1 for _ in self._everybody())
 
     def sessions(self) -> list[dict[str, Any]]:
         """The connected clients, as plain data."""
@@ -347,8 +421,13 @@ class Gateway:
                 "transport": visitor.peer.channel.context.transport_type,
                 "subscriptions": sorted(visitor.uris),
             }
-            for visitor in self._visitors.values()
+            for visitor in self._everybody()
         ]
+
+    def _everybody(self) -> Iterator[Visitor]:
+        yield from self._visitors.values()
+        for door in self.doors.values():
+            yield from door.guests.values()
 
     # Requests
 
@@ -356,46 +435,37 @@ class Gateway:
         """Answer what needs no waiting; None for everything else."""
         if exchange.method == "ping" and not exchange.caller.stateless:
             return b"{}"
-        if exchange.method == "tools/list" and self._all_listed:
+        if exchange.method == "tools/list" and self.is_ready:
             return self._page(Kind.TOOLS, exchange)
         return None
 
     @property
-    def _all_listed(self) -> bool:
+    def is_ready(self) -> bool:
+        """Whether every server has said what it offers, or cannot be asked."""
         return all(member.listed.is_set() for member in self.members.values())
 
     async def _handle(self, exchange: Exchange) -> Answer:
         visitor = self._visitors.get(exchange.edge)
-        try:
-            return await self._answer(exchange, visitor)
-        except RpcError:
-            raise
-        except CircuitOpenError as exc:
-            raise ours(-32603, str(exc), retryAfter=exc.remaining) from None
-        except FairleadError as exc:
-            log.warning("%s: %s", exchange.method, exc)
-            raise unreachable(self._where(exchange), exc) from None
-
-    def _where(self, exchange: Exchange) -> str:
-        target = exchange.target
-        found = self.catalog.tool(target or "", View.everything())
-        return "the server" if found is None else found.server
+        if visitor is not None:
+            await visitor.passage.passed()
+        return await self._answer(exchange, visitor)
 
     async def _answer(self, exchange: Exchange, visitor: Visitor | None) -> Answer:
         caller, method = exchange.caller, exchange.method
         if method in _LISTS:
-            await self._listed()
+            await self.listed()
             return self._page(_LISTS[method], exchange)
         match method:
             case "tools/call":
                 return await self._call(exchange, visitor)
             case "prompts/get":
-                target = self.catalog.prompt(exchange.target or "", self.view_of(caller))
+                target = await self._find(self.catalog.prompt, exchange)
                 if target is None:
                     raise ours(INVALID_PARAMS, f"Unknown prompt: {exchange.target}")
                 return await self._to(target, exchange, visitor)
             case "resources/read":
-                return await self._member_with(exchange).answer(exchange, visitor)
+                member = await self._member_with(exchange)
+                return await member.answer(exchange, visitor)
             case "completion/complete":
                 return await self._complete_argument(exchange, visitor)
             case "resources/subscribe" | "resources/unsubscribe" if not caller.stateless:
@@ -405,21 +475,25 @@ class Gateway:
             case "logging/setLevel" if not caller.stateless:
                 return self._set_level(exchange, visitor)
             case "initialize" if not caller.stateless:
-                return self._initialize(exchange, visitor)
+                return await self._initialize(exchange, visitor)
             case "server/discover" if caller.stateless:
-                return self._discover()
+                return await self._discover(exchange)
             case "ping" if not caller.stateless:
                 return b"{}"
         raise ours(METHOD_NOT_FOUND, f"Method not found: {method}")
 
     def view_of(self, caller: Caller) -> View:
         """What somebody gets to see."""
-        view = self._views.get(caller.principal) if caller.principal is not None else None
+        return self.view_for(caller.principal)
+
+    def view_for(self, principal: str | None) -> View:
+        """The same, by name."""
+        view = self._views.get(principal) if principal is not None else None
         return view or self.settings.view
 
     # What it says about itself
 
-    def _initialize(self, exchange: Exchange, visitor: Visitor | None) -> Answer:
+    async def _initialize(self, exchange: Exchange, visitor: Visitor | None) -> Answer:
         params = exchange.message.params
         if visitor is not None and isinstance(params, Raw):
             visitor.introduction = params.copy()
@@ -428,33 +502,37 @@ class Gateway:
             "protocolVersion": exchange.caller.revision.value,
             "capabilities": _CAPABILITIES,
             "serverInfo": self.info,
-            **self._instructions(),
+            **await self._instructions(exchange),
         }
         return downgrade_result("initialize", Raw(to_json(result)), exchange.caller.revision)
 
-    def _discover(self) -> bytes:
+    async def _discover(self, exchange: Exchange) -> bytes:
         result = {
             "supportedVersions": [revision.value for revision in reversed(Revision)],
             "capabilities": _CAPABILITIES,
-            **self._instructions(),
+            **await self._instructions(exchange),
         }
         return to_json(result)[:-1] + self._cacheable
 
-    def _instructions(self) -> dict[str, str]:
+    async def _instructions(self, exchange: Exchange) -> dict[str, str]:
         """What the servers want a model to know, each under its name."""
         if self.settings.instructions is not None:
             return {"instructions": self.settings.instructions}
-        said = {
-            name: connection.client.instructions
-            for name, connection in self.manager.connections.items()
-            if name in self.members
-        }
-        texts = [f"{name}: {text}" for name, text in sorted(said.items()) if text]
+        if not exchange.caller.stateless:
+            await self.listed()  # it is told only once; others may ask again
+        view = self.view_of(exchange.caller)
+        said: dict[str, str] = {}
+        for server, connection in self.manager.connections.items():
+            member = self._owners.get(server)
+            text = connection.client.instructions
+            if member is not None and text and view.includes(member.name):
+                said.setdefault(member.name, text)
+        texts = [f"{name}: {text}" for name, text in sorted(said.items())]
         return {"instructions": "\n\n".join(texts)} if texts else {}
 
     # Lists
 
-    async def _listed(self) -> None:
+    async def listed(self) -> None:
         """Servers that have just been started get a moment to say what they have."""
         missing = [m.listed for m in self.members.values() if not m.listed.is_set()]
         if not missing or self._started is None:
@@ -471,32 +549,60 @@ class Gateway:
 
     def _page(self, kind: Kind, exchange: Exchange) -> bytes:
         caller = exchange.caller
-        if kind is Kind.TOOLS and self.settings.search:
+        self._look_over()
+        if kind is Kind.TOOLS and self.settings.search and not wants_all(exchange):
             from .search import search_page
 
             members = search_page(caller.revision)
         else:
-            cursor = _read(exchange, _Cursor).cursor
+            cursor = cursor_of(exchange)
             members = self.catalog.page(kind, self.view_of(caller), caller.revision, cursor)
+        return self.framed(members, caller)
+
+    def framed(self, members: bytes, caller: Caller) -> bytes:
+        """The members of a list result as the result that this caller expects."""
         if not caller.stateless:
             return b"{%b}" % members
         return b"{%b%b" % (members, self._cacheable)
 
+    def _look_over(self) -> None:
+        """Have lists that are old fetched again, behind the answer that they are still good for."""
+        fresh, now = self.settings.fresh, time.monotonic()
+        if not fresh or now - self._looked < min(fresh, 1.0):
+            return
+        self._looked = now
+        for member in self.members.values():
+            member.refresh_if_older(fresh)
+
     # Calls
 
     async def _call(self, exchange: Exchange, visitor: Visitor | None) -> Answer:
-        name, view = exchange.target or "", self.view_of(exchange.caller)
         if self.settings.search:
-            answer = await self._search(name, exchange, visitor, view)
+            answer = await self._search(exchange)
             if answer is not None:
                 return answer
-        target = self.catalog.tool(name, view)
+        target = await self._find(self.catalog.tool, exchange)
         if target is None:
-            await self._listed()  # it may belong to a server that is just starting
-            target = self.catalog.tool(name, view)
-        if target is None:
-            raise ours(INVALID_PARAMS, f"Unknown tool: {name}")
+            raise ours(INVALID_PARAMS, f"Unknown tool: {exchange.target}")
         return await self._to(target, exchange, visitor)
+
+    async def _call_directly(self, exchange: Exchange) -> Answer:
+        """The call inside of a `call_tool`; interceptors have seen what it is about."""
+        target = self.catalog.tool(exchange.target or "", self.view_of(exchange.caller))
+        if target is None:
+            raise ours(INVALID_PARAMS, f"Unknown tool: {exchange.target}")
+        return await self._to(target, exchange, self._visitors.get(exchange.edge))
+
+    async def _find(
+        self, look: Callable[[str, View], Target | None], exchange: Exchange
+    ) -> Target | None:
+        """Whose something is; it may belong to a server that is just starting."""
+        name, view = exchange.target or "", self.view_of(exchange.caller)
+        target = look(name, view)
+        if target is None:
+            await self.listed()
+            target = look(name, view)
+        return target
 
     def _to(self, target: Target, exchange: Exchange, visitor: Visitor | None) -> Awaitable[Answer]:
         member = self.members.get(target.server)
@@ -505,58 +611,28 @@ class Gateway:
         exchange.alias = target.name
         return member.answer(exchange, visitor)
 
-    async def _search(
-        self, name: str, exchange: Exchange, visitor: Visitor | None, view: View
-    ) -> Answer:
+    async def _search(self, exchange: Exchange) -> Answer:
         """The three tools of search mode; None for any other."""
-        from . import search as mode
-
-        arguments = exchange.head.arguments
-        try:
-            wanted = mode.read_arguments(
-                name, None if isinstance(arguments, UnsetType) else arguments
-            )
-        except MCPToolError as exc:
-            return self._tool_answer(to_json(exc.to_mcp_response()), exchange)
-        if wanted is None:
+        assert self._searching is not None
+        found = await self._searching.answer(exchange, self.view_of(exchange.caller))
+        if isinstance(found, Exchange):
+            return await self._direct(found)
+        if found is None:
             return None
-        index = self._index(view)
-        if (build := index.prepare()) is not None:
-            await asyncio.to_thread(build)
-        if isinstance(wanted, mode.Search):
-            found = index.search(wanted.query, wanted.limit)
-            return self._tool_answer(mode.search_result(wanted.query, found, len(index)), exchange)
-        definition = self.catalog.definition(wanted.name, view)
-        target = self.catalog.tool(wanted.name, view)
-        if definition is None or target is None:
-            near = index.search(wanted.name, 3)
-            return self._tool_answer(mode.not_found_result(wanted.name, near), exchange)
-        if isinstance(wanted, mode.Describe):
-            return self._tool_answer(mode.describe_result(definition), exchange)
-        unwrapped = _with(exchange, name=wanted.name, arguments=wanted.arguments)
-        return await self._to(target, unwrapped, visitor)
-
-    def _index(self, view: View) -> "ToolSearch":
-        index = self._searches.get(view)
-        if index is None:
-            from .search import ToolSearch
-
-            index = self._searches[view] = ToolSearch(
-                lambda: self.catalog.definitions(view), lambda: self.catalog.version(Kind.TOOLS)
-            )
-        return index
-
-    def _tool_answer(self, result: bytes, exchange: Exchange) -> bytes:
         if exchange.caller.stateless:
-            return result[:-1] + self._complete
-        return bytes(downgrade_result("tools/call", Raw(result), exchange.caller.revision))
+            return found[:-1] + self._complete
+        return bytes(downgrade_result("tools/call", Raw(found), exchange.caller.revision))
 
-    def _member_with(self, exchange: Exchange) -> Member:
+    async def _member_with(self, exchange: Exchange) -> Member:
         """Whose a resource is."""
         uri = exchange.head.uri
         if isinstance(uri, UnsetType):
             raise ours(INVALID_PARAMS, "params.uri is required: the URI of a resource")
-        owner = self.catalog.owner(uri, self.view_of(exchange.caller))
+        view = self.view_of(exchange.caller)
+        owner = self.catalog.owner(uri, view)
+        if owner is None:
+            await self.listed()
+            owner = self.catalog.owner(uri, view)
         member = None if owner is None else self.members.get(owner)
         if member is None:
             code = INVALID_PARAMS if exchange.caller.stateless else RESOURCE_NOT_FOUND
@@ -564,79 +640,71 @@ class Gateway:
         return member
 
     async def _complete_argument(self, exchange: Exchange, visitor: Visitor | None) -> Answer:
-        reference = _reference(exchange)
+        reference = reference_of(exchange)
         view = self.view_of(exchange.caller)
         if reference.uri is not None:
-            owner = self.catalog.owner(reference.uri, view)
+            owner = self.catalog.template_owner(reference.uri, view)
             member = None if owner is None else self.members.get(owner)
             if member is None:
                 raise ours(INVALID_PARAMS, f"No such template: {reference.uri}")
             return await member.answer(exchange, visitor)
         target = self.catalog.prompt(reference.name or "", view)
-        if target is None:
+        member = None if target is None else self.members.get(target.server)
+        if target is None or member is None:
             raise ours(INVALID_PARAMS, f"Unknown prompt: {reference.name}")
         named = {**msgspec.json.decode(reference.raw), "name": target.name}
-        member = self.members.get(target.server)
-        if member is None:
-            raise ours(INVALID_PARAMS, f"Unknown prompt: {reference.name}")
-        return await member.answer(_with(exchange, ref=named), visitor)
+        return await member.answer(with_members(exchange, ref=named), visitor)
 
     # Changes
 
     async def _subscribe(self, exchange: Exchange, visitor: Visitor | None) -> bytes:
-        member = self._member_with(exchange)
-        uri = str(exchange.head.uri)
-        if exchange.method == "resources/subscribe":
-            self.changes.subscribe(exchange.edge, uri)
-            if visitor is not None and uri not in visitor.uris:
-                visitor.uris.add(uri)
-                await self._watch(member, uri)
-        else:
-            self.changes.unsubscribe(exchange.edge, uri)
-            if visitor is not None and uri in visitor.uris:
-                visitor.uris.discard(uri)
-                self._unwatch(uri)
+        uri = exchange.head.uri
+        if exchange.method == "resources/unsubscribe":
+            if not isinstance(uri, UnsetType):
+                self.changes.unsubscribe(exchange.edge, uri)
+                self._unwatch(visitor, uri)
+            return b"{}"
+        member = await self._member_with(exchange)
+        assert isinstance(uri, str)
+        self.changes.subscribe(exchange.edge, uri)
+        if visitor is not None and not visitor.gone and uri not in visitor.uris:
+            visitor.uris[uri] = member.name
+            if not await self._watching.add(member, uri, self.settings.deadline):
+                visitor.uris.pop(uri, None)
+                self.changes.unsubscribe(exchange.edge, uri)
+                raise ours(INTERNAL_ERROR, f"{member.name} does not tell of changes of {uri}")
         return b"{}"
 
+    def _unwatch(self, visitor: Visitor | None, uri: str) -> None:
+        owner = None if visitor is None else visitor.uris.pop(uri, None)
+        member = None if owner is None else self.members.get(owner)
+        if member is not None:
+            self._watching.remove(member, uri)
+
     async def _listen(self, exchange: Exchange) -> Answer:
-        view = self.view_of(exchange.caller)
-        uris = [
-            (uri, owner)
-            for uri in _read(exchange, _Listen).notifications.resource_subscriptions[:1000]
-            if (owner := self.catalog.owner(uri, view)) is not None
-        ]
+        """Hear of lists, and of the resources that the client may see and a server tells of."""
+        view, watched = self.view_of(exchange.caller), dict[str, Member]()
+        for uri in uris_of(exchange):
+            member = self.members.get(self.catalog.owner(uri, view) or "")
+            if member is not None:
+                watched[uri] = member
+        added: dict[str, Member] = {}
+
+        async def watch(uri: str, member: Member) -> None:
+            if await self._watching.add(member, uri, self.settings.deadline):
+                added[uri] = member
+
         try:
-            for uri, owner in uris:
-                await self._watch(self.members[owner], uri)
-            return await self.changes.listen(exchange, _CAPABILITIES)
+            await asyncio.gather(*(watch(uri, member) for uri, member in watched.items()))
+            wanted = [uri for uri in watched if uri in added]
+            return await self.changes.listen(listening_to(exchange, wanted), _CAPABILITIES)
         finally:
-            for uri, _ in uris:
-                self._unwatch(uri)
-
-    async def _watch(self, member: Member, uri: str) -> None:
-        count = self._watched.get(uri, 0)
-        self._watched[uri] = count + 1
-        if count == 0:
-            supervisor = self.manager.describe().get(member.replicas[0].name)
-            if supervisor is not None:
-                try:
-                    await supervisor.subscribe(uri)
-                except FairleadError as exc:
-                    log.warning("%s: no subscription to %s: %s", member.name, uri, exc)
-
-    def _unwatch(self, uri: str) -> None:
-        count = self._watched.get(uri, 0)
-        if count > 1:
-            self._watched[uri] = count - 1
-            return
-        self._watched.pop(uri, None)
-        owner = self.catalog.owner(uri, View.everything())
-        supervisor = None if owner is None else self.manager.describe().get(owner)
-        if supervisor is not None:
-            self._start(_quietly(supervisor.unsubscribe(uri)))
+            for uri, member in added.items():
+                if self.members.get(member.name) is member:
+                    self._watching.remove(member, uri)
 
     def _set_level(self, exchange: Exchange, visitor: Visitor | None) -> bytes:
-        level = _read(exchange, _Level).level
+        level = level_of(exchange)
         if level not in LEVELS:
             raise ours(INVALID_PARAMS, f"No log level {level!r}; there are {', '.join(LEVELS)}")
         exchange.edge.log_level = level
@@ -644,98 +712,57 @@ class Gateway:
             visitor.level = level
             for front in visitor.fronts.values():
                 front.level = level
-        wanted = [v.level for v in self._visitors.values() if v.level is not None]
-        most = min(wanted, key=LEVELS.index, default=level)
-        for name in self.manager.get_connected_servers():
+                self._set_level_on(front.link)
+        for name in self._owners:
             supervisor = self.manager.describe().get(name)
             if supervisor is not None:
-                self._start(_quietly(supervisor.set_log_level(most)))
+                self._start(_quietly(supervisor.set_log_level(self._least_level() or level)))
         return b"{}"
+
+    def _set_level_on(self, link: Link | None) -> None:
+        """On a connection that is no manager's: what its sessions want to have logged."""
+        if link is None or link.stateless or link.borrowed:
+            return
+        levels = [front.level for front in link.fronts if front.level is not None]
+        wanted = {"level": min(levels, key=LEVELS.index)} if levels else {}
+        self._start(_quietly(link.peer.request("logging/setLevel", wanted)))
+
+    def _least_level(self) -> str | None:
+        """A server that has one level for all logs what anybody wants."""
+        wanted = [v.level for v in self._visitors.values() if v.level is not None]
+        return min(wanted, key=LEVELS.index, default=None)
 
     def _told(self, visitor: Visitor, note: Notification) -> None:
         if note.method == "notifications/initialized":
             return
         for front in list(visitor.fronts.values()):
-            if front.link is not None and not front.link.stateless:
-                front.link.outbox.put(note)
+            link = front.link
+            # What a client can do was never said on a connection that all share.
+            if link is not None and not link.stateless and not link.borrowed:
+                link.outbox.put(note)
 
     def _left(self, visitor: Visitor) -> None:
         self._visitors.pop(visitor.peer, None)
         visitor.close()
         for member in self.members.values():
             member.left(visitor)
-            for replica in member.replicas:
-                front = visitor.fronts.get(replica.relay)
-                if front is not None:
-                    replica.relay.leave(front)
-        for uri in visitor.uris:
-            self._unwatch(uri)
-        visitor.uris.clear()
+        for uri in list(visitor.uris):
+            self._unwatch(visitor, uri)
 
-    def _start(self, work: Any) -> None:
+    def _start(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         task = asyncio.get_running_loop().create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        return task
 
 
-class _Cursor(Struct):
-    cursor: str | None = None
+def _searching(catalog: Catalog) -> "Searching":
+    from .searching import Searching  # most gateways have none
+
+    return Searching(catalog)
 
 
-class _Level(Struct):
-    level: str = ""
-
-
-class _Ref(Struct):
-    name: str | None = None
-    uri: str | None = None
-    raw: Raw = Raw(b"{}")
-
-
-class _Reference(Struct):
-    ref: Raw = Raw(b"{}")
-
-
-class _Filter(Struct, rename="camel"):
-    resource_subscriptions: list[str] = []
-
-
-class _Listen(Struct):
-    notifications: _Filter = msgspec.field(default_factory=_Filter)
-
-
-def _read(exchange: Exchange, kind: Any) -> Any:
-    params = exchange.message.params
-    try:
-        return msgspec.json.decode(b"{}" if isinstance(params, UnsetType) else params, type=kind)
-    except (msgspec.DecodeError, RecursionError) as exc:
-        raise ours(INVALID_PARAMS, f"Invalid params: {exc}") from exc
-
-
-def _reference(exchange: Exchange) -> _Ref:
-    """What an argument shall be completed of: a prompt, or a template."""
-    raw = _read(exchange, _Reference).ref
-    try:
-        reference = msgspec.json.decode(raw, type=_Ref)
-    except (msgspec.DecodeError, RecursionError) as exc:
-        raise ours(INVALID_PARAMS, f"Invalid params: {exc}") from exc
-    reference.raw = raw
-    return reference
-
-
-def _with(exchange: Exchange, **members: Any) -> Exchange:
-    """The same exchange with other members in its params; the rest of them stays as it came."""
-    message, params = exchange.message, exchange.message.params
-    old = {} if isinstance(params, UnsetType) else msgspec.json.decode(params, type=dict[str, Raw])
-    new = Raw(to_json({**old, **members}))
-    return msgspec.structs.replace(
-        exchange,
-        message=msgspec.structs.replace(message, params=new),
-        head=read_head(new),
-    )
-
-
-async def _quietly(work: Awaitable[object]) -> None:
+async def _quietly(work: Coroutine[Any, Any, object]) -> None:
     try:
         await work
     except FairleadError as exc:

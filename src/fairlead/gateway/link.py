@@ -2,25 +2,30 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import msgspec
 from msgspec import Raw, Struct, UnsetType
 
-from ..errors import ChannelClosed, FairleadError, RpcError
-from ..interceptor import Answer, Exchange
+from ..errors import ChannelClosed, FairleadError, LocalProtocolError, RpcError
+from ..interceptor import Answer, Exchange, Interceptor, chain
 from ..peer import Peer
 from ..protocol.caller import SUBSCRIPTION_KEY
 from ..protocol.conversation import Agreement, Conversation, Role
+from ..protocol.envelope import Direction, SessionState
+from ..protocol.methods import exists
 from ..protocol.outgoing import Identity
 from ..transport.base import Channel
 from ..wire import Notification, RequestId
-from ..wire.codes import METHOD_NOT_FOUND
+from ..wire.codes import HEADER_MISMATCH, INTERNAL_ERROR, METHOD_NOT_FOUND
+from .bridge.errors import ours
 from .call import LEVELS, Call
+from .marks import Marks, says_them
 from .outbox import PeerOutbox
 from .params import Passing, retagged
-from .turns import Turns
+from .passage import Passage
+from .turns import Turn, Turns
 
 if TYPE_CHECKING:
     from ..server.subscriptions import Changes
@@ -48,6 +53,7 @@ class Link:
         identity: Identity | None = None,
         id_format: str = "integer",
         input_timeout: float = 600.0,
+        interceptors: Sequence[Interceptor] = (),
         on_close: Callable[["Link", ChannelClosed], None] | None = None,
     ) -> None:
         """A `Peer` is a connection that is open, and somebody else's to close."""
@@ -61,14 +67,22 @@ class Link:
         self.uris: dict[str, set[object]] = {}  # who wants to hear of a resource
         self.changes: Changes | None = None  # for stateless clients of a handshake server
         self.on_news: Callable[[Notification], None] | None = None
+        self.marks: Marks | None = None  # arguments that travel in headers; None: not our business
+        self.listeners = 0  # stateless clients that hear of changes through it
+        self.used = asyncio.get_running_loop().time()
+        self.ending = False  # by us
+        # Many servers ask on the stream that belongs to no call, though they could do better.
+        self._aside = False
         self._input_timeout = input_timeout
         self._on_close = on_close
         self._background: set[asyncio.Task[None]] = set()
-        self._borrowed = isinstance(channel, Peer)
+        self.passage = Passage(interceptors, Direction.SERVER_TO_CLIENT)
+        self.borrowed = isinstance(channel, Peer)
         if isinstance(channel, Peer):
             self.peer = channel
             self.agreement = channel.conversation.agreement
             self.outbox = PeerOutbox(channel)
+            channel.carrier = self
             return
         conversation = Conversation(
             Role.CLIENT, identity, id_format="string" if id_format == "string" else "integer"
@@ -76,13 +90,14 @@ class Link:
         self.peer = Peer(
             channel,
             conversation,
-            handler=self._asked,
+            handler=chain(interceptors, self._asked),
             on_notification=self.told,
             on_close=self._closed,
             input_timeout=input_timeout,
             max_in_flight=1024,
         )
         self.outbox = PeerOutbox(self.peer)
+        self.peer.carrier = self
         self.peer.start()
 
     # What is known
@@ -98,7 +113,7 @@ class Link:
     @property
     def tells_apart(self) -> bool:
         """Whether each call has a stream of its own, on which its questions come."""
-        return bool(getattr(self.peer.channel, "tells_apart", False))
+        return not self._aside and bool(getattr(self.peer.channel, "tells_apart", False))
 
     @property
     def server_info(self) -> bytes | None:
@@ -113,15 +128,47 @@ class Link:
         *,
         timeout: float,
         on_sent: Callable[[RequestId], None] | None = None,
+        turn: "Turn | None" = None,
     ) -> Raw:
         """Ask the server what a client asked us, and wait for the result's bytes.
+
+        A `turn` is released as soon as the server is done, however slowly the client reads.
 
         Raises:
             RpcError: the server said no.
             TransportError: it could not be asked, or went away.
         """
+        marks, method = self.marks, call.exchange.message.method
+        if marks is None or method not in ("tools/list", "tools/call"):
+            return await self._pass_on(call, passing, timeout, on_sent, turn)
+        try:
+            result = await self._pass_on(call, passing, timeout, on_sent, turn)
+        except RpcError as exc:
+            if exc.code != HEADER_MISMATCH or says_them(call.exchange):
+                raise
+            try:
+                await marks.ask(self.peer, timeout)
+            except FairleadError:
+                raise exc from None
+            return await self._pass_on(call, passing, timeout, on_sent, turn)
+        if method == "tools/list":
+            marks.learn(result)
+        return result
+
+    async def _pass_on(
+        self,
+        call: Call,
+        passing: Passing,
+        timeout: float,
+        on_sent: Callable[[RequestId], None] | None,
+        turn: "Turn | None",
+    ) -> Raw:
         exchange = call.exchange
         sent_as: RequestId | None = None
+        wanted = True
+
+        def progressed(note: Notification) -> None:
+            self.passage.put(note, self.peer, call.progressed, sent_as)
 
         def sent(request_id: RequestId) -> None:
             nonlocal sent_as
@@ -137,19 +184,29 @@ class Link:
                 extra=exchange.message.extra,
                 timeout=timeout,
                 max_total=timeout * 24,
-                overhear=call.progressed if passing.tracked else None,
+                overhear=progressed if passing.tracked else None,
                 on_sent=sent,
             )
+        except asyncio.CancelledError:
+            wanted = False
+            raise
         finally:
             if sent_as is not None:
                 self.calls.pop(sent_as, None)
-            if call.outbox is not None and not call.outbox.empty:
-                await call.outbox.flushed()
+            self.used = asyncio.get_running_loop().time()
+            if turn is not None:
+                turn.release()
+            if wanted:
+                if self.passage.busy:
+                    await self.passage.passed()
+                await call.flushed()
 
-    async def activate(self) -> None:
-        """Tell the server that the handshake is done, if nobody has."""
-        if not self.stateless and self.peer.conversation.state == "initializing":
-            await self.peer.notify("notifications/initialized")
+    def activate(self, note: Notification | None = None) -> None:
+        """Tell the server that the handshake is done, if nobody has; in the client's words."""
+        conversation = self.peer.conversation
+        if not self.stateless and conversation.state is SessionState.INITIALIZING:
+            made = conversation.notification("notifications/initialized")
+            self.outbox.put(made if note is None else note)
 
     def background(self, work: Coroutine[Any, Any, object]) -> None:
         """Do something that nobody waits for."""
@@ -157,11 +214,18 @@ class Link:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
+    @property
+    def idle(self) -> bool:
+        """Whether nobody uses it now."""
+        return not (self.fronts or self.calls or self.listeners or not self.turns.free)
+
     async def close(self) -> None:
+        self.ending = True
+        self.passage.close()
         self.outbox.close()
         for task in list(self._background):
             task.cancel()
-        if not self._borrowed:
+        if not self.borrowed:
             await self.peer.close()
 
     # What the server asks
@@ -169,17 +233,23 @@ class Link:
     async def _asked(self, exchange: Exchange) -> Answer:
         if exchange.method == "ping":
             return b"{}"
+        await self.passage.passed()
+        if exchange.related is None:
+            self._aside = True
         call = self._call_of(exchange.related)
         if call is not None and call.parking is not None:
             return await call.parking.ask(exchange)
         front = self._only_front() if call is None else call.front
         if front is None:
-            raise RpcError(
-                METHOD_NOT_FOUND,
-                f"{exchange.method}: no client can be asked now",
-                {"source": "proxy"},
-            )
-        return await front.ask(exchange, call, self)
+            raise ours(METHOD_NOT_FOUND, f"{exchange.method}: no client can be asked now")
+        try:
+            return await front.ask(exchange, call, self)
+        except RpcError:
+            raise
+        except LocalProtocolError as exc:
+            raise ours(exc.code, str(exc)) from exc
+        except FairleadError as exc:
+            raise ours(INTERNAL_ERROR, f"{exchange.method} was not answered: {exc}") from exc
 
     def _call_of(self, related: RequestId | None) -> Call | None:
         """The call that something belongs to, if that is certain."""
@@ -198,6 +268,9 @@ class Link:
     def told(self, note: Notification) -> None:
         """The server says something of its own accord."""
         related = self.peer.heard_for
+        self.passage.put(note, self.peer, lambda passed: self._passed(passed, related), related)
+
+    def _passed(self, note: Notification, related: RequestId | None) -> None:
         if note.method == "notifications/message":
             self._logged(note, related)
             return
@@ -213,12 +286,14 @@ class Link:
                 self.changes.changed(UPDATED, uri)
             return
         call = None if related is None else self.calls.get(related)
-        if call is not None and call.front is not None:
+        for_all = call is None or note.method.endswith("/list_changed")
+        mine = call is not None and (not call.exchange.caller.stateless or not exists(note.method))
+        if call is not None and mine and (call.front is None or call.front.takes(note)):
             call.tell(note)
-            return
-        self._spread(note, self.fronts)
-        if self.changes is not None and note.method.endswith("/list_changed"):
-            self.changes.changed(note.method)
+        if for_all:
+            self._spread(note, [f for f in self.fronts if call is None or f is not call.front])
+            if self.changes is not None and note.method.endswith("/list_changed"):
+                self.changes.changed(note.method)
 
     def _told_stateless(self, note: Notification, related: RequestId | None) -> None:
         named = _subscription(note)
@@ -227,6 +302,8 @@ class Link:
         call = self.calls.get(named) if named is not None else None
         if call is None:
             call = None if related is None else self.calls.get(related)
+        if call is None and named is None and not exists(note.method):
+            call = self._only_call()  # something that only those two know
         if call is None:
             if self.on_news is not None:
                 self.on_news(note)
@@ -247,9 +324,10 @@ class Link:
             if call.wants_log(rank):
                 call.tell(note)
             return
-        if self.stateless:
-            return  # it belongs to a request, but nobody can say to which
-        self._spread(note, [f for f in self.fronts if f.wants_log(rank)])
+        front = self._only_front()
+        if front is not None and front.wants_log(rank) and not self.stateless:
+            front.tell(note, self)
+        # Else it may belong to a request of somebody, and nobody can say of whom.
 
     def _only_call(self) -> Call | None:
         """The call under way, if there is one; several of one client are as good as one."""
@@ -265,6 +343,7 @@ class Link:
             front.tell(note, self)
 
     def _closed(self, end: ChannelClosed) -> None:
+        self.passage.close()
         self.outbox.close()
         if self._on_close is not None:
             self._on_close(self, end)

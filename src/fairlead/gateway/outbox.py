@@ -56,7 +56,8 @@ class _Waiting:
             log.debug("nobody reads any more: %s", exc)
             self._clear()
         finally:
-            self._task = None
+            if self._task is asyncio.current_task():
+                self._task = None
 
     async def flushed(self) -> None:
         while self._task is not None:
@@ -64,8 +65,9 @@ class _Waiting:
 
     def close(self) -> None:
         self._clear()
-        if self._task is not None:
-            self._task.cancel()
+        task, self._task = self._task, None  # one that has not begun would never say so itself
+        if task is not None:
+            task.cancel()
 
     def _clear(self) -> None:
         self._notes.clear()

@@ -4,19 +4,19 @@ import hmac
 import json
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote
 
 from ..errors import ConfigError, FairleadError
 from ..transport.http.asgi import AsgiCall
 from ..transport.http.settings import HttpSettings
 from ..wire import to_json
-from .status import health, is_ready, status
+from .status import health, status
 
 if TYPE_CHECKING:
     from .gateway import Gateway
 
 __all__ = ["GatewayPages"]
 
+_PATHS: Final = ("/", "/health", "/ready", "/status")
 _HTML: Final = b"text/html; charset=utf-8"
 _LOCKED: Final = (
     (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'"),
@@ -50,20 +50,23 @@ class GatewayPages:
         path = path.rstrip("/") or "/"
         if path == "/admin" or path.startswith("/admin/"):
             await self._admin(call, path)
+        elif path not in _PATHS:
+            await call.say(404, f"MCP is at {self._settings.path}; / shows the servers")
         elif call.method not in ("GET", "HEAD"):
             await call.say(405, "there is GET", [(b"allow", b"GET")])
         elif path == "/":
-            page = render(status(self._gateway), self._url(call))
+            page = render(self._status(principal), self._url(call))
             await call.answer(200, page.encode(), _HTML, _LOCKED)
         elif path == "/health":
             await call.answer(200, to_json(health(self._gateway)))
         elif path == "/ready":
-            ready = is_ready(self._gateway)
+            ready = self._gateway.is_ready
             await call.answer(200 if ready else 503, to_json({"ready": ready}))
-        elif path == "/status":
-            await call.answer(200, to_json(status(self._gateway)))
         else:
-            await call.say(404, f"MCP is at {self._settings.path}; / shows the servers")
+            await call.answer(200, to_json(self._status(principal)))
+
+    def _status(self, principal: str | None) -> dict[str, Any]:
+        return status(self._gateway, self._gateway.view_for(principal))
 
     def _url(self, call: AsgiCall) -> str:
         host = call.headers.get(b"host", b"").decode("latin-1")
@@ -74,14 +77,14 @@ class GatewayPages:
 
     async def _admin(self, call: AsgiCall, path: str) -> None:
         token = self._gateway.settings.admin_token
-        if token is None:
+        if not token:
             await call.say(404, "there is no admin API: the gateway has no admin_token")
             return
         given = call.headers.get(b"x-admin-token", b"")
         if not hmac.compare_digest(given, token.encode()):
             await call.say(401, "X-Admin-Token: the gateway's admin_token")
             return
-        steps = [unquote(step) for step in path.split("/")[2:]]
+        steps = path.split("/")[2:]
         try:
             answer = await self._act(call.method, steps)
         except ConfigError as exc:
@@ -91,7 +94,9 @@ class GatewayPages:
         else:
             if answer is None:
                 await call.say(
-                    404, "GET /admin/servers, POST /admin/servers/NAME/reconnect|refresh"
+                    404,
+                    "GET /admin/servers, GET /admin/sessions, DELETE /admin/servers/NAME, "
+                    "POST /admin/servers/NAME/reconnect, POST /admin/servers/NAME/refresh",
                 )
             else:
                 await call.answer(200, to_json(answer))
@@ -103,15 +108,18 @@ class GatewayPages:
                 return status(gateway)["servers"]
             case "GET", ["sessions"]:
                 return gateway.sessions()
-            case "POST", ["servers", name, "reconnect"]:
-                await gateway.manager.reconnect_server(name)
-                return {"reconnected": name}
-            case "POST", ["servers", name, "refresh"] if name in gateway.members:
-                gateway.members[name].refresh()
-                return {"refreshing": name}
-            case "DELETE", ["servers", name] if name in gateway.members:
-                await gateway.disconnect(name)
-                return {"disconnected": name}
+            case "POST", ["servers", *name, "reconnect"]:
+                server = "/".join(name)
+                await gateway.manager.reconnect_server(server)
+                return {"reconnected": server}
+            case "POST", ["servers", *name, "refresh"] if "/".join(name) in gateway.members:
+                server = "/".join(name)
+                gateway.members[server].refresh()
+                return {"refreshing": server}
+            case "DELETE", ["servers", *name] if "/".join(name) in gateway.members:
+                server = "/".join(name)
+                await gateway.disconnect(server)
+                return {"disconnected": server}
         return None
 
 

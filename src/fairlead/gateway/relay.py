@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Container, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +17,16 @@ from ..protocol.caller import Caller
 from ..protocol.conversation import Conversation, Role
 from ..protocol.downgrade import Impossible, downgrade_result
 from ..protocol.headers import ParamHeader
+from ..protocol.methods import exists
 from ..protocol.outgoing import Identity
 from ..protocol.revisions import Revision
-from ..protocol.rewriting import encoded, members_of
+from ..protocol.rewriting import encoded, members_of, string_of
 from ..transport.base import Channel
 from ..transport.http.settings import HttpSettings
 from ..wire import Notification
 from ..wire.codes import INVALID_PARAMS, METHOD_NOT_FOUND
 from .bridge.errors import ours, unreachable
-from .bridge.handshake_client import HandshakeClients
+from .bridge.handshake_client import HandshakeClients, missed
 from .bridge.parking import Parked
 from .bridge.stateless_client import StatelessClients
 from .call import ASKING, LEVELS, Call
@@ -33,6 +34,7 @@ from .front import Front
 from .link import Link
 from .params import Passing, params_of
 from .settings import RelaySettings
+from .turns import Turn
 from .upstream import Upstream, asks_back
 from .way import Way, way_to
 
@@ -78,10 +80,14 @@ class Relay:
         self.upstream = Upstream(way, self.settings, {"name": "fairlead", "version": "0"})
         self.upstream.on_lost = self._lost
         self.handler: Handler = chain(interceptors, self._handle)
+        self.upstream.interceptors = interceptors
+        self._interceptors = interceptors
         self.parked = parked or Parked(self.settings)
+        self._owns_parked = parked is None
         self._stateless = StatelessClients(self.upstream, self.parked)
         self._bridges: dict[Link, HandshakeClients] = {}
         self._fronts: dict[object, Front] = {}  # by the peer that it is
+        self._listening: dict[asyncio.Future[Raw], object] = {}  # and who does
         self._ending: set[asyncio.Task[None]] = set()
 
     # Serving
@@ -130,15 +136,18 @@ class Relay:
 
     def attach(self, channel: Channel, principal: str | None = None) -> Peer:
         """Serve one client in the background; the returned peer can be closed."""
-        front = Front(principal, self.settings.input_timeout)
+        front = Front(principal, self.settings.input_timeout, self._interceptors)
         peer = Peer(
             channel,
             Conversation(
                 Role.SERVER, Identity({"name": "fairlead", "version": "0"}), principal=principal
             ),
             handler=self.handler,
-            on_notification=lambda note: self._told(front, note),
+            on_notification=lambda note: front.passage.put(
+                note, front.peer, lambda passed: self.told(front, passed)
+            ),
             on_close=lambda _: self._left(front),
+            on_eof=self._hang_up,  # or it would be listened for until nobody waits any longer
             input_timeout=self.settings.input_timeout,
         )
         front.connect(peer)
@@ -156,7 +165,8 @@ class Relay:
 
     async def close(self) -> None:
         """End all clients and all connections to the server."""
-        self.parked.close()
+        if self._owns_parked:
+            self.parked.close()
         await asyncio.gather(*(front.peer.close() for front in list(self._fronts.values())))
         for bridge in list(self._bridges.values()):
             await bridge.close()
@@ -172,10 +182,13 @@ class Relay:
         return None
 
     def marks_of(self, tool: str) -> tuple[ParamHeader, ...]:
-        """Headers that repeat arguments are for the server behind us to check."""
-        return ()
+        """Headers that repeat arguments are for us to check: many servers behind us never see them.
 
-    def told_alone(self, note: Notification, caller: Caller) -> None:
+        Before a list of tools has passed, they are passed on as they came.
+        """
+        return self.upstream.marks.of(tool)
+
+    def told_alone(self, note: Notification, caller: Caller | None) -> None:
         """A notification of a stateless client over HTTP."""
         link = next((one for one in self.upstream.links if one.stateless), None)
         if link is not None:
@@ -183,6 +196,7 @@ class Relay:
 
     async def end_streams(self) -> None:
         """Hang up on everybody who only listens."""
+        self._hang_up()
         for link in self.upstream.links:
             if link.changes is not None:
                 await link.changes.end()
@@ -190,7 +204,10 @@ class Relay:
     # Requests of clients
 
     async def _handle(self, exchange: Exchange) -> Answer:
-        return await self.handle(exchange, self._fronts.get(exchange.edge))
+        front = self._fronts.get(exchange.edge)
+        if front is not None and front.passage.busy:
+            await front.passage.passed()
+        return await self.handle(exchange, front)
 
     async def handle(self, exchange: Exchange, front: Front | None) -> Answer:
         """Answer a request; `front` is the client's connection, if it has one that lasts.
@@ -249,17 +266,40 @@ class Relay:
         passing = params_of(exchange)
         timeout = self.settings.call_timeout
         if exchange.method == "subscriptions/listen":
-            result = await link.pass_on(call, passing, timeout=0)
-            return _tagged(result, exchange)
+            return await self._listen(exchange, link.pass_on(call, passing, timeout=0))
+        if exchange.method == "server/discover":
+            return _for_everybody(await link.pass_on(call, passing, timeout=timeout))
         headers = exchange.transport.headers
-        if headers is not None and exchange.method == "tools/call":
+        add = getattr(link.peer.channel, "add_headers", None)
+        if add is not None and headers is not None and exchange.method == "tools/call":
             given = {k: v for k, v in headers.items() if k.startswith("mcp-param-")}
-            add = getattr(link.peer.channel, "add_headers", None)
-            if given and add is not None:
+            if given:
                 return await link.pass_on(
                     call, passing, timeout=timeout, on_sent=lambda sent: add(sent, given)
                 )
         return await link.pass_on(call, passing, timeout=timeout)
+
+    async def _listen(self, exchange: Exchange, hearing: Coroutine[Any, Any, Raw]) -> Answer:
+        """A subscription at the server, which lasts until one of the three of us ends it."""
+        work = asyncio.ensure_future(hearing)
+        self._listening[work] = exchange.edge
+        try:
+            await asyncio.wait((work,))
+        finally:
+            del self._listening[work]
+            work.cancel()
+            await asyncio.wait((work,))  # the server is told
+        result = Raw(b'{"resultType":"complete"}') if work.cancelled() else work.result()
+        return _tagged(result, exchange)
+
+    def _hang_up(self, edge: object | None = None) -> None:
+        """End what one client listens to, or all of them."""
+        for work, whose in list(self._listening.items()):
+            if edge in (None, whose):
+                work.cancel()
+        for link in self.upstream.links:
+            if link.changes is not None:
+                link.changes.stop(edge)
 
     async def _initialize(self, exchange: Exchange, front: Front) -> Answer:
         params = exchange.message.params
@@ -282,29 +322,44 @@ class Relay:
             return await self.upstream.for_caller(exchange.caller)
         link = front.link
         if link is None or not link.alive:
-            if front.introduction is None:
-                raise ours(INVALID_PARAMS, "Send initialize first")
-            link = await self.upstream.for_session(front, front.introduction, exchange.caller)
-            await self._restore(front, link)
-        if not link.stateless and link.peer.conversation.state == "initializing":
-            await link.activate()
+            link = await self.rejoin(front, exchange.caller)
+        link.activate()
         return link
+
+    async def rejoin(self, front: Front, caller: Caller) -> Link:
+        """A session gets a connection in place of one that was lost.
+
+        Raises:
+            RpcError: it is none, or the server said no.
+            FairleadError: the server cannot be reached.
+        """
+        if front.introduction is None:
+            raise ours(INVALID_PARAMS, "Send initialize first")
+        async with front.opening:  # one for all that the client asks meanwhile
+            link = front.link
+            if link is None or not link.alive:
+                link = await self.upstream.for_session(front, front.introduction, caller)
+                await self._restore(front, link)
+            return link
 
     async def _restore(self, front: Front, link: Link) -> None:
         """A server that came back hears again what the client had asked for."""
         if link.stateless:
             await self._bridge(link).joined()
             await self._bridge(link).follow()
-            return
-        await link.activate()
-        try:
-            if front.level is not None:
-                await link.peer.request("logging/setLevel", {"level": front.level})
-            for uri in front.uris:
-                link.uris.setdefault(uri, set()).add(front)
-                await link.peer.request("resources/subscribe", {"uri": uri})
-        except RpcError as exc:
-            log.warning("%s: not everything could be restored: %s", self.name, exc)
+        else:
+            link.activate()
+            try:
+                if front.level is not None:
+                    await link.peer.request("logging/setLevel", {"level": front.level})
+                for uri in front.uris:
+                    link.uris.setdefault(uri, set()).add(front)
+                    await link.peer.request("resources/subscribe", {"uri": uri})
+            except RpcError as exc:
+                log.warning("%s: not everything could be restored: %s", self.name, exc)
+        # Nobody told what changed while it was away, so clients look again.
+        for note in missed(link, front):
+            front.tell(note, link)
 
     async def _in_session(self, exchange: Exchange, front: Front | None, link: Link) -> Answer:
         """Handshake to handshake."""
@@ -315,29 +370,30 @@ class Relay:
             local = self._noted(exchange, front, link, passing)
             if local is not None:
                 return local
-        alone = (
-            method in ASKING
-            and len(link.fronts) > 1
-            and not link.tells_apart
-            and asks_back(exchange.caller.capabilities)
-        )
-        if not alone:
-            result = await link.pass_on(call, passing, timeout=self.settings.call_timeout)
-        else:
-            await self._take_turn(link)
-            try:
-                result = await link.pass_on(call, passing, timeout=self.settings.call_timeout)
-            finally:
-                link.turns.release()
+        turn = None
+        shared = front is not None and method in ASKING and not link.tells_apart
+        if front is not None and shared and asks_back(exchange.caller.capabilities):
+            turn = await self._take_turn(link, front)
+        try:
+            timeout = self.settings.call_timeout
+            result = await link.pass_on(call, passing, timeout=timeout, turn=turn)
+        except RpcError:
+            if method == "resources/subscribe":
+                _unwatched(exchange.target, front, link)
+            raise
         assert link.agreement is not None
         revision = exchange.caller.revision
         if link.agreement.revision > revision:
             return downgrade_result(method, result, revision)
         return result
 
-    async def _take_turn(self, link: Link) -> None:
+    async def _take_turn(self, link: Link, front: Front) -> Turn:
+        """One client at a time, because a question of the server does not say whom it is for.
+
+        Who is asked may have to call something before it can answer, so it need not wait.
+        """
         try:
-            await link.turns.take(self.settings.turn_timeout)
+            return await link.turns.take(front, self.settings.turn_timeout, urgent=front.asked > 0)
         except TimeoutError:
             raise ours(
                 -32603, f"{self.name} is busy: other clients use it. Try again later"
@@ -347,20 +403,18 @@ class Relay:
         """Remember what a session wants; an answer only if the server need not be asked."""
         match exchange.method:
             case "logging/setLevel":
-                level = (passing.members or {}).get("level")
-                front.level = next((name for name in LEVELS if level == encoded(name)), front.level)
+                level = string_of((passing.members or {}).get("level"))
+                if level not in LEVELS:
+                    return None  # for the server to refuse
+                front.level = level
                 others = [f.level for f in link.fronts if f is not front and f.level is not None]
-                if others and front.level is not None:
-                    most = min((front.level, *others), key=LEVELS.index)
-                    passing.replace("level", most)
+                if others:
+                    passing.replace("level", min((level, *others), key=LEVELS.index))
             case "resources/subscribe" if exchange.target is not None:
                 front.uris.add(exchange.target)
                 link.uris.setdefault(exchange.target, set()).add(front)
             case "resources/unsubscribe" if exchange.target is not None:
-                front.uris.discard(exchange.target)
-                watching = link.uris.get(exchange.target, set())
-                watching.discard(front)
-                if watching:
+                if _unwatched(exchange.target, front, link):
                     return b"{}"  # another client still watches it
         return None
 
@@ -374,30 +428,28 @@ class Relay:
 
     # What clients tell, and their end
 
-    def _told(self, front: Front, note: Notification) -> None:
+    def told(self, front: Front, note: Notification) -> None:
+        """A client says something of its own accord."""
         link = front.link
         if note.method == "notifications/initialized":
-            if link is not None:
+            if link is not None and link.stateless:
                 self._start(self._opened(link))
-            return
-        if link is not None and not link.stateless:
+            elif link is not None:
+                link.activate(note)
+        elif link is None:
+            self.told_alone(note, None)
+        elif not link.stateless or not exists(note.method):
             link.outbox.put(note)
-        elif link is None or note.method != "notifications/roots/list_changed":
-            stateless = next((one for one in self.upstream.links if one.stateless), None)
-            if stateless is not None and front.link is None:
-                stateless.outbox.put(note)
 
     async def _opened(self, link: Link) -> None:
         try:
-            if link.stateless:
-                await self._bridge(link).joined()
-            else:
-                await link.activate()
+            await self._bridge(link).joined()
         except FairleadError as exc:
             log.warning("%s: %s", self.name, exc)
 
     def _left(self, front: Front) -> None:
         self._fronts.pop(front.peer, None)
+        front.passage.close()
         front.outbox.close()
         self.leave(front)
 
@@ -431,7 +483,8 @@ class Relay:
             self._start(bridge.close())
         if link.changes is not None:
             link.changes.stop()
-        log.warning("%s: the connection was lost: %s", self.name, end)
+        level = logging.DEBUG if link.ending else logging.WARNING
+        log.log(level, "%s: the connection was lost: %s", self.name, end)
 
     def _start(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -448,6 +501,27 @@ def _introduced(introduction: Raw, asked: Revision, theirs: Revision) -> Answer:
         return introduction
     members["protocolVersion"] = encoded(asked.value)
     return downgrade_result("initialize", encoded(members), asked)
+
+
+def _unwatched(uri: str | None, front: Front | None, link: Link) -> bool:
+    """A client does not watch a resource any more; whether another one does."""
+    if uri is None or front is None:
+        return False
+    front.uris.discard(uri)
+    watching = link.uris.get(uri, set())
+    watching.discard(front)
+    if not watching:
+        link.uris.pop(uri, None)
+    return bool(watching)
+
+
+def _for_everybody(discovered: Raw) -> Raw:
+    """What the server says of itself, with the revisions that we speak to clients."""
+    members = members_of(discovered)
+    if members is None:
+        return discovered
+    spoken = [revision.value for revision in reversed(Revision)]
+    return encoded({**members, "supportedVersions": spoken})
 
 
 def _tagged(result: Raw, exchange: Exchange) -> Raw:

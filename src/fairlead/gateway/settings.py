@@ -24,7 +24,8 @@ class RelaySettings(Struct, frozen=True, kw_only=True):
     park_timeout: float = 300.0  # for a client that was asked back to come again
     max_parked: int = 64  # calls of one principal that wait for such an answer
     collect: float = 0.02  # questions that a server asks together are asked together
-    linger: float = 60.0  # an unused connection to a server that is shared is kept
+    max_connections: int = 32  # to one server, for callers who may not share one
+    linger: float = 600.0  # that a shared connection is kept when nobody uses it; 0: for ever
 
 
 class GatewaySettings(Struct, frozen=True, kw_only=True):
@@ -38,6 +39,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     search: bool = False  # offer a search for tools instead of all of them
     page_size: int = 0  # items on one page of a list; 0: all
     deadline: float = 1.0  # that a list waits for servers that have just been started
+    fresh: float = 60.0  # a list that is older is fetched again behind the answer; 0: never
     failure_threshold: int = 5  # failures in a row, after which a server is left alone
     reset_timeout: float = 30.0  # and for how long
     admin_token: str | None = None  # None: there is no admin API

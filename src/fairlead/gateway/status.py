@@ -3,38 +3,44 @@
 import time
 from typing import TYPE_CHECKING, Any
 
+from ..protocol.revisions import Revision
 from .catalog import Kind
+from .views import View
 
 if TYPE_CHECKING:
     from .gateway import Gateway
     from .member import Replica
 
-__all__ = ["health", "is_ready", "status"]
+__all__ = ["health", "status"]
 
 
-def status(gateway: "Gateway") -> dict[str, Any]:
-    """Everything that a status page shows."""
+def status(gateway: "Gateway", view: View | None = None) -> dict[str, Any]:
+    """Everything that a status page shows, to somebody with this view."""
+    view = view or View.everything()
     return {
         **gateway.info,
         "uptime": round(time.time() - gateway.since, 1),
         "clients": gateway.clients,
         "parked": len(gateway.parked),
-        "counts": {kind.value: gateway.catalog.count(kind) for kind in Kind},
+        "counts": {kind.value: len(gateway.catalog.names(kind, view)) for kind in Kind},
         "servers": [
-            server for name in sorted(gateway.members) for server in _servers(gateway, name)
+            server
+            for name in sorted(gateway.members)
+            if view.includes(name)
+            for server in _servers(gateway, name)
         ],
     }
 
 
 def health(gateway: "Gateway") -> dict[str, Any]:
     """Whether the gateway lives; a server that is down is no illness of ours."""
-    states = [server["status"] for server in status(gateway)["servers"]]
-    return {"status": "ok", "servers": len(states), "connected": states.count("connected")}
-
-
-def is_ready(gateway: "Gateway") -> bool:
-    """Whether every server is there, or known not to be."""
-    return all(member.listed.is_set() for member in gateway.members.values())
+    servers = [name for member in gateway.members.values() for name in member.names]
+    connected = set(gateway.manager.get_connected_servers())
+    return {
+        "status": "ok",
+        "servers": len(servers),
+        "connected": sum(name in connected for name in servers),
+    }
 
 
 def _servers(gateway: "Gateway", name: str) -> list[dict[str, Any]]:
@@ -47,7 +53,9 @@ def _server(gateway: "Gateway", name: str, replica: "Replica") -> dict[str, Any]
     supervisor = manager.describe().get(replica.name)
     source = manager.get_source(replica.name)
     client = None if supervisor is None else supervisor.client
-    error = (None if supervisor is None else supervisor.error) or member.error
+    error = None if supervisor is None else supervisor.error
+    if error is None and client is not None:
+        error = member.error  # it is there, but could not say what it has
     entry = manager.get_server_config(replica.name)
     return {
         "name": replica.name,
@@ -71,7 +79,7 @@ def _server(gateway: "Gateway", name: str, replica: "Replica") -> dict[str, Any]
 def _era(version: str | None) -> str | None:
     if version is None:
         return None
-    return "stateless" if version >= "2026-07-28" else "handshake"
+    return "stateless" if Revision(version).stateless else "handshake"
 
 
 def _milliseconds(seconds: float | None) -> float | None:

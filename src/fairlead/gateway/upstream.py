@@ -7,7 +7,8 @@ each kind of caller, because what a client can do is settled once, when a connec
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -15,15 +16,18 @@ from msgspec import Raw
 
 from ..client.opening import Introduction, open_conversation
 from ..errors import ChannelClosed, ConnectFailed, FairleadError, HttpError, RpcError
+from ..interceptor import Interceptor
 from ..protocol.caller import Caller
 from ..protocol.methods import has_capability
 from ..protocol.outgoing import Identity
 from ..protocol.probe import judge_initialize
 from ..wire import Success
-from .bridge.capabilities import for_handshake_server
+from .bridge.capabilities import fingerprint, for_handshake_server
 from .front import Front
 from .link import Link
+from .marks import Marks
 from .settings import RelaySettings
+from .turns import Turn
 from .way import Way
 
 __all__ = ["Upstream", "asks_back"]
@@ -37,8 +41,19 @@ ASKED_BACK = ("elicitation", "sampling", "roots")
 
 def asks_back(capabilities: bytes) -> bool:
     """Whether somebody with these capabilities may be asked something by a server."""
-    declared = msgspec.json.decode(capabilities)
+    short = len(capabilities) < 1024  # long ones are not worth remembering
+    return _remembered(capabilities) if short else _asks_back(capabilities)
+
+
+def _asks_back(capabilities: bytes) -> bool:
+    try:
+        declared = msgspec.json.decode(capabilities)
+    except (msgspec.DecodeError, RecursionError):
+        return False
     return isinstance(declared, dict) and any(has_capability(declared, c) for c in ASKED_BACK)
+
+
+_remembered = lru_cache(maxsize=256)(_asks_back)  # asked with every call
 
 
 class Upstream:
@@ -54,12 +69,17 @@ class Upstream:
         self.speaks_handshake: bool | None = False if settings.era == "stateless" else None
         self.error: BaseException | None = None  # of the last attempt, while there is no connection
         self.base: Callable[[], Awaitable[Link]] | None = None  # a connection that is there anyway
+        self.interceptors: Sequence[Interceptor] = ()  # around what the server asks and tells
         self.on_link: Callable[[Link], None] | None = None  # told of each new connection
         self.on_lost: Callable[[Link, ChannelClosed], None] | None = None
+        self.marks = Marks()
         self._info = info
         self._links: dict[Hashable, list[Link]] = {}
         self.own: set[Link] = set()  # those of one session each
         self._opening: dict[Hashable, asyncio.Task[Link]] = {}
+        self._timers: dict[Link, asyncio.TimerHandle] = {}
+        self._retiring: set[asyncio.Task[None]] = set()
+        self._coming = 0  # those of one session each that are being opened
         self._failures = 0
         self._not_before = 0.0
         self._closed = False
@@ -85,24 +105,30 @@ class Upstream:
             if link is not None:
                 return link
         capabilities = for_handshake_server(caller.capabilities)
-        key = (caller.principal, capabilities)
+        key = (caller.principal, fingerprint(capabilities))
         link = self._shared(key)
-        if link is not None:
-            return link
-        if self.speaks_stateless is False:
+        if link is None and self.speaks_stateless is not False:
+            link = await self._once(
+                _STATELESS,
+                lambda: self._find_out(capabilities, caller),
+                file_as=lambda link: _STATELESS if link.stateless else key,
+            )
+            if not link.stateless and link not in self._links.get(key, ()):
+                link = self._shared(key)  # it was opened for somebody else
+        if link is None:
             greeting = _introduction(capabilities, caller)
-            return await self._once(key, lambda: self._greet(greeting), file_as=lambda _: key)
-        await self._once(
-            _STATELESS,
-            lambda: self._find_out(capabilities, caller),
-            file_as=lambda link: _STATELESS if link.stateless else key,
-        )
-        return await self.for_caller(caller)  # now it is known where to look
+            try:
+                link = await self._once(key, lambda: self._greet(greeting), file_as=lambda _: key)
+            except (RpcError, HttpError) as exc:
+                if not self._doubted(exc):
+                    raise
+                return await self.for_caller(caller)
+        return link
 
-    async def for_asking(self, caller: Caller) -> Link:
+    async def for_asking(self, caller: Caller) -> tuple[Link, Turn | None]:
         """The same for one who may be asked back, where it has to be alone on its connection.
 
-        Its turn has been taken; whoever calls this releases it.
+        With the turn that it has there, if it needs one; whoever calls this releases it.
 
         Raises:
             FairleadError: the server cannot be reached.
@@ -110,21 +136,29 @@ class Upstream:
         """
         link = await self.for_caller(caller)
         if link.stateless or link.tells_apart:
-            return link
-        key = (caller.principal, for_handshake_server(caller.capabilities))
+            return link, None
+        capabilities = for_handshake_server(caller.capabilities)
+        key = (caller.principal, fingerprint(capabilities))
+        me = object()  # each call for itself: a client without a session has nothing but calls
+        room = True
         while True:
             links = [one for one in self._links.get(key, ()) if one.alive]
             for one in links:
-                if one.turns.try_take():
-                    return one
-            if len(links) >= self.settings.max_channels:
-                one = min(links, key=lambda each: each.turns.waiting)
-                await one.turns.take(self.settings.turn_timeout)
+                turn = one.turns.try_take(me)
+                if turn is not None:
+                    return one, turn
+            if links and (len(links) >= self.settings.max_channels or not room):
+                one, turn = await _first_turn(links, me, self.settings.turn_timeout)
                 if one.alive:
-                    return one
-                one.turns.release()
+                    return one, turn
+                turn.release()
                 continue
-            await self._one_more(key, len(links), _introduction(key[1], caller))
+            try:
+                await self._one_more(key, len(links), _introduction(capabilities, caller))
+            except FairleadError:
+                if not links:
+                    raise
+                room = False  # then those that there are have to do
 
     async def _one_more(self, key: Hashable, number: int, greeting: dict[str, Any]) -> None:
         await self._once((key, number), lambda: self._greet(greeting), lambda _: key)
@@ -134,7 +168,10 @@ class Upstream:
         if self.base is None:
             return None
         link = await self.base()
-        return link if link.stateless or not asks_back(caller.capabilities) else None
+        if link.stateless:
+            return link
+        # What a session changes in such a server is no other principal's business.
+        return link if caller.principal is None and not asks_back(caller.capabilities) else None
 
     # For sessions of the handshake era
 
@@ -145,7 +182,8 @@ class Upstream:
             RpcError: the server said no.
             FairleadError: it cannot be reached.
         """
-        base = await self._base_for(caller)
+        own = self.settings.upstream == "per-session"
+        base = None if own else await self._base_for(caller)
         if base is not None:
             return self._attach(base, front)
         if self.speaks_handshake is False:
@@ -153,7 +191,8 @@ class Upstream:
         try:
             return self._attach(await self._handshake_for_session(introduction, caller), front)
         except (RpcError, HttpError) as exc:
-            if self.speaks_handshake or not _may_be_stateless(exc):
+            known = self.speaks_handshake and not self._doubted(exc)
+            if known or not _may_be_stateless(exc):
                 raise
             try:
                 link = await self._stateless_for_session(caller)
@@ -163,14 +202,21 @@ class Upstream:
             self.speaks_handshake = False
             return self._attach(link, front)
 
+    def _doubted(self, refusal: RpcError | HttpError) -> bool:
+        """Whether a server that knows no handshake any more may have become a newer one."""
+        if self.settings.era != "auto" or self.links or not _may_be_stateless(refusal):
+            return False
+        changed = self.speaks_handshake is True
+        self.speaks_stateless = self.speaks_handshake = None
+        return changed
+
     async def _handshake_for_session(self, introduction: Raw, caller: Caller) -> Link:
         shared = self.way.shared and self.settings.upstream == "shared"
         if not shared:
-            link = await self._open(lambda link: self._handshake(link, introduction))
-            self.own.add(link)
-            return link
+            return await self._of_its_own(introduction)
         version = msgspec.json.decode(introduction, type=dict[str, Raw]).get("protocolVersion")
-        key = ("session", caller.principal, caller.capabilities, bytes(version or b""))
+        declared = fingerprint(caller.capabilities)
+        key = ("session", caller.principal, declared, bytes(version or b""))
         links = [link for link in self._links.get(key, ()) if link.alive]
         room = len(links) < self.settings.max_channels and asks_back(caller.capabilities)
         least = min(links, key=lambda each: len(each.fronts), default=None)
@@ -182,6 +228,17 @@ class Upstream:
             lambda: self._open(lambda link: self._handshake(link, introduction)),
             lambda _: key,
         )
+
+    async def _of_its_own(self, introduction: Raw) -> Link:
+        self._coming += 1
+        try:
+            if self.way.shared:  # sessions over HTTP cost little, and are counted in front
+                self._make_room()
+            link = await self._open(lambda link: self._handshake(link, introduction))
+        finally:
+            self._coming -= 1
+        self.own.add(link)
+        return link
 
     async def _stateless_for_session(self, caller: Caller) -> Link:
         link = await self.for_caller(caller)
@@ -203,9 +260,11 @@ class Upstream:
         if link in self.own:
             self.own.discard(link)
             await link.close()
-        elif not link.fronts and not link.calls and not link.stateless and not self._keeps(link):
+        elif link.idle and not link.stateless and not link.borrowed and not self._keeps(link):
             self._forget(link)
             await link.close()
+        else:
+            link.used = asyncio.get_running_loop().time()
 
     def _keeps(self, link: Link) -> bool:
         """Of connections that nobody uses, the first of each kind stays for the next one."""
@@ -236,9 +295,52 @@ class Upstream:
     async def _made(
         self, make: Callable[[], Awaitable[Link]], file_as: Callable[[Link], Hashable]
     ) -> Link:
+        self._make_room()
         link = await make()
         self._links.setdefault(file_as(link), []).append(link)
+        self._look_after(link)
         return link
+
+    # Connections that nobody uses
+
+    def _make_room(self) -> None:
+        """Callers of many kinds need many connections; those that nobody uses go first.
+
+        Raises:
+            ConnectFailed: all of them are in use.
+        """
+        used = sum(len(links) for links in self._links.values()) + len(self._opening)
+        if self.way.shared:
+            used += len(self.own) + self._coming
+        if used <= self.settings.max_connections:  # with the one that is wanted now
+            return
+        idle = [link for link in self.links if link.idle and not link.stateless]
+        if not idle:
+            raise ConnectFailed(
+                f"{self.name} is busy: {used - 1} connections to it are in use. Try again later"
+            )
+        self._retire(min(idle, key=lambda link: link.used))
+
+    def _look_after(self, link: Link) -> None:
+        """End a connection that nobody has used for a while."""
+        linger, loop = self.settings.linger, asyncio.get_running_loop()
+        if not linger or link.stateless:
+            return
+
+        def look() -> None:
+            left = link.used + linger - loop.time()
+            if link.idle and left <= 0 and link.alive:
+                self._retire(link)
+            elif link.alive:
+                self._timers[link] = loop.call_later(left if left > 0 else linger, look)
+
+        self._timers[link] = loop.call_later(linger, look)
+
+    def _retire(self, link: Link) -> None:
+        self._forget(link)
+        task = asyncio.get_running_loop().create_task(link.close())
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
 
     async def _open(
         self, converse: Callable[[Link], Awaitable[None]], identity: Identity | None = None
@@ -261,8 +363,12 @@ class Upstream:
                     identity=identity,
                     id_format=self.way.id_format,
                     input_timeout=self.settings.input_timeout,
+                    interceptors=self.interceptors,
                     on_close=self._lost,
                 )
+                link.marks = self.marks
+                if hasattr(channel, "param_headers_of"):
+                    channel.param_headers_of = self.marks.of
                 await converse(link)
                 self._check_open()  # or nobody would close it
         except BaseException as exc:
@@ -314,6 +420,7 @@ class Upstream:
             # Some servers die of a first message they do not know; they get the one they expect.
             self._not_before = 0.0
             link = await self._converse(introduction, stateless=False)
+            self.speaks_stateless = False
         return link
 
     async def _converse(self, introduction: dict[str, Any], stateless: bool | None) -> Link:
@@ -340,6 +447,9 @@ class Upstream:
             self.on_lost(link, end)
 
     def _forget(self, link: Link) -> None:
+        timer = self._timers.pop(link, None)
+        if timer is not None:
+            timer.cancel()
         self.own.discard(link)
         for key, links in list(self._links.items()):
             if link in links:
@@ -355,10 +465,33 @@ class Upstream:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        await asyncio.gather(*(link.close() for link in self.links), return_exceptions=True)
+        for timer in self._timers.values():
+            timer.cancel()
+        closing = (link.close() for link in self.links)
+        await asyncio.gather(*closing, *self._retiring, return_exceptions=True)
 
 
 _STATELESS = "stateless"
+
+
+async def _first_turn(links: list[Link], who: object, seconds: float) -> tuple[Link, Turn]:
+    """A turn on whichever connection has one first. Raises `TimeoutError`."""
+    waiting = {asyncio.ensure_future(link.turns.take(who, seconds)): link for link in links}
+    chosen: Turn | None = None
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        task = next((one for one in waiting if one.done() and not one.exception()), None)
+        if task is None:
+            raise TimeoutError
+        chosen = task.result()
+        return waiting[task], chosen
+    finally:
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+        for task in waiting:
+            if not task.cancelled() and not task.exception() and task.result() is not chosen:
+                task.result().release()
 
 
 def _introduction(capabilities: bytes, caller: Caller) -> dict[str, Any]:

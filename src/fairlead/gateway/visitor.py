@@ -1,28 +1,41 @@
 """A client of a gateway, and its standing with each server behind it."""
 
+from collections.abc import Sequence
+
 from msgspec import Raw
 
+from ..interceptor import Interceptor
 from ..peer import Peer
+from ..protocol.envelope import Direction
 from ..wire import Notification
 from .front import Front
 from .link import Link
 from .outbox import PeerOutbox
+from .passage import Passage
 
-__all__ = ["Visitor"]
+__all__ = ["Guest", "Visitor"]
 
 
 class Visitor:
     """One client on a connection that outlives its requests."""
 
-    def __init__(self, principal: str | None, input_timeout: float) -> None:
+    def __init__(
+        self,
+        principal: str | None,
+        input_timeout: float,
+        interceptors: Sequence[Interceptor] = (),
+    ) -> None:
         self.principal = principal
         self.peer: Peer  # set right after, because the peer needs us first
         self.introduction: Raw | None = None  # the params of its `initialize`
         self.level: str | None = None
-        self.uris: set[str] = set()
+        self.uris: dict[str, str] = {}  # what it watches, and the server whose it is
         self.fronts: dict[object, Front] = {}  # by the relay that serves it
+        self.passage = Passage(interceptors, Direction.CLIENT_TO_SERVER)
+        self.gone = False
         self._outbox: PeerOutbox
         self._input_timeout = input_timeout
+        self._interceptors = interceptors
 
     def connect(self, peer: Peer) -> None:
         self.peer = peer
@@ -32,20 +45,49 @@ class Visitor:
         """Its standing with one server."""
         front = self.fronts.get(relay)
         if front is None:
-            front = self.fronts[relay] = _MergedFront(self.principal, self._input_timeout)
+            front = self._new_front()
             front.peer, front.outbox = self.peer, self._outbox
             front.introduction = self.introduction
+            if not self.gone:
+                self.fronts[relay] = front
         front.level = self.level
         return front
 
+    def _new_front(self) -> Front:
+        return _MergedFront(self.principal, self._input_timeout, self._interceptors)
+
     def close(self) -> None:
+        self.gone = True
+        self.passage.close()
         self._outbox.close()
+
+
+class Guest(Visitor):
+    """A client of one server alone, which hears everything from it. Should the server be one of
+    several equal ones, the next one hears what this one was asked for."""
+
+    def __init__(
+        self,
+        principal: str | None,
+        input_timeout: float,
+        interceptors: Sequence[Interceptor] = (),
+    ) -> None:
+        super().__init__(principal, input_timeout, interceptors)
+        self._watched: set[str] = set()
+
+    def _new_front(self) -> Front:
+        front = Front(self.principal, self._input_timeout, self._interceptors)
+        front.uris = self._watched
+        return front
 
 
 class _MergedFront(Front):
     """One of several servers behind one endpoint. Changes are told by the gateway, once its own
     lists have them."""
 
+    def takes(self, note: Notification) -> bool:
+        return not note.method.endswith(("/list_changed", "/updated"))
+
     def tell(self, note: Notification, link: Link) -> None:
-        if not note.method.endswith("/list_changed") and not note.method.endswith("/updated"):
+        if self.takes(note):
             super().tell(note, link)

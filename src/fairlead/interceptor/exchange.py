@@ -62,6 +62,7 @@ class Exchange(Struct, gc=False):
     started: float = field(default_factory=time.time)
     related: RequestId | None = None  # our own request, if it came on the stream of that one
     alias: str | None = None  # the name of its target, as the server behind us knows it
+    did: list[str] | None = None  # what interceptors did to it, for tapes and journals
 
     @property
     def method(self) -> str:
@@ -71,6 +72,12 @@ class Exchange(Struct, gc=False):
     def request_id(self) -> RequestId:
         """The id of the request; a notification has none, and nobody may ask for it."""
         return cast(Request, self.message).id
+
+    def note(self, what: str) -> None:
+        """Say what was done to it."""
+        if self.did is None:
+            self.did = []
+        self.did.append(what)
 
     @property
     def target(self) -> str | None:

@@ -2,16 +2,26 @@
 
 from functools import lru_cache
 
+import msgspec
 from msgspec import Raw
 
 from ...protocol.downgrade import downgrade_capabilities
 from ...protocol.revisions import NEWEST_HANDSHAKE
 from ...protocol.rewriting import encoded, members_of
 
-__all__ = ["for_handshake_server", "for_stateless_server"]
+__all__ = ["fingerprint", "for_handshake_server", "for_stateless_server"]
 
 # Extensions whose messages pass as they are, whatever the era.
 _PASSED = ("io.modelcontextprotocol/ui",)
+
+
+@lru_cache(maxsize=256)
+def fingerprint(capabilities: bytes) -> bytes:
+    """The same for all who declare the same, in whatever order."""
+    try:
+        return msgspec.json.encode(msgspec.json.decode(capabilities), order="sorted")
+    except (msgspec.DecodeError, RecursionError):
+        return capabilities
 
 
 @lru_cache(maxsize=256)

@@ -4,7 +4,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from ...client.listening import ACKNOWLEDGED, CANCELLED, Listening
 from ...errors import RpcError
@@ -13,7 +13,7 @@ from ...protocol.caller import CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY,
 from ...protocol.downgrade import downgrade_capabilities, downgrade_result
 from ...protocol.methods import has_capability
 from ...protocol.revisions import NEWEST
-from ...protocol.rewriting import Members, encoded, members_of
+from ...protocol.rewriting import Members, encoded, members_of, string_of
 from ...wire import Notification, to_json
 from ...wire.codes import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from ..call import LEVELS, Call
@@ -31,6 +31,7 @@ __all__ = ["HandshakeClients"]
 log = logging.getLogger("fairlead.gateway")
 
 LISTS: Final = ("tools", "prompts", "resources")
+ACKNOWLEDGED_IN: Final = 10.0  # seconds; who has not said by then that it will tell may do so still
 
 
 class HandshakeClients:
@@ -45,6 +46,7 @@ class HandshakeClients:
         self._input_timeout = input_timeout
         self._listening = Listening(missed=self._missed)
         self._heard = False  # it was asked to tell
+        self._granted: set[str] | None = None  # the resources that it tells of, if it said so
         link.on_news = self._news
 
     # What it says about itself
@@ -150,7 +152,8 @@ class HandshakeClients:
             front.uris.add(uri)
         else:
             front.uris.discard(uri)
-        if await self.follow():
+        followed = await self.follow()
+        if followed and (uri not in front.uris or self._granted is None or uri in self._granted):
             return b"{}"
         front.uris.discard(uri)
         raise ours(INTERNAL_ERROR, f"The server does not tell of changes of {uri}")
@@ -158,7 +161,7 @@ class HandshakeClients:
     async def follow(self) -> bool:
         """Have the server tell of what the sessions watch now, and of nothing else."""
         wanted = {uri: None for front in self._link.fronts for uri in sorted(front.uris)}
-        if wanted == self._listening.uris and self._heard:
+        if wanted == self._listening.uris and (self._heard or not wanted):
             return True
         before = dict(self._listening.uris)
         self._listening.uris = wanted
@@ -168,32 +171,35 @@ class HandshakeClients:
         return False
 
     async def _listen(self) -> bool:
+        self._heard = True  # at once: who comes meanwhile need not ask the same again
         try:
-            await self._listening.listen(self._link.peer, self._call_timeout)
+            await self._listening.listen(self._link.peer, ACKNOWLEDGED_IN)
         except RpcError as exc:
             log.warning("%s: it does not tell of changes: %s", self._link.name, exc)
+            self._heard = False
             return False
-        self._heard = True
+        except BaseException:
+            self._heard = False
+            raise
         return True
 
     def _can(self, capability: str) -> bool:
-        agreement = self._link.agreement
-        declared = {} if agreement is None else msgspec.json.decode(agreement.capabilities)
-        return has_capability(declared, capability)
+        return _can(self._link, capability)
 
     def _news(self, note: Notification) -> None:
         """The server told of a change."""
         if note.method in (ACKNOWLEDGED, CANCELLED):
             params = b"{}" if not isinstance(note.params, Raw) else note.params
+            if note.method == ACKNOWLEDGED:
+                self._granted = _granted(params)
             self._listening.heard(note.method, msgspec.json.decode(params))
             return
         plain = retagged(note, None)
         if note.method == "notifications/resources/updated":
-            uri = (members_of(note.params if isinstance(note.params, Raw) else None) or {}).get(
-                "uri"
-            )
+            members = members_of(note.params) if isinstance(note.params, Raw) else None
+            uri = string_of((members or {}).get("uri"))
             for front in list(self._link.fronts):
-                if any(uri == encoded(watched) for watched in front.uris):
+                if uri in front.uris:
                     front.tell(plain, self._link)
             return
         for front in list(self._link.fronts):
@@ -202,14 +208,41 @@ class HandshakeClients:
     def _missed(self) -> None:
         """Nobody told of changes for a while: clients look again."""
         for front in list(self._link.fronts):
-            for name in sorted(self._listening.lists):
-                front.tell(Notification(f"notifications/{name}/list_changed"), self._link)
-            for uri in sorted(front.uris):
-                params = encoded({"uri": uri})
-                front.tell(Notification("notifications/resources/updated", params), self._link)
+            for note in missed(self._link, front):
+                front.tell(note, self._link)
 
     async def close(self) -> None:
         await self._listening.close()
+
+
+class _Honoured(Struct, rename="camel"):
+    resource_subscriptions: list[str] = []
+
+
+class _Acknowledged(Struct):
+    notifications: _Honoured | None = None
+
+
+def _granted(params: Raw | bytes) -> set[str] | None:
+    try:
+        honoured = msgspec.json.decode(params, type=_Acknowledged).notifications
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return None if honoured is None else set(honoured.resource_subscriptions)
+
+
+def missed(link: "Link", front: "Front") -> list[Notification]:
+    """What a client hears when nobody told of changes for a while: all of it may have changed."""
+    lists = [name for name in LISTS if _can(link, f"{name}.listChanged")]
+    notes = [Notification(f"notifications/{name}/list_changed") for name in lists]
+    for uri in sorted(front.uris):
+        notes.append(Notification("notifications/resources/updated", encoded({"uri": uri})))
+    return notes
+
+
+def _can(link: "Link", capability: str) -> bool:
+    declared = {} if link.agreement is None else msgspec.json.decode(link.agreement.capabilities)
+    return has_capability(declared, capability)
 
 
 def _without_empty_cursor(result: Raw) -> Raw:

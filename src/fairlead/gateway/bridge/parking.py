@@ -19,7 +19,7 @@ from ...interceptor import Exchange
 from ...protocol.methods import has_capability
 from ...protocol.rewriting import Members, encoded, members_of, string_of
 from ...server.sealing import BadSeal, KeyRing
-from ...wire.codes import INVALID_PARAMS, METHOD_NOT_FOUND
+from ...wire.codes import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from ..call import Call
 from ..settings import RelaySettings
 from .errors import ours
@@ -28,6 +28,7 @@ __all__ = ["Parked", "Parking"]
 
 KEPT: Final = 60.0  # seconds that the outcome of a round is kept for who asks twice
 MAX_KEPT: Final = 1024
+MAX_KEPT_BYTES: Final = 16 << 20
 
 log = logging.getLogger("fairlead.gateway")
 
@@ -81,8 +82,8 @@ class Parking:
         """
         method, caller = exchange.method, self.call.exchange.caller
         capability = _NEEDS.get(method)
-        if capability is not None and _mode(exchange) == "url":
-            capability = "elicitation.url"
+        if method == "elicitation/create":
+            capability = "elicitation.url" if _mode(exchange) == "url" else "elicitation.form"
         if capability is None or not has_capability(caller.declared, capability):
             raise ours(METHOD_NOT_FOUND, f"{method}: the client did not declare {capability!r}")
         if self._lot.full(self):
@@ -119,19 +120,25 @@ class Parking:
                 # Questions that are asked together are passed on together.
                 await asyncio.wait((self.work,), timeout=self._lot.settings.collect)
                 if self._asked and not self.work.done():
+                    await self.call.flushed()  # what it said before comes before
+                if self._asked and not self.work.done():
                     return self._input_required()
-                self._news.clear()
-        except asyncio.CancelledError:
+                if not self._asked:
+                    self._news.clear()
+        except asyncio.CancelledError as exc:
             # The client does not wait any longer, so the server need not go on.
-            self.give_up("the client has gone")
+            why = exc.args[0] if exc.args else None
+            self.give_up(why if isinstance(why, str) else "the client has gone")
             raise
 
     def answer(self, given: Members) -> None:
         """The client's answers; what it leaves out is asked again."""
         for key, question in list(self._asked.items()):
-            if key in given and not question.answer.done():
-                question.answer.set_result(given[key].copy())
-                del self._asked[key]
+            answer = given.get(key)
+            if answer is None or question.answer.done() or members_of(answer) is None:
+                continue
+            question.answer.set_result(answer.copy())
+            del self._asked[key]
         if not self._asked:
             self._news.clear()
 
@@ -150,9 +157,7 @@ class Parking:
         )
 
     def _wake(self, exchange: Exchange) -> None:
-        if self._expiry is not None:
-            self._expiry.cancel()
-            self._expiry = None
+        self.stop_clock()
         self.call.moved_to(exchange)
         self.heard = True
 
@@ -165,14 +170,19 @@ class Parking:
     def give_up(self, why: str) -> None:
         """Nobody comes back: the server's questions are refused and its call is cancelled."""
         self._lot.forget(self)
+        self.stop_clock()
         for question in self._asked.values():
             if not question.answer.done():
                 question.answer.set_exception(ours(METHOD_NOT_FOUND, f"No answer: {why}"))
         self.work.cancel(why)
 
-    def _finished(self, work: "asyncio.Task[Raw]") -> None:
+    def stop_clock(self) -> None:
         if self._expiry is not None:
             self._expiry.cancel()
+            self._expiry = None
+
+    def _finished(self, work: "asyncio.Task[Raw]") -> None:
+        # Its outcome is kept for a client that comes back in time; else the clock ends it.
         if not work.cancelled():
             work.exception()  # looked at, whether somebody comes back or not
 
@@ -227,10 +237,11 @@ class Parked:
         if said.digest != _digest(exchange.method, members):
             raise ours(INVALID_PARAMS, "requestState belongs to another request")
         if not said.id:
+            _check_visited(members)
             return None
         key = said.id, said.round
         known = self._recent.get(key)
-        if known is not None and known[0] > time.monotonic():
+        if known is not None and (not known[1].done() or known[0] > time.monotonic()):
             return await asyncio.shield(known[1])  # the same request once more: the same answer
         parking = self._parked.get(said.id)
         if parking is None or said.round != parking.round or parking.heard:
@@ -240,21 +251,34 @@ class Parked:
 
     async def _remember(self, key: tuple[str, int], parking: Parking, exchange: Exchange) -> Raw:
         outcome: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
-        outcome.add_done_callback(lambda f: f.cancelled() or f.exception())
-        self._recent[key] = time.monotonic() + KEPT, outcome
-        while len(self._recent) > MAX_KEPT:
-            self._recent.popitem(last=False)
+        outcome.add_done_callback(lambda f: f.exception())  # looked at
+        self._recent[key] = 0.0, outcome
         try:
             result = await parking.next(exchange)
-        except BaseException as exc:
-            self._recent.pop(key, None)
-            if isinstance(exc, asyncio.CancelledError):
-                outcome.cancel()
-            else:
-                outcome.set_exception(exc)
+        except asyncio.CancelledError:
+            # Whoever asked twice is another request: it has to hear that nothing comes any more.
+            outcome.set_exception(ours(INVALID_PARAMS, "The request with this state was cancelled"))
             raise
-        outcome.set_result(result)
-        return result
+        except BaseException as exc:
+            outcome.set_exception(exc)
+            raise
+        else:
+            outcome.set_result(result)
+            return result
+        finally:
+            if key in self._recent:
+                self._recent[key] = time.monotonic() + KEPT, outcome
+            self._drop_old()
+
+    def _drop_old(self) -> None:
+        """Keep as many outcomes as there is room for, the latest ones."""
+        now, size = time.monotonic(), 0
+        done = [entry for entry in self._recent.items() if entry[1][1].done()]
+        for number, (key, (until, outcome)) in enumerate(reversed(done)):
+            if outcome.exception() is None:
+                size += len(memoryview(outcome.result()))
+            if number >= MAX_KEPT or size > MAX_KEPT_BYTES or until <= now:
+                del self._recent[key]
 
     def forget(self, parking: Parking) -> None:
         self._parked.pop(parking.id, None)
@@ -262,17 +286,36 @@ class Parked:
     def close(self) -> None:
         for parking in list(self._parked.values()):
             parking.give_up("the gateway ends")
+        self._recent.clear()
+
+
+def _check_visited(members: Members) -> None:
+    """Whoever did not visit the page would be sent there again, and again."""
+    given = members_of(members.get("inputResponses")) or {}
+    for answer in given.values():
+        action = string_of((members_of(answer) or {}).get("action"))
+        if action in ("decline", "cancel"):
+            raise ours(INTERNAL_ERROR, f"The server needs a page to be visited; the user: {action}")
 
 
 def _digest(method: str, members: Members | None) -> bytes:
     """What makes a request this one: all of it but what changes from round to round."""
     same = {
-        name: msgspec.json.decode(value)
+        name: value
         for name, value in (members or {}).items()
         if name not in ("_meta", "inputResponses", "requestState")
     }
-    text = msgspec.json.encode([method, same], order="sorted")
+    text = msgspec.json.encode([method, {name: _ordered(same[name]) for name in sorted(same)}])
     return hashlib.sha256(text).digest()
+
+
+def _ordered(value: Raw) -> Raw:
+    """A value in a form that does not depend on the order of its members, where there is one."""
+    try:
+        plain = msgspec.json.decode(value)
+        return Raw(msgspec.json.encode(plain, order="sorted"))
+    except (ValueError, RecursionError):  # a number beyond all bounds: then as it was written
+        return value
 
 
 def _mode(exchange: Exchange) -> str | None:

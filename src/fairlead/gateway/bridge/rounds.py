@@ -6,7 +6,7 @@ The client's own request stays open all the while, and `requestState` never reac
 import asyncio
 from collections.abc import Awaitable, Callable
 from secrets import token_hex
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw, Struct, UnsetType
@@ -50,6 +50,8 @@ def kind_of(result: Raw) -> str:
         return "complete"
     try:
         return msgspec.json.decode(result, type=_Kind).result_type
+    except msgspec.ValidationError:
+        return "malformed"
     except (msgspec.DecodeError, RecursionError):
         return "complete"
 
@@ -69,8 +71,8 @@ class Rounds:
         Raises:
             RpcError: the client said no, or the server asks without end.
         """
-        pause, waited = FIRST_PAUSE, 0.0
-        for _ in range(MAX_ROUNDS * 50):
+        pause, waited, rounds = FIRST_PAUSE, 0.0, 0
+        while rounds < MAX_ROUNDS:
             wanted = _read(result)
             added: Members = {}
             quiet = bool(wanted.input_requests) and self._only_known_visits(wanted)
@@ -86,6 +88,7 @@ class Rounds:
                 pause = min(pause * 2, LONGEST_PAUSE)
             else:
                 pause = FIRST_PAUSE
+                rounds += 1
             result = await again(added)
             kind = kind_of(result)
             if kind == "complete":
@@ -122,10 +125,12 @@ class Rounds:
         members = members_of(question) or {}
         method = string_of(members.get("method")) or ""
         exchange = self._call.exchange
+        url = _url(question)
         capability = _NEEDS.get(method)
+        if method == "elicitation/create":
+            capability = "elicitation.form" if url is None else "elicitation.url"
         if capability is None or not has_capability(exchange.caller.declared, capability):
             raise _cannot(exchange, method, capability or method)
-        url = _url(question)
         if url is not None and url in self._visited:
             return Raw(b'{"action":"accept"}')
         params = members.get("params", Raw(b"{}"))
@@ -154,8 +159,13 @@ def _cannot(exchange: Exchange, method: str, capability: str) -> RpcError:
         MISSING_CAPABILITY,
         f"{exchange.method} needs an answer to {method}, and this client did not declare the "
         f"capability {capability!r}",
-        {"source": "proxy", "requiredCapabilities": {capability: {}}},
+        {"source": "proxy", "requiredCapabilities": _nested(capability)},
     )
+
+
+def _nested(capability: str) -> dict[str, Any]:
+    name, _, rest = capability.partition(".")
+    return {name: _nested(rest) if rest else {}}
 
 
 def _read(result: Raw) -> _Wanted:

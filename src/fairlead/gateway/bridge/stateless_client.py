@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from ...errors import FairleadError, RpcError
+from ...errors import RpcError
 from ...interceptor import Answer, Exchange
 from ...protocol.downgrade import downgrade_result, upgrade_result
 from ...protocol.methods import has_capability
@@ -24,6 +24,7 @@ from .parking import Parked
 if TYPE_CHECKING:
     from ..front import Front
     from ..link import Link
+    from ..turns import Turn
     from ..upstream import Upstream
 
 __all__ = ["StatelessClients"]
@@ -76,11 +77,13 @@ class StatelessClients:
             raise for_stateless_client(exc) from None
         return _complete(method, result, link)
 
-    async def _pass_on(self, link: "Link", call: Call, passing: Passing) -> Raw:
+    async def _pass_on(
+        self, link: "Link", call: Call, passing: Passing, turn: "Turn | None" = None
+    ) -> Raw:
         level = call.exchange.caller.log_level
         if level is not None:
             await _set_level(link, level)
-        return await link.pass_on(call, passing, timeout=self._settings.call_timeout)
+        return await link.pass_on(call, passing, timeout=self._settings.call_timeout, turn=turn)
 
     # Questions in the middle of a call
 
@@ -91,8 +94,11 @@ class StatelessClients:
 
         assert passing.members is not None
         members = passing.members
-        state = string_of(members.pop("requestState", None))
-        if state is not None:
+        given = members.pop("requestState", None)
+        if given is not None:
+            state = string_of(given)
+            if state is None:
+                raise ours(INVALID_PARAMS, "requestState is a string, as it was given")
             result = await self._parked.resume(exchange, members, state)
             if result is not None:
                 return result
@@ -101,23 +107,17 @@ class StatelessClients:
         if not asks_back(exchange.caller.capabilities):
             return await self._pass_on(link, call, passing)
         try:
-            link = await self._upstream.for_asking(exchange.caller)
+            link, turn = await self._upstream.for_asking(exchange.caller)
         except TimeoutError:
             raise ours(
                 -32603,
                 f"{link.name} is busy: {self._settings.max_channels} calls that may ask back are "
                 "under way. Try again later",
             ) from None
-        alone = not link.tells_apart
-        work = asyncio.ensure_future(self._run(link, call, passing, alone=alone))
+        work = asyncio.ensure_future(self._pass_on(link, call, passing, turn))
+        if turn is not None:
+            work.add_done_callback(lambda _: turn.release())  # also if it never began
         return await self._parked.begin(call, members, work)
-
-    async def _run(self, link: "Link", call: Call, passing: Passing, *, alone: bool) -> Raw:
-        try:
-            return await self._pass_on(link, call, passing)
-        finally:
-            if alone:
-                link.turns.release()
 
     def _visits(self, exchange: Exchange, passing: Passing, refusal: RpcError) -> Raw:
         """-32042 is a question in this era: visit these pages, then ask again."""
@@ -150,11 +150,13 @@ class StatelessClients:
         declared = _declared(link)
         mine = object()
         uris = _uris(exchange) if has_capability(declared, "resources.subscribe") else []
+        link.listeners += 1
         try:
-            for uri in uris:
-                await _watch(link, uri, mine)
-            return await changes.listen(exchange, declared)
+            told = await asyncio.gather(*(_watch(link, uri, mine) for uri in uris))
+            refused = {uri for uri, granted in zip(uris, told, strict=True) if not granted}
+            return await changes.listen(_without(exchange, refused), declared)
         finally:
+            link.listeners -= 1
             for uri in uris:
                 _unwatch(link, uri, mine)
 
@@ -184,15 +186,37 @@ def _uris(exchange: Exchange) -> list[str]:
     return list(dict.fromkeys(wanted.notifications.resource_subscriptions))[:1000]
 
 
-async def _watch(link: "Link", uri: str, who: object) -> None:
+def _without(exchange: Exchange, uris: set[str]) -> Exchange:
+    """The same request, without resources whose changes the server does not tell."""
+    params = members_of(
+        exchange.message.params if isinstance(exchange.message.params, Raw) else None
+    )
+    wanted = None if params is None else members_of(params.get("notifications"))
+    if not uris or params is None or wanted is None:
+        return exchange
+    kept = [uri for uri in _uris(exchange) if uri not in uris]
+    wanted["resourceSubscriptions"] = encoded(kept)
+    message = msgspec.structs.replace(
+        exchange.message, params=encoded({**params, "notifications": wanted})
+    )
+    return msgspec.structs.replace(exchange, message=message)
+
+
+async def _watch(link: "Link", uri: str, who: object) -> bool:
+    """Have the server tell of a resource, unless it does; whether it will."""
     watchers = link.uris.setdefault(uri, set())
     first = not watchers
     watchers.add(who)
     if first:
         try:
             await link.peer.request("resources/subscribe", {"uri": uri})
-        except FairleadError as exc:
+        except RpcError as exc:
             log.debug("%s: no subscription to %s: %s", link.name, uri, exc)
+            watchers.discard(who)
+            if not watchers:
+                link.uris.pop(uri, None)
+            return False
+    return True
 
 
 def _unwatch(link: "Link", uri: str, who: object) -> None:
@@ -212,7 +236,10 @@ async def _set_level(link: "Link", level: str) -> None:
         return
     if link.level is None or LEVELS.index(level) < LEVELS.index(link.level):
         link.level = level
-        await link.peer.request("logging/setLevel", {"level": level})
+        try:
+            await link.peer.request("logging/setLevel", {"level": level})
+        except RpcError as exc:  # then there are no logs, but what was asked can be answered
+            log.debug("%s: it does not set its log level: %s", link.name, exc)
 
 
 def _declared(link: "Link") -> dict[str, Any]:

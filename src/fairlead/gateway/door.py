@@ -1,0 +1,208 @@
+"""One server of a gateway by itself: `/mcp/NAME`, with the names that the server gives its things.
+
+Who sees everything talks to the server as through a relay, and gets all it can do. Who has a view
+gets no more here than at the merged endpoint: lists come from the gateway's catalog, and what the
+view does not have is not there. Interceptors see the merged names, so what they say about a tool
+holds here too. The new names that a view gives are for the merged endpoint only.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Container
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Raw, UnsetType
+
+from ..interceptor import Answer, Exchange, Handler, Interceptor, chain
+from ..peer import Peer
+from ..protocol.caller import Caller
+from ..protocol.conversation import Conversation, Role
+from ..protocol.headers import ParamHeader
+from ..protocol.outgoing import Identity
+from ..transport.base import Channel
+from ..wire import Notification
+from ..wire.codes import INVALID_PARAMS, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND
+from .asked import level_of, listening_to, reference_of, uris_of, with_members
+from .bridge.errors import ours
+from .call import LEVELS
+from .catalog import Kind
+from .member import Member
+from .views import View
+from .visitor import Guest
+
+if TYPE_CHECKING:
+    from .gateway import Gateway
+
+__all__ = ["Door"]
+
+log = logging.getLogger("fairlead.gateway")
+
+_NAMED: Final = {"tools/call": Kind.TOOLS, "prompts/get": Kind.PROMPTS}
+_LISTS: Final = {kind.method: kind for kind in Kind}
+_FOR_ALL: Final = frozenset(
+    {"initialize", "server/discover", "ping", "logging/setLevel", "resources/unsubscribe"}
+)
+
+
+class Door:
+    """What is served at the path of one server."""
+
+    inline_methods: Container[str] = ()
+
+    def __init__(self, gateway: "Gateway", member: Member) -> None:
+        self._gateway = gateway
+        self._member = member
+        self._interceptors: tuple[Interceptor, ...] = gateway.interceptors
+        self._inner: Handler = chain(self._interceptors, self._judge)
+        self.guests: dict[object, Guest] = {}
+        self._views: dict[View, View] = {}
+
+    # What an endpoint asks of whoever it serves
+
+    def attach(self, channel: Channel, principal: str | None = None) -> Peer:
+        """Serve one client in the background; the returned peer can be closed."""
+        timeout = self._gateway.settings.relay.input_timeout
+        guest = Guest(principal, timeout, self._interceptors)
+        peer = Peer(
+            channel,
+            Conversation(Role.SERVER, Identity(self._gateway.info), principal=principal),
+            handler=self.handler,
+            on_notification=lambda note: guest.passage.put(
+                note, guest.peer, lambda passed: self._told(guest, passed)
+            ),
+            on_close=lambda _: self._left(guest),
+            input_timeout=timeout,
+        )
+        guest.connect(peer)
+        self.guests[peer] = guest
+        peer.start()
+        return peer
+
+    def answer_inline(self, exchange: Exchange) -> Answer:
+        return None
+
+    def marks_of(self, tool: str) -> tuple[ParamHeader, ...]:
+        """Headers that repeat arguments are for the server behind us to check."""
+        return ()
+
+    def told_alone(self, note: Notification, caller: Caller) -> None:
+        """A notification of a stateless client over HTTP."""
+        if not self._restricts(self._gateway.view_of(caller)):
+            self._member.replicas[0].relay.told_alone(note, caller)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """It is open as long as the gateway is."""
+        yield None
+
+    async def end_streams(self) -> None:
+        """Hang up on everybody who only listens."""
+        for replica in self._member.replicas:
+            await replica.end_streams()
+
+    async def close(self) -> None:
+        """End all clients."""
+        for guest in list(self.guests.values()):
+            await guest.peer.close()
+
+    def _told(self, guest: Guest, note: Notification) -> None:
+        for replica in self._member.replicas:
+            front = guest.fronts.get(replica.relay)
+            if front is not None:
+                replica.relay.told(front, note)
+
+    def _left(self, guest: Guest) -> None:
+        self.guests.pop(guest.peer, None)
+        guest.close()
+        self._member.left(guest)
+
+    # Requests
+
+    async def handler(self, exchange: Exchange) -> Answer:
+        """Answer a request."""
+        guest = self.guests.get(exchange.edge)
+        if guest is not None:
+            await guest.passage.passed()
+        if self._interceptors and (kind := _NAMED.get(exchange.method)) is not None:
+            own = exchange.target or ""
+            merged = self._gateway.catalog.merged_name(kind, self._member.name, own)
+            if merged is not None:
+                exchange = with_members(exchange, name=merged)
+                exchange.alias = own
+        return await self._inner(exchange)
+
+    async def _judge(self, exchange: Exchange) -> Answer:
+        view = self._gateway.view_of(exchange.caller)
+        guest = self.guests.get(exchange.edge)
+        if not view.includes(self._member.name):
+            raise ours(INVALID_PARAMS, f"There is no server {self._member.name!r} here")
+        if self._restricts(view):
+            view = self._narrowed(view)
+            method = exchange.method
+            if (kind := _LISTS.get(method)) is not None:
+                return await self._page(kind, exchange, view)
+            if method == "subscriptions/listen":
+                uris = [uri for uri in uris_of(exchange) if view.permits_uri(uri)]
+                exchange = listening_to(exchange, uris)
+            elif method not in _FOR_ALL:
+                self._check(exchange, view)
+        return await self._pass(exchange, guest)
+
+    async def _pass(self, exchange: Exchange, guest: Guest | None) -> Answer:
+        params = exchange.message.params
+        if guest is not None and exchange.method == "initialize":
+            guest.introduction = params.copy() if isinstance(params, Raw) else Raw(b"{}")
+        answer = await self._member.answer(exchange, guest)
+        if guest is not None and exchange.method == "logging/setLevel":
+            level = level_of(exchange)
+            guest.level = level if level in LEVELS else guest.level
+        return answer
+
+    def _restricts(self, view: View) -> bool:
+        everything = View.everything()
+        return self._member.filtered or (view.allow, view.deny, view.hide) != (
+            everything.allow,
+            everything.deny,
+            everything.hide,
+        )
+
+    def _narrowed(self, view: View) -> View:
+        """The same view of this server alone: what others have too is here all the same."""
+        narrow = self._views.get(view)
+        if narrow is None:
+            narrow = msgspec.structs.replace(view, servers=(self._member.name,))
+            self._views[view] = narrow
+        return narrow
+
+    async def _page(self, kind: Kind, exchange: Exchange, view: View) -> bytes:
+        """A list of the server as the view has it, on one page."""
+        await self._gateway.listed()
+        caller = exchange.caller
+        members = self._gateway.catalog.own_page(kind, self._member.name, view, caller.revision)
+        return self._gateway.framed(members, caller)
+
+    def _check(self, exchange: Exchange, view: View) -> None:
+        """Raises `RpcError` for what the view does not have."""
+        method, catalog = exchange.method, self._gateway.catalog
+        if (kind := _NAMED.get(method)) is not None:
+            own = exchange.alias or exchange.target or ""
+            if not catalog.has(kind, self._member.name, own, view):
+                what = "tool" if kind is Kind.TOOLS else "prompt"
+                raise ours(INVALID_PARAMS, f"Unknown {what}: {own}")
+        elif method in ("resources/read", "resources/subscribe"):
+            uri = exchange.head.uri
+            if isinstance(uri, UnsetType) or not view.permits_uri(uri):
+                code = INVALID_PARAMS if exchange.caller.stateless else RESOURCE_NOT_FOUND
+                raise ours(code, f"Resource not found: {exchange.target}", uri=exchange.target)
+        elif method == "completion/complete":
+            reference = reference_of(exchange)
+            known = (
+                view.permits_uri(reference.uri)
+                if reference.uri is not None
+                else catalog.has(Kind.PROMPTS, self._member.name, reference.name or "", view)
+            )
+            if not known:
+                raise ours(INVALID_PARAMS, "There is nothing of that name to complete")
+        else:
+            raise ours(METHOD_NOT_FOUND, f"Method not found: {method}")

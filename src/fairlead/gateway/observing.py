@@ -1,0 +1,87 @@
+"""What a gateway keeps of its traffic for those who look after it: journal, metrics, a desk."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..interceptor import Interceptor
+from ..observe.metrics import Metrics
+from .interceptors.journaling import Journaling
+from .interceptors.measuring import Measuring
+from .journal import Journal
+from .pausing import Desk
+
+if TYPE_CHECKING:
+    from ..manager.manager import StatusEvent
+    from .gateway import Gateway
+
+__all__ = ["Observing"]
+
+
+class Observing:
+    """The three of them; what is None is off and costs nothing."""
+
+    def __init__(
+        self,
+        *,
+        journal: Journal | None = None,
+        metrics: Metrics | None = None,
+        desk: Desk | None = None,
+    ) -> None:
+        self.journal = journal
+        self.metrics = metrics
+        self.desk = desk
+        self._met: set[str] = set()  # servers that were connected before
+
+    @property
+    def interceptors(self) -> Sequence[Interceptor]:
+        """What goes before all others."""
+        found: list[Interceptor] = []
+        if self.journal is not None:
+            found.append(Journaling(self.journal))
+        if self.metrics is not None:
+            found.append(Measuring(self.metrics))
+        return found
+
+    def attend(self, gateway: "Gateway") -> None:
+        """Count also what no message tells."""
+        metrics = self.metrics
+        if metrics is None:
+            return
+
+        def heard(event: "StatusEvent") -> None:
+            for name in event.names if event.kind == "connected" else ():
+                if name in self._met:
+                    metrics.count("reconnects", name)
+                self._met.add(name)
+
+        gateway.manager.add_status_listener(heard)
+        metrics.gauge("clients", "Connections of clients.", lambda: gateway.clients)
+        metrics.gauge(
+            "servers_connected",
+            "Servers that are connected.",
+            lambda: len(gateway.manager.get_connected_servers()),
+        )
+
+    def collect(self, gateway: "Gateway") -> Metrics | None:
+        """The metrics, with what the connections have counted by themselves."""
+        metrics = self.metrics
+        if metrics is None:
+            return None
+        for name, peer in _peers(gateway):
+            metrics.follow("malformed", name, peer, peer.malformed)
+            metrics.follow("unknown_ids", name, peer, peer.strays)
+        return metrics
+
+
+def _peers(gateway: "Gateway") -> list[tuple[str, Any]]:
+    """The connections to servers, each under a name that stays when it is made anew."""
+    found: list[tuple[str, Any]] = []
+    for member in gateway.members.values():
+        for replica in member.replicas:
+            own = gateway.manager.connections.get(replica.name)
+            if own is not None:
+                found.append((replica.name, own.client.transport.peer))
+            shared = {peer for _, peer in found}
+            links = [one for one in replica.relay.upstream.links if one.peer not in shared]
+            found += [(f"{replica.name}/{n}", link.peer) for n, link in enumerate(links)]
+    return found
