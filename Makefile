@@ -6,8 +6,8 @@ STAMP  := $(VENV)/.installed
 
 .PHONY: run test conformance check bench docs clean format
 
-run: $(STAMP)  ## serve the demo server, call it in both eras, show the conversation
-	@$(BIN)/fairlead demo
+run: $(STAMP)  ## serve everything that is configured here, or two demo servers, as one
+	@$(BIN)/fairlead up $(ARGS)
 
 test: $(STAMP)  ## the whole test suite
 	@$(BIN)/python -m pytest $(ARGS)

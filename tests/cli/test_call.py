@@ -191,7 +191,7 @@ def test_an_error_of_the_protocol_is_exit_code_1(tmp_path: Path) -> None:
     ("args", "words"),
     [
         ((), "required: TOOL"),
-        (("add", "a"), "'a' is no argument of a tool"),
+        (("add", "a", "--"), "'a' is no argument of a tool"),
         (("add", "=1"), "'=1' is no argument"),
         (("add", "a=1", "a=2"), "a is given twice"),
         (("add", "a:={"), "a is no JSON"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .running import fairlead
+from .running import fairlead, on_terminal
 
 SERVER = """
 from fairlead import MCPServer
@@ -33,10 +33,13 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def places(home: Path) -> dict[str, str]:
+    names = ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "FAIRLEAD_HOME")
+    return {"HOME": str(home / "home")} | {name: str(home / name.lower()) for name in names}
+
+
 def at_home(home: Path, *args: str) -> Any:
-    names = ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME")
-    places = {name: str(home / name.lower()) for name in names}
-    return fairlead(*args, env={"HOME": str(home / "home"), **places})
+    return fairlead(*args, env=places(home))
 
 
 def test_every_configured_server_is_shown_with_how_it_is(home: Path) -> None:
@@ -48,8 +51,41 @@ def test_every_configured_server_is_shown_with_how_it_is(home: Path) -> None:
     assert rows["good"]["source"] == "Cursor"
     assert rows["bad"]["status"] == "failed"
     assert "no licence" in rows["bad"]["error"]
+    assert rows["good"]["protocolVersion"] == "2026-07-28"
+    assert rows["good"]["era"] == "stateless"
+    assert rows["good"]["latency_ms"] > 0
     assert rows["theirs"]["status"] == "not approved"
+    assert rows["theirs"]["path"] == f"{home}/project/.mcp.json:1"
+    assert done.stderr == ""  # what went wrong is said once
     plain = at_home(home, "list", "--no-connect", "--project", str(home / "project"))
     assert "good" in plain.stdout
     assert "not approved" in plain.stdout
     assert "connected" not in plain.stdout
+
+
+def test_those_that_are_off_or_left_out_are_shown_too(home: Path) -> None:
+    ours = home / "fairlead_home" / "mcp.json"
+    ours.parent.mkdir()
+    entries = {"exa": {"command": "x"}, "off": {"command": "x", "enabled": False}}
+    ours.write_text(json.dumps({"mcpServers": entries}))
+    done = at_home(home, "mcp", "list", "--no-connect", "--json")
+    rows = {row["name"]: row for row in json.loads(done.stdout)["servers"]}
+    assert rows["off"]["status"] == "disabled"
+    assert (rows["exa"]["status"], rows["exa"]["reason"]) == ("left out", "Exa is built in")
+
+
+def test_on_a_terminal_the_table_fills_while_servers_connect(home: Path) -> None:
+    shown = on_terminal("list", "--project", str(home / "project"), env=places(home))
+    assert shown.index("connecting") < shown.index("connected")
+    assert "\x1b[1A" in shown  # lines are written again
+    final = shown[shown.rindex("\x1b[2K") :]
+    assert "connecting" not in final
+    assert "1 tools" in final
+    assert "fairlead doctor" in final
+
+
+def test_nothing_is_configured(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    done = at_home(tmp_path, "list", "--project", str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "No servers are configured. `fairlead mcp add` adds one.\n"

@@ -20,11 +20,11 @@ def test_the_version() -> None:
 def test_help_names_every_command(args: tuple[str, ...]) -> None:
     done = fairlead(*args)
     assert (done.returncode, done.stderr) == (0, "")
-    for command in ("serve", "tools", "call", "demo"):
+    for command in ("serve", "list", "mcp", "doctor", "tools", "call", "paths", "demo"):
         assert f"\n  {command}" in done.stdout
 
 
-@pytest.mark.parametrize("command", ["serve", "tools", "call", "demo"])
+@pytest.mark.parametrize("command", ["serve", "mcp", "doctor", "tools", "call", "paths", "demo"])
 def test_each_command_has_help(command: str) -> None:
     done = fairlead(command, "--help")
     assert (done.returncode, done.stderr) == (0, "")
@@ -42,7 +42,7 @@ def test_an_unknown_command_suggests_the_nearest() -> None:
 
 
 def test_a_command_like_no_other_lists_them_all() -> None:
-    assert "there are serve, list, tools, call, " in fairlead("xyzzy").stderr
+    assert "there are serve, list, mcp, doctor, tools, call, " in fairlead("xyzzy").stderr
     assert "There is no option --frobnicate" in fairlead("--frobnicate").stderr
 
 

@@ -14,7 +14,7 @@ from .connection import connected, explain, run_async
 from .failed import FAILED, Failed
 from .output import blocks, pretty, safe, write
 from .target import Target, split_target
-from .usage import TARGET, Parser, add_connection_options
+from .usage import Parser, add_connection_options, two_ways
 from .watching import Watch, watch
 
 __all__ = ["run"]
@@ -23,7 +23,7 @@ Tools = Sequence[Mapping[str, Any]]
 
 
 def run(argv: Sequence[str]) -> int:
-    own, target = split_target(argv)
+    own, target = split_target(argv, 1)
     options = _parser().parse_intermixed_args(own)
     given = parse(options.arguments, options.args)
     target.require(options, f"fairlead call {options.tool}")
@@ -34,8 +34,9 @@ def _parser() -> Parser:
     parser = Parser(
         "call",
         "Call a tool of a server and show the result.",
-        usage=f"TOOL [key=value ...] [--args JSON|@FILE|-] [options] {TARGET}",
-        examples="  fairlead call add a=1 b=2 -- python server.py\n"
+        usage=two_ways("call", "TOOL [key=value ...] [--args JSON|@FILE|-]"),
+        examples="  fairlead call notes add a=1 b=2\n"
+        "  fairlead call add a=1 b=2 -- python server.py\n"
         "  fairlead call add a=1 b=2 http://127.0.0.1:8080\n"
         '  fairlead call note text=@today.md tags:=\'["a", "b"]\' -- python server.py\n'
         "  echo '{\"a\": 1}' | fairlead call add --args - b=2 --json -- python server.py\n\n"

@@ -19,7 +19,8 @@ def run(argv: Sequence[str]) -> int:
         argv,
         _complete,
         usage="PROMPT_OR_TEMPLATE ARGUMENT [BEGINNING] [key=value ...]",
-        examples="  fairlead complete review language py -- python server.py\n"
+        examples="  fairlead complete notes review language py\n"
+        "  fairlead complete review language py -- python server.py\n"
         "  fairlead complete 'users://{id}/profile' id -- python server.py\n"
         "  fairlead complete review language py http://127.0.0.1:8080",
         positional=[

@@ -6,13 +6,13 @@ import logging
 import sys
 from argparse import Namespace
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ..client import MCPClient, MCPClientConfig
 from ..client.answers import OnElicit
-from ..client.callbacks import OnLog
+from ..client.callbacks import Callbacks, OnLog
 from ..errors import (
     ChannelClosed,
     ConfigError,
@@ -25,13 +25,14 @@ from ..errors import (
 from .failed import FAILED, NO_CONNECTION, TIMEOUT, USAGE, Failed, say
 from .output import safe
 from .target import Target
+from .usage import read_pairs
 
 if TYPE_CHECKING:
     import ssl
 
     from ..client.connecting import Connecting
 
-__all__ = ["connected", "explain", "run_async"]
+__all__ = ["be_quiet", "connected", "explain", "run_async"]
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
@@ -55,12 +56,19 @@ async def connected(
     Raises:
         Failed: for everything that can go wrong with a server.
     """
-    # Our own warnings are told once, below, in words for a person.
-    logging.getLogger("fairlead").addHandler(logging.NullHandler())
+    be_quiet()
     headers = target.headers(options) if target.url else {}
     secrets = target.secrets(headers)
     try:
-        async with _connecting(target, options, headers, on_log, on_elicit) as client:
+        config = MCPClientConfig()
+        if options.timeout is not None:
+            config = MCPClientConfig(timeout_seconds=options.timeout)
+        listeners: Callbacks = {"on_log": on_log, "on_elicit": on_elicit}
+        if target.name:
+            connecting = await _to_named(target.name, options, listeners, secrets)
+        else:
+            connecting = _connecting(target, options, config, headers, listeners)
+        async with connecting as client:
             yield client
             _mention_garbage(client)
     except FairleadError as exc:
@@ -69,28 +77,28 @@ async def connected(
         raise failed.without(secrets) from None
 
 
+def be_quiet() -> None:
+    """Our own warnings are told once, by the command, in words for a person."""
+    logging.getLogger("fairlead").addHandler(logging.NullHandler())
+
+
 def _connecting(
     target: Target,
     options: Namespace,
+    config: MCPClientConfig,
     headers: dict[str, str],
-    on_log: OnLog | None,
-    on_elicit: OnElicit | None,
+    listeners: Callbacks,
 ) -> "Connecting[MCPClient]":
-    seconds = options.timeout
-    config = MCPClientConfig() if seconds is None else MCPClientConfig(timeout_seconds=seconds)
     if target.command:
         on_stderr = _show_stderr if options.verbose else None
-        return MCPClient.connect_stdio(
-            target.command, config, on_log=on_log, on_elicit=on_elicit, on_stderr=on_stderr
-        )
+        return MCPClient.connect_stdio(target.command, config, on_stderr=on_stderr, **listeners)
     if target.is_websocket:
         return MCPClient.connect_websocket(
             _with_path(target.url),
             config,
             headers=headers,
             ssl=_any_certificate() if options.insecure_tls else None,
-            on_log=on_log,
-            on_elicit=on_elicit,
+            **listeners,
         )
     return MCPClient.connect_http(
         target.url,
@@ -98,9 +106,42 @@ def _connecting(
         headers=headers,
         mode="sse" if options.sse else "http",
         http={"verify": not options.insecure_tls},
-        on_log=on_log,
-        on_elicit=on_elicit,
+        **listeners,
     )
+
+
+async def _to_named(
+    name: str, options: Namespace, listeners: Callbacks, secrets: list[str]
+) -> AbstractAsyncContextManager[MCPClient]:
+    """A server that is configured; those who name a command or a URL do not load all of this."""
+    from .named import ask_inputs, every_server, fill_in, find_server, secrets_of
+    from .remedies import diagnose
+
+    found = find_server(name, every_server(), or_command=True)
+    missing: tuple[str, ...] = ()
+    try:
+        given = await ask_inputs(found, read_pairs(options.input, "--input"))
+        resolved = await fill_in(found, given)
+        entry, missing = resolved.entry, resolved.missing
+        for warning in resolved.warnings:
+            say("warning", safe(warning), "33")
+    except ConfigError as exc:
+        raise diagnose(exc, found) from exc
+    secrets += secrets_of(entry)
+    seconds = options.timeout or (entry.timeout / 1000 if entry.timeout else None)
+    config = MCPClientConfig() if seconds is None else MCPClientConfig(timeout_seconds=seconds)
+
+    @asynccontextmanager
+    async def connecting() -> AsyncIterator[MCPClient]:
+        on_stderr = _show_stderr if options.verbose else None
+        try:
+            client = await MCPClient.connect_entry(entry, config, on_stderr=on_stderr, **listeners)
+        except FairleadError as exc:
+            raise diagnose(exc, found, missing) from exc
+        async with client:
+            yield client
+
+    return connecting()
 
 
 def _with_path(url: str) -> str:

@@ -3,8 +3,8 @@
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..manager.cache import MCPToolCache
@@ -13,14 +13,20 @@ from ..manager.load import Loaded, load_all_mcp_configs
 from ..manager.manager import MCPManager
 from ..manager.supervisor import Supervisor
 from ..manager.trust import Trust
-from .connection import run_async
+from ..observe.redact import redact
+from ..protocol.revisions import Revision
+from .connection import be_quiet, run_async
+from .described import source_of
 from .output import pretty, safe, write
 from .usage import Parser
 
 if TYPE_CHECKING:
+    from rich.table import Table
     from rich.text import Text
 
 __all__ = ["run"]
+
+Row = dict[str, Any]
 
 
 def run(argv: Sequence[str]) -> int:
@@ -37,22 +43,23 @@ def run(argv: Sequence[str]) -> int:
         "--project", metavar="FOLDER", default=os.curdir, help="whose project files count, too"
     )
     options = parser.parse_args(argv)
+    be_quiet()
     return run_async(_list(options))
 
 
 async def _list(options: Namespace) -> int:
     found = load_all_mcp_configs(options.project)
     trust = Trust()
-    rows = []
     if options.no_connect:
-        rows = [_row(found, name, None, trust) for name in sorted(found.found)]
+        rows = _rows(found, {}, trust)
     else:
         async with MCPManager(options.project, cache=MCPToolCache()) as manager:
-            with _progress(len(found.found)):
-                await manager.connect_servers(configured(found, trust=trust))
+            with _progress(lambda: _rows(found, manager.describe(), trust)) as changed:
+                manager.add_status_listener(lambda event: changed())
+                approved = configured(found, trust=trust)
+                await manager.connect_servers(approved)
                 await manager.settled()
-            servers = manager.describe()
-            rows = [_row(found, name, servers.get(name), trust) for name in sorted(found.found)]
+            rows = _rows(found, manager.describe(), trust)
     if options.json:
         problems = [str(problem) for problem in found.warnings]
         write(pretty({"servers": rows, "problems": problems}))
@@ -61,72 +68,105 @@ async def _list(options: Namespace) -> int:
     return 0
 
 
-def _row(found: Loaded, name: str, server: Supervisor | None, trust: Trust) -> dict[str, Any]:
-    one = found.found[name]
-    row: dict[str, Any] = {
-        "name": name,
-        "source": one.host_title,
-        "level": one.level,
-        "path": one.place,
-        "transport": one.entry.type,
-        "status": "configured" if trust.trusts(one) else "not approved",
-    }
-    if server is None:
-        return row
+def _rows(found: Loaded, servers: Mapping[str, Supervisor], trust: Trust) -> list[Row]:
+    """Every name, also those that are switched off or left out."""
+    left_out = {one.name: one.reason for one in found.filtered}
+    rows = []
+    for name in sorted({*found.found, *found.disabled, *left_out}):
+        one = found.found.get(name) or found.places[name][0][0]
+        row: Row = {
+            "name": name,
+            "source": one.host_title,
+            "level": one.level,
+            "path": one.place,
+            "transport": one.entry.type,
+            "status": "configured" if trust.trusts(one) else "not approved",
+        }
+        if name in found.disabled:
+            row["status"] = "disabled"
+        elif name in left_out:
+            row |= {"status": "left out", "reason": left_out[name]}
+        else:
+            _add_state(row, servers.get(name))
+        rows.append(row)
+    return rows
+
+
+def _add_state(row: Row, server: Supervisor | None) -> None:
+    """What is known about a server that is being connected, or was."""
+    if server is None or row["status"] == "not approved":
+        return
     if server.state == "connected" and server.client is not None:
         row["status"] = "connected" if server.tools_error is None else "tools unavailable"
-        row["protocolVersion"] = server.client.protocol_version
+        row["protocolVersion"] = version = server.client.protocol_version or ""
+        row["era"] = "stateless" if Revision(version).stateless else "handshake"
         row["tools"] = len(server.tools or ())
         row["latency_ms"] = round((server.latency or 0) * 1000)
         if server.tools_error is not None:
-            row["error"] = str(server.tools_error)
-    elif row["status"] != "not approved":
-        row["status"] = server.state
-        row["error"] = str(server.error or "")
-    return row
+            row["error"] = redact(str(server.tools_error))
+        return
+    row["status"] = server.state
+    if server.error is not None:
+        row["error"] = redact(str(server.error))
 
 
-def _progress(count: int) -> Any:
-    """Something that moves while servers start, for a person who waits."""
-    if not sys.stderr.isatty():
-        return nullcontext()
+@contextmanager
+def _progress(rows: Callable[[], list[Row]]) -> Iterator[Callable[[], None]]:
+    """The table as it fills, for a person who waits; gone when everything is known."""
+    if not (sys.stderr.isatty() and sys.stdout.isatty()):
+        yield lambda: None
+        return
     from rich.console import Console
+    from rich.live import Live
 
-    return Console(stderr=True).status(f"connecting to {count} servers")
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    with Live(console=console, transient=True, get_renderable=lambda: _table(rows())) as live:
+        yield live.refresh
 
 
-def _show(rows: list[dict[str, Any]], found: Loaded) -> None:
-    from rich.table import Table
+def _show(rows: list[Row], found: Loaded) -> None:
     from rich.text import Text
 
     from .rendering import Page
 
     page = Page()
     if not rows:
-        page.print("No servers are configured.")
+        page.print("No servers are configured. `fairlead mcp add` adds one.")
     else:
-        table = Table.grid(padding=(0, 2, 0, 0))
-        for row in rows:
-            table.add_row(
-                Text(safe(row["name"]), "bold"),
-                _status(row),
-                Text(row["transport"], "dim"),
-                Text(str(row.get("protocolVersion", "")), "dim"),
-                Text(f"{row['tools']} tools" if "tools" in row else ""),
-                Text(f"{row['latency_ms']} ms" if "latency_ms" in row else "", "dim"),
-                Text(f"{row['source']} ({row['level']})", "dim"),
-            )
-        page.print(table)
+        page.print(_table(rows))
         for row in rows:
             if row.get("error"):
                 first = safe(row["error"]).strip().partition("\n")[0]
+                first = first.removesuffix(". Its last words on stderr:")
                 page.print(Text(f"{safe(row['name'])}: {first}", "red"))
     for problem in found.warnings:
         page.print(Text(safe(str(problem)), "yellow"))
+    if any(row["status"] not in ("connected", "configured", "idle", "disabled") for row in rows):
+        page.print(Text("`fairlead doctor` says what to do about it.", "dim"))
 
 
-def _status(row: dict[str, Any]) -> "Text":
+def _table(rows: list[Row]) -> "Table":
+    from rich.table import Table
     from rich.text import Text
 
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for row in rows:
+        version, era = row.get("protocolVersion") or "", row.get("era") or ""
+        table.add_row(
+            Text(safe(row["name"]), "bold"),
+            _status(row),
+            Text(row["transport"], "dim"),
+            Text(f"{safe(version)} {era}".strip(), "dim"),
+            Text(f"{row['tools']} tools" if "tools" in row else ""),
+            Text(f"{row['latency_ms']} ms" if "latency_ms" in row else "", "dim"),
+            Text(safe(source_of(row["source"], row["level"])), "dim"),
+        )
+    return table
+
+
+def _status(row: Row) -> "Text":
+    from rich.text import Text
+
+    quiet = dict.fromkeys(("disabled", "left out", "connecting"), "dim")
     colours = {"connected": "green", "configured": "", "idle": "cyan", "not approved": "yellow"}
-    return Text(row["status"], colours.get(row["status"], "red"))
+    return Text(row["status"], (colours | quiet).get(row["status"], "red"))

@@ -8,7 +8,7 @@ from ..client import MCPClient
 from .connection import connected, run_async
 from .output import pretty, safe, write
 from .target import Target, split_target
-from .usage import TARGET, Parser, add_connection_options
+from .usage import Parser, add_connection_options, two_ways
 
 __all__ = ["run_command", "show_list"]
 
@@ -24,12 +24,12 @@ def run_command(
     usage: str = "",
     examples: str = "",
     positional: Sequence[tuple[str, str, str]] = (),
+    reads: bool = False,
 ) -> int:
     """Parse, connect and act. `positional` has name, how many (as in argparse) and help."""
-    own, target = split_target(argv)
-    parser = Parser(
-        name, description, usage=f"{usage} [options] {TARGET}".lstrip(), examples=examples
-    )
+    needs = sum(count == "1" for _, count, _ in positional)
+    own, target = split_target(argv, needs, reads=reads)
+    parser = Parser(name, description, usage=two_ways(name, usage), examples=examples)
     for argument, count, text in positional:
         extra: dict[str, Any] = {} if count == "1" else {"nargs": count}
         parser.add_argument(argument, help=text, **extra)

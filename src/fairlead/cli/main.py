@@ -17,6 +17,8 @@ __all__ = ["main"]
 _COMMANDS = {
     "serve": "run a server of yours, on stdin and stdout or on the network",
     "list": "list the servers that programs on this machine have configured",
+    "mcp": "add, remove, test, approve, import and export them",
+    "doctor": "find out what is wrong with them, and what to do",
     "tools": "list the tools of a server",
     "call": "call a tool of a server",
     "resources": "list what a server has to read",
@@ -25,6 +27,10 @@ _COMMANDS = {
     "prompt": "fill in a prompt of a server",
     "complete": "ask what a server suggests for an argument",
     "ping": "see whether a server answers",
+    "proxy": "stand between clients and a server, whatever either of them speaks",
+    "gateway": "serve many servers as one, as a file describes them",
+    "up": "serve everything that is configured here as one",
+    "paths": "show where our files are",
     "demo": "watch a client and a server talk, in both eras of the protocol",
 }
 
@@ -35,6 +41,9 @@ _EXAMPLES = """\
   fairlead call add a=1 b=2 -- python server.py
   fairlead serve server.py --http 8080
   fairlead call add a=1 b=2 http://127.0.0.1:8080
+  fairlead mcp add notes -- python server.py
+  fairlead call notes add a=1 b=2
+  fairlead up
 """
 
 

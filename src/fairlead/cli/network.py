@@ -1,4 +1,4 @@
-"""What `fairlead serve` puts on the network: where, for whom, and what it says about that."""
+"""What a command puts on the network: where, for whom, and what it says about that."""
 
 import os
 import re
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from socket import AF_UNIX, socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..errors import ConfigError
 from ..server import MCPServer
@@ -16,6 +16,8 @@ from .failed import FAILED, USAGE, Failed, say
 
 if TYPE_CHECKING:
     from ssl import SSLContext
+
+    from ..server.http import HttpApp
 
 __all__ = ["Endpoint", "run_http"]
 
@@ -74,8 +76,6 @@ class Endpoint:
         Raises:
             Failed: strangers could reach it, and nothing keeps them out.
         """
-        from ..server.run_http import is_exposed
-
         settings = HttpSettings(
             auth_token=self.token or server.config.auth_token,
             allowed_hosts=self.hosts,
@@ -84,6 +84,13 @@ class Endpoint:
         if self.workers > 1:  # nobody knows which of them gets the next request
             settings.sessions = False
             settings.sse_path = None
+        self.require_guard(settings)
+        return settings
+
+    def require_guard(self, settings: HttpSettings) -> None:
+        """Raises `Failed` if strangers could reach it, and nothing keeps them out."""
+        from ..server.run_http import is_exposed
+
         if self.unix is None and not self.insecure and is_exposed(self.host, settings):
             raise Failed(
                 f"{self.host} can be reached from other machines, and no token keeps strangers out",
@@ -91,7 +98,6 @@ class Endpoint:
                 "something in front checks who may come in",
                 code=USAGE,
             )
-        return settings
 
     def listen(self) -> socket:
         """The socket. Raises `Failed` if it cannot be had."""
@@ -129,18 +135,26 @@ class Endpoint:
             except ConnectionRefusedError:  # so it is nobody else's by now
                 os.unlink(self.unix)
 
-    def announce(self, name: str, listening: socket, *, has_token: bool) -> None:
+    def announce(
+        self,
+        name: str,
+        listening: socket,
+        *,
+        has_token: bool,
+        settings: HttpSettings | None = None,
+    ) -> None:
         """Tell the person at the terminal what is where, how to connect and how to stop."""
         from ..server.run_http import url_of
 
-        settings = HttpSettings()
+        settings = settings or HttpSettings()
         tls = self.certificate is not None
         url = url_of(listening, settings.path, tls=tls)
-        pasted = self._reachable(url)
+        pasted = self.reachable(url)
         if self.unix is None:
-            socket_url = "ws" + url.removeprefix("http").removesuffix(settings.path) + "/ws"
+            socket_url = "ws" + url.removeprefix("http").removesuffix(settings.path)
+            socket_url += settings.ws_path or ""
             if self.websocket:
-                pasted = self._reachable(socket_url)
+                pasted = self.reachable(socket_url)
                 say("serving", f"{name} at {socket_url} (the same over HTTP: {url})", "32")
             else:
                 say("serving", f"{name} at {url} (the same over WebSocket: {socket_url})", "32")
@@ -150,7 +164,7 @@ class Endpoint:
         say("connect", f"fairlead tools '{pasted}'{token}", "36")
         say("stop", "Ctrl-C, or SIGTERM", "36")
 
-    def _reachable(self, url: str) -> str:
+    def reachable(self, url: str) -> str:
         """An address that means all of this machine's is none to connect to."""
         if self.host not in _EVERYWHERE:
             return url
@@ -158,8 +172,17 @@ class Endpoint:
         return url.replace(shown, other, 1)
 
 
+class Served(Protocol):
+    """A server, or something that stands for one."""
+
+    @property
+    def name(self) -> str: ...
+
+    def create_http_app(self, settings: HttpSettings, /) -> "HttpApp": ...
+
+
 def run_http(
-    server: MCPServer,
+    server: Served,
     endpoint: Endpoint,
     listening: socket,
     settings: HttpSettings,

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
 
-__all__ = ["blocks", "for_stream", "pretty", "safe", "size", "write"]
+__all__ = ["blocks", "for_stream", "pretty", "safe", "size", "visible", "write"]
 
 # Control characters, which a terminal would obey, as pictures of themselves.
 _PICTURES = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"}
@@ -26,6 +26,11 @@ def for_stream(text: str, stream: TextIO) -> str:
 def safe(text: str) -> str:
     """Without control characters: a server must not move the cursor or rename the window."""
     return text.replace("\r\n", "\n").translate(_PICTURES)
+
+
+def visible(text: str) -> str:
+    """One line in which nothing hides: line ends and what turns the direction are spelled out."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def pretty(value: Any) -> str:

@@ -17,7 +17,8 @@ def run(argv: Sequence[str]) -> int:
         "See whether a server answers, in which version of the protocol and how fast.",
         argv,
         _ping,
-        examples="  fairlead ping -- python server.py\n  fairlead ping http://127.0.0.1:8080",
+        examples="  fairlead ping notes\n"
+        "  fairlead ping -- python server.py\n  fairlead ping http://127.0.0.1:8080",
     )
 
 

@@ -18,7 +18,8 @@ def run(argv: Sequence[str]) -> int:
         argv,
         _prompt,
         usage="NAME [key=value ...]",
-        examples="  fairlead prompt review code=@app.py -- python server.py\n"
+        examples="  fairlead prompt notes review code=@app.py\n"
+        "  fairlead prompt review code=@app.py -- python server.py\n"
         "  fairlead prompt review code=@app.py http://127.0.0.1:8080",
         positional=[
             ("name", "1", "the name of the prompt"),

@@ -16,7 +16,8 @@ def run(argv: Sequence[str]) -> int:
         "List the prompts of a server, with the arguments that each takes (* required).",
         argv,
         _prompts,
-        examples="  fairlead prompts -- python server.py\n  fairlead prompts http://127.0.0.1:8080",
+        examples="  fairlead prompts notes\n"
+        "  fairlead prompts -- python server.py\n  fairlead prompts http://127.0.0.1:8080",
     )
 
 

@@ -21,9 +21,11 @@ def run(argv: Sequence[str]) -> int:
         argv,
         _read,
         usage="URI",
-        examples="  fairlead read notes://all -- python server.py\n"
+        examples="  fairlead read notes notes://all\n"
+        "  fairlead read notes://all -- python server.py\n"
         "  fairlead read demo://sunrise.png -- python server.py > sunrise.png\n"
         "  fairlead read notes://all http://127.0.0.1:8080",
+        reads=True,
         positional=[("uri", "1", "the URI of the resource")],
     )
 

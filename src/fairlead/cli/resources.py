@@ -17,7 +17,8 @@ def run(argv: Sequence[str]) -> int:
         "List the resources and resource templates of a server.",
         argv,
         _resources,
-        examples="  fairlead resources -- python server.py\n  fairlead resources http://127.0.0.1:8080",
+        examples="  fairlead resources notes\n"
+        "  fairlead resources -- python server.py\n  fairlead resources http://127.0.0.1:8080",
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
 from ..server import MCPServer
+from .access import add_access_options
 from .failed import USAGE, Failed
 from .loading import Serve, load
 from .usage import Parser
@@ -178,33 +179,7 @@ def _add_network_options(parser: Parser) -> None:
     )
     network.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
     network.add_argument("--port", type=_port, metavar="PORT", help="and the port (default: 8080)")
-    network.add_argument(
-        "--token",
-        metavar="TOKEN",
-        help="let in only who knows it (Authorization: Bearer); better in the environment, as "
-        "FAIRLEAD_AUTH_TOKEN, where no list of processes shows it",
-    )
-    network.add_argument(
-        "--allow-host",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a name under which clients know this machine; may be repeated",
-    )
-    network.add_argument(
-        "--allow-origin",
-        action="append",
-        default=[],
-        metavar="ORIGIN",
-        help="let web pages from there in, such as https://example.com; may be repeated",
-    )
-    network.add_argument("--tls-cert", metavar="FILE", help="serve https and wss with this chain")
-    network.add_argument("--tls-key", metavar="FILE", help="its key, if that is another file")
-    network.add_argument(
-        "--insecure",
-        action="store_true",
-        help="no token, although others can reach it: something in front checks who comes in",
-    )
+    add_access_options(network)
     network.add_argument(
         "--reload", action="store_true", help="serve the new code when its files change"
     )

@@ -1,4 +1,4 @@
-"""Where the server is that a command talks to: a command to start, or a URL."""
+"""Where the server is that a command talks to: a name, a URL, or a command to start."""
 
 import os
 import re
@@ -14,7 +14,7 @@ __all__ = ["Target", "split_target"]
 TOKEN_VARIABLE = "FAIRLEAD_TOKEN"
 
 _URL = re.compile(r"(?i)(?:https?|wss?|unix)://")
-_TAKE_A_VALUE = ("--args", "--header", "--timeout", "--token")
+_TAKE_A_VALUE = ("--args", "--header", "--input", "--timeout", "--token")
 _FIELD = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # the name of a header
 _HARMLESS = ("accept", "host", "origin", "user-agent")
 _BAD_VALUE = re.compile(r"[^\t\x20-\x7e\x80-\xff]")
@@ -22,10 +22,11 @@ _BAD_VALUE = re.compile(r"[^\t\x20-\x7e\x80-\xff]")
 
 @dataclass(frozen=True)
 class Target:
-    """A server: the command that starts it, or its URL."""
+    """A server: the command that starts it, its URL, or the name it is configured under."""
 
     command: tuple[str, ...] = ()
     url: str = ""
+    name: str = ""
 
     @property
     def is_websocket(self) -> bool:
@@ -33,11 +34,12 @@ class Target:
 
     def require(self, options: Namespace, example: str) -> None:
         """Raises `Failed` if there is no server, or an option that does not fit it."""
-        if not self.command and not self.url:
+        if not self.command and not self.url and not self.name:
             raise Failed(
                 "There is no server to talk to: its command goes after `--`, or name its URL",
                 hint=f"for example `{example} -- python server.py` or "
-                f"`{example} http://127.0.0.1:8080`",
+                f"`{example} http://127.0.0.1:8080`; one that is configured (`fairlead list`) "
+                "is named first",
                 code=USAGE,
             )
         given = {
@@ -47,8 +49,11 @@ class Target:
             "--insecure-tls": options.insecure_tls,
         }
         wrong = [name for name, value in given.items() if value]
-        if self.command and wrong:
-            raise Failed(f"{wrong[0]} is for a server that has a URL", code=USAGE)
+        if wrong and not self.url:
+            hint = "what it needs goes into its entry" if self.name else ""
+            raise Failed(f"{wrong[0]} is for a server that has a URL", hint=hint, code=USAGE)
+        if options.input and not self.name:
+            raise Failed("--input is for a server that is configured", code=USAGE)
         if self.is_websocket and options.sse:
             raise Failed("--sse is for HTTP, and this is a WebSocket", code=USAGE)
 
@@ -56,6 +61,7 @@ class Target:
         """Raises `Failed` for words that are no arguments of a command that takes none."""
         if not words:
             return
+        words = [self.name, *words] if self.name else words
         if self.url or _URL.match(words[0]):
             raise Failed(
                 "There are two servers to talk to",
@@ -102,14 +108,40 @@ class Target:
         return sorted({value for value in values if len(value) > 3}, key=len, reverse=True)
 
 
-def split_target(argv: Sequence[str]) -> tuple[list[str], Target]:
-    """Our own arguments, and the server: a command after `--`, or else the last URL."""
+def split_target(
+    argv: Sequence[str], needs: int = 0, *, reads: bool = False
+) -> tuple[list[str], Target]:
+    """Our own arguments, and the server: a command after `--`, or the last URL, or the first word.
+
+    `needs` is how many words of its own the command has at least: without one word more, nothing
+    names a server. A command that `reads` takes a URL after a name for what is to be read.
+    """
     if "--" in argv:
         index = argv.index("--")
         return list(argv[:index]), Target(command=tuple(argv[index + 1 :]))
     own = list(argv)
+    words = _words(own)
+    reads_url = reads and len(words) == 2 and ":" not in own[words[0]]
     for index in reversed(range(len(own))):
         is_value = index > 0 and own[index - 1] in _TAKE_A_VALUE
-        if _URL.match(own[index]) and not is_value:
+        if _URL.match(own[index]) and not is_value and not reads_url:
             return own[:index] + own[index + 1 :], Target(url=own[index])
+    heads = 0  # words before the first `key=value`
+    while heads < len(words) and ("=" not in own[words[heads]] or reads):
+        heads += 1
+    if heads > needs:
+        return own[: words[0]] + own[words[0] + 1 :], Target(name=own[words[0]])
     return own, Target()
+
+
+def _words(argv: Sequence[str]) -> list[int]:
+    """Where the words are that are neither options nor their values."""
+    found, skip = [], False
+    for index, word in enumerate(argv):
+        if skip:
+            skip = False
+        elif word in _TAKE_A_VALUE:
+            skip = True
+        elif not word.startswith("-"):
+            found.append(index)
+    return found

@@ -8,7 +8,7 @@ from .connection import connected, run_async
 from .output import pretty, safe, write
 from .schema import name_type
 from .target import Target, split_target
-from .usage import TARGET, Parser, add_connection_options
+from .usage import Parser, add_connection_options, two_ways
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -24,8 +24,9 @@ def run(argv: Sequence[str]) -> int:
     parser = Parser(
         "tools",
         "List the tools of a server, with the arguments that each takes.",
-        usage=f"[options] {TARGET}",
-        examples="  fairlead tools -- python server.py\n"
+        usage=two_ways("tools", ""),
+        examples="  fairlead tools notes\n"
+        "  fairlead tools -- python server.py\n"
         "  fairlead tools http://127.0.0.1:8080\n"
         "  fairlead tools --json -- uvx some-server | jq '.[].name'",
     )

@@ -1,13 +1,22 @@
 """What a command line looks like."""
 
 import argparse
+from collections.abc import Sequence
 from typing import NoReturn
 
 from .failed import USAGE, Failed
 
-__all__ = ["TARGET", "Parser", "add_connection_options"]
+__all__ = [
+    "TARGET",
+    "Parser",
+    "add_connection_options",
+    "add_input_option",
+    "read_pairs",
+    "seconds",
+    "two_ways",
+]
 
-TARGET = "(URL | -- COMMAND...)"  # how a server is named
+TARGET = "(URL | -- COMMAND...)"  # how a server is named, if not by a first word
 
 
 class Parser(argparse.ArgumentParser):
@@ -39,7 +48,7 @@ def add_connection_options(parser: Parser) -> None:
     """The options of every command that talks to a server."""
     parser.add_argument(
         "--timeout",
-        type=_seconds,
+        type=seconds,
         metavar="SECONDS",
         help="how long to wait for the connection, and for each answer (default: 30; progress "
         "gives a call more)",
@@ -48,6 +57,11 @@ def add_connection_options(parser: Parser) -> None:
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="also show what the server writes to stderr"
     )
+    configured = parser.add_argument_group(
+        "a server that is configured",
+        "Its name comes first, before everything else; `fairlead list` shows which\nthere are.",
+    )
+    add_input_option(configured)
     remote = parser.add_argument_group(
         "a server elsewhere",
         "Its URL begins with http, https, ws, wss or unix (unix:///path.sock#/mcp);\n"
@@ -74,7 +88,35 @@ def add_connection_options(parser: Parser) -> None:
     )
 
 
-def _seconds(text: str) -> float:
+def add_input_option(parser: "argparse._ActionsContainer") -> None:
+    parser.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="ID=VALUE",
+        help="answer what its entry asks of a person (`${input:ID}`); may be repeated",
+    )
+
+
+def two_ways(command: str, words: str) -> str:
+    """The usage of a command that talks to a server: its own words, and how a server is named."""
+    first = " ".join(filter(None, ("SERVER", words, "[options]")))
+    second = " ".join(filter(None, (words, "[options]", TARGET)))
+    return f"{first}\n       fairlead {command} {second}"
+
+
+def read_pairs(texts: Sequence[str], option: str) -> dict[str, str]:
+    """The `NAME=VALUE` texts of an option. Raises: Failed: for one that is none."""
+    pairs = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise Failed(f"{option} is written NAME=VALUE", code=USAGE)
+        pairs[name] = value
+    return pairs
+
+
+def seconds(text: str) -> float:
     try:
         seconds = float(text)
     except ValueError:

@@ -76,6 +76,7 @@ class Peer:
         self.conversation = conversation
         self.strays = 0
         self.malformed = 0
+        self.carrier: object | None = None  # who passes messages of others on it, if anybody
         self._loop = asyncio.get_running_loop()
         self._handler = handler or _nobody
         self._inline = inline

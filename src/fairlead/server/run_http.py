@@ -163,6 +163,7 @@ async def serve_http(
     except asyncio.CancelledError:
         if not serving.done():
             runner.should_exit = True
+            runner.told_to_end.set()
             await app.end_streams()  # or uvicorn would wait for them
             await asyncio.wait((serving,), timeout=GRACE + 1)
             serving.cancel()
@@ -176,6 +177,8 @@ def _quiet_server(config: Any, started: Callable[[], None] | None) -> Any:
     import uvicorn
 
     class Server(uvicorn.Server):
+        told_to_end = asyncio.Event()
+
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:
             yield
@@ -184,5 +187,10 @@ def _quiet_server(config: Any, started: Callable[[], None] | None) -> Any:
             await super().startup(sockets)
             if started is not None:
                 started()
+
+        async def main_loop(self) -> None:
+            # uvicorn looks ten times a second whether it should end; we are told, and sleep.
+            if not await self.on_tick(0):  # which makes the headers that every answer has
+                await self.told_to_end.wait()
 
     return Server(config)

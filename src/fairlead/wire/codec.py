@@ -166,14 +166,17 @@ def decode(frame: bytes) -> Message | Batch:
 
 def encode(message: Message) -> bytes:
     """The frame of a message: JSON on one line, without the line end."""
+    # The common request, recognized without the patterns below, which take twice as long.
+    if type(message) is Request and message.extra is None:
+        params = message.params
+        if type(message.id) is int and type(params) is Raw:
+            body = single_line(bytes(params))
+            return b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}' % (
+                *(message.id, _method_text(message.method), body),
+            )
     match message:
         case Success(id=request_id, result=result, extra=None):
             return encode_success(request_id, result)
-        case Request(id=int(request_id), params=Raw() as params, extra=None):
-            body = single_line(bytes(params))
-            return b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}' % (
-                *(request_id, _method_text(message.method), body),
-            )
         case Request():
             head: dict[str, object] = {"id": message.id, "method": message.method}
             if message.params is not UNSET:

@@ -1,6 +1,6 @@
 """The headers of what a client sends: those configured, and those that the protocol wants."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import msgspec
@@ -98,7 +98,9 @@ class Heading:
         """
         headers = self._asked(request, head)
         if extra:
-            headers = _over(headers, {n: v for n, v in extra.items() if not _is_generated(n)})
+            made = {name.lower() for name in headers}
+            kept = {n: v for n, v in extra.items() if not _is_generated(n.lower(), made)}
+            headers = _over(headers, kept)
         return headers
 
     def _asked(self, request: Request, head: Head) -> dict[str, str]:
@@ -130,8 +132,9 @@ def _mirror_arguments(headers: dict[str, str], marks: tuple[ParamHeader, ...], h
             headers[f"Mcp-Param-{mark.header}"] = encode_value(value)
 
 
-def _is_generated(name: str) -> bool:
-    name = name.lower()
+def _is_generated(name: str, made: Container[str]) -> bool:
+    if name.startswith("mcp-param-"):
+        return name in made  # a relay knows no tools, and passes on what its client said
     return name in ("accept", "content-type", "last-event-id") or name.startswith("mcp-")
 
 

@@ -1,0 +1,91 @@
+"""A gateway that follows its files: what changes in them changes here, and nothing else."""
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable, Sequence
+
+from ..errors import ConfigError
+from ..gateway import Gateway
+from ..manager.manager import Configured
+from .gateway_servers import Read, Wanted
+
+__all__ = ["Following"]
+
+INTERVAL = 0.5  # seconds between looks
+
+Stamp = tuple[int, int, int]
+
+
+class Following:
+    """Gives a gateway the servers of files, and keeps it so."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        read: Read,
+        *,
+        changed: Callable[[Wanted], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        """`changed` hears what is wanted from now on, `failed` why files could not be read."""
+        self._gateway = gateway
+        self._read = read
+        self._changed = changed
+        self._failed = failed
+        self._have: dict[str, list[Configured]] = {}
+
+    async def apply(self, now: Wanted) -> bool:
+        """Connect what is new, end what is gone; returns whether there was anything.
+
+        A file that cannot be read, perhaps because it is just being written, changes nothing.
+        """
+        wanted, have = now.servers, self._have
+        gone = [
+            name
+            for name, old in have.items()
+            if not any(one.source.path in now.broken for one in old)
+            and _digests(wanted.get(name, ())) != _digests(old)
+        ]
+        new = {name: list(wanted[name]) for name in wanted if name in gone or name not in have}
+        for name in gone:
+            del have[name]
+        have.update(new)
+        await asyncio.gather(*(self._gateway.disconnect(name) for name in gone))
+        if new:
+            await self._gateway.connect({name: [*entries] for name, entries in new.items()})
+        return bool(gone or new)
+
+    async def follow(self, files: Sequence[str]) -> None:
+        """Look at the files for ever, and at those that they lead to."""
+        read: dict[str, Stamp] | None = None  # what the files were when they were last read
+        before: dict[str, Stamp] | None = None
+        while True:
+            now = await asyncio.to_thread(_stamps, files)
+            # Who writes a file may not be done yet: it is read when it was the same twice.
+            if read is None or (now != read and now == before):
+                read = now
+                try:
+                    wanted = await asyncio.to_thread(self._read)
+                    files = wanted.files
+                    if await self.apply(wanted):
+                        self._changed(wanted)
+                except ConfigError as exc:
+                    self._failed(str(exc))
+            before = now
+            await asyncio.sleep(INTERVAL)
+
+
+def _digests(entries: Iterable[Configured]) -> list[str]:
+    return [one.digest for one in entries]
+
+
+def _stamps(files: Iterable[str]) -> dict[str, Stamp]:
+    """What tells one state of each file from another; a file that is gone has one too."""
+    stamps: dict[str, Stamp] = {}
+    for file in files:
+        try:
+            status = os.stat(file)
+            stamps[file] = status.st_mtime_ns, status.st_size, status.st_ino
+        except (OSError, ValueError):
+            stamps[file] = 0, 0, 0
+    return stamps

@@ -1,0 +1,45 @@
+"""How other programs are told of a gateway: one line for each, to be pasted."""
+
+import json
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+from ..client.entries import MCPHttpServerConfig, MCPServerEntry, MCPStdioServerConfig
+from ..manager.export import export
+
+__all__ = ["how_to_connect"]
+
+_NAME = "fairlead"
+_TOKEN = "Bearer ${FAIRLEAD_TOKEN}"
+
+
+def how_to_connect(url: str, *, has_token: bool) -> list[tuple[str, str]]:
+    """Pairs of a program and what to type, or to put into its file."""
+    tools = f"fairlead tools {shlex.quote(url)}"
+    if has_token:
+        tools += " --token TOKEN"
+    if not url.startswith("http"):
+        return [("Fairlead", tools)]
+    header = " --header 'Authorization: Bearer TOKEN'" if has_token else ""
+    remote = MCPHttpServerConfig(url=url, headers={"Authorization": _TOKEN} if has_token else {})
+    env = {"FAIRLEAD_TOKEN": "TOKEN"} if has_token else {}
+    bridge = MCPStdioServerConfig(command=_ourselves(), args=["proxy", url], env=env)
+    return [
+        ("Claude Code", f"claude mcp add --transport http {_NAME} {url}{header}"),
+        ("Cursor", _line(remote, "cursor")),
+        ("VS Code", _line(remote, "vscode")),
+        ("Claude Desktop", _line(bridge, "claude-desktop")),
+        ("Fairlead", tools),
+    ]
+
+
+def _line(entry: MCPServerEntry, program: str) -> str:
+    return json.dumps(json.loads(export(entry, program, name=_NAME)), ensure_ascii=False)
+
+
+def _ourselves() -> str:
+    """The whole path: programs with windows do not know the PATH of a shell."""
+    script = Path(sys.executable).with_name("fairlead")
+    return str(script) if script.exists() else shutil.which("fairlead") or "fairlead"

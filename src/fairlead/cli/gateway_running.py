@@ -1,0 +1,170 @@
+"""Running a gateway as a program: its socket, its servers, its screen, and an end of them all."""
+
+import asyncio
+import logging
+import os
+import sys
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from socket import socket
+
+from ..gateway import Gateway, GatewaySettings, View
+from ..manager.cache import MCPToolCache
+from ..manager.manager import MCPManager
+from ..server.run import run_program
+from ..server.run_http import serve_http, url_of
+from ..transport.http.settings import HttpSettings
+from .access import add_access_options
+from .connection import be_quiet
+from .failed import USAGE, Failed
+from .gateway_following import Following
+from .gateway_port import listen
+from .gateway_screen import Screen
+from .gateway_servers import Address, Wanted
+from .network import Endpoint
+from .usage import Parser, add_input_option
+
+__all__ = ["Plan", "add_gateway_options", "endpoint_of", "log_if_asked", "run_gateway"]
+
+PORT = 8765
+GRACE = 1.0  # seconds that calls may go on when the gateway ends
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A gateway that is to be run."""
+
+    settings: GatewaySettings
+    http: HttpSettings
+    endpoint: Endpoint
+    project: str
+    read: Callable[[Address], Wanted]  # the servers, anew each time
+    views: Mapping[str, View] = field(default_factory=dict)
+    json: bool = False
+
+
+def run_gateway(plan: Plan) -> int:
+    """Serve until a signal comes.
+
+    Raises:
+        Failed: it cannot listen there, or should not.
+        ConfigError: its files are wrong.
+    """
+    plan.endpoint.require_guard(plan.http)
+    listening = listen(plan.endpoint)
+    try:
+        name = listening.getsockname()
+        address = Address(unix=name) if isinstance(name, str) else Address(*name[:2])
+        wanted = plan.read(address)
+        run_program(lambda: _serve(plan, listening, address, wanted))
+    finally:
+        plan.endpoint.clean_up(listening)
+    return 0
+
+
+async def _serve(plan: Plan, listening: socket, address: Address, wanted: Wanted) -> None:
+    tls = plan.endpoint.tls()
+    url = plan.endpoint.reachable(url_of(listening, plan.http.path, tls=tls is not None))
+    has_token = plan.http.auth_token is not None or plan.http.verify_token is not None
+    opened = asyncio.Event()
+    async with (
+        MCPManager(plan.project, cache=MCPToolCache(), on_roots=None) as manager,
+        Gateway(manager, settings=plan.settings, views=plan.views) as gateway,
+    ):
+        screen = Screen(gateway, url, has_token=has_token, json=plan.json)
+        following = Following(
+            gateway, lambda: plan.read(address), changed=screen.changed, failed=screen.failed
+        )
+
+        async def attend() -> None:
+            await opened.wait()
+            screen.opened(wanted)
+            await following.apply(wanted)
+            await screen.settle(wanted)
+            await following.follow(wanted.files)
+
+        quiet = manager.add_status_listener(screen.happened)
+        app = gateway.create_http_app(plan.http)
+        loop = asyncio.get_running_loop()
+        serving = loop.create_task(serve_http(app, listening, tls=tls, started=opened.set))
+        attending = loop.create_task(attend())
+        try:
+            await asyncio.wait((serving, attending), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            quiet()  # that everything ends now is no news
+            screen.close()
+            serving.cancel()
+            attending.cancel()
+            # Calls get a moment; then servers need what is left of the time, if they are stubborn.
+            await asyncio.wait((serving,), timeout=GRACE)
+            await manager.disconnect_all()
+            await asyncio.wait((serving, attending))
+        for task in (serving, attending):
+            if not task.cancelled():
+                task.result()
+
+
+# The command line
+
+
+def add_gateway_options(parser: Parser) -> None:
+    """The options of both commands that run a gateway."""
+    parser.add_argument("--listen", metavar="WHERE", help="[HOST:]PORT, or the path of a socket")
+    parser.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
+    parser.add_argument(
+        "--port",
+        type=_port,
+        metavar="PORT",
+        help=f"and the port (default: {PORT}); 0 takes any that is free",
+    )
+    parser.add_argument(
+        "--search",
+        action="store_true",
+        default=None,
+        help="offer a search for tools instead of all of them, for models that have too many",
+    )
+    parser.add_argument(
+        "--project", metavar="FOLDER", default=os.curdir, help="whose project files count, too"
+    )
+    add_input_option(parser)
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON object when it is ready: the URL, and how the servers are",
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="log to stderr what happens")
+    add_access_options(
+        parser.add_argument_group("who may come in", "What other machines can reach needs a token.")
+    )
+
+
+def endpoint_of(options: Namespace, listen: str | None = None) -> Endpoint:
+    """Where to listen: what the options say, else what a file says, else the usual place."""
+    place = options.listen
+    if place is None and options.host is None and options.port is None:
+        place = listen
+    elif place is not None and (options.host is not None or options.port is not None):
+        raise Failed("--listen and --host, --port say the same twice", code=USAGE)
+    unix, http = None, None
+    if place is not None and (place.startswith("unix:") or "/" in place.removeprefix("http://")):
+        unix = place.removeprefix("unix:").removeprefix("//")
+    elif place is not None:
+        http = place.removeprefix("http://")
+    port = PORT if options.port is None and http is None else options.port
+    chosen = {**vars(options), "http": http, "ws": None, "unix": unix, "port": port, "workers": 1}
+    return Endpoint.of(Namespace(**chosen))
+
+
+def log_if_asked(options: Namespace) -> None:
+    if options.verbose:
+        form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+        logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=form)
+    else:
+        be_quiet()
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) <= 65535):
+        raise ArgumentTypeError(f"{text!r} is no number from 0 to 65535")
+    return int(text)

@@ -1,0 +1,204 @@
+"""What a person, or a program, gets to see of a gateway while it starts and runs."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..gateway import Gateway
+from ..gateway.status import status
+from ..manager.manager import StatusEvent
+from ..observe.redact import redact
+from .failed import say, styled
+from .gateway_hints import how_to_connect
+from .gateway_servers import LeftOut, Wanted
+from .output import pretty, safe, write
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["Screen"]
+
+READY_LIMIT = 10.0  # seconds that slow servers may take before we say how things are
+_FRAME = 0.2  # seconds between two looks at the table
+
+Row = dict[str, Any]
+
+
+class Screen:
+    """Tells what there is, then what changes. On a terminal a table fills while servers connect."""
+
+    def __init__(self, gateway: Gateway, url: str, *, has_token: bool, json: bool) -> None:
+        self._gateway = gateway
+        self._url = url
+        self._has_token = has_token
+        self._json = json
+        self._live = not json and sys.stdout.isatty()
+        self._lines = not json and not self._live  # whether events are told line by line
+        self._told: Sequence[LeftOut] = ()
+        self._waiting: set[asyncio.Task[None]] = set()
+
+    def opened(self, wanted: Wanted) -> None:
+        """The endpoint is there; servers may still be on their way."""
+        if self._json:
+            return
+        page = self._url.rpartition("/")[0] + "/" if self._url.startswith("http") else ""
+        _tell("gateway", f"{safe(self._gateway.settings.name)} at {self._url}", "32")
+        if page:
+            _tell("status", page)
+        if wanted.demo:
+            _tell("demo", "no server is configured here, so there are two to play with: notebook,")
+            _tell("", "which is stateless, and harbour, which speaks only the era before")
+            _tell("", "`fairlead mcp add NAME -- COMMAND` adds your own, also while this runs")
+        for program, text in how_to_connect(self._url, has_token=self._has_token):
+            _tell("connect", f"{program}: {text}", "36")
+        _tell("stop", "Ctrl-C, or SIGTERM", "36")
+        for problem in wanted.problems:
+            say("warning", safe(problem), "33")
+        self._leave_out(wanted)
+
+    async def settle(self, wanted: Wanted) -> None:
+        """Until every server is there, or known not to be; not for ever."""
+        listed = asyncio.gather(*(m.listed.wait() for m in self._gateway.members.values()))
+        try:
+            async with asyncio.timeout(READY_LIMIT):
+                await self._watch(listed) if self._live else await listed
+        except TimeoutError:
+            pass
+        finally:
+            listed.cancel()
+        if self._json:
+            write(pretty(self._report(wanted)))
+        elif self._live:
+            _page().print(_table(self._rows()))
+            for row in filter(lambda row: row["error"], self._rows()):
+                _tell(row["name"], row["error"], "31")
+        sys.stdout.flush()
+        self._live, self._lines = False, not self._json
+
+    def happened(self, event: StatusEvent) -> None:
+        """News of the manager."""
+        if not self._lines or event.kind == "connecting":
+            return
+        for name in event.names:
+            member = self._gateway.members.get(name.partition("#")[0])
+            if event.kind == "connected" and member is not None and not member.listed.is_set():
+                task = asyncio.get_running_loop().create_task(
+                    self._once(member.listed, name, event)
+                )
+                self._waiting.add(task)
+                task.add_done_callback(self._waiting.discard)
+            else:
+                self._say(name, event)
+
+    async def _once(self, listed: asyncio.Event, name: str, event: StatusEvent) -> None:
+        """A server counts as connected when what it has can be seen here."""
+        await listed.wait()
+        self._say(name, event)
+
+    def _say(self, name: str, event: StatusEvent) -> None:
+        _tell(name, self._news(name, event), _COLOURS.get(event.kind, "2"))
+
+    def close(self) -> None:
+        for task in self._waiting:
+            task.cancel()
+
+    def changed(self, wanted: Wanted) -> None:
+        """Files say something else now."""
+        if not self._json:
+            self._leave_out(wanted)
+
+    def failed(self, reason: str) -> None:
+        say("warning", f"nothing is changed: {safe(reason)}", "33")
+
+    def _leave_out(self, wanted: Wanted) -> None:
+        for one in wanted.left_out:
+            if one not in self._told:
+                hint = f"; `{one.hint}` shows what it would run, and asks you" if one.hint else ""
+                say("left out", safe(f"{one.name}: {one.reason}{hint}"), "33")
+        self._told = wanted.left_out
+
+    def _news(self, name: str, event: StatusEvent) -> str:
+        supervisor = self._gateway.manager.describe().get(name)
+        if event.kind != "connected" or supervisor is None or supervisor.client is None:
+            why = f": {_first(redact(event.error))}" if event.error else ""
+            return f"{event.kind}{why}"
+        count = len(supervisor.tools or ())
+        return f"connected ({supervisor.client.protocol_version}, {count} tools)"
+
+    def _rows(self) -> list[Row]:
+        rows: list[Row] = status(self._gateway)["servers"]
+        for row in rows:
+            row["error"] = None if row["error"] is None else _first(redact(row["error"]))
+        return rows
+
+    def _report(self, wanted: Wanted) -> dict[str, Any]:
+        facts = ("name", "server", "status", "transport", "revision", "era", "tools", "source")
+        return {
+            "name": self._gateway.settings.name,
+            "url": self._url,
+            "pid": os.getpid(),
+            "demo": wanted.demo,
+            "servers": [
+                {key: row[key] for key in (*facts, "path", "error")} for row in self._rows()
+            ],
+            "left_out": [
+                {"name": one.name, "reason": one.reason, "hint": one.hint or None}
+                for one in wanted.left_out
+            ],
+        }
+
+    async def _watch(self, listed: "asyncio.Future[Any]") -> None:
+        """The table as it fills; gone when everything is known."""
+        from rich.live import Live
+
+        live = Live(
+            console=_page().console,
+            transient=True,
+            auto_refresh=False,  # its thread would look at what the loop changes
+            get_renderable=lambda: _table(self._rows()),
+        )
+        with live:
+            while not listed.done():
+                live.refresh()
+                await asyncio.wait((listed,), timeout=_FRAME)
+
+
+_COLOURS = {"connected": "32", "failed": "31", "reconnecting": "33"}
+
+
+def _tell(label: str, text: str, colour: str = "36") -> None:
+    start = styled(safe(label) + ":", colour, sys.stdout) if label else " " * 5
+    sys.stdout.write(f"{start} {safe(text)}\n")
+    sys.stdout.flush()
+
+
+def _first(text: str) -> str:
+    first = safe(text).strip().partition("\n")[0]
+    return first.removesuffix(". Its last words on stderr:")
+
+
+def _page() -> Any:
+    from .rendering import Page
+
+    return Page()
+
+
+def _table(rows: list[Row]) -> "Table":
+    from rich.table import Table
+    from rich.text import Text
+
+    looks = {"connected": "green", "connecting": "dim", "reconnecting": "yellow", "idle": "cyan"}
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for row in rows:
+        there = row["status"] == "connected"
+        table.add_row(
+            Text(safe(row["name"]), "bold"),
+            Text(row["status"], looks.get(row["status"], "red")),
+            Text(row["transport"] or "", "dim"),
+            Text(f"{row['revision']} {row['era']}" if there else "", "dim"),
+            Text(f"{row['tools']} tools" if there or row["tools"] else ""),
+            Text(safe(row["source"] or ""), "dim"),
+        )
+    return table

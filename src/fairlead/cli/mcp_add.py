@@ -1,0 +1,125 @@
+"""`fairlead mcp add`: a server for your own file, or for the project's."""
+
+import re
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import Any
+
+from .failed import USAGE, Failed, say
+from .named import every_server
+from .output import safe, write
+from .own import add_file_option, changing, own_file
+from .usage import Parser, read_pairs
+
+__all__ = ["run_add"]
+
+_URL = re.compile(r"(?i)(https?|wss?|unix)://|\$\{")  # it may be a variable
+
+
+def run_add(argv: Sequence[str]) -> int:
+    index = list(argv).index("--") if "--" in argv else len(argv)
+    options = _parser().parse_intermixed_args(list(argv[:index]))
+    entry = _entry(options, list(argv[index + 1 :]))
+    file = own_file(options)
+    with changing(file):
+        known = file.entries()
+        if options.name in known and not options.force:
+            raise Failed(
+                f"{safe(options.name)} is in {file.path} already",
+                hint="--force puts the new one in its place",
+            )
+        (file.update if options.name in known else file.add)(options.name, entry)
+    write(f"{options.name} is in {file.path}")
+    _mention(options.name, str(file.path))
+    return 0
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "mcp add",
+        "Add a server to your own file, or to the project's. Values may hold ${VARIABLE}, which is "
+        "filled in when it is connected; a value of --env or --header that begins with ! is a "
+        "command that prints it.",
+        usage="NAME [options] (URL | -- COMMAND...)",
+        examples="  fairlead mcp add time -- uvx mcp-server-time\n"
+        "  fairlead mcp add files --env ROOT=/data -- python files.py\n"
+        "  fairlead mcp add notes https://notes.example/mcp \\\n"
+        "      --header 'Authorization: Bearer ${NOTES_TOKEN}'",
+    )
+    parser.add_argument("name", metavar="NAME", help="letters, digits, _ - . :")
+    parser.add_argument("url", metavar="URL", nargs="?", help="where it is, if it is elsewhere")
+    add_file_option(parser)
+    parser.add_argument("--force", action="store_true", help="replace an entry of that name")
+    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--cwd", metavar="FOLDER", help="where the command is run")
+    parser.add_argument("--header", action="append", default=[], metavar="'NAME: VALUE'")
+    parser.add_argument(
+        "--type", choices=("http", "sse", "ws"), help="how to talk to the URL (default: by it)"
+    )
+    parser.add_argument("--timeout", type=float, metavar="MS", help="milliseconds for an answer")
+    parser.add_argument("--lazy", action="store_true", help="start it when it is first used")
+    return parser
+
+
+def _entry(options: Namespace, command: list[str]) -> dict[str, Any]:
+    if bool(command) == bool(options.url):
+        raise Failed(
+            "A server has a URL, or a command after `--`"
+            + (": both are given" if command else ", and there is neither"),
+            hint=f"for example `fairlead mcp add {options.name} -- python server.py`",
+            code=USAGE,
+        )
+    entry: dict[str, Any] = {}
+    if command:
+        _refuse(options, "a server with a URL", header=options.header, type=options.type)
+        entry = {"command": command[0], "args": command[1:]}
+        entry["env"] = read_pairs(options.env, "--env")
+        entry["cwd"] = options.cwd
+    else:
+        _refuse(options, "a command", env=options.env, cwd=options.cwd)
+        if not _URL.match(options.url):
+            raise Failed(
+                f"{safe(options.url)!r} is no URL",
+                hint=f"a command goes after `--`: fairlead mcp add {options.name} -- {options.url}",
+                code=USAGE,
+            )
+        kind = options.type or ("ws" if options.url[:2].lower() == "ws" else "http")
+        entry = {"type": kind, "url": options.url, "headers": _headers(options.header)}
+    entry["timeout"] = _number(options.timeout)
+    entry["lazy"] = options.lazy or None
+    return {key: value for key, value in entry.items() if value not in (None, {}, [])}
+
+
+def _refuse(options: Namespace, whose: str, **given: Any) -> None:
+    for name, value in given.items():
+        if value:
+            raise Failed(f"--{name} is for {whose}", code=USAGE)
+
+
+def _headers(texts: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for text in texts:
+        name, colon, value = text.partition(":")
+        if not colon or not name.strip():
+            raise Failed("--header is written 'Name: value'", code=USAGE)
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _number(value: float | None) -> float | None:
+    return int(value) if value is not None and value == int(value) else value
+
+
+def _mention(name: str, path: str) -> None:
+    """What else there is to know about that name now."""
+    places = every_server().places.get(name, [])
+    others = [found for found, _ in places if found.path != path]
+    if places and places[0][0].path != path:
+        say("note", f"{safe(places[0][0].place)} has that name too, and comes first", "33")
+    elif others:
+        say("note", f"it is used instead of the one in {safe(others[0].place)}")
+    mine = next((found for found, _ in places if found.path == path), None)
+    if mine is not None and mine.level == "project":
+        say("next", f"`fairlead mcp approve {name}`, as everybody who uses the project has to")
+    else:
+        say("next", f"`fairlead mcp test {name}`")

@@ -1,0 +1,55 @@
+"""`fairlead mcp export`: servers as another program wants them, to be pasted into its file."""
+
+import sys
+from collections.abc import Sequence
+
+from ..client.entries import MCPServerEntry, MCPStdioServerConfig
+from ..errors import ConfigError
+from ..manager.adopt import adopt
+from ..manager.export import EXPORTS, export, export_all
+from .failed import USAGE, Failed, say
+from .named import every_server, find_server
+from .output import for_stream, safe
+from .usage import Parser
+
+__all__ = ["run_export"]
+
+
+def run_export(argv: Sequence[str]) -> int:
+    parser = Parser(
+        "mcp export",
+        "Print configured servers as another program writes them into its file. Variables stay "
+        "variables; values that are written down are printed as they are.",
+        usage="PROGRAM [NAME ...]",
+        examples="  fairlead mcp export cursor notes\n"
+        "  fairlead mcp export codex notes >> ~/.codex/config.toml",
+    )
+    parser.add_argument("host", metavar="PROGRAM", help=", ".join(sorted(EXPORTS)))
+    parser.add_argument("names", metavar="NAME", nargs="*", help="which ones (default: all)")
+    options = parser.parse_args(argv)
+    if options.host not in EXPORTS:
+        raise Failed(
+            f"There is no program {safe(options.host)!r} whose files we can write",
+            hint=f"there are {', '.join(sorted(EXPORTS))}",
+            code=USAGE,
+        )
+    loaded = every_server()
+    entries: dict[str, MCPServerEntry] = {}
+    for name in options.names or sorted(loaded.found):
+        found = find_server(name, loaded)
+        try:
+            entry = adopt(found).entry
+            export(entry, options.host, name=name)  # not every program has a word for everything
+        except ConfigError as exc:
+            if options.names:
+                raise Failed(safe(f"{name}: {exc.args[0]}")) from exc
+            say("left out", safe(f"{name}: {exc.args[0]}"), "33")
+            continue
+        entries[name] = entry
+        held = entry.env if isinstance(entry, MCPStdioServerConfig) else entry.headers
+        for key in (key for key, value in held.items() if value.startswith("!")):
+            say("note", safe(f"{name}: {key} is a command, which other programs do not run"), "33")
+    if not entries:
+        raise Failed("There is nothing to export", hint="`fairlead list` shows what there is")
+    sys.stdout.write(for_stream(export_all(entries, options.host), sys.stdout))
+    return 0

@@ -1,0 +1,91 @@
+"""`fairlead mcp import`: servers of another program, copied into a file of ours."""
+
+from argparse import Namespace
+from collections.abc import Sequence
+
+from ..errors import ConfigError
+from ..manager.adopt import Adopted, adopt
+from ..manager.found import Found
+from ..manager.load import Loaded, load_all_mcp_configs
+from ..manager.sources import HOSTS
+from ..manager.trust import NotApproved, Trust
+from ..manager.write import ConfigFile
+from .failed import USAGE, Failed, say
+from .named import unknown
+from .output import safe, write
+from .own import add_file_option, changing, own_file
+from .usage import Parser
+
+__all__ = ["run_import"]
+
+
+def run_import(argv: Sequence[str]) -> int:
+    parser = Parser(
+        "mcp import",
+        "Copy servers that another program has configured into your own file, or the project's. "
+        "Variables stay variables, spelled our way; the program's file is not changed.",
+        usage="PROGRAM [NAME ...] [--project] [--force]",
+        examples="  fairlead mcp import cursor\n  fairlead mcp import claude-code notes",
+    )
+    parser.add_argument("host", metavar="PROGRAM", help="cursor, claude-code, vscode, codex, ...")
+    parser.add_argument("names", metavar="NAME", nargs="*", help="which ones (default: all)")
+    parser.add_argument("--force", action="store_true", help="replace entries of the same names")
+    add_file_option(parser)
+    options = parser.parse_args(argv)
+    loaded = _servers_of(options.host)
+    wanted = _wanted(options, loaded)
+    file = own_file(options)
+    with changing(file):
+        done = [_import(file, name, found, options) for name, found in wanted.items()]
+    write(f"{sum(done)} of {len(done)} copied to {file.path}")
+    return 0 if all(done) or not options.names else 1
+
+
+def _servers_of(host: str) -> Loaded:
+    known = {one.id: one for one in HOSTS if one.dialect != "fairlead"}
+    if host not in known:
+        raise Failed(
+            f"There is no program {safe(host)!r} whose files we read",
+            hint=f"there are {', '.join(known)}",
+            code=USAGE,
+        )
+    return load_all_mcp_configs(filter_exa=False, hosts=[known[host]])
+
+
+def _wanted(options: Namespace, loaded: Loaded) -> dict[str, Found]:
+    every = {name: places[0][0] for name, places in loaded.places.items()}
+    for name in options.names:
+        if name not in every:
+            raise unknown(name, every)
+    if not every:
+        raise Failed(f"{safe(options.host)} has no servers configured")
+    return {name: every[name] for name in options.names or every}
+
+
+def _import(file: ConfigFile, name: str, found: Found, options: Namespace) -> bool:
+    """Whether it was copied; why not is said."""
+    there = name in file.entries()
+    if there and not options.force:
+        say("left out", f"{safe(name)}: {file.path} has one already (--force replaces it)", "33")
+        return False
+    try:
+        if not options.project:
+            # What a stranger wrote would be believed in a file of the user's.
+            Trust().require(found)
+        adopted = adopt(found)
+        (file.update if there else file.add)(name, adopted.fields)
+    except NotApproved:
+        text = f"it is a file of the project's; first `fairlead mcp approve {name}`"
+        say("left out", safe(f"{name}: {text}"), "33")
+        return False
+    except ConfigError as exc:
+        say("left out", safe(f"{name}: {exc.args[0]}"), "33")
+        return False
+    _report(name, found, adopted)
+    return True
+
+
+def _report(name: str, found: Found, adopted: Adopted) -> None:
+    write(safe(f"{name}, from {found.place}"))
+    for note in adopted.notes:
+        say("note", safe(f"{name}: {note}"), "33")

@@ -1,0 +1,52 @@
+"""`fairlead mcp remove`: an entry out of a file of ours."""
+
+from collections.abc import Sequence
+
+from .failed import Failed
+from .named import every_server, unknown
+from .output import safe, write
+from .own import add_file_option, changing, own_file
+from .usage import Parser
+
+__all__ = ["run_remove"]
+
+
+def run_remove(argv: Sequence[str]) -> int:
+    parser = Parser(
+        "mcp remove",
+        "Remove a server from your own file, or from the project's. Files of other programs are "
+        "never changed; `fairlead mcp disable` hides what they have.",
+        usage="NAME [--project]",
+        examples="  fairlead mcp remove notes",
+    )
+    parser.add_argument("name", metavar="NAME")
+    add_file_option(parser)
+    options = parser.parse_args(argv)
+    file = own_file(options)
+    with changing(file):
+        if options.name not in file.entries():
+            raise _elsewhere(options.name, str(file.path))
+        file.remove(options.name)
+    write(f"{options.name} is no longer in {file.path}")
+    return 0
+
+
+def _elsewhere(name: str, path: str) -> Failed:
+    places = every_server().places
+    if name not in places:
+        return unknown(name, places)
+    found = places[name][0][0]
+    if found.dialect == "fairlead":
+        option = " --project" if found.level == "project" else ""
+        hint = (
+            f"`fairlead mcp remove {name}{option}`"
+            if found.path.endswith("mcp.json")
+            else f"remove it there by hand: {found.place}"
+        )
+    else:
+        hint = f"we never change their files; `fairlead mcp disable {name}` hides it"
+    return Failed(
+        f"{safe(name)} is not in {path}: it comes from {safe(found.host_title)}, "
+        f"{safe(found.place)}",
+        hint=safe(hint),
+    )

@@ -1,0 +1,73 @@
+"""`fairlead mcp test`: connect to a configured server, and see each step."""
+
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+
+from ..manager.found import Found
+from .checkup import Checkup, Step, check_up
+from .connection import be_quiet, run_async
+from .described import source_of
+from .failed import say, styled
+from .named import ask_inputs, every_server, find_server
+from .output import pretty, safe, write
+from .usage import Parser, add_input_option, read_pairs, seconds
+
+__all__ = ["run_test", "show_step"]
+
+
+def run_test(argv: Sequence[str]) -> int:
+    parser = Parser(
+        "mcp test",
+        "Connect to a configured server and show each step: whether it may run, what it needs, "
+        "where its program is, what it answers, and how long each takes.",
+        usage="NAME [options]",
+        examples="  fairlead mcp test notes\n  fairlead mcp test notes --json",
+    )
+    parser.add_argument("name", metavar="NAME")
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    parser.add_argument(
+        "--timeout", type=seconds, metavar="SECONDS", help="for the connection (default: 30)"
+    )
+    add_input_option(parser)
+    options = parser.parse_args(argv)
+    found = find_server(options.name, every_server())
+    be_quiet()
+    return run_async(_test(found, options))
+
+
+async def _test(found: Found, options: Namespace) -> int:
+    given = await ask_inputs(found, read_pairs(options.input, "--input"))
+    if options.json:
+        checkup = await check_up(found, inputs=given, timeout=options.timeout)
+        write(pretty(checkup.plain()))
+        return 0 if checkup.failed is None else checkup.failed.code
+    source = source_of(found.host_title, found.level)
+    write(safe(f"{found.name}, of {source}, {found.place}"))
+    sys.stdout.flush()
+    checkup = await check_up(found, inputs=given, timeout=options.timeout, tell=show_step)
+    return _finish(checkup)
+
+
+def _finish(checkup: Checkup) -> int:
+    for warning in checkup.warnings:
+        say("warning", warning, "33")
+    if checkup.failed is None:
+        write("it works")
+        return 0
+    sys.stdout.flush()
+    checkup.failed.show()
+    return checkup.failed.code
+
+
+def show_step(step: Step) -> None:
+    """One line for a step."""
+    mark = styled("✓", "32", sys.stdout) if step.ok else styled("✗", "31", sys.stdout)
+    line = f"  {mark} {step.name.ljust(8)} {step.seconds * 1000:7.0f} ms  {step.text}"
+    write_plain(line.rstrip())
+
+
+def write_plain(line: str) -> None:
+    """A line whose colours are ours; what strangers say in it was made safe before."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

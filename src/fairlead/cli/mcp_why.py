@@ -1,0 +1,115 @@
+"""`fairlead mcp why`: where a server comes from, what became of it, and what it needs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..manager.load import Loaded, load_all_mcp_configs
+from ..manager.trust import Trust
+from .described import describe, needs_of, source_of
+from .named import unknown
+from .output import pretty, visible, write
+from .usage import Parser
+
+__all__ = ["run_why"]
+
+
+def run_why(argv: Sequence[str]) -> int:
+    parser = Parser(
+        "mcp why",
+        "Say where a server is configured, which other places have that name, whether it is used, "
+        "and what it needs. Nothing is run; values that are written down are not shown.",
+        usage="NAME [--json]",
+        examples="  fairlead mcp why notes",
+    )
+    parser.add_argument("name", metavar="NAME")
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    options = parser.parse_args(argv)
+    loaded = load_all_mcp_configs()
+    if options.name not in loaded.places:
+        raise unknown(options.name, loaded.places)
+    facts = _facts(options.name, loaded)
+    if options.json:
+        write(pretty(facts))
+    else:
+        _show(facts)
+    return 0
+
+
+def _facts(name: str, loaded: Loaded) -> dict[str, Any]:
+    places = loaded.places[name]
+    found, what = places[0]
+    trust = Trust()
+    filtered = next((one.reason for one in loaded.filtered if one.name == name), None)
+    same = [other for other, whose in loaded.duplicates.items() if whose == name]
+    approved = None if found.level != "project" else trust.trusts(found)
+    facts: dict[str, Any] = {
+        "name": name,
+        "used": name in loaded.found and approved is not False,
+        "outcome": what,
+        "source": found.host_title,
+        "level": found.level,
+        "path": found.path,
+        "line": found.line,
+        "enabled": name not in loaded.disabled,
+        "approved": approved,
+        "changedSinceApproval": (approved is False and trust.trusted_before(found)) or None,
+        "filtered": filtered,
+        "sameServerAs": loaded.duplicates.get(name),
+        "alsoKnownAs": same,
+        "entry": describe(found),
+        "needs": needs_of(found),
+        "notes": list(found.notes),
+        "otherPlaces": [
+            {"source": one.host_title, "level": one.level, "path": one.place, "outcome": why}
+            for one, why in places[1:]
+        ],
+    }
+    return {key: value for key, value in facts.items() if value not in (None, [])}
+
+
+def _show(facts: dict[str, Any]) -> None:
+    lines = [
+        f"{facts['name']} comes from {source_of(facts['source'], facts['level'])}",
+        f"  file      {facts['path']}:{facts['line']}",
+        f"  status    {_status(facts)}",
+    ]
+    for key, value in facts["entry"].items():
+        if isinstance(value, dict):
+            lines += [f"  {key.ljust(9)} {name}={item}" for name, item in value.items()]
+        else:
+            lines.append(f"  {key.ljust(9)} {value}")
+    lines += [f"  needs     {_need(need)}" for need in facts.get("needs", ())]
+    lines += [f"  note      {note}" for note in facts.get("notes", ())]
+    lines += [f"  also      {name}, the same server" for name in facts.get("alsoKnownAs", ())]
+    if others := facts.get("otherPlaces"):
+        lines.append("other places that have this name")
+        lines += [
+            f"  {source_of(one['source'], one['level'])}, {one['path']}: {one['outcome']}"
+            for one in others
+        ]
+    for line in lines:
+        write(visible(line))
+
+
+def _status(facts: dict[str, Any]) -> str:
+    name = facts["name"]
+    if not facts["outcome"].startswith("used"):
+        return str(facts["outcome"])
+    if facts.get("approved") is False:
+        again = "changed since it was approved" if facts.get("changedSinceApproval") else ""
+        return f"{again or 'not approved yet'}: see `fairlead mcp approve {name}`"
+    return "used, and approved" if facts.get("approved") else "used"
+
+
+def _need(need: dict[str, Any]) -> str:
+    match need["kind"]:
+        case "variable":
+            default = f", or else {need['default']!r}" if "default" in need else ""
+            state = "which is set" if need["set"] else f"which is not set{default}"
+            return f"the variable {need['name']}, {state} ({need['in']})"
+        case "input":
+            about = f" ({need['about']})" if need.get("about") else ""
+            return f"an answer: --input {need['name']}=...{about}"
+        case "command":
+            return f"what `{need['name']}` prints ({need['in']})"
+    return f"the {need['kind']} {need['name']} ({need['in']})"

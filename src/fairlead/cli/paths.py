@@ -1,0 +1,42 @@
+"""`fairlead paths`: where our files are on this machine."""
+
+import os
+from collections.abc import Sequence
+
+from ..manager.places import this_machine
+from ..manager.trust import Trust
+from ..manager.write import ConfigFile
+from .output import pretty, safe, write
+from .usage import Parser
+
+__all__ = ["run"]
+
+
+def run(argv: Sequence[str]) -> int:
+    parser = Parser(
+        "paths",
+        "Print where our files are: your settings, those of the project, what can be had again, "
+        "and what only you may read. FAIRLEAD_HOME moves all but the project's.",
+        usage="[--json]",
+        examples="  fairlead paths\n  FAIRLEAD_HOME=/tmp/try fairlead paths",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    options = parser.parse_args(argv)
+    machine = this_machine()
+    places = {
+        "config": machine.own_config[0],
+        "servers": str(ConfigFile.of_user(machine).path),
+        "project": str(ConfigFile.of_nearest_project(machine).path),
+        "cache": machine.own_cache,
+        "tools": machine.join(machine.own_cache, "tools"),
+        "data": machine.own_data,
+        "approvals": str(Trust.of(machine).path),
+    }
+    if options.json:
+        home = machine.variable("FAIRLEAD_HOME") or None
+        write(pretty({**places, "FAIRLEAD_HOME": home}))
+        return 0
+    for name, path in places.items():
+        there = "" if os.path.lexists(path) else "  (not there yet)"
+        write(f"{name.ljust(9)}  {safe(path)}{there}")
+    return 0

@@ -1,0 +1,21 @@
+"""Servers of one era only, as most in the world are: what a gateway is good for."""
+
+from fairlead.errors import RpcError
+from fairlead.interceptor import Answer, Exchange, Proceed
+from fairlead.wire.codes import METHOD_NOT_FOUND
+
+__all__ = ["only_handshake", "only_stateless"]
+
+
+async def only_handshake(exchange: Exchange, proceed: Proceed) -> Answer:
+    """Answer only who opened with `initialize`, as servers did before 2026-07-28."""
+    if exchange.caller.stateless:
+        raise RpcError(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
+    return await proceed(exchange)
+
+
+async def only_stateless(exchange: Exchange, proceed: Proceed) -> Answer:
+    """Answer only requests that say by themselves who asks; there is no `initialize`."""
+    if not exchange.caller.stateless:
+        raise RpcError(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
+    return await proceed(exchange)

@@ -1,0 +1,67 @@
+"""The page about managing servers: its commands run in order, and it names every one there is."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from fairlead.cli import mcp
+from fairlead.manager.export import EXPORTS
+
+from .living import Person, person
+from .running import LIMIT
+
+__all__ = ["person"]
+
+PAGE = Path(__file__).parents[2] / "docs" / "managing.md"
+
+
+def blocks(kind: str) -> list[str]:
+    found = re.findall(rf"```{kind}[^\n]*\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert found
+    return found
+
+
+def test_every_command_runs_as_it_stands(person: Person) -> None:
+    [server] = blocks("python")
+    (person.project / "server.py").write_text(server)
+    bin = Path(sys.executable).parent
+    env = {**os.environ, **person.env, "PATH": f"{bin}{os.pathsep}{os.environ['PATH']}"}
+    shown = ""
+    for block in blocks("sh"):
+        done = subprocess.run(
+            ["sh", "-e", "-c", block],
+            cwd=person.project,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=4 * LIMIT,
+        )
+        assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
+        shown += done.stdout
+    for words in (
+        "No servers are configured",
+        "calendar is hidden",
+        "it works",
+        "notes comes from Fairlead (user)",
+        "1 of 1 servers work",
+        "shared is approved, as it stands",
+        "\n3\n",
+        "Buy bread.",
+        "notes answers in",
+        '"command": "python"',
+        "[mcp_servers.notes]",
+    ):
+        assert words in shown, words
+
+
+def test_the_page_names_every_command_and_program() -> None:
+    text = PAGE.read_text()
+    for name in mcp._COMMANDS:
+        if name not in ("list", "resources", "prompts"):  # other names of commands above them
+            assert f"fairlead mcp {name}" in text, name
+    for program in set(EXPORTS) - {"claude"}:
+        assert f"`{program}`" in text, program
+    for name in set(re.findall(r"fairlead mcp (\w+)", text)):
+        assert name in mcp._COMMANDS, name
