@@ -22,8 +22,8 @@ from .rounds import OURS, Row
 from .runtimes import discover
 
 _RESULTS = BENCH / "results"
-_FULL = Effort(rounds=11, spawns=5, seconds=0.2, warm_up=0.5)
-_QUICK = Effort(rounds=5, spawns=2, seconds=0.1, warm_up=0.25)
+_FULL = Effort(rounds=11, spawns=5, seconds=0.2, warm_up=0.5, idle=60)
+_QUICK = Effort(rounds=5, spawns=2, seconds=0.1, warm_up=0.25, idle=10)
 
 
 def main() -> int:

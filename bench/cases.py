@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .calls import LARGE, Echo, Order
+from .managing import Cold, Naming, Resting, Warm
 from .measures import (
     Calling,
     FirstListing,
@@ -16,6 +17,7 @@ from .measures import (
     Starting,
 )
 from .posting import TEN, Crowding, Cycling, Idling, Posting
+from .relaying import COPYING, SAME_ERA, Blob, Bridging, Churning, Relaying, Waiting
 from .requests import Era
 from .rounds import Row, Target
 
@@ -186,6 +188,83 @@ PLANS = (
         (Target("≤ 1/5", "mcp", least=5),),
         "ms",
     ),
+    Plan(
+        "manager",
+        "20 servers, cached",
+        Warm(every=True),
+        (Target("< 400 ms", ceiling=400),),
+        "ms",
+    ),
+    Plan(
+        "manager",
+        "18 of 20 cached",
+        Warm(every=False),
+        (Target("< 400 ms", ceiling=400),),
+        "ms",
+    ),
+    Plan("manager", "20 servers, cold", Cold(), (_within("bare", 1.3),), "ms"),
+    Plan("manager", "of Fairlead, cold", Cold(server="fairlead_server.py"), unit="ms"),
+    Plan(
+        "manager",
+        "10,000 tools, names",
+        Naming(what="names"),
+        (Target("< 50 ms", ceiling=50),),
+        "ms",
+    ),
+    Plan("manager", "and from the cache", Naming(what="cached"), unit="ms"),
+    Plan(
+        "manager",
+        "20 servers, idle",
+        Resting(),
+        (Target("< 0.2 %", ceiling=0.2),),
+        "%",
+    ),
+    Plan(
+        "relay",
+        "stdio to stdio, one at a time",
+        Relaying(route="stdio-stdio", one_cpu=True),
+        (_faster("fastmcp", 15), _within("bare", 2)),
+    ),
+    Plan("relay", "stdio to stdio, 64 in flight", Relaying(route="stdio-stdio", window=64)),
+    Plan(
+        "relay",
+        "HTTP to stdio, one at a time",
+        Relaying(route="http-stdio", one_cpu=True),
+        (_faster("fastmcp", 8), _faster("mcp-proxy", 8), _faster("supergateway", 2.5)),
+    ),
+    Plan(
+        "relay",
+        "HTTP to stdio, 64 in flight",
+        Relaying(route="http-stdio", window=64),
+        (_faster("fastmcp", 20), _faster("supergateway", 3)),
+    ),
+    Plan(
+        "relay",
+        "and we in 2026-07-28",
+        Relaying(route="http-stdio", window=64, era=Era.STATELESS),
+        (_faster("supergateway", 6),),
+    ),
+    Plan(
+        "relay",
+        "stdio to HTTP, 64 in flight",
+        Relaying(route="stdio-http", window=64),
+        (_faster("mcp-proxy", 15),),
+    ),
+    Plan(
+        "relay",
+        "results of 1 MiB",
+        Relaying(route="stdio-stdio", work=Blob(), one_cpu=True),
+        (_faster("fastmcp", 3), _within(COPYING, 4)),
+    ),
+    Plan(
+        "relay",
+        "from era to era",
+        Bridging(one_cpu=True),
+        (Target("≤ 1.3× its cost", SAME_ERA, least=1 / 1.3),),
+    ),
+    # Here goes `tools/list` of 50 servers with 40 tools each, warm: under 5 ms.
+    Plan("relay", "an ended session", Churning(), (Target("< 10 B", ceiling=10),), "B"),
+    Plan("relay", "idle", Waiting(), (Target("< 0.1 %", ceiling=0.1),), "%"),
 )
 
 CASES = tuple(dict.fromkeys(plan.case for plan in PLANS))

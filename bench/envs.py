@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["BENCH", "NPM", "PYPI", "ROOT", "Missing", "node", "python"]
+__all__ = ["BENCH", "NPM", "PYPI", "ROOT", "SUPERGATEWAY", "Missing", "node", "python"]
 
 BENCH = Path(__file__).resolve().parent
 ROOT = BENCH.parent
@@ -17,6 +17,7 @@ _ENV = BENCH / ".env"
 PYPI = {
     "mcp": ("mcp==2.3.0", "uvloop==0.23.0"),
     "fastmcp": ("fastmcp==4.1.2", "uvloop==0.23.0"),
+    "mcp-proxy": ("mcp-proxy==0.13.0",),
 }
 NPM = (
     "@modelcontextprotocol/server@2.4.0",
@@ -24,6 +25,7 @@ NPM = (
     "@modelcontextprotocol/node@2.1.2",
     "zod@4.6.7",
 )
+SUPERGATEWAY = ("supergateway@4.0.0",)
 
 
 class Missing(Exception):
@@ -47,22 +49,22 @@ def python(name: str) -> Path:
     return interpreter
 
 
-def node() -> Path:
-    """The folder whose `node_modules` holds the TypeScript SDK.
+def node(name: str = "node", pins: tuple[str, ...] = NPM) -> Path:
+    """The folder whose `node_modules` holds the TypeScript SDK, or other packages.
 
     Raises: Missing, when there is no node or npm, or npm cannot install.
     """
     if not (shutil.which("node") and shutil.which("npm")):
         raise Missing("node and npm are not on PATH")
-    home = _ENV / "node"
+    home = _ENV / name
 
     def build() -> None:
         home.mkdir(parents=True)
         (home / "package.json").write_text('{"private": true, "type": "module"}\n')
         quiet = ["--silent", "--no-audit", "--no-fund", "--ignore-scripts"]
-        _run(["npm", "install", "--prefix", str(home), *quiet, *NPM])
+        _run(["npm", "install", "--prefix", str(home), *quiet, *pins])
 
-    _once(home, NPM, build)
+    _once(home, pins, build)
     return home
 
 

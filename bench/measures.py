@@ -48,6 +48,7 @@ class Effort:
     spawns: int  # rounds in which every runtime starts a process
     seconds: float  # of one burst
     warm_up: float  # seconds before the first one
+    idle: float  # seconds in which nothing happens
 
 
 class Measure(Protocol):

@@ -59,7 +59,7 @@ def _add(table: Table, row: Row) -> None:
     headings = [f"[bold]{row.case}[/]", f"[dim]{row.label}[/]"]
     for name in dict.fromkeys([*row.samples, *row.failed]):
         wanted = [target for target in row.targets if target.peer == name]
-        if name == OURS and not wanted:
+        if name == OURS and not wanted and len(row.samples) > 1:
             continue
         ratio = row.ratio(OURS, name) if name != OURS else None
         reach = row.ratio(_FLOOR, name) if name != _FLOOR else None
@@ -92,7 +92,9 @@ def _failures(rows: Iterable[Row]) -> dict[str, list[str]]:
 def _figure(value: float | None, unit: str) -> str:
     if value is None:
         return "–"
-    return f"{value:,.0f}/s" if unit == "calls/s" else f"{value:,.1f} {unit}"
+    if unit == "calls/s":
+        return f"{value:,.0f}/s"
+    return f"{value:.3f} {unit}" if value < 1 else f"{value:,.1f} {unit}"
 
 
 def _times(ratio: Ratio | None) -> str:

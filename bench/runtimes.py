@@ -18,6 +18,7 @@ Command = tuple[str, ...]
 
 _SERVERS = envs.BENCH / "servers"
 _CLIENTS = envs.BENCH / "clients"
+_MANAGERS = envs.BENCH / "managers"
 
 BARE: Command = (sys.executable, str(_SERVERS / "bare.py"))
 BARE_HTTP: Command = (sys.executable, str(_SERVERS / "bare_http.py"))
@@ -36,6 +37,7 @@ class Runtime:
     clients: Mapping[str, Command] = field(default_factory=dict)  # by event loop
     web: Command | None = None  # an HTTP server; is told the port, the tools, how to answer
     web_sessions: bool = True  # it has sessions
+    manager: Command | None = None  # of many servers; is told what to do, with which of them
     imports: tuple[Command, Command] | None = None  # with the import, and the bare interpreter
     warm_up: float = 1  # times as long as the others: a compiling runtime gets faster for a while
     warm_calls: int = 0  # and at least as many calls, if they can be made in a few seconds
@@ -65,6 +67,7 @@ def discover() -> tuple[list[Runtime], dict[str, str]]:
             servers=dict.fromkeys(Era, BARE),
             web=BARE_HTTP,
             web_sessions=False,
+            manager=(sys.executable, str(_MANAGERS / "bare_manager.py")),
         ),
     }
     found, skipped = [], {}
@@ -87,6 +90,7 @@ def _python(
     python = str(interpreter)
     client = (python, str(_CLIENTS / f"{name}_client.py"))
     thousand = (python, str(_SERVERS / f"{name}_thousand.py"))
+    manager = _MANAGERS / f"{name}_manager.py"
     return Runtime(
         name=name,
         version=release,
@@ -96,6 +100,7 @@ def _python(
         one_page=dict.fromkeys(Era, (*thousand, *one_page)),
         clients={loop: (*client, loop) for loop in ("asyncio", "uvloop")},
         web=(python, str(_SERVERS / f"{name}_http.py")),
+        manager=(python, str(manager)) if manager.exists() else None,
         imports=((python, "-c", statement), (python, "-c", "pass")),
     )
 

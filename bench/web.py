@@ -32,12 +32,12 @@ class WebServer:
     """An HTTP server under test, ready for bursts; in the handshake era in one session."""
 
     def __init__(self, command: Sequence[str], *arguments: str, era: Era = Era.STATELESS) -> None:
-        """The command gets the port, and then the arguments."""
+        """The command gets the port where it has `{port}`, else at its end; then the arguments."""
         self._era = era
         self._number = 1
         self._session: str | None = None
         self._port = _free_port()
-        self._child = Child([*command, str(self._port), *arguments], mute=True)
+        self.child = Child([*_with_port(command, self._port), *arguments], mute=True)
         self._loop = uvloop.new_event_loop()
         try:
             with deadline(_PATIENCE):
@@ -57,7 +57,7 @@ class WebServer:
 
     def close(self) -> None:
         """End the process."""
-        self._child.close()
+        self.child.close()
         self._loop.close()
 
     @property
@@ -68,18 +68,18 @@ class WebServer:
     @property
     def resident(self) -> int:
         """The resident set of the server, in bytes."""
-        return self._child.resident
+        return self.child.resident
 
     def connect(self) -> Line:
         """A connection for one request at a time."""
-        return Line(self._port, self._child)
+        return Line(self._port, self.child)
 
     def open_session(self, line: Line) -> str:
         """Begin a session as a client does; its id."""
         opening = line.ask(self._request(INITIALIZE))
         session = opening.headers.get("mcp-session-id")
         if opening.status != 200 or not session or b'"protocolVersion"' not in opening.messages[0]:
-            raise Failed(f"no session: {opening}\n{self._child.complaint()}")
+            raise Failed(f"no session: {opening}\n{self.child.complaint()}")
         told = line.ask(self._request(INITIALIZED, session=session))
         if told.status != 202:
             raise Failed(f"not initialized: {told}")
@@ -117,7 +117,7 @@ class WebServer:
     def _one_at_a_time(self, requests: list[bytes]) -> tuple[Burst, list[bytes]]:
         with deadline(_PATIENCE), self.connect() as line:
             answers = [line.exchange(requests[0])]
-            clock = _Clock(self._child)
+            clock = _Clock(self.child)
             answers += [line.exchange(request) for request in requests[1:]]
             return clock.stop(answers[1:]), answers
 
@@ -130,13 +130,13 @@ class WebServer:
         try:
             async with asyncio.timeout(_PATIENCE):
                 greeted = await _run(connections, requests[:window])
-                clock = _Clock(self._child)
+                clock = _Clock(self.child)
                 answers = await _run(connections, requests[window:])
                 return clock.stop(answers), greeted + answers
         except TimeoutError:
             raise Failed(f"no answer within {_PATIENCE} s") from None
         except ConnectionError:
-            raise Failed(self._child.complaint()) from None
+            raise Failed(self.child.complaint()) from None
         finally:
             for connection in connections:
                 connection.close()
@@ -165,8 +165,8 @@ class WebServer:
                 socket.create_connection(("127.0.0.1", self._port)).close()
                 return
             except ConnectionRefusedError:
-                if not self._child.running:
-                    raise Failed(self._child.complaint()) from None
+                if not self.child.running:
+                    raise Failed(self.child.complaint()) from None
                 time.sleep(0.02)
 
 
@@ -270,6 +270,11 @@ def _only_message(answer: bytes) -> bytes:
     if reply.status != 200 or len(reply.messages) != 1:
         raise Failed(f"a wrong answer: {answer[:300]!r}")
     return reply.messages[0]
+
+
+def _with_port(command: Sequence[str], port: int) -> list[str]:
+    words = [word.replace("{port}", str(port)) for word in command]
+    return words if words != [*command] else [*words, str(port)]
 
 
 def _free_port() -> int:

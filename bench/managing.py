@@ -1,0 +1,218 @@
+"""How the figures of managers of many servers are measured; `cases.py` says which ones."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from . import envs
+from .child import Failed
+from .measures import Effort
+from .pool import Pool
+from .rounds import OURS, Row, take_turns
+from .runtimes import Command, Runtime
+
+__all__ = ["Cold", "Naming", "Resting", "Warm"]
+
+_SERVERS = envs.BENCH / "servers"
+_SMALL: Command = (sys.executable, str(_SERVERS / "small.py"))
+_SILENT: Command = (sys.executable, "-c", "import sys\nfor line in sys.stdin: pass")
+_CRASHING: Command = (sys.executable, "-c", "raise SystemExit(1)")
+_COUNT, _PLACES = 20, {"silent": 7, "crashing": 13}  # where among them the two bad ones stand
+_PATIENCE = 60.0
+
+Fact = dict[str, float]
+
+
+class Fleet:
+    """A home folder in which servers are configured, and a project folder to start from."""
+
+    def __init__(self, folder: Path, server: Command = _SMALL, *, sound: bool = False) -> None:
+        """`sound`: none of them is silent or crashes."""
+        self._folder = folder
+        places = {} if sound else {place: kind for kind, place in _PLACES.items()}
+        names = [places.get(n, f"healthy-{n:02d}") for n in range(_COUNT)]
+        commands = {"silent": _SILENT, "crashing": _CRASHING}
+        entries = {name: _entry(commands.get(name, server), name) for name in names}
+        healthy = {name: entry for name, entry in entries.items() if name not in commands}
+        self.healthy = len(healthy)
+        self.all = self._write("home/.config/fairlead/mcp.json", entries)
+        self.only_healthy = self._write("healthy.json", healthy)
+        (folder / "project").mkdir()
+
+    def forget(self) -> None:
+        """Make the cache cold."""
+        shutil.rmtree(self._folder / "home" / ".cache", ignore_errors=True)
+
+    def run(self, command: Sequence[str], seconds: float = 0) -> Fact:
+        """What a manager tells that is run in this home, and needs so long for it by itself.
+
+        Raises: Failed, when it does not do its part.
+        """
+        return self.hear(self.start(command), seconds)
+
+    def start(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("XDG_", "FAIRLEAD_"))}
+        env["HOME"] = str(self._folder / "home")
+        pipe, folder = subprocess.PIPE, self._folder / "project"
+        return subprocess.Popen(command, stdout=pipe, stderr=pipe, env=env, cwd=folder)
+
+    def hear(self, process: subprocess.Popen[bytes], seconds: float = 0) -> Fact:
+        try:
+            told, complaint = process.communicate(timeout=seconds + _PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            raise Failed(f"nothing within {seconds + _PATIENCE:g} s") from None
+        if process.returncode:
+            text = complaint.decode(errors="replace").replace(f"{envs.ROOT}/", "").strip()
+            raise Failed(text[-2000:] or f"ended with status {process.returncode}")
+        return msgspec.json.decode(told, type=Fact)
+
+    def _write(self, name: str, entries: Mapping[str, object]) -> str:
+        path = self._folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(msgspec.json.encode({"mcpServers": entries}))
+        return str(path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Warm:
+    """Milliseconds until discovery returns with the tools of the healthy servers.
+
+    With `every`, all twenty are in the cache, the two bad ones as well: they worked last time.
+    Without, they were never heard of, and are not waited for (`startup="background"`).
+    """
+
+    every: bool
+
+    def __call__(self, row: Row, runtimes: Sequence[Runtime], effort: Effort, pool: Pool) -> None:
+        what = "warm" if self.every else "background"
+        with _fleet() as fleet:
+
+            def ours(command: Command) -> Fact:
+                fleet.forget()
+                known = 0 if self.every else fleet.healthy
+                fleet.run([*command, "remember", fleet.all, str(known)])
+                return fleet.run([*command, what, fleet.all, str(fleet.healthy)])
+
+            bursts = {r.name: partial(ours, r.manager) for r in _those(runtimes, OURS)}
+            _take_turns(row, bursts, effort.rounds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cold:
+    """Milliseconds until the tools of every healthy server are there, nothing being known before.
+
+    Bare spawns the same twenty and has read the first answers of the healthy ones.
+    """
+
+    server: str = "small.py"
+
+    def __call__(self, row: Row, runtimes: Sequence[Runtime], effort: Effort, pool: Pool) -> None:
+        with _fleet((sys.executable, str(_SERVERS / self.server))) as fleet:
+
+            def measure(name: str, command: Command) -> Fact:
+                fleet.forget()
+                # FastMCP's client would wait for the silent one, so it is spared the bad ones.
+                config = fleet.only_healthy if name == "fastmcp" else fleet.all
+                return fleet.run([*command, "start", config, str(fleet.healthy)])
+
+            # FastMCP goes first, so that we and not bare run on a machine it has just kept busy.
+            playing = sorted(_those(runtimes), key=lambda one: one.name != "fastmcp")
+            bursts = {one.name: partial(measure, one.name, one.manager) for one in playing}
+            for burst in bursts.values():
+                _write_bytecode(burst)
+            _take_turns(row, bursts, effort.rounds if row.targets else effort.spawns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Naming:
+    """Milliseconds that 200 servers with 50 tools each take to be listed under their names."""
+
+    what: str  # "names": that alone; "cached": with reading the cache, and everything around it
+
+    def __call__(self, row: Row, runtimes: Sequence[Runtime], effort: Effort, pool: Pool) -> None:
+        with _fleet() as fleet:
+            bursts = {
+                r.name: partial(fleet.run, [*r.manager, self.what, fleet.all, "0"])
+                for r in _those(runtimes, OURS)
+            }
+            _take_turns(row, bursts, effort.spawns)
+
+
+class Resting:
+    """Percent of a core that a manager takes with twenty servers connected and nothing to do."""
+
+    def __call__(self, row: Row, runtimes: Sequence[Runtime], effort: Effort, pool: Pool) -> None:
+        with _fleet(sound=True) as fleet:
+            # All at the same time: CPU time does not depend on what the others do.
+            running = {
+                r.name: fleet.start([*r.manager, "idle", fleet.all, str(effort.idle)])
+                for r in _those(runtimes, OURS, "fastmcp")
+            }
+            for name, process in running.items():
+                try:
+                    told = fleet.hear(process, effort.idle)
+                except Failed as failure:
+                    row.failed[name] = str(failure)
+                else:
+                    row.samples[name] = [100 * told["cpu_ms"] / told["ms"]]
+                    row.notes[name] = {"seconds": round(told["ms"] / 1000)}
+
+
+def _write_bytecode(burst: Callable[[], Fact]) -> None:
+    """Once before it counts: the first import writes bytecode."""
+    try:
+        burst()
+    except Failed:
+        pass  # it will fail again, where that is noted
+
+
+def _take_turns(row: Row, bursts: Mapping[str, Callable[[], Fact]], rounds: int) -> None:
+    """The milliseconds of each are its samples, whatever else they tell its notes."""
+    told: dict[str, list[Fact]] = {}
+
+    def measure(name: str) -> float:
+        fact = bursts[name]()
+        told.setdefault(name, []).append(fact)
+        return fact["ms"]
+
+    take_turns(row, {name: partial(measure, name) for name in bursts}, rounds)
+    for name, facts in told.items():
+        keys = [key for key in facts[0] if key != "ms"]
+        row.notes[name] = {key: round(median(fact[key] for fact in facts), 1) for key in keys}
+
+
+def _those(runtimes: Sequence[Runtime], *names: str) -> Iterator[_Managing]:
+    for runtime in runtimes:
+        if runtime.manager and (not names or runtime.name in names):
+            yield _Managing(runtime.name, runtime.manager)
+
+
+@dataclass(frozen=True)
+class _Managing:
+    name: str
+    manager: Command
+
+
+def _entry(command: Command, name: str) -> dict[str, object]:
+    # The variable makes each a server of its own: what is learned of one says nothing of the next.
+    return {"command": command[0], "args": list(command[1:]), "env": {"BENCH_SERVER": name}}
+
+
+@contextmanager
+def _fleet(server: Command = _SMALL, *, sound: bool = False) -> Iterator[Fleet]:
+    with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as folder:
+        yield Fleet(Path(folder), server, sound=sound)

@@ -1,0 +1,207 @@
+"""How the figures of relays are measured; `cases.py` says which ones.
+
+The server behind all of them is the same, and so is the generator in front; what differs is what
+stands between them. One call at a time, all of it shares one CPU.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Literal
+
+import msgspec
+
+from .calls import Echo, Work
+from .child import Child, Failed
+from .cpu import one_cpu
+from .envs import BENCH
+from .load import Burst, Session
+from .measures import Effort, play
+from .pool import Pool
+from .relay_peers import COPY, FAIRLEAD, Route, filled, relays
+from .requests import Era
+from .rounds import OURS, Row, take_turns
+from .runtimes import BARE, BARE_HTTP, Command, Runtime
+from .web import WebServer
+
+__all__ = ["COPYING", "SAME_ERA", "Blob", "Bridging", "Churning", "Relaying", "Waiting"]
+
+SAME_ERA = "same era"  # ourselves, where client and server speak the same
+COPYING = "copying"
+_BLOB: Command = (sys.executable, str(BENCH / "servers" / "blob.py"))
+_SHORT = Echo()
+_SETTLING = 8_000  # sessions opened and ended first, so that what is needed only once is there
+
+Player = tuple[Runtime, Command]
+
+
+@dataclass(frozen=True)
+class Blob:
+    """Calls whose results are a mebibyte."""
+
+    size = 1 << 20
+    most = 100
+
+    def lines(self, era: Era, first: int, count: int) -> list[bytes]:
+        line = (
+            b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":'
+            b'{"name":"blob","arguments":{"number":%d}}}\n'
+        )
+        return [line % (n, n) for n in range(first, first + count)]
+
+    def check(self, answers: Iterable[bytes], first: int, count: int) -> None:
+        found = {}
+        for line in answers:
+            answer = msgspec.json.decode(line)
+            [block] = answer["result"]["content"]
+            found[answer["id"]] = (block["text"][:10], len(block["text"]))
+        if found != {n: (f"{n:010d}", self.size) for n in range(first, first + count)}:
+            raise Failed(f"wrong answers to {first} to {first + count - 1}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Relaying:
+    """Calls per second through each relay."""
+
+    route: Route
+    work: Work = _SHORT
+    window: int = 1
+    era: Era = Era.HANDSHAKE  # of the client; a peer that has only sessions keeps to them
+    one_cpu: bool = False
+
+    def __call__(self, row: Row, runtimes: Sequence[Runtime], effort: Effort, pool: Pool) -> None:
+        seen: dict[str, list[Burst]] = {}
+
+        def burst(server: Session | WebServer, name: str, calls: int) -> float:
+            done = server.burst(self.work, calls, window=self.window)
+            seen.setdefault(name, []).append(done)
+            return done.rate
+
+        def join(runtime: Runtime, command: Command, key: Hashable) -> Callable[[int], float]:
+            era = self.era if runtime.name in (OURS, SAME_ERA) else Era.HANDSHAKE
+            server: Session | WebServer
+            if self.route.startswith("http"):
+                server = pool.get(key, partial(WebServer, command, era=era))
+            else:
+                server = pool.get(key, partial(Session, command, era=era))
+            return partial(burst, server, runtime.name)
+
+        with one_cpu(self.one_cpu), ExitStack() as stack:
+            players = [p for p in self.players(row, stack) if _is_full(effort) or _counts(row, p)]
+            key = ("relay", self.era, self.one_cpu)
+            play(row, players, effort, pool, join, key, range(2 * self.window, self.work.most))
+            for _, command in players:
+                pool.drop((key, command))  # what waits behind them would take part in other rows
+        for name, done in seen.items():
+            measured = done[-len(row.samples.get(name, done)) :]  # without the warm-up
+            row.notes[name] = {
+                "answer_bytes": done[-1].answer_size,
+                "generator_busy": round(median(b.busy / b.seconds for b in measured), 2),
+            }
+            if spent := sum(b.served for b in measured):
+                row.notes[name]["server_cpu_us"] = round(
+                    spent / sum(b.calls for b in measured) * 1e6, 1
+                )
+
+    def players(self, row: Row, stack: ExitStack) -> list[Player]:
+        """Who takes part; a server that all of them call is there for as long as the row."""
+        found, missing = relays()
+        row.failed.update(missing)
+        url = ""
+        if self.route.endswith("http"):
+            url = stack.enter_context(WebServer(BARE_HTTP)).url
+        playing = [
+            (runtime, filled(commands[self.route], server=self.server, url=url))
+            for runtime, commands in found.values()
+            if self.route in commands
+        ]
+        if isinstance(self.work, Blob):
+            playing.append((Runtime(name=COPYING, version=""), filled(COPY, server=self.server)))
+        return playing
+
+    @property
+    def server(self) -> Command:
+        return _BLOB if isinstance(self.work, Blob) else BARE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bridging(Relaying):
+    """Ourselves between a stateless client and a handshake server, and where both are stateless."""
+
+    route: Literal["stdio-stdio"] = "stdio-stdio"
+    era: Era = Era.STATELESS
+
+    def players(self, row: Row, stack: ExitStack) -> list[Player]:
+        ours = Runtime(name=OURS, version="")
+        bridge = filled((*FAIRLEAD, "--era", "handshake", "--", "{server}"), server=BARE)
+        direct = filled((*FAIRLEAD, "--era", "auto", "--", "{server}"), server=BARE)
+        return [(ours, bridge), (replace(ours, name=SAME_ERA), direct)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Churning:
+    """Bytes that our relay keeps of each session that was opened and ended."""
+
+    cycles: int = 100_000
+
+    def __call__(self, row: Row, runtimes: Sequence[Runtime], effort: Effort, pool: Pool) -> None:
+        cycles = self.cycles if _is_full(effort) else self.cycles // 10
+
+        def measure() -> float:
+            with _gateway() as server, server.connect() as line:
+
+                def cycle(times: int) -> int:
+                    for _ in range(times):
+                        server.end_session(line, server.open_session(line))
+                    return server.resident
+
+                before = cycle(_SETTLING)
+                return max(0, cycle(cycles) - before) / cycles
+
+        take_turns(row, {OURS: measure}, 1)
+
+
+class Waiting:
+    """The share of a CPU that our relay takes when its session has nothing to do."""
+
+    def __call__(self, row: Row, runtimes: Sequence[Runtime], effort: Effort, pool: Pool) -> None:
+        def measure() -> float:
+            with _gateway() as server:
+                server.burst(_SHORT, 100, window=4)
+                time.sleep(2.0)  # connections that are idle by now have been closed
+                before = _run_time(server.child)
+                time.sleep(effort.idle / 2)
+                return (_run_time(server.child) - before) / (effort.idle / 2) * 100
+
+        take_turns(row, {OURS: measure}, 1)
+
+
+def _is_full(effort: Effort) -> bool:
+    return effort.idle >= 60
+
+
+def _counts(row: Row, player: Player) -> bool:
+    """Whether a target names it: a quick run leaves out the others, and some are very slow."""
+    name = player[0].name
+    return name == OURS or any(target.peer == name for target in row.targets)
+
+
+def _gateway() -> WebServer:
+    command = relays()[0][OURS][1]["http-stdio"]
+    return WebServer(filled(command, server=BARE), era=Era.HANDSHAKE)
+
+
+def _run_time(child: Child) -> float:
+    """The CPU seconds of a process, all threads, to the microsecond."""
+    try:
+        tasks = Path(f"/proc/{child.pid}/task").iterdir()
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+    except OSError:
+        raise Failed("no schedstat in /proc; this figure needs Linux") from None
