@@ -1,4 +1,4 @@
-"""Starting the conformance server as a process."""
+"""Starting the conformance server, and a relay in front of it, as processes."""
 
 import contextlib
 import subprocess
@@ -10,21 +10,33 @@ from tempfile import TemporaryFile
 from typing import IO
 
 SERVER = Path(__file__).with_name("server.py")
+OFFICIAL = Path(__file__).with_name("official.py")
+RELAY = Path(__file__).with_name("relay.py")
 PATIENCE = 20.0  # seconds until it listens, and until it has ended
 
 
 class NotStarted(Exception):
-    """The server ended before it listened, or took too long; the text is what it said."""
+    """A program ended before it listened, or took too long; the text is what it said."""
+
+
+def serving(*arguments: str) -> contextlib.AbstractContextManager[str]:
+    """Serve our conformance server, and yield the URL."""
+    return started(SERVER, *arguments)
+
+
+def relaying(*arguments: str) -> contextlib.AbstractContextManager[str]:
+    """Serve a relay in front of a URL or a command, and yield its URL."""
+    return started(RELAY, *arguments)
 
 
 @contextlib.contextmanager
-def serving(*arguments: str) -> Iterator[str]:
-    """Serve on a free port and yield the URL.
+def started(program: Path, *arguments: str) -> Iterator[str]:
+    """Start a program that listens on a free port, and yield the URL that it prints.
 
     Raises:
         NotStarted: if that does not come about.
     """
-    command = [sys.executable, str(SERVER), "--port", "0", *arguments]
+    command = [sys.executable, str(program), *arguments]
     with (
         TemporaryFile() as said,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said) as process,

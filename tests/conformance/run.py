@@ -1,11 +1,13 @@
-"""Runs the official conformance suite against our server and our client, and takes it strictly.
+"""Runs the official conformance suite against our server, client and relay, and takes it strictly.
 
     make conformance                          # everything
     make conformance ARGS="--only 'caching'"  # scenarios whose names match
+    make conformance ARGS="--leg relay"       # servers behind a relay of ours
 
 Stricter than the suite itself: warnings fail, checks that were skipped fail, and so do scenarios
 that the suite only reports. What we do not do yet stands in `expected-failures.txt`; an entry there
-that passes fails the run too, so that the list only shrinks.
+that passes fails the run too, so that the list only shrinks. What cannot pass through a relay is
+listed in `expected-failures-relay.txt`.
 """
 
 import argparse
@@ -22,12 +24,14 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from fixture import NotStarted, serving
+import official
+from fixture import OFFICIAL, SERVER, NotStarted, relaying, serving, started
 from suite import REVISIONS, VERSION, Check, Suite, Unavailable
 
 HERE = Path(__file__).parent
 CLIENT = HERE / "client.py"
 EXPECTED = HERE / "expected-failures.txt"
+EXPECTED_OF_RELAYS = HERE / "expected-failures-relay.txt"
 AT_ONCE = 2  # clients
 
 
@@ -39,29 +43,36 @@ class Scenario:
     name: str
     revision: str | None
     how: str = ""  # the server was started, if not as usual
+    way: str = ""  # to the server, if a relay is in front of it
 
     def __str__(self) -> str:
-        return f"{self.leg} {self.revision or 'extensions'} {self.name} {self.how}"
+        return f"{self.way or self.leg} {self.revision or 'extensions'} {self.name} {self.how}"
 
 
 class Expected:
-    """What is known to fail, and what is known to be skipped."""
+    """What is known to fail: whole scenarios, and single checks."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, *files: Path) -> None:
         self._known: dict[tuple[str, ...], bool] = {}  # by leg, scenario and check: was it met?
-        for line in file.read_text().splitlines():
+        for line in "\n".join(file.read_text() for file in files).splitlines():
             if fields := line.partition("#")[0].split():
                 self._known[tuple(fields)] = False
 
     def failure(self, scenario: Scenario) -> bool:
-        """Whether a scenario is listed, in every revision or in this one."""
+        """Whether a scenario is listed, in every revision or in this one.
+
+        What a server does not do, it does not do behind a relay either.
+        """
         return any(
-            self._met(scenario.leg, name)
+            self._met(where, name)
+            for where in (scenario.leg, scenario.way)
             for name in (scenario.name, f"{scenario.name}@{scenario.revision}")
         )
 
-    def skip(self, scenario: Scenario, check: Check) -> bool:
-        return self._met(scenario.leg, scenario.name, str(check["name"]))
+    def check(self, scenario: Scenario, check: Check) -> bool:
+        """Whether a check of a scenario that has to pass otherwise is listed."""
+        where = (scenario.leg, scenario.way)
+        return any(self._met(leg, scenario.name, str(check["name"])) for leg in where)
 
     def _met(self, *entry: str) -> bool:
         if entry not in self._known:
@@ -87,7 +98,7 @@ class Report:
         if listed and problems:
             self._line("not yet", scenario, problems[0])
         elif listed:
-            self._line("FAIL", scenario, f"passes: take it out of {EXPECTED.name}")
+            self._line("FAIL", scenario, "passes: take it out of the expected failures")
         elif problems:
             self._line("FAIL", scenario, problems[0])
             for problem in problems[1:]:
@@ -102,8 +113,8 @@ class Report:
     def _problems(self, scenario: Scenario, checks: list[Check], said: str) -> Iterator[str]:
         for check in checks:
             status = check["status"]
-            skipped = status == "SKIPPED" and not self._expected.skip(scenario, check)
-            if skipped or status in ("FAILURE", "WARNING"):
+            bad = status in ("FAILURE", "WARNING", "SKIPPED")
+            if bad and not self._expected.check(scenario, check):
                 why = check.get("errorMessage") or check.get("description") or ""
                 yield f"{status} {check['name']}: {' '.join(why.split())[:160]}"
         if not any(c["status"] == "SUCCESS" and c["id"] != "wire-schema-valid" for c in checks):
@@ -119,6 +130,7 @@ class Run:
         self._report = report
         self._only = only
         self._results = results
+        self.legs: set[str] = set()  # that were run
 
     def server(self, url: str) -> None:
         """Everything that concerns servers."""
@@ -127,18 +139,50 @@ class Run:
         for scenario in self._scenarios("server", None):
             self._one(scenario, url)
 
-    def revision(self, url: str, revision: str, how: str = "") -> None:
+    def relays(self) -> None:
+        """Servers behind a relay: of either era, on pipes, and not made by us.
+
+        Raises:
+            NotStarted: one of them.
+            official.Unavailable: the last one cannot be had.
+        """
+        handshake, stateless = REVISIONS
+        with serving() as url:
+            with relaying(url) as through:
+                self.revisions(through, "relay")
+            with relaying("--answers", "sse", url) as through:
+                self.revision(through, handshake, "(streams)", "relay-streams")
+            with relaying("--era", "stateless", url) as through:
+                self.revision(through, handshake, way="relay-to-stateless")
+            with relaying("--era", "handshake", url) as through:
+                self.revision(through, stateless, way="relay-to-handshake")
+            with relaying("--gateway", url) as through:
+                self.revisions(through, "gateway")
+        with relaying(sys.executable, str(SERVER), "--stdio") as through:
+            self.revisions(through, "relay-stdio")
+        official.fetched()
+        with started(OFFICIAL) as url, relaying(url) as through:
+            self.revisions(through, "relay-official")
+
+    def revisions(self, url: str, way: str) -> None:
+        for revision in REVISIONS:
+            self.revision(url, revision, way=way)
+
+    def revision(self, url: str, revision: str, how: str = "", way: str = "") -> None:
         """All server scenarios of a revision, or those that were asked for."""
-        scenarios = self._scenarios("server", revision, how)
+        self.legs.add(way or "server")
+        scenarios = self._scenarios("server", revision, how, way)
         if self._only:
             for scenario in scenarios:
                 self._one(scenario, url)
             return
-        found, said = self._suite.run_all(url, revision, self._place("server", revision, how))
+        place = self._place(way or "server", revision, how)
+        found, said = self._suite.run_all(url, revision, place)
         for scenario in scenarios:
             self._report.add(scenario, found.get(scenario.name, []), said)
 
     def client(self, command: str) -> None:
+        self.legs.add("client")
         with ThreadPoolExecutor(AT_ONCE) as pool:
             for revision in (*REVISIONS, None):
                 scenarios = self._scenarios("client", revision)
@@ -146,10 +190,12 @@ class Run:
                 for scenario, run in zip(scenarios, runs, strict=True):
                     self._report.add(scenario, *run.result())
 
-    def _scenarios(self, leg: str, revision: str | None, how: str = "") -> list[Scenario]:
+    def _scenarios(
+        self, leg: str, revision: str | None, how: str = "", way: str = ""
+    ) -> list[Scenario]:
         suite = self._suite
         names = suite.outside(leg) if revision is None else suite.required(leg, revision)
-        return [Scenario(leg, name, revision, how) for name in names if self._wanted(name)]
+        return [Scenario(leg, name, revision, how, way) for name in names if self._wanted(name)]
 
     def _wanted(self, name: str) -> bool:
         return not self._only or any(fnmatchcase(name, pattern) for pattern in self._only)
@@ -158,7 +204,7 @@ class Run:
         self._report.add(scenario, *self._checks(scenario, target))
 
     def _checks(self, scenario: Scenario, target: str) -> tuple[list[Check], str]:
-        place = self._place(scenario.leg, scenario.revision, scenario.how)
+        place = self._place(scenario.way or scenario.leg, scenario.revision, scenario.how)
         place /= scenario.name.replace("/", "_")
         return self._suite.run_one(scenario.leg, target, scenario.name, scenario.revision, place)
 
@@ -174,31 +220,38 @@ def main() -> int:
     except Unavailable as exc:
         print(f"the conformance suite was not run: {exc}")
         return 1 if os.environ.get("CI") == "true" else 0
-    legs = {arguments.leg} if arguments.leg else {"server", "client"}
+    legs = {arguments.leg} if arguments.leg else {"server", "client", "relay"}
+    if arguments.url:
+        legs.discard("relay")
     if "client" in legs and not CLIENT.exists():
         print(f"the client is not tested: there is no {CLIENT.name} yet")
         legs.discard("client")
-    expected = Expected(EXPECTED)
+    expected = Expected(EXPECTED, EXPECTED_OF_RELAYS)
     report = Report(expected)
     results = Path(tempfile.mkdtemp(prefix="conformance-"))
     run = Run(suite, report, arguments.only, results)
-    if arguments.url and "server" in legs:
-        run.server(arguments.url)
-    elif "server" in legs:
-        try:
+    try:
+        if "server" in legs and arguments.url:
+            run.server(arguments.url)
+        elif "server" in legs:
             with serving() as url:
                 run.server(url)
             # Answers are plain JSON wherever they can be; all of them as streams, too.
             with serving("--answers", "sse") as url:
                 run.revision(url, REVISIONS[0], "(streams)")
-        except NotStarted as exc:
-            report.counts["FAIL"] += 1
-            print(f"FAIL     our server did not start: {exc}")
+        if "relay" in legs:
+            run.relays()
+    except NotStarted as exc:
+        report.counts["FAIL"] += 1
+        print(f"FAIL     a server did not start: {exc}")
+    except official.Unavailable as exc:
+        print(f"the server of the official SDK was not run: {exc}")
+        report.counts["FAIL"] += os.environ.get("CI") == "true"
     if "client" in legs:
         run.client(f"{sys.executable} {CLIENT}")
-    stale = [] if arguments.only else expected.unmet(legs)
+    stale = [] if arguments.only else expected.unmet(run.legs)
     for entry in stale:
-        print(f"FAIL     {EXPECTED.name}: {entry!r} fits nothing that was run")
+        print(f"FAIL     expected failures: {entry!r} fits nothing that was run")
     failed = report.counts["FAIL"] + len(stale)
     print(
         f"\nconformance {VERSION}: {report.counts['ok']} ok, {failed} failed, "
@@ -214,7 +267,7 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Run the official conformance suite.")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="may have * in it")
-    parser.add_argument("--leg", choices=("server", "client"), help="one of the two")
+    parser.add_argument("--leg", choices=("server", "client", "relay"), help="one of the three")
     parser.add_argument("--url", help="a server that runs already, e.g. behind a gateway")
     return parser
 

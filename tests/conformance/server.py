@@ -413,7 +413,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The server for the conformance suite.")
     parser.add_argument("--port", type=int, default=0, help="0: a free one")
     parser.add_argument("--answers", choices=("auto", "sse"), default="auto")
+    parser.add_argument("--stdio", action="store_true", help="on pipes, for a relay in front of it")
     given = parser.parse_args()
+    if given.stdio:
+        server.run()
+        return
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(serve(given.port, given.answers))
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ..errors import ChannelClosed, ConfigError
 from ..transport.http.asgi import AsgiCall, TooLarge
@@ -30,8 +30,8 @@ MAX_WAIT: Final = 60.0
 
 
 class _Change(Struct, forbid_unknown_fields=True):
-    params: Raw | None = None
-    result: Raw | None = None
+    params: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
 
 
 class _Reason(Struct, forbid_unknown_fields=True):
@@ -106,8 +106,8 @@ async def _body(call: AsgiCall, kind: Any) -> Any:
         raise ConfigError(f"the body cannot be read: {exc}") from None
 
 
-def _own(raw: Raw | None) -> Raw | None:
-    return None if raw is None else raw.copy()
+def _own(raw: Raw | UnsetType) -> Raw | None:
+    return None if isinstance(raw, UnsetType) else raw.copy()
 
 
 def _number(text: str) -> int:

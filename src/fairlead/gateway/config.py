@@ -60,6 +60,11 @@ class GatewayFile(Struct, frozen=True, kw_only=True):
     allowed_origins: tuple[str, ...] = ()
     tls_cert: str | None = None
     tls_key: str | None = None
+    journal: bool = False  # remember what passes, for who watches
+    metrics: bool = False
+    rules: str | None = None  # the path of the file that says what happens to messages
+    lock: str | None = None  # the path of the lock file for tools
+    lock_policy: Literal["refuse", "warn", "ask"] = "refuse"
 
     @property
     def views(self) -> dict[str, View]:
@@ -118,6 +123,11 @@ _PLACE: Final[dict[str, Any]] = {
     "tls_cert": str,
     "tls_key": str,
     "include": Literal["discovered"],
+    "journal": bool,
+    "metrics": bool,
+    "rules": str,
+    "lock": str,
+    "lock_policy": Literal["refuse", "warn", "ask"],
 }
 _TABLES: Final = ("servers", "views", "clients")
 _VIEW: Final[dict[str, Any]] = {
@@ -178,7 +188,18 @@ class _Reading:
             allowed_origins=tuple(place.get("allowed_origins", ())),
             tls_cert=place.get("tls_cert"),
             tls_key=place.get("tls_key"),
+            journal=place.get("journal", False),
+            metrics=place.get("metrics", False),
+            rules=self._beside(place.get("rules")),
+            lock=self._beside(place.get("lock")),
+            lock_policy=place.get("lock_policy", "refuse"),
         )
+
+    def _beside(self, name: str | None) -> str | None:
+        """A path that is meant from where the file is."""
+        if name is None:
+            return None
+        return os.path.join(os.path.dirname(self._document.path), os.path.expanduser(name))
 
     # Servers
 

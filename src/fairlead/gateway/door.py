@@ -83,8 +83,9 @@ class Door:
         return None
 
     def marks_of(self, tool: str) -> tuple[ParamHeader, ...]:
-        """Headers that repeat arguments are for the server behind us to check."""
-        return ()
+        """Which arguments of a tool travel as headers too; to the server we send our own."""
+        merged = self._gateway.catalog.merged_name(Kind.TOOLS, self._member.name, tool)
+        return () if merged is None else self._gateway.marks_of(merged)
 
     def told_alone(self, note: Notification, caller: Caller) -> None:
         """A notification of a stateless client over HTTP."""
@@ -121,6 +122,7 @@ class Door:
 
     async def handler(self, exchange: Exchange) -> Answer:
         """Answer a request."""
+        exchange.server = self._member.name
         guest = self.guests.get(exchange.edge)
         if guest is not None:
             await guest.passage.passed()

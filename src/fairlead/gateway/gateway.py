@@ -51,7 +51,8 @@ from .call import LEVELS
 from .catalog import Catalog, Kind, Target
 from .door import Door
 from .link import Link
-from .member import Member, Replica
+from .member import Member
+from .replica import Replica
 from .settings import GatewaySettings
 from .views import View
 from .visitor import Visitor
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     import ssl
 
     from ..server.http import HttpApp
+    from .observing import Observing
     from .searching import Searching
 
 __all__ = ["Gateway"]
@@ -105,9 +107,11 @@ class Gateway:
         settings: GatewaySettings | None = None,
         interceptors: Sequence[Interceptor] = (),
         views: Mapping[str, View] | None = None,
+        observing: "Observing | None" = None,
         **options: Any,
     ) -> None:
         """`views`: what a principal gets to see; everybody else sees what `settings.view` shows.
+        `observing` keeps a journal, metrics and a desk for messages that are held.
 
         Interceptors see the names that clients use at the merged endpoint, and a call inside of
         `call_tool` as well as the `call_tool`. Options are fields of `GatewaySettings`. A manager
@@ -120,6 +124,9 @@ class Gateway:
         self._owns_manager = manager is None
         self.manager = manager or MCPManager(on_roots=None)
         self.info = {"name": self.settings.name, "version": _version()}
+        self.observing = observing
+        if observing is not None:
+            interceptors = (*observing.interceptors, *interceptors)
         self.interceptors = tuple(interceptors)
         self.handler: Handler = chain(interceptors, self._handle)
         self._direct: Handler = chain(interceptors, self._call_directly)
@@ -151,6 +158,8 @@ class Gateway:
             self.manager.add_status_listener(self._status),
             self.manager.add_notification_listener(self._heard),
         ]
+        if observing is not None:
+            self._quiet += observing.attend(self)
 
     # Servers
 

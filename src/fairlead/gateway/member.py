@@ -1,221 +1,49 @@
-"""One server of a gateway: the connection that is kept to it, its lists, and its replicas."""
+"""One name of a gateway: its lists, and the equal servers that share its calls."""
 
 import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 from msgspec import Raw, Struct, UnsetType
 
-from ..client import MCPClient
-from ..client.listening import Changes
 from ..errors import (
-    ChannelClosed,
     CircuitOpenError,
     FairleadError,
     LocalProtocolError,
     RpcError,
     TransportError,
 )
-from ..interceptor import Answer, Exchange, Interceptor
-from ..interceptor.breaker import CircuitBreaker
-from ..manager import MCPManager
-from ..manager.manager import Configured
+from ..interceptor import Answer, Exchange
 from ..protocol.caller import SUBSCRIPTION_KEY
 from ..protocol.downgrade import Impossible
 from ..protocol.methods import has_capability
-from ..wire import Notification, to_json
+from ..wire import to_json
 from ..wire.codes import INTERNAL_ERROR, METHOD_NOT_FOUND
 from .bridge.errors import ours, unreachable
-from .bridge.parking import Parked
 from .call import ASKING
 from .catalog import Catalog, Kind
-from .front import Front
 from .link import Link
-from .relay import Relay
-from .settings import RelaySettings
+from .replica import LISTEN, Replica
 from .visitor import Visitor
-from .way import way_to
 
-__all__ = ["Member", "Replica", "refusal"]
+__all__ = ["Member", "refusal"]
 
-LISTEN: Final = "subscriptions/listen"
 MAX_PAGES: Final = 1000
 MAX_ROUNDS: Final = 10_000  # of questions, whose server is remembered
 PAUSE: Final = 0.1  # seconds between two listings of a server in a row
 
 log = logging.getLogger("fairlead.gateway")
 
-_NEWS: Final = Notification("notifications/tools/list_changed")
-_LISTS: Final[tuple[Changes, ...]] = ("tools", "prompts", "resources")
 _NEEDS: Final = {
     Kind.TOOLS: "tools",
     Kind.PROMPTS: "prompts",
     Kind.RESOURCES: "resources",
     Kind.TEMPLATES: "resources",
 }
-
-
-class Replica:
-    """One of the equal servers behind one name."""
-
-    def __init__(
-        self,
-        name: str,
-        manager: MCPManager,
-        configured: Configured,
-        settings: RelaySettings,
-        parked: Parked,
-        breaker: CircuitBreaker,
-        interceptors: Sequence[Interceptor] = (),
-    ) -> None:
-        """`interceptors` are around what the server asks and tells of its own accord."""
-        self.name = name
-        self.breaker = breaker
-        self.configured = configured
-        way = way_to(configured.entry, name, resolve=configured.resolve)
-        self.relay = Relay(way, settings=settings, parked=parked)
-        self.relay.upstream.base = self.base
-        self.relay.upstream.interceptors = interceptors
-        self._interceptors = interceptors
-        self.calls = 0
-        self.errors = 0
-        self.latency: float | None = None  # seconds, of the calls of late
-        self._manager = manager
-        self.changed: Callable[[], object] = lambda: None  # called when its lists have changed
-        self.followed: set[Changes] = set()  # lists of whose changes we hear by following them
-        self._link: Link | None = None
-        self._client: MCPClient | None = None
-        self._following: asyncio.Task[None] | None = None
-        self._orphans: list[Front] = []  # sessions whose connection was lost
-
-    async def base(self) -> Link:
-        """The connection that the manager keeps, which all share who are not asked back.
-
-        Raises:
-            FairleadError: there is none now.
-        """
-        link, client = self._link, self._client
-        if link is not None and link.alive and client is self._current():
-            return link
-        connection = await self._manager.wait_for_connection(self.name)
-        client = connection.client
-        if self._link is None or client is not self._client:
-            self.lost()
-            self._client = client
-            self._link = _borrowed(self.name, client, self._interceptors)
-            self._follow(client)
-        return self._link
-
-    def _follow(self, client: MCPClient) -> None:
-        """Hear of changed lists, also after a time in which nobody could tell."""
-        declared = client.server.get("capabilities", {})
-        self.followed = {name for name in _LISTS if has_capability(declared, f"{name}.listChanged")}
-        if self.followed:
-            self._following = asyncio.get_running_loop().create_task(self._hear(client))
-
-    async def _hear(self, client: MCPClient) -> None:
-        try:
-            async with client.changes(*self.followed) as changes:
-                async for _ in changes:
-                    self.changed()
-        except FairleadError as exc:
-            log.info("%s: it does not tell of changes: %s", self.name, exc)
-            self.followed = set()
-
-    def _current(self) -> MCPClient | None:
-        supervisor = self._manager.describe().get(self.name)
-        return None if supervisor is None else supervisor.client
-
-    @property
-    def rank(self) -> int:
-        """How good the chances of a call are; 0 is best."""
-        if self.breaker.state == "open":
-            return 3
-        status = self._manager.get_connection_status(self.name)
-        return {"connected": 0, "connecting": 1}.get(status, 2)
-
-    async def answer(self, exchange: Exchange, visitor: Visitor | None) -> Answer:
-        """Raises as `Relay.answer` does; `CircuitOpenError` if it failed too often of late."""
-        front = None if visitor is None else visitor.front(self.relay)
-        if exchange.method == LISTEN:  # takes as long as the client likes
-            return await self.relay.answer(exchange, front)
-        admission = self.breaker.admit()
-        began = time.monotonic()
-        self.calls += 1
-        error: BaseException | None = None
-        try:
-            return await self.relay.answer(exchange, front)
-        except BaseException as exc:
-            error = exc
-            self.errors += isinstance(exc, Exception)  # who gives up has not been failed
-            raise
-        finally:
-            admission.ended(error)
-            took = time.monotonic() - began
-            self.latency = took if self.latency is None else 0.9 * self.latency + 0.1 * took
-
-    def lost(self) -> None:
-        """The manager's connection may be another now, or none: nobody waits for the old one."""
-        link = self._link
-        if link is None or (link.alive and self._client is self._current()):
-            return
-        self._link = self._client = None
-        self._unfollow()
-        for front in list(link.fronts):
-            front.link = None
-        self._orphans += link.fronts
-        link.fronts.clear()
-        if self.relay.upstream.on_lost is not None:
-            self.relay.upstream.on_lost(link, link.peer.end or ChannelClosed())
-
-    async def adopt(self) -> None:
-        """The server is there again, for those too who only listen to it."""
-        orphans, self._orphans = self._orphans, []
-        for front in orphans:
-            caller = front.peer.conversation.peer
-            if caller is None or front.introduction is None or not front.takes(_NEWS):
-                continue
-            if front.peer.connected and front.link is None:
-                await self.relay.rejoin(front, caller)
-
-    async def end_streams(self) -> None:
-        """Hang up on everybody who only listens."""
-        await self.relay.end_streams()
-        if self._link is not None and self._link.changes is not None:
-            await self._link.changes.end()
-
-    def _unfollow(self) -> None:
-        following, self._following = self._following, None
-        if following is not None:
-            following.cancel()
-
-    async def close(self) -> None:
-        following = self._following
-        self._unfollow()
-        if following is not None:
-            await asyncio.wait((following,))
-        await self.relay.close()
-        if self._link is not None:
-            await self._link.close()
-
-
-def _borrowed(name: str, client: MCPClient, interceptors: Sequence[Interceptor]) -> Link:
-    """A link on a client's connection: both hear what the server says."""
-    transport = client.transport
-    link = Link(name, transport.peer, interceptors=interceptors)
-    before = transport.overhear
-
-    def overhear(note: Notification) -> None:
-        if before is not None:
-            before(note)
-        link.told(note)
-
-    transport.overhear = overhear
-    return link
 
 
 class Member:
@@ -257,33 +85,33 @@ class Member:
         Raises:
             RpcError: the server said no, or none of them could be asked.
         """
-        failure: Exception | None = None
-        for replica in self._order(exchange, visitor):
-            try:
-                answer = await replica.answer(exchange, visitor)
-            except RpcError:
-                raise
-            except CircuitOpenError as exc:
-                failure = failure or exc
-            except TransportError as exc:
-                failure = exc
-                if exc.delivered and exchange.method == LISTEN:
-                    return _over(exchange)
-                if exc.delivered:
+        while True:
+            failure: Exception | None = None
+            for replica in self._order(exchange, visitor):
+                try:
+                    answer = await replica.answer(exchange, visitor)
+                except RpcError:
+                    raise
+                except CircuitOpenError as exc:
+                    failure = failure or exc
+                except TransportError as exc:
+                    failure = exc
+                    if exc.delivered and exchange.method == LISTEN:
+                        return _over(exchange)
+                    if exc.delivered:
+                        break
+                except FairleadError as exc:
+                    failure = exc
                     break
-            except FairleadError as exc:
-                failure = exc
-                break
-            else:
-                if len(self.replicas) > 1:
-                    self._remember_turn(exchange, visitor, replica, answer)
-                return answer
-        assert failure is not None
-        if exchange.method == LISTEN and isinstance(failure, TransportError):
+                else:
+                    if len(self.replicas) > 1:
+                        self._remember_turn(exchange, visitor, replica, answer)
+                    return answer
+            assert failure is not None
+            if exchange.method != LISTEN or not isinstance(failure, TransportError):
+                log.warning("%s: %s: %s", self.name, exchange.method, failure)
+                raise refusal(self.name, failure) from None
             await self._arrival.wait()  # there is nothing to tell before it is back
-            return await self.answer(exchange, visitor)
-        log.warning("%s: %s: %s", self.name, exchange.method, failure)
-        raise refusal(self.name, failure) from None
 
     def _order(self, exchange: Exchange, visitor: Visitor | None) -> list[Replica]:
         """Who is asked first: a session stays where it is, others take turns."""

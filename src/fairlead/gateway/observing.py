@@ -1,13 +1,16 @@
-"""What a gateway keeps of its traffic for those who look after it: journal, metrics, a desk."""
+"""What a gateway has for those who look after it: journal, metrics, a desk, a lock for tools."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..interceptor import Interceptor
+from ..interceptor import Exchange, Interceptor
 from ..observe.metrics import Metrics
 from .interceptors.journaling import Journaling
 from .interceptors.measuring import Measuring
+from .interceptors.toollock import Policy, ToolLock, Whose
 from .journal import Journal
+from .lock_finding import finder_of
+from .locking import Lock
 from .pausing import Desk
 
 if TYPE_CHECKING:
@@ -18,7 +21,7 @@ __all__ = ["Observing"]
 
 
 class Observing:
-    """The three of them; what is None is off and costs nothing."""
+    """All of them; what is None is off and costs nothing."""
 
     def __init__(
         self,
@@ -26,10 +29,17 @@ class Observing:
         journal: Journal | None = None,
         metrics: Metrics | None = None,
         desk: Desk | None = None,
+        lock: Lock | None = None,
+        lock_policy: Policy = "refuse",
     ) -> None:
+        """`lock` is what tools of the servers were approved as; to `ask`, a desk is needed."""
         self.journal = journal
         self.metrics = metrics
         self.desk = desk
+        self._gateway: Gateway | None = None
+        self._lock = None
+        if lock is not None:
+            self._lock = ToolLock(lock, lock_policy, find=self._find, desk=desk)
         self._met: set[str] = set()  # servers that were connected before
 
     @property
@@ -40,13 +50,16 @@ class Observing:
             found.append(Journaling(self.journal))
         if self.metrics is not None:
             found.append(Measuring(self.metrics))
+        if self._lock is not None:
+            found.append(self._lock)
         return found
 
-    def attend(self, gateway: "Gateway") -> None:
-        """Count also what no message tells."""
+    def attend(self, gateway: "Gateway") -> list[Callable[[], None]]:
+        """Count also what no message tells; what is returned ends that."""
+        self._gateway = gateway
         metrics = self.metrics
         if metrics is None:
-            return
+            return []
 
         def heard(event: "StatusEvent") -> None:
             for name in event.names if event.kind == "connected" else ():
@@ -54,13 +67,16 @@ class Observing:
                     metrics.count("reconnects", name)
                 self._met.add(name)
 
-        gateway.manager.add_status_listener(heard)
         metrics.gauge("clients", "Connections of clients.", lambda: gateway.clients)
         metrics.gauge(
             "servers_connected",
             "Servers that are connected.",
             lambda: len(gateway.manager.get_connected_servers()),
         )
+        return [gateway.manager.add_status_listener(heard)]
+
+    def _find(self, exchange: Exchange, name: str) -> Whose | None:
+        return None if self._gateway is None else finder_of(self._gateway)(exchange, name)
 
     def collect(self, gateway: "Gateway") -> Metrics | None:
         """The metrics, with what the connections have counted by themselves."""

@@ -9,14 +9,17 @@ from ..errors import ConfigError, FairleadError
 from ..transport.http.asgi import AsgiCall
 from ..transport.http.settings import HttpSettings
 from ..wire import to_json
+from .admin_observing import PATHS, act
 from .status import health, status
+from .views import View
 
 if TYPE_CHECKING:
     from .gateway import Gateway
 
 __all__ = ["GatewayPages"]
 
-_PATHS: Final = ("/", "/health", "/ready", "/status")
+_PATHS: Final = ("/", "/health", "/ready", "/status", "/metrics")
+_METRICS: Final = b"text/plain; version=0.0.4; charset=utf-8"
 _HTML: Final = b"text/html; charset=utf-8"
 _LOCKED: Final = (
     (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'"),
@@ -62,8 +65,20 @@ class GatewayPages:
         elif path == "/ready":
             ready = self._gateway.is_ready
             await call.answer(200 if ready else 503, to_json({"ready": ready}))
+        elif path == "/metrics":
+            await self._metrics(call, principal)
         else:
             await call.answer(200, to_json(self._status(principal)))
+
+    async def _metrics(self, call: AsgiCall, principal: str | None) -> None:
+        observing = self._gateway.observing
+        metrics = None if observing is None else observing.collect(self._gateway)
+        if metrics is None:
+            await call.say(404, "there are no metrics: the gateway's file has no `metrics = true`")
+        elif self._gateway.view_for(principal) != View.everything() and not self._is_admin(call):
+            await call.say(403, "who sees only a part needs X-Admin-Token: they are about all")
+        else:
+            await call.answer(200, metrics.prometheus().encode(), _METRICS)
 
     def _status(self, principal: str | None) -> dict[str, Any]:
         return status(self._gateway, self._gateway.view_for(principal))
@@ -80,13 +95,14 @@ class GatewayPages:
         if not token:
             await call.say(404, "there is no admin API: the gateway has no admin_token")
             return
-        given = call.headers.get(b"x-admin-token", b"")
-        if not hmac.compare_digest(given, token.encode()):
+        if not self._is_admin(call):
             await call.say(401, "X-Admin-Token: the gateway's admin_token")
             return
         steps = path.split("/")[2:]
         try:
             answer = await self._act(call.method, steps)
+            if answer is None and self._gateway.observing is not None:
+                answer = await act(self._gateway.observing, call, steps)
         except ConfigError as exc:
             await call.say(404, str(exc))
         except FairleadError as exc:
@@ -96,10 +112,16 @@ class GatewayPages:
                 await call.say(
                     404,
                     "GET /admin/servers, GET /admin/sessions, DELETE /admin/servers/NAME, "
-                    "POST /admin/servers/NAME/reconnect, POST /admin/servers/NAME/refresh",
+                    "POST /admin/servers/NAME/reconnect, POST /admin/servers/NAME/refresh; where "
+                    f"they are on: {PATHS}",
                 )
             else:
                 await call.answer(200, to_json(answer))
+
+    def _is_admin(self, call: AsgiCall) -> bool:
+        token = self._gateway.settings.admin_token or ""
+        given = call.headers.get(b"x-admin-token", b"")
+        return bool(token) and hmac.compare_digest(given, token.encode())
 
     async def _act(self, method: str, steps: list[str]) -> Any:
         gateway = self._gateway

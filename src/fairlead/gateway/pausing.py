@@ -5,7 +5,7 @@ import logging
 import time
 from typing import Any, Final, Literal, TypeAlias
 
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ..errors import ConfigError
 from ..observe.redactor import Redactor
@@ -34,9 +34,8 @@ class Held(Struct, omit_defaults=True, kw_only=True):
     method: str
     target: str | None = None
     principal: str | None = None
-    session: str | None = None
     reason: str | None = None
-    message: Raw | None = None  # params, or the result
+    message: Raw | UnsetType = UNSET  # params, or the result
     size: int = 0
 
 
@@ -79,7 +78,6 @@ class Desk:
         target: str | None = None,
         message: Raw | bytes | None = None,
         principal: str | None = None,
-        session: str | None = None,
         reason: str | None = None,
         limit: float | None = None,
         otherwise: Outcome | None = None,
@@ -100,9 +98,8 @@ class Desk:
             method=method,
             target=None if target is None else clean.text(target),
             principal=principal,
-            session=session,
             reason=None if reason is None else clean.text(reason),
-            message=Raw(clean.message(raw)) if 0 < len(raw) <= SHOWN else None,
+            message=Raw(clean.message(raw)) if 0 < len(raw) <= SHOWN else UNSET,
             size=len(raw),
         )
         self._next += 1

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Container, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
@@ -34,6 +35,7 @@ from .front import Front
 from .link import Link
 from .params import Passing, params_of
 from .settings import RelaySettings
+from .shortcut import Shortcut
 from .turns import Turn
 from .upstream import Upstream, asks_back
 from .way import Way, way_to
@@ -85,6 +87,8 @@ class Relay:
         self.parked = parked or Parked(self.settings)
         self._owns_parked = parked is None
         self._stateless = StatelessClients(self.upstream, self.parked)
+        self._shortcut = Shortcut(self.upstream, self.settings.call_timeout)
+        self.take_alone = None if interceptors else self._shortcut.take_alone
         self._bridges: dict[Link, HandshakeClients] = {}
         self._fronts: dict[object, Front] = {}  # by the peer that it is
         self._listening: dict[asyncio.Future[Raw], object] = {}  # and who does
@@ -149,6 +153,7 @@ class Relay:
             on_close=lambda _: self._left(front),
             on_eof=self._hang_up,  # or it would be listened for until nobody waits any longer
             input_timeout=self.settings.input_timeout,
+            take=None if self._interceptors else partial(self._shortcut.take, front),
         )
         front.connect(peer)
         self._fronts[peer] = front
@@ -205,7 +210,8 @@ class Relay:
 
     async def _handle(self, exchange: Exchange) -> Answer:
         front = self._fronts.get(exchange.edge)
-        if front is not None and front.passage.busy:
+        # What was told behind `initialize` is nothing that it could wait for.
+        if front is not None and front.passage.busy and exchange.method != "initialize":
             await front.passage.passed()
         return await self.handle(exchange, front)
 

@@ -9,7 +9,7 @@ from .views import View
 
 if TYPE_CHECKING:
     from .gateway import Gateway
-    from .member import Replica
+    from .replica import Replica
 
 __all__ = ["health", "status"]
 

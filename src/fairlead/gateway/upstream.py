@@ -85,6 +85,11 @@ class Upstream:
         self._closed = False
 
     @property
+    def stateless_link(self) -> Link | None:
+        """The connection that all stateless requests share, while there is one."""
+        return None if self.base is not None else self._shared(_STATELESS)
+
+    @property
     def links(self) -> list[Link]:
         """All connections that there are."""
         return [*(link for links in self._links.values() for link in links), *self.own]

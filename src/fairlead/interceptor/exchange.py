@@ -63,6 +63,7 @@ class Exchange(Struct, gc=False):
     related: RequestId | None = None  # our own request, if it came on the stream of that one
     alias: str | None = None  # the name of its target, as the server behind us knows it
     did: list[str] | None = None  # what interceptors did to it, for tapes and journals
+    server: str | None = None  # whom it is for, where the endpoint belongs to one of several
 
     @property
     def method(self) -> str:

@@ -2,6 +2,6 @@
 
 from .deadlines import Deadlines
 from .outcome import OnProgress
-from .peer import Inline, Peer
+from .peer import Inline, Peer, Take, Taken
 
-__all__ = ["Deadlines", "Inline", "OnProgress", "Peer"]
+__all__ = ["Deadlines", "Inline", "OnProgress", "Peer", "Take", "Taken"]

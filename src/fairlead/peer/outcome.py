@@ -10,7 +10,7 @@ from msgspec import Raw, UnsetType
 
 from ..wire import Notification
 
-__all__ = ["OnProgress", "Overhear", "Pending"]
+__all__ = ["Handed", "OnProgress", "Overhear", "Pending"]
 
 log = logging.getLogger("fairlead.peer")
 
@@ -109,3 +109,31 @@ class Pending:
             self.future.set_exception(result)
         else:
             self.future.set_result(result)
+
+
+class Handed:
+    """A request that was passed on for somebody else: its outcome goes to a callback, at once."""
+
+    __slots__ = ("_done", "_overhear", "gives_up_at", "method", "timeout")
+
+    def __init__(
+        self,
+        method: str,
+        timeout: float,
+        gives_up_at: float,
+        done: Callable[[Raw | Exception], None],
+        overhear: Overhear | None,
+    ) -> None:
+        self.method = method
+        self.timeout = timeout
+        self.gives_up_at = gives_up_at
+        self._done = done
+        self._overhear = overhear
+
+    def settle(self, result: Raw | Exception) -> None:
+        """Whoever holds the table of what is under way calls this once."""
+        self._done(result)
+
+    def progressed(self, notification: Notification) -> None:
+        if self._overhear is not None:
+            self._overhear(notification)

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Container, Mapping
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from msgspec import Raw, UnsetType
 
@@ -29,9 +29,9 @@ from ..transport.base import Channel, Incoming, Lost
 from ..wire import Batch, Failure, Notification, Params, Request, RequestId, Success, failure
 from ..wire.codes import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND
 from .deadlines import Deadlines
-from .outcome import OnProgress, Overhear, Pending
+from .outcome import Handed, OnProgress, Overhear, Pending
 
-__all__ = ["Inline", "Peer"]
+__all__ = ["Inline", "Peer", "Take", "Taken"]
 
 MAX_IN_FLIGHT = 256  # requests of the peer handled at once
 MAX_QUEUED = 1024  # and waiting for their turn, before they are refused
@@ -48,6 +48,17 @@ _MESSAGES = (Success, Notification, Failure, Request)
 
 # Answers at once what needs no task, or returns None to have one started.
 Inline = Callable[[Exchange], Answer]
+
+
+class Taken(Protocol):
+    """A request that somebody answers without a task of ours."""
+
+    def cancel(self, reason: str) -> None:
+        """Nobody waits for the answer any more."""
+
+
+# Takes a request over, to answer it with `Peer.answer`; or returns None to have a task started.
+Take = Callable[[Exchange], Taken | None]
 
 
 class Peer:
@@ -67,8 +78,10 @@ class Peer:
         on_eof: Callable[["Peer"], object] | None = None,
         max_in_flight: int = MAX_IN_FLIGHT,
         input_timeout: float = 600.0,
+        take: Take | None = None,
     ) -> None:
-        """`inline` is asked first for `inline_methods`: what it answers needs no task.
+        """`inline` is asked first for `inline_methods`: what it answers needs no task. Nor does
+        what `take` takes over.
 
         `on_eof` is told when the peer has ended its side, while work in progress may still finish.
         """
@@ -81,6 +94,7 @@ class Peer:
         self._handler = handler or _nobody
         self._inline = inline
         self._inline_methods = inline_methods
+        self._take_over = take
         self._on_notification = on_notification
         self._on_error = on_error
         self._on_close = on_close
@@ -94,9 +108,11 @@ class Peer:
             else Direction.SERVER_TO_CLIENT
         )
         self._deadlines: Deadlines[RequestId] = Deadlines(self._loop)
-        self._pending: dict[RequestId, Pending] = {}
+        self._pending: dict[RequestId, Pending | Handed] = {}
         self._running: dict[RequestId, asyncio.Task[None]] = {}
         self._leaving: set[asyncio.Task[None]] = set()  # cancelled by the peer, cleaning up
+        self._taken: dict[RequestId, Taken] = {}
+        self._none_taken: asyncio.Future[None] | None = None  # somebody waits for that
         self._queued: deque[Exchange] = deque()
         self._queued_bytes = 0
         self._owner: asyncio.Task[None] | None = None
@@ -143,6 +159,7 @@ class Peer:
         for task in self._running.values():
             if task is not current:
                 task.cancel()
+        self._drop_taken()
         await self.channel.close()
         if current not in {self._owner, *self._running.values(), *self._leaving}:
             await asyncio.wait((self._owner,))
@@ -167,6 +184,7 @@ class Peer:
             self._queued_bytes = 0
             for task in self._running.values():
                 task.cancel()
+            self._drop_taken()
             await self._finish_work(CANCEL_GRACE)
             self._running.clear()
             await self.channel.close()
@@ -182,9 +200,18 @@ class Peer:
         while (left := deadline - self._loop.time()) > 0:
             # One that was cancelled before its first step is done, but never left the table.
             working = {t for t in (*self._running.values(), *self._leaving) if not t.done()}
-            if not working:
+            if not working and not self._taken:
                 return
-            await asyncio.wait(working, timeout=left)
+            if self._taken:
+                self._none_taken = self._loop.create_future()
+                await asyncio.wait({*working, self._none_taken}, timeout=left)
+            else:
+                await asyncio.wait(working, timeout=left)
+
+    def _drop_taken(self) -> None:
+        taken, self._taken = self._taken, {}
+        for one in taken.values():
+            one.cancel("the client has gone")
 
     def _over(self, end: ChannelClosed) -> None:
         """Every request of ours fails now, once, with the reason."""
@@ -263,6 +290,44 @@ class Peer:
         gives_up_at = started + max_total if max_total else 0.0
         pending = Pending(method, future, timeout, gives_up_at, None, overhear)
         return await self._outcome(message, pending, on_sent, reply_to)
+
+    def hand_on(
+        self,
+        method: str,
+        fill: Callable[[RequestId], Params],
+        done: Callable[[Raw | Exception], None],
+        *,
+        extra: dict[str, Raw] | None = None,
+        timeout: float = 0.0,
+        max_total: float = 0.0,
+        overhear: Overhear | None = None,
+    ) -> RequestId:
+        """The same for those who need no task: `done` gets what `forward` returns or raises, once.
+
+        Raises:
+            ChannelClosed: it certainly was not sent.
+            LocalProtocolError: this may not be asked now.
+        """
+        if self._end is not None or self._owner is None:
+            raise self._not_connected()
+        message = self.conversation.forwarded(method, fill, extra)
+        channel = self.channel
+        if len(self._pending) > FEW:
+            channel.join_writes()
+        try:
+            channel.send(message)
+        except ChannelClosed:
+            self.conversation.abandon(message.id, "not sent")
+            raise
+        gives_up_at = self._loop.time() + max_total if max_total else 0.0
+        self._pending[message.id] = Handed(method, timeout, gives_up_at, done, overhear)
+        if timeout:
+            self._deadlines.add(message.id, timeout, self._expired)
+        return message.id
+
+    def give_up(self, request_id: RequestId, reason: str) -> None:
+        """Nobody waits for a request of ours that was handed on: the peer is told."""
+        self._abandon(request_id, reason)
 
     async def _outcome(
         self,
@@ -512,10 +577,42 @@ class Peer:
                 if self.conversation.settled(request_id):
                     self.channel.send_success(request_id, answer)
                 return
-        if len(self._running) + len(self._leaving) >= self._max_in_flight:
+        if len(self._running) + len(self._leaving) + len(self._taken) >= self._max_in_flight:
             self._queue(exchange)
-        else:
-            self._begin(exchange, request_id)
+            return
+        if self._take_over is not None:
+            taken = self._take_over(exchange)
+            if taken is not None:
+                self._taken[request_id] = taken
+                return
+        self._begin(exchange, request_id)
+
+    def answer(self, request_id: RequestId, outcome: bytes | Raw | RpcError) -> None:
+        """Answer a request that was taken over. First outcome wins."""
+        if self._taken.pop(request_id, None) is None:
+            return
+        if isinstance(outcome, RpcError):
+            self._fail(request_id, outcome)
+        elif self.conversation.settled(request_id):
+            if len(self._taken) > FEW:
+                self.channel.join_writes()
+            try:
+                self.channel.send_success(request_id, outcome)
+            except ChannelClosed:
+                pass  # the owner hears of it from the channel
+        self._one_taken_less()
+
+    def give_back(self, exchange: Exchange) -> None:
+        """A request that was taken over needs a task after all."""
+        if self._taken.pop(exchange.request_id, None) is not None and self._end is None:
+            self._begin(exchange, exchange.request_id)
+
+    def _one_taken_less(self) -> None:
+        if self._queued and self._end is None:
+            self._next()
+        waiter = self._none_taken
+        if waiter is not None and not self._taken and not waiter.done():
+            waiter.set_result(None)
 
     def _begin(self, exchange: Exchange, request_id: RequestId) -> None:
         task = self._running[request_id] = self._loop.create_task(self._serve(exchange, request_id))
@@ -604,6 +701,9 @@ class Peer:
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)
             task.cancel(event.reason or None)  # whoever passed it on tells why
+        elif (taken := self._taken.pop(event.request_id, None)) is not None:
+            taken.cancel(event.reason or "cancelled by the caller")
+            self._one_taken_less()
         else:
             self._drop_queued(event.request_id)
         self.channel.finish(event.request_id)
@@ -644,7 +744,8 @@ class Peer:
 
     async def tell(self, exchange: Exchange, notification: Notification) -> None:
         channel = self.channel
-        if exchange.request_id not in self._running:
+        request_id = exchange.request_id
+        if request_id not in self._running and request_id not in self._taken:
             return  # it has its outcome; nothing may follow that
         channel.send(notification, reply_to=exchange.request_id)
         if channel.congested:

@@ -222,4 +222,5 @@ def _edge(server: Endpoint, settings: HttpSettings) -> HttpEdge:
         inline_methods=server.inline_methods,
         marks_of=server.marks_of,
         told_alone=server.told_alone,
+        take_alone=getattr(server, "take_alone", None),  # a relay can do without tasks
     )

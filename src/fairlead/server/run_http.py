@@ -163,8 +163,10 @@ async def serve_http(
     except asyncio.CancelledError:
         if not serving.done():
             runner.should_exit = True
-            runner.told_to_end.set()
-            await app.end_streams()  # or uvicorn would wait for them
+            try:
+                await app.end_streams()  # or uvicorn would wait for them, or cut them off
+            finally:
+                runner.told_to_end.set()
             await asyncio.wait((serving,), timeout=GRACE + 1)
             serving.cancel()
         raise

@@ -35,7 +35,7 @@ from ...wire.codes import (
 )
 from .asgi import AsgiCall, Call, Receive, Scope, Send, TooLarge
 from .guard import Guard, Refusal
-from .post import Inline, Posts, failure_of, http_context, mapped_status
+from .post import Inline, Posts, TakeAlone, failure_of, http_context, mapped_status
 from .resume import read_event_id
 from .sessions import Accept, HttpSession, Sessions, TooManySessions
 from .settings import HttpSettings
@@ -79,16 +79,22 @@ class HttpEdge:
         inline_methods: Container[str] = (),
         marks_of: Callable[[str], tuple[ParamHeader, ...]] | None = None,
         told_alone: Callable[[Notification, Caller], None] | None = None,
+        take_alone: TakeAlone | None = None,
     ) -> None:
         """`accept` starts serving a session's channel; `marks_of` knows which arguments of a tool
-        travel as headers; `told_alone` hears notifications that need no session."""
+        travel as headers; `told_alone` hears notifications that need no session, `take_alone`
+        takes such requests over, if they need no task."""
         self.settings = settings
         self.guard = Guard(settings)
         self.sessions = Sessions(settings, accept)
         self._marks_of = marks_of
         self._told_alone = told_alone
         self.posts = Posts(
-            handler, inline=inline, inline_methods=inline_methods, heartbeat=settings.heartbeat
+            handler,
+            inline=inline,
+            inline_methods=inline_methods,
+            heartbeat=settings.heartbeat,
+            take=take_alone,
         )
         self.decoder = Decoder()
         self.ending = False
@@ -335,11 +341,20 @@ class HttpEdge:
         return None if session is None or session.asked(message.id) else session
 
     async def answer_in_session(
-        self, call: Call, session: HttpSession, stream: Stream, *, batch: bool = False
+        self,
+        call: Call,
+        session: HttpSession,
+        stream: Stream,
+        *,
+        batch: bool = False,
+        late: bool = False,
     ) -> None:
-        """JSON, if nothing but answers comes; else events. Disconnecting cancels nothing here."""
+        """JSON, if nothing but answers comes; else events. Disconnecting cancels nothing here.
+
+        `late`: so much time has passed already that it has to be events.
+        """
         settings = self.settings
-        as_stream = settings.answers == "sse" and _wants_events(call)
+        as_stream = (late or settings.answers == "sse") and _wants_events(call)
         if not as_stream:
             if not stream.done:
                 await asyncio.sleep(0)  # most tools answer at once, and then nobody need watch

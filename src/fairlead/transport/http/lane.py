@@ -18,7 +18,9 @@ from .asgi import JSON, STREAM, Beat, Headers
 from .connection import MAX_HEAD, GuardedProtocol, Stage
 from .edge import HttpEdge, describes_itself
 from .guard import Refusal
+from .sessions import HttpSession
 from .settings import HttpSettings
+from .streams import Stream
 
 __all__ = ["lane_for"]
 
@@ -241,8 +243,12 @@ class FastProtocol(GuardedProtocol):
         self._take_over(call)
         stream = session.open_stream([message])
         stream.attach(call)
-        session.take(message)
-        self.begin(self.edge.answer_in_session(call, session, stream))
+        if self.edge.settings.answers == "sse":
+            session.take(message)
+            self.begin(self.edge.answer_in_session(call, session, stream))
+        else:
+            _Waiting(self, call, session, stream)
+            session.take(message)
         return True
 
     def _take_over(self, call: LaneCall) -> None:
@@ -255,6 +261,57 @@ class FastProtocol(GuardedProtocol):
         task = self.loop.create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
+
+
+class _Waiting:
+    """An answer in a session for which no task waits: it is written when it is there.
+
+    If something else comes first, or nothing for long, a task carries the stream.
+    """
+
+    __slots__ = ("_call", "_connection", "_session", "_stream")
+
+    def __init__(
+        self, connection: FastProtocol, call: LaneCall, session: HttpSession, stream: Stream
+    ) -> None:
+        self._connection = connection
+        self._call = call
+        self._session = session
+        self._stream = stream
+        stream.on_wake = self._woken
+        call.watch(self._left, self._beat, connection.edge.settings.heartbeat)
+
+    def _woken(self) -> None:
+        stream, call = self._stream, self._call
+        if stream.carrier is not call:
+            self._over()  # the client came back for it on another connection
+        elif stream.done and not stream.chatty:
+            self._over()
+            frames = stream.take()
+            stream.detach(call)
+            if frames:
+                call.answer_now(200, frames[-1][1])
+            else:
+                call.answer_now(202, b"")  # cancelled: there is nothing to say
+        elif stream.done or stream.chatty or stream.leaving:
+            self._carry()
+
+    def _carry(self, *, late: bool = False) -> None:
+        self._over()
+        edge = self._connection.edge
+        work = edge.answer_in_session(self._call, self._session, self._stream, late=late)
+        self._connection.begin(work)
+
+    async def _beat(self) -> None:
+        self._carry(late=True)
+
+    def _left(self) -> None:
+        self._over()
+        self._stream.detach(self._call)
+
+    def _over(self) -> None:
+        self._stream.on_wake = None
+        self._call.unwatch()
 
 
 def _takes_both(headers: dict[bytes, bytes]) -> bool:

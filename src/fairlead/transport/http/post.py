@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 
 from msgspec import Raw
 
-from ...errors import LocalProtocolError, RemoteProtocolError, RpcError
+from ...errors import LocalProtocolError, RemoteProtocolError, RpcError, TransportError
 from ...interceptor import Answer, Exchange, Handler
 from ...protocol.caller import Caller, Head
 from ...protocol.envelope import Direction, SessionContext, SessionState, TransportContext
@@ -28,6 +28,7 @@ __all__ = [
     "Inline",
     "PostEdge",
     "Posts",
+    "TakeAlone",
     "failure_of",
     "http_context",
     "mapped_status",
@@ -36,6 +37,9 @@ __all__ = [
 log = logging.getLogger("fairlead.transport")
 
 Inline = Callable[[Exchange], Answer]
+Outcome = bytes | Raw | Exception
+# Takes a request over, and gives the callback its outcome; returns what cancels it, or None.
+TakeAlone = Callable[[Exchange, Callable[[Outcome], None]], Callable[[str], None] | None]
 
 _ACTIVE = SessionContext(state=SessionState.ACTIVE)
 
@@ -147,7 +151,9 @@ class Posts:
         inline: Inline | None = None,
         inline_methods: Container[str] = (),
         heartbeat: float = 15.0,
+        take: TakeAlone | None = None,
     ) -> None:
+        self._take = take
         self._handler = handler
         self._inline = inline
         self._inline_methods = inline_methods
@@ -184,10 +190,42 @@ class Posts:
             frame = self.try_inline(exchange)
         except Exception as exc:
             frame, code = _failed(message, exc, status)
-        if frame is None:
-            start(self._finish(call, exchange, edge, status))
-        else:
+        if frame is not None:
             call.answer_now(code, frame)
+        elif self._take is None or not self._taken(call, exchange, edge, status, start):
+            start(self._finish(call, exchange, edge, status))
+
+    def _taken(
+        self,
+        call: "DirectCall",
+        exchange: Exchange,
+        edge: PostEdge,
+        status: Callable[[int], int],
+        start: Callable[[Coroutine[Any, Any, None]], None],
+    ) -> bool:
+        """Have somebody answer it without a task, if he can."""
+
+        def done(outcome: Outcome) -> None:
+            call.unwatch()
+            if isinstance(outcome, TransportError) and not outcome.delivered:
+                start(self._finish(call, exchange, edge, status))  # the usual way, from the start
+                return
+            code = 200
+            if isinstance(outcome, Exception):
+                frame, code = _failed(cast(Request, exchange.message), outcome, status)
+            else:
+                frame = encode_success(exchange.request_id, outcome)
+            if edge.opened:
+                start(edge.finish(code, frame, failed=isinstance(outcome, Exception)))
+            else:
+                call.answer_now(code, frame)
+
+        assert self._take is not None
+        cancel = self._take(exchange, done)
+        if cancel is None:
+            return False
+        call.watch(lambda: cancel("the client has gone"), edge.beat, self._heartbeat)
+        return True
 
     async def serve(
         self,

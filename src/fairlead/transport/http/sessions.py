@@ -57,6 +57,7 @@ class HttpSession(StreamedChannel):
         self._store = store
         self._posts: dict[RequestId, Stream] = {}
         self._resumable: dict[str, Stream] = {}  # streams with ids that are not done
+        self._queued = 0  # no fewer bytes than wait in all streams together
         self._streams = 0
 
     # Channel
@@ -67,24 +68,31 @@ class HttpSession(StreamedChannel):
         if isinstance(message, Success | Failure):
             stream = self._posts.pop(message.id, None) if message.id is not None else None
             if stream is not None:
-                stream.put(encode(message), answers=message.id)
+                frame = encode(message)
+                self._queued += len(frame)
+                stream.put(frame, answers=message.id)
                 self._finished(stream)
             return
         stream = self._posts.get(reply_to) if reply_to is not None else None
-        (stream or self.standalone).put(encode(message))
+        frame = encode(message)
+        self._queued += len(frame)
+        (stream or self.standalone).put(frame)
 
     def send_success(self, request_id: RequestId, result: bytes | Raw) -> None:
         stream = self._posts.pop(request_id, None)
         if stream is not None:
-            stream.put(encode_success(request_id, result), answers=request_id)
+            frame = encode_success(request_id, result)
+            self._queued += len(frame)
+            stream.put(frame, answers=request_id)
             self._finished(stream)
 
     @property
     def congested(self) -> bool:
-        for stream in self._posts.values():
-            if stream.size > HIGH_WATER and stream.carrier is not None:
-                return True
-        return self.standalone.size > HIGH_WATER and self.standalone.carrier is not None
+        if self._queued <= HIGH_WATER:
+            return False
+        streams = (*self._posts.values(), self.standalone)
+        self._queued = sum(stream.size for stream in streams)  # most has been taken meanwhile
+        return any(s.size > HIGH_WATER and s.carrier is not None for s in streams)
 
     def finish(self, request_id: RequestId) -> None:
         stream = self._posts.pop(request_id, None)

@@ -1,0 +1,278 @@
+"""Clients and servers of other makers, with a relay of ours in between: every pair, in both eras.
+
+One scene is played by each client at each server. The relay is a program on pipes that reaches the
+server over HTTP, or it is served over HTTP and starts the server as a program, turn by turn.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from guests import GUESTS, Guest, Refusal
+from mcp.shared.exceptions import MCPDeprecationWarning
+from node import packages
+from processes import FOLDER, LIMIT, Host, command
+from serving import served, started
+from test_public_servers import NODE
+from test_typescript import PACKAGES, SCRIPTS
+
+from fairlead.gateway import Relay
+from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
+
+# Logging, roots and sampling are on their way out, and still spoken.
+pytestmark = pytest.mark.filterwarnings(
+    f"ignore::{MCPDeprecationWarning.__module__}.{MCPDeprecationWarning.__name__}"
+)
+
+ERAS = ("handshake", "stateless")
+SERVERS_OF_OTHERS = ("official", "fastmcp", "typescript", "everything")
+LISTS = [(f"{kind}/list_changed", None) for kind in ("tools", "prompts", "resources")]
+Call = tuple[str, dict[str, Any]]
+
+
+@dataclass
+class Words:
+    """What one server calls the things that all of them have."""
+
+    name: str
+    echo: Call
+    said: str  # by `echo`
+    count: Call
+    counted: list[float]  # the progress of `count`
+    broken: Call
+    ask: Call
+    asked: str  # what the answer of `ask` has in it
+    think: Call
+    look: Call
+    wait: Call
+    wait_seconds: float | None  # None: it says that it has begun
+    uri: str
+    text: str
+    stopped: Call | None = ("was_stopped", {})
+    chatter: Call | None = ("count", {"to": 3})  # logs something
+    watched: str | None = None  # a resource that can be subscribed to
+    touch: Call | None = None  # changes it
+    grow: Call | None = None  # changes all lists
+
+
+OFFICIAL = Words(
+    name="official",
+    echo=("echo", {"text": "Grüße, 世界 🌍"}),
+    said="Grüße, 世界 🌍",
+    count=("count", {"to": 3}),
+    counted=[1, 2, 3],
+    broken=("fail", {}),
+    ask=("ask", {}),
+    asked="accept Ada 36",
+    think=("think", {}),
+    look=("look_around", {}),
+    wait=("wait", {}),
+    wait_seconds=None,
+    uri="memo://greeting",
+    text="Grüße, 世界 🌍",
+    watched="memo://greeting",
+    touch=("touch", {"uri": "memo://greeting"}),
+    grow=("grow", {}),
+)
+FASTMCP = replace(OFFICIAL, name="fastmcp", watched=None, touch=None)  # has no subscriptions
+TYPESCRIPT = replace(
+    OFFICIAL,
+    name="typescript",
+    ask=("ask_form", {"message": "accept"}),
+    asked='{"name":"Ada","age":36}',
+    think=("ask_model", {}),
+    look=("ask_roots", {}),
+    wait_seconds=0.5,
+    uri="memo://notes/2",
+    text="bread",
+    chatter=("chatter", {}),
+    watched="memo://notes/1",
+    touch=("write", {"number": 1, "text": "cheese"}),
+)
+EVERYTHING = Words(
+    name="mcp-servers/everything",
+    echo=("echo", {"message": "Grüße, 世界 🌍"}),
+    said="Echo: Grüße, 世界 🌍",
+    count=("trigger-long-running-operation", {"duration": 0.03, "steps": 3}),
+    counted=[1, 2, 3],
+    broken=("get-sum", {"a": "many", "b": 1}),
+    ask=("trigger-elicitation-request", {}),
+    asked="- Name: Ada",
+    think=("trigger-sampling-request", {"prompt": "What is 2 + 2?"}),
+    look=("get-roots-list", {}),
+    wait=("trigger-long-running-operation", {"duration": 60, "steps": 6000}),
+    wait_seconds=None,
+    uri="demo://resource/dynamic/text/7",
+    text="Resource 7: This is a plaintext resource",
+    stopped=None,  # it looks at no signal
+    chatter=None,
+)
+
+
+def words_of(server: str, era: str, over: str) -> Words:
+    if server != "typescript":
+        return {"official": OFFICIAL, "fastmcp": FASTMCP, "everything": EVERYTHING}[server]
+    if (era, over) != ("stateless", "http"):
+        return TYPESCRIPT
+    # There each request has a server of its own, and changes are told by the handler.
+    touch, grow = ("touch", {"uri": "memo://notes/1"}), ("swell", {})
+    return replace(TYPESCRIPT, touch=touch, grow=grow)
+
+
+# The programs
+
+
+@pytest.fixture(scope="module", autouse=True)
+def node_path() -> Iterator[str]:
+    """Where node finds the packages; every program here inherits it."""
+    path = str(packages("node-interop", PACKAGES))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NODE_PATH", path)
+        yield path
+
+
+@pytest.fixture(scope="module")
+def addresses(node_path: str) -> Iterator[dict[str, str]]:
+    """The servers that are reached over HTTP."""
+    typescript = ["node", str(SCRIPTS / "server_http.cjs")]
+    with (
+        served("official_http") as official,
+        served("fastmcp_http") as fastmcp,
+        started(typescript) as theirs,
+    ):
+        found = {"official": official, "fastmcp": fastmcp, "typescript": theirs}
+        yield {name: f"{url}/events" for name, url in found.items()}
+
+
+def program_of(server: str) -> list[str]:
+    if server == "typescript":
+        return ["node", str(SCRIPTS / "server.cjs")]
+    if server == "everything":
+        return [str(packages("public-servers/node", NODE) / ".bin" / "mcp-server-everything")]
+    return command(f"{server}_full")
+
+
+def cells() -> Iterator[Any]:
+    """Each client at each server. Between the eras both ways, in the same era one of the two."""
+    for one, client in enumerate(GUESTS):
+        for other, server in enumerate(SERVERS_OF_OTHERS):
+            same = ERAS[(one + other) % 2]
+            pairs = [("handshake", "stateless"), ("stateless", "handshake"), (same, same)]
+            if server == "everything":  # which has only one
+                pairs = [(era, "handshake") for era in ERAS]
+            for turn, (client_era, era) in enumerate(pairs):
+                front = ("stdio", "http")[(one + other + turn) % 2]
+                name = f"{client}-{client_era}-{front}-{server}-{era}"
+                yield pytest.param((client, client_era, front, server, era), id=name)
+
+
+@contextlib.asynccontextmanager
+async def visiting(
+    cell: tuple[str, ...], addresses: dict[str, str], host: Host
+) -> AsyncIterator[Guest]:
+    client, client_era, front, server, era = cell
+    if front == "stdio" and server in addresses:
+        entry: dict[str, Any] = {"type": "http", "url": addresses[server]}
+    else:
+        program, *args = program_of(server)
+        entry = {"command": program, "args": args, "env": {"NODE_PATH": os.environ["NODE_PATH"]}}
+    async with contextlib.AsyncExitStack() as stack:
+        target: str | list[str] = command("relaying", era, json.dumps(entry))
+        if front == "http":
+            target = await stack.enter_async_context(listening(Relay(entry, era=era)))
+        arriving = GUESTS[client](target, client_era == "stateless", host)
+        yield await stack.enter_async_context(arriving)
+
+
+@contextlib.asynccontextmanager
+async def listening(relay: Relay) -> AsyncIterator[str]:
+    """Served over HTTP, here."""
+    url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    running = asyncio.create_task(relay.run_http(port=0, started=url.set_result))
+    try:
+        await asyncio.wait((url, running), return_when=asyncio.FIRST_COMPLETED)
+        yield url.result()
+    finally:
+        running.cancel()
+        await asyncio.wait((running,))
+        await relay.close()
+
+
+# The scene
+
+
+@pytest.mark.covers("GTW-02", "GTW-03")
+@pytest.mark.parametrize("cell", list(cells()))
+async def test_one_scene_for_everybody(cell: tuple[str, ...], addresses: dict[str, str]) -> None:
+    _, client_era, front, server, era = cell
+    over = "http" if front == "stdio" and server in addresses else "stdio"
+    words, host = words_of(server, era, over), Host()
+    async with asyncio.timeout(LIMIT), visiting(cell, addresses, host) as guest:
+        newest = NEWEST if client_era == "stateless" else NEWEST_HANDSHAKE
+        assert (guest.version, guest.server) == (newest, words.name)
+        await list_call_and_read(guest, words)
+        await hear_progress_and_logs(guest, words, host)
+        await answer_questions(guest, words, host)
+        await give_up(guest, words)
+        await hear_of_changes(guest, words, host, cell)
+
+
+async def list_call_and_read(guest: Guest, words: Words) -> None:
+    tools = await guest.tools()
+    assert {words.echo[0], words.count[0], words.ask[0], words.think[0]} <= set(tools)
+    assert await guest.call(*words.echo) == (False, words.said)
+    failed, _ = await guest.call(*words.broken)
+    assert failed
+    assert (await guest.read(words.uri)).startswith(words.text)
+    with pytest.raises(Refusal) as caught:
+        await guest.read("memo://nothing")
+    assert caught.value.code in (-32602, -32002)
+
+
+async def hear_progress_and_logs(guest: Guest, words: Words, host: Host) -> None:
+    _, steps = await guest.progress(*words.count)
+    # The TypeScript client drops steps that come together with the result.
+    assert steps == words.counted[: len(steps)]
+    assert steps == words.counted or guest.__class__.__name__ == "TypeScriptGuest"
+    if words.chatter is not None:
+        await guest.call(*words.chatter)
+        await host.hears(("log", "debug"), ("log", "warning"))
+
+
+async def answer_questions(guest: Guest, words: Words, host: Host) -> None:
+    for question, wanted in ((words.ask, words.asked), (words.think, "four")):
+        failed, text = await guest.call(*question)
+        assert not failed, text
+        assert wanted in text
+    assert host.asked == ["elicitation/create", "sampling/createMessage"]
+    failed, text = await guest.call(*words.look)
+    assert not failed, text
+    assert FOLDER in text
+
+
+async def give_up(guest: Guest, words: Words) -> None:
+    await guest.give_up(*words.wait, words.wait_seconds)
+    if words.stopped is not None:
+        assert await guest.call(*words.stopped) == (False, "stopped")
+    assert await guest.call(*words.echo) == (False, words.said)
+
+
+async def hear_of_changes(guest: Guest, words: Words, host: Host, cell: tuple[str, ...]) -> None:
+    _, client_era, _, server, era = cell
+    if words.grow is None:
+        return
+    if server == "fastmcp" and (client_era, era) == ("stateless", "stateless"):
+        return  # its server has no `subscriptions/listen`
+    await guest.follow(words.watched)
+    if words.touch is not None:
+        await guest.call(*words.touch)
+        await host.hears(("resources/updated", words.watched))
+    if server == "official" and (client_era, era) == ("stateless", "handshake"):
+        return  # it does not declare that it tells of lists in that era, so nobody may listen
+    await guest.call(*words.grow)
+    await host.hears(*LISTS)
