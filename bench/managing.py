@@ -141,7 +141,7 @@ class Cold:
 class Naming:
     """Milliseconds that 200 servers with 50 tools each take to be listed under their names."""
 
-    what: str  # "names": that alone; "cached": with reading the cache, and everything around it
+    what: str  # "names": that alone; "cached": with the cache and all; "lists": by a gateway
 
     def __call__(self, row: Row, runtimes: Sequence[Runtime], effort: Effort, pool: Pool) -> None:
         with _fleet() as fleet:

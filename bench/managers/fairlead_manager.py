@@ -7,6 +7,7 @@ fairlead_manager.py start CONFIG HEALTHY: until the tools of the healthy ones ar
 fairlead_manager.py idle CONFIG SECONDS: the CPU it takes with everything connected
 fairlead_manager.py names CONFIG 0: ten thousand tools get their names and places
 fairlead_manager.py cached CONFIG 0: the same from a cache, with two hundred servers at rest
+fairlead_manager.py lists CONFIG 0: a gateway's list of fifty servers with forty tools each
 """
 
 import asyncio
@@ -111,6 +112,30 @@ async def cached() -> None:
         tell(**spent)
 
 
+async def lists() -> None:
+    import msgspec
+
+    from fairlead import MCPClient
+    from fairlead.gateway import Gateway
+    from fairlead.gateway.catalog import Kind
+
+    items = [msgspec.Raw(msgspec.json.encode(tool)) for tool in definitions(40)]
+    async with Gateway() as gateway:
+        for n in range(50):
+            gateway.catalog.put(f"server-{n:02d}", Kind.TOOLS, items)
+        async with MCPClient.connect_inprocess(gateway) as client:
+            peer = client.transport.peer
+            page = await peer.request("tools/list")  # which is made once
+            if len(msgspec.json.decode(page)["tools"]) != 2000:
+                raise SystemExit("not all tools are listed")
+            times = []
+            for _ in range(50):
+                clock = Clock()
+                await peer.request("tools/list")
+                times.append(clock.read()["ms"])
+    tell(ms=sorted(times)[25], cpu_ms=0.0)
+
+
 def definitions(count: int) -> list[dict[str, Any]]:
     """As many tools, each with a description and a schema of its own."""
     return [
@@ -150,5 +175,6 @@ if __name__ == "__main__":
             "idle": lambda: idle(float(number)),
             "names": names,
             "cached": cached,
+            "lists": lists,
         }[what]()
     )

@@ -144,7 +144,6 @@ class Gateway:
         self._marked = 0  # the version of the tools that they are of
         self._looked = 0.0  # when lists were last looked over
         self._apps: list[HttpApp] = []
-        self._started: float | None = None
         self._background: set[asyncio.Task[Any]] = set()
         self._watching = Watching(self.manager, self._start)
         self.inline_methods: set[str] = set() if interceptors else {"tools/list", "ping"}
@@ -174,7 +173,6 @@ class Gateway:
         Raises:
             ConfigError: an entry is wrong.
         """
-        loop = asyncio.get_running_loop()
         wanted: dict[str, Configured] = {}
         members: list[Member] = []
         for name, given in servers.items():
@@ -195,7 +193,6 @@ class Gateway:
             if not replicas:
                 raise ConfigError(f"There is no entry for {name!r}")
             members.append(Member(name, replicas, self.catalog, self._changed))
-        self._started = self._started or loop.time()
         for member in members:
             self.members[member.name] = member
             self.catalog.expect(member.name)
@@ -543,18 +540,15 @@ class Gateway:
 
     async def listed(self) -> None:
         """Servers that have just been started get a moment to say what they have."""
-        missing = [m.listed for m in self.members.values() if not m.listed.is_set()]
-        if not missing or self._started is None:
-            return
-        left = self._started + self.settings.deadline - asyncio.get_running_loop().time()
-        if left <= 0:
-            return
-        try:
-            async with asyncio.timeout(left):
-                for event in missing:
-                    await event.wait()
-        except TimeoutError:
-            pass
+        for member in [m for m in self.members.values() if not m.listed.is_set()]:
+            left = member.began + self.settings.deadline - time.monotonic()
+            if left <= 0:
+                continue
+            try:
+                async with asyncio.timeout(left):
+                    await member.listed.wait()
+            except TimeoutError:
+                pass
 
     def _page(self, kind: Kind, exchange: Exchange) -> bytes:
         caller = exchange.caller

@@ -6,7 +6,9 @@ from msgspec import UnsetType
 
 from ..errors import MCPToolError
 from ..interceptor import Exchange
+from .catalog import Kind
 from .interceptors.toollock import Finder, Whose
+from .views import View
 
 if TYPE_CHECKING:
     from .gateway import Gateway
@@ -18,6 +20,8 @@ def finder_of(gateway: "Gateway") -> Finder:
     """Finds tools by the names that clients know, also inside a call of the search's tools."""
 
     def find(exchange: Exchange, name: str) -> Whose | None:
+        if exchange.server is not None:
+            return _at_door(gateway, exchange.server, exchange, name)
         view = gateway.view_of(exchange.caller)
         if gateway.settings.search and exchange.method == "tools/call":
             name = _meant(exchange, name)
@@ -27,6 +31,17 @@ def finder_of(gateway: "Gateway") -> Finder:
         return Whose(target.server, target.name, gateway.catalog.definition(name, view))
 
     return find
+
+
+def _at_door(gateway: "Gateway", server: str, exchange: Exchange, name: str) -> Whose:
+    """At the path of one server lists have its own names, and calls the merged ones."""
+    if exchange.method != "tools/call":
+        return Whose(server, name)
+    own = exchange.alias or name
+    merged = gateway.catalog.merged_name(Kind.TOOLS, server, own)
+    if merged is None:
+        return Whose(server, own)
+    return Whose(server, own, gateway.catalog.definition(merged, View.everything()))
 
 
 def _meant(exchange: Exchange, name: str) -> str:

@@ -61,6 +61,7 @@ class Member:
         for replica in replicas:
             replica.changed = self.refresh
         self.listed = asyncio.Event()  # its lists are known, or why they are not
+        self.began = time.monotonic()
         self.listed_at = 0.0  # when it was last asked for them
         self.error: BaseException | None = None  # of the last listing
         self._catalog = catalog

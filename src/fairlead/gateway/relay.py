@@ -311,7 +311,8 @@ class Relay:
         params = exchange.message.params
         introduction = params.copy() if isinstance(params, Raw) else Raw(b"{}")
         front.introduction = introduction
-        link = await self.upstream.for_session(front, introduction, exchange.caller)
+        async with front.opening:  # what is asked meanwhile waits for it
+            link = await self.upstream.for_session(front, introduction, exchange.caller)
         if link.stateless:
             return self._bridge(link).initialized(exchange)
         assert link.agreement is not None

@@ -290,7 +290,7 @@ class Conversation:
 
     def settle_on(self, revision: Revision) -> None:
         """Server: somebody behind us speaks an older revision than the one that was agreed on."""
-        assert self._caller is not None and self._agreement is not None
+        assert self._caller is not None
         self._agreement = Agreement(revision=revision)
         self._caller = msgspec.structs.replace(self._caller, revision=revision)
 
