@@ -21,7 +21,7 @@ LAYERS = [
     {"server", "client"},
     {"manager"},
     {"gateway"},
-    {"demo"},
+    {"demo", "testing"},
     {"cli"},
 ]
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}

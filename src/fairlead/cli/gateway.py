@@ -8,7 +8,14 @@ from msgspec import structs
 
 from ..errors import ConfigError
 from ..gateway.config import GatewayFile
+from ..gateway.journal import Journal
+from ..gateway.locking import read_lock
+from ..gateway.observing import Observing
+from ..gateway.pausing import Desk
+from ..gateway.rules.ruleset import RuleSet
+from ..gateway.rules.wired import wired_actions
 from ..manager.places import this_machine
+from ..observe.metrics import Metrics
 from ..transport.http.settings import HttpSettings
 from .failed import USAGE, Failed
 from .gateway_running import Plan, add_gateway_options, endpoint_of, log_if_asked, run_gateway
@@ -60,6 +67,7 @@ def _plan(options: Namespace, file: GatewayFile, read: Callable[[Address], Wante
     settings = file.settings
     if options.search is not None:
         settings = structs.replace(settings, search=True)
+    observing = _observing(file)
     return Plan(
         settings=settings,
         http=http,
@@ -67,8 +75,28 @@ def _plan(options: Namespace, file: GatewayFile, read: Callable[[Address], Wante
         project=options.project,
         read=read,
         views=file.views,
+        observing=observing,
+        rules=_rules(file, observing.desk),
         json=options.json,
     )
+
+
+def _observing(file: GatewayFile) -> Observing:
+    """What is kept of the traffic; a desk costs nothing while nothing is held."""
+    return Observing(
+        journal=Journal() if file.journal else None,
+        metrics=Metrics() if file.metrics else None,
+        desk=Desk(),
+        lock=None if file.lock is None else read_lock(file.lock),
+        lock_policy=file.lock_policy,
+    )
+
+
+def _rules(file: GatewayFile, desk: Desk | None) -> RuleSet | None:
+    """What happens to messages."""
+    if file.rules is None:
+        return None
+    return RuleSet.of_file(file.rules, actions=wired_actions(desk))
 
 
 def _usual() -> str:

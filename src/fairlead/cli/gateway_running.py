@@ -5,11 +5,17 @@ import logging
 import os
 import sys
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from socket import socket
 
+from ..errors import FairleadError
 from ..gateway import Gateway, GatewaySettings, View
+from ..gateway.journal import Journal
+from ..gateway.journal.announcing import announced
+from ..gateway.observing import Observing
+from ..gateway.rules.ruleset import RuleSet
 from ..manager.cache import MCPToolCache
 from ..manager.manager import MCPManager
 from ..server.run import run_program
@@ -17,7 +23,7 @@ from ..server.run_http import serve_http, url_of
 from ..transport.http.settings import HttpSettings
 from .access import add_access_options
 from .connection import be_quiet
-from .failed import USAGE, Failed
+from .failed import USAGE, Failed, say
 from .gateway_following import Following
 from .gateway_port import listen
 from .gateway_screen import Screen
@@ -41,6 +47,8 @@ class Plan:
     project: str
     read: Callable[[Address], Wanted]  # the servers, anew each time
     views: Mapping[str, View] = field(default_factory=dict)
+    observing: Observing = field(default_factory=Observing)
+    rules: RuleSet | None = None
     json: bool = False
 
 
@@ -70,8 +78,20 @@ async def _serve(plan: Plan, listening: socket, address: Address, wanted: Wanted
     opened = asyncio.Event()
     async with (
         MCPManager(plan.project, cache=MCPToolCache(), on_roots=None) as manager,
-        Gateway(manager, settings=plan.settings, views=plan.views) as gateway,
+        Gateway(
+            manager,
+            settings=plan.settings,
+            views=plan.views,
+            observing=plan.observing,
+            interceptors=() if plan.rules is None else (plan.rules,),
+        ) as gateway,
+        AsyncExitStack() as stack,
     ):
+        if plan.rules is not None:
+            plan.rules.stand_before(gateway)
+            stack.callback(plan.rules.close)
+        if plan.observing.journal is not None:
+            await stack.enter_async_context(_watched(plan.observing.journal, gateway.info["name"]))
         screen = Screen(gateway, url, has_token=has_token, json=plan.json)
         following = Following(
             gateway, lambda: plan.read(address), changed=screen.changed, failed=screen.failed
@@ -103,6 +123,17 @@ async def _serve(plan: Plan, listening: socket, address: Address, wanted: Wanted
         for task in (serving, attending):
             if not task.cancelled():
                 task.result()
+
+
+@asynccontextmanager
+async def _watched(journal: Journal, name: str) -> AsyncIterator[None]:
+    """Let `fairlead watch` find it; a gateway that cannot be watched still serves."""
+    async with AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(announced(journal, name, "gateway"))
+        except (OSError, FairleadError) as exc:
+            say("warning", f"nobody can watch: {exc}", "33")
+        yield
 
 
 # The command line

@@ -12,15 +12,19 @@ from urllib.parse import urlsplit
 
 from .access import ACCESS, add_access_options
 from .failed import USAGE, Failed, say
+from .tape_recording import add_record_options, recording
 from .target import Target, split_target
 from .usage import Parser, add_input_option, read_pairs, seconds
 
 if TYPE_CHECKING:
     from ..client.entries import MCPServerEntry
     from ..gateway import Relay
+    from ..gateway.rules.ruleset import RuleSet
+    from ..gateway.way import Way
+    from ..interceptor import Interceptor
     from ..transport.base import Channel
 
-__all__ = ["run"]
+__all__ = ["Listen", "add_listen_options", "add_url_options", "run", "serve", "way_of"]
 
 FindEntry = Callable[[], "Awaitable[MCPServerEntry]"]
 
@@ -29,11 +33,17 @@ _EXAMPLE = "fairlead proxy --listen http://127.0.0.1:8080"
 
 def run(argv: Sequence[str]) -> int:
     options, target = _read(argv)
+    with recording(options) as interceptors:
+        return serve(options, lambda: _relay(options, target, interceptors))
+
+
+def serve(options: Namespace, make: Callable[[], "Relay"]) -> int:
+    """Serve what `make` makes, where `--listen` says."""
     listen = Listen.of(options.listen)
     if listen.stdio:
         _require_no_access(options)
-        return _on_stdio(options, target)
-    return _on_network(listen, options, target)
+        return _on_stdio(make())
+    return _on_network(listen, options, make)
 
 
 @dataclass(frozen=True)
@@ -75,17 +85,16 @@ class Listen:
         return self.kind.startswith("ws")
 
 
-def _on_stdio(options: Namespace, target: Target) -> int:
+def _on_stdio(relay: "Relay") -> int:
     from ..server.run import run_program
 
-    relay = _relay(options, target)
     if sys.stdin is not None and sys.stdin.isatty():
         say("serving", f"{relay.name} on stdin and stdout. Ctrl-C or Ctrl-D ends it.", "32")
     run_program(relay.run_stdio)
     return 0
 
 
-def _on_network(listen: Listen, options: Namespace, target: Target) -> int:
+def _on_network(listen: Listen, options: Namespace, make: Callable[[], "Relay"]) -> int:
     from ..transport.http.settings import HttpSettings
     from .network import Endpoint, run_http
 
@@ -102,7 +111,7 @@ def _on_network(listen: Listen, options: Namespace, target: Target) -> int:
     elif listen.path:
         settings.path = listen.path
     endpoint.require_guard(settings)
-    relay = _relay(options, target)
+    relay = make()
     listening = endpoint.listen()
 
     def started() -> None:
@@ -119,21 +128,56 @@ def _on_network(listen: Listen, options: Namespace, target: Target) -> int:
 # The server behind us
 
 
-def _relay(options: Namespace, target: Target) -> "Relay":
+def _relay(
+    options: Namespace,
+    target: Target,
+    interceptors: "Callable[[MCPServerEntry], list[Interceptor]]",
+) -> "Relay":
     from ..gateway import Relay, RelaySettings
-    from ..gateway.way import Way
 
-    find, first, name = _found(options, target)
     limits = {}
     if options.timeout is not None:
         limits = {"connect_timeout": options.timeout, "call_timeout": options.timeout}
     settings = RelaySettings(upstream=options.upstream, era=options.era, **limits)
+    way, entry = way_of(options, target)
+    rules = _rules(options.rules)
+    kind: type[Relay] = Relay
+    if options.journal:
+        from .tap_relaying import WatchedRelay
+
+        kind = WatchedRelay
+    relay = kind(way, settings=settings, interceptors=[*interceptors(entry), *rules])
+    for one in rules:
+        one.stand_before(relay)
+    return relay
+
+
+def _rules(path: str | None) -> "list[RuleSet]":
+    """What happens to messages, if somebody says so."""
+    if path is None:
+        return []
+    from ..errors import ConfigError
+    from ..gateway.rules.ruleset import RuleSet
+    from ..gateway.rules.wired import wired_actions
+    from .output import safe
+
+    try:
+        return [RuleSet.of_file(path, actions=wired_actions())]
+    except ConfigError as exc:
+        raise Failed(safe(str(exc)), code=USAGE) from exc
+
+
+def way_of(options: Namespace, target: Target) -> "tuple[Way, MCPServerEntry]":
+    """How to reach the server that a command line names, and what it is now."""
+    from ..gateway.way import Way
+
+    find, first, name = _found(options, target)
 
     async def dial() -> "Channel":
         return await _dial(await find())
 
-    way = Way(name=name, open=dial, shared=first.type == "stdio", id_format=first.request_id_format)
-    return Relay(way, settings=settings)
+    shared = first.type == "stdio"
+    return Way(name=name, open=dial, shared=shared, id_format=first.request_id_format), first
 
 
 def _found(options: Namespace, target: Target) -> "tuple[FindEntry, MCPServerEntry, str]":
@@ -257,18 +301,13 @@ def _parser() -> Parser:
         examples=f"  {_EXAMPLE} -- uvx some-server\n"
         "  fairlead proxy https://example.com/mcp --header 'X-Key: ...'\n"
         "  fairlead proxy --listen ws://127.0.0.1:8080/ws notes\n"
-        "  fairlead proxy --listen unix:/tmp/notes.sock --upstream per-session notes",
+        "  fairlead proxy --listen unix:/tmp/notes.sock --upstream per-session notes\n"
+        "  fairlead proxy --record monday notes",
     )
     parser.add_argument(
         "server", nargs="*", help="one that is configured (`fairlead list`), or a URL"
     )
-    parser.add_argument(
-        "--listen",
-        default="stdio",
-        metavar="WHERE",
-        help="stdio (default), http://HOST:PORT[/path], ws://HOST:PORT[/path] or unix:PATH. An "
-        "address serves HTTP and WebSocket; the first is what it says",
-    )
+    add_listen_options(parser)
     parser.add_argument(
         "--upstream",
         choices=("shared", "per-session"),
@@ -288,16 +327,37 @@ def _parser() -> Parser:
         help="how long the server may take to connect (default: 30), and be silent while it works "
         "on a call (default: 3600)",
     )
+    parser.add_argument(
+        "--rules",
+        metavar="FILE",
+        help="what happens to messages: TOML, YAML or JSON; it may change while this runs "
+        "(`fairlead rules check FILE`)",
+    )
     add_input_option(parser)
-    _add_url_options(parser)
+    parser.add_argument(
+        "--journal", action="store_true", help="let `fairlead watch` show what passes"
+    )
+    add_record_options(parser)
+    add_url_options(parser)
+    return parser
+
+
+def add_listen_options(parser: Parser) -> None:
+    """Where to serve, and who may come."""
+    parser.add_argument(
+        "--listen",
+        default="stdio",
+        metavar="WHERE",
+        help="stdio (default), http://HOST:PORT[/path], ws://HOST:PORT[/path] or unix:PATH. An "
+        "address serves HTTP and WebSocket; the first is what it says",
+    )
     network = parser.add_argument_group(
         "on the network", "What other machines can reach needs a token."
     )
     add_access_options(network)
-    return parser
 
 
-def _add_url_options(parser: Parser) -> None:
+def add_url_options(parser: Parser) -> None:
     remote = parser.add_argument_group(
         "a server elsewhere", "FAIRLEAD_TOKEN in the environment says to it who you are."
     )

@@ -2,7 +2,7 @@
 
 import re
 
-__all__ = ["redact"]
+__all__ = ["REDACTED", "is_secret_name", "redact"]
 
 REDACTED = "[REDACTED]"
 
@@ -40,13 +40,18 @@ def redact(text: str) -> str:
     return _URL_USER.sub(_replace_user, text)
 
 
+def is_secret_name(name: str) -> bool:
+    """Whether something of this name is nobody's business."""
+    return _SECRET.search(name) is not None and _KEEP.search(name) is None
+
+
 def _without_named(text: str) -> str:
     """The text without the values of names that sound like secrets."""
     pieces: list[str] = []
     done = position = 0
     while match := _NAMED.search(text, position):
         name, position = match[1] or match[2], match.end()
-        if not _SECRET.search(name) or _KEEP.search(name):
+        if not is_secret_name(name):
             continue
         start, end = _value(text, match, is_header=_HEADER.search(name) is not None)
         if start < end:

@@ -1,0 +1,74 @@
+"""The admin API of a gateway, asked from a command."""
+
+import json
+import os
+from argparse import Namespace
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Any
+from urllib.parse import urlsplit
+
+from .failed import NO_CONNECTION, USAGE, Failed
+from .output import safe
+from .usage import Parser
+
+__all__ = ["add_admin_options", "ask_admin"]
+
+URL = "http://127.0.0.1:8765"
+TOKEN = "FAIRLEAD_ADMIN_TOKEN"
+AUTH = "FAIRLEAD_TOKEN"
+LIMIT = 30.0
+
+
+def add_admin_options(parser: Parser, *, url: bool = True) -> None:
+    if url:
+        parser.add_argument(
+            "--url", default=URL, metavar="URL", help=f"of the gateway (default: {URL})"
+        )
+    parser.add_argument(
+        "--admin-token",
+        metavar="TOKEN",
+        help=f"the gateway's admin_token; better in the environment, as {TOKEN}. Where the gateway "
+        f"itself wants a token, {AUTH} is sent, too",
+    )
+
+
+def ask_admin(
+    options: Namespace, method: str, path: str, body: Any = None, *, wait: float = 0.0
+) -> Any:
+    """What the gateway says.
+
+    Raises:
+        Failed: it is not there, or does not want to.
+    """
+    try:
+        parts = urlsplit(options.url if "//" in options.url else f"http://{options.url}")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError
+        port = parts.port
+    except ValueError:
+        raise Failed(f"{options.url!r} is no URL of a gateway", code=USAGE) from None
+    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+    connection = kind(parts.hostname, port, timeout=LIMIT + wait)
+    headers = {"x-admin-token": options.admin_token or os.environ.get(TOKEN, "")}
+    if token := os.environ.get(AUTH):
+        headers["authorization"] = f"Bearer {token}"
+    sent = None if body is None else json.dumps(body).encode()
+    if sent is not None:
+        headers["content-type"] = "application/json"
+    try:
+        connection.request(method, path, sent, headers)
+        answer = connection.getresponse()
+        said = answer.read()
+    except (OSError, HTTPException, ValueError) as exc:
+        raise Failed(
+            f"The gateway at {safe(parts.netloc)} cannot be reached: {exc}",
+            hint="does it run, and is that its address? --url URL",
+            code=NO_CONNECTION,
+        ) from exc
+    finally:
+        connection.close()
+    if answer.status == 200:
+        return json.loads(said)
+    text = safe(said.decode("utf-8", "replace").strip()[:500])
+    hint = f"--admin-token TOKEN, or {TOKEN} in the environment" if answer.status == 401 else ""
+    raise Failed(text or f"The gateway answered with HTTP {answer.status}", hint=hint)

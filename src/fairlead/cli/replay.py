@@ -1,0 +1,218 @@
+"""`fairlead replay`: a tape as a server, or to one."""
+
+import asyncio
+import sys
+import threading
+from argparse import Namespace
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from . import proxy
+from .failed import FAILED, NO_CONNECTION, USAGE, Failed, say
+from .output import pretty, safe, write
+from .tape_diff import shown
+from .tape_places import open_tape
+from .target import Target, split_target
+from .usage import Parser, add_input_option, seconds
+
+if TYPE_CHECKING:
+    from ..gateway import Relay
+    from ..gateway.replay import Compared, Pace, TapeServer
+
+__all__ = ["run"]
+
+
+def run(argv: Sequence[str]) -> int:
+    if "--against" in (argv[: argv.index("--")] if "--" in argv else argv):
+        return _against(argv)
+    options = _serving_parser().parse_args(argv)
+    pace = _pace(options.timing)
+    keyed = options.timing == "stepped"
+    if keyed and proxy.Listen.of(options.listen).stdio:
+        raise Failed(
+            "Steps are taken with the keyboard, and the client has it",
+            hint="add --listen http://HOST:PORT",
+            code=USAGE,
+        )
+    player = _player(options, pace)
+    if keyed:
+        _listen_to_keys(player)
+
+    def make() -> "Relay":
+        return player.for_both_eras()
+
+    try:
+        return proxy.serve(options, make)
+    finally:
+        for what in dict.fromkeys(player.missed):
+            say("not on the tape", safe(what), "33")
+
+
+def _player(options: Namespace, pace: "Pace") -> "TapeServer":
+    from ..errors import ConfigError
+    from ..gateway.replay import TapeServer
+
+    reader = open_tape(options.tape)
+    try:
+        player = TapeServer(str(reader.parts[0]), matching=options.match, pace=pace)
+    except ConfigError as exc:
+        raise Failed(str(exc.args[0])) from exc
+    player.seek(options.seek)
+    return player
+
+
+def _pace(timing: str) -> "Pace":
+    from ..gateway.replay import Pace
+
+    if timing in ("immediate", "stepped"):
+        return Pace(stepped=timing == "stepped")
+    try:
+        return Pace(1.0 if timing == "original" else float(timing.removesuffix("x")))
+    except ValueError:
+        raise Failed(
+            f"{timing!r} is no timing",
+            hint="it is original, immediate, stepped, or a number: 2 is twice as fast",
+            code=USAGE,
+        ) from None
+
+
+def _listen_to_keys(player: "TapeServer") -> None:
+    """Enter is a step, a number so many; p pauses, r resumes, s N seeks."""
+    say("keys", "Enter: a step, N: so many, p: pause, r: resume, s N: go to message N", "36")
+
+    def listen() -> None:
+        for line in sys.stdin:
+            word, _, number = line.strip().partition(" ")
+            if word in ("p", "r"):
+                player.soon(player.pace.pause if word == "p" else player.pace.resume)
+            elif word == "s" and number.isdigit():
+                player.soon(partial(player.seek, int(number)))
+            elif not word or word.isdigit():
+                player.soon(partial(player.pace.step, int(word or 1)))
+
+    threading.Thread(target=listen, daemon=True).start()
+
+
+def _serving_parser() -> Parser:
+    parser = Parser(
+        "replay",
+        "Serve what is on a tape, to clients of either era; or, with --against, play it to a\n"
+        "server and compare the answers (`fairlead replay TAPE --against --help`).",
+        usage="TAPE [options]\n"
+        "       fairlead replay TAPE --against [options] (SERVER | URL | -- COMMAND...)",
+        examples="  fairlead replay monday\n"
+        "  fairlead replay monday --listen http://127.0.0.1:8080 --timing original\n"
+        "  fairlead replay monday --against -- python server.py",
+    )
+    parser.add_argument("tape", metavar="TAPE", help="its name, or its path")
+    parser.add_argument(
+        "--match",
+        choices=("tolerant", "strict"),
+        default="tolerant",
+        help="by method, target and arguments in any order (default), or in the order of the tape",
+    )
+    parser.add_argument(
+        "--timing",
+        default="immediate",
+        metavar="WHEN",
+        help="immediate (default), original, stepped, or a number: 2 is twice as fast",
+    )
+    parser.add_argument(
+        "--seek", type=int, default=0, metavar="N", help="what is before message N was played"
+    )
+    proxy.add_listen_options(parser)
+    return parser
+
+
+# To a server
+
+
+def _against(argv: Sequence[str]) -> int:
+    from ..errors import ConfigError, FairleadError
+    from ..gateway.replay import play_against
+
+    options, target = _read_against(argv)
+    reader = open_tape(options.tape)
+    way, _ = proxy.way_of(options, target)
+    try:
+        report = asyncio.run(
+            play_against(
+                str(reader.parts[0]),
+                way,
+                ignore=options.ignore,
+                notifications=options.notifications,
+                timeout=options.timeout or 30.0,
+            )
+        )
+    except ValueError as exc:
+        raise Failed(str(exc), code=USAGE) from exc
+    except ConfigError as exc:
+        raise Failed(str(exc.args[0])) from exc
+    except FairleadError as exc:
+        raise Failed(safe(str(exc)), code=NO_CONNECTION) from exc
+    if options.json:
+        import msgspec
+
+        write(pretty({"same": report.same, "compared": msgspec.to_builtins(report.compared)}))
+    else:
+        for each in report.compared:
+            _show(each)
+        wrong = sum(not each.same for each in report.compared)
+        write(f"{len(report.compared)} compared, {wrong} differ")
+    return 0 if report.same else FAILED
+
+
+def _show(each: "Compared") -> None:
+    if each.same:
+        return
+    write(safe(f"{each.seq} {each.what}: {each.error or 'another answer'}"))
+    for one in each.differences:
+        write(safe(f"    {one.path}: {shown(one.recorded)} -> {shown(one.given)}"))
+
+
+def _read_against(argv: Sequence[str]) -> tuple[Namespace, Target]:
+    own, target = list(argv), Target()
+    if "--" in own:
+        own, target = split_target(own)
+    options = _against_parser().parse_intermixed_args(own)
+    if options.server:
+        if target.command or len(options.server) > 1:
+            raise Failed("There are two servers to talk to", hint="name one", code=USAGE)
+        _, target = split_target(options.server)
+    about = {"header": options.header, "sse": options.sse, "input": options.input}
+    target.require(
+        Namespace(**about, token=None, insecure_tls=False), "fairlead replay TAPE --against"
+    )
+    return options, target
+
+
+def _against_parser() -> Parser:
+    parser = Parser(
+        "replay",
+        "Ask a server what was asked on a tape, and compare its answers with those on it. The\n"
+        "exit code is 1 if they differ.",
+        usage="TAPE --against [options] (SERVER | URL | -- COMMAND...)",
+        examples="  fairlead replay monday --against -- python server.py\n"
+        "  fairlead replay monday --against --ignore 'result.content.*.text' notes",
+    )
+    parser.add_argument("tape", metavar="TAPE", help="its name, or its path")
+    parser.add_argument("server", nargs="*", help="one that is configured, or a URL")
+    parser.add_argument("--against", action="store_true", help="play it to a server")
+    parser.add_argument(
+        "--ignore",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="what may differ; `*` is any member, `**` any number of them. May be repeated",
+    )
+    parser.add_argument(
+        "--notifications", action="store_true", help="compare what the server tells too"
+    )
+    parser.add_argument(
+        "--timeout", type=seconds, metavar="SECONDS", help="for each answer (default: 30)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    add_input_option(parser)
+    proxy.add_url_options(parser)
+    return parser

@@ -1,0 +1,78 @@
+"""`fairlead tap -- COMMAND`: a server as it was, and somebody who listens."""
+
+import os
+import re
+from collections.abc import Sequence
+
+from .failed import USAGE, Failed
+from .usage import Parser, seconds
+
+__all__ = ["run"]
+
+
+def run(argv: Sequence[str]) -> int:
+    own, command = list(argv), []
+    if "--" in own:
+        index = own.index("--")
+        own, command = own[:index], own[index + 1 :]
+    options = _parser().parse_args(own)
+    if not command:
+        raise Failed(
+            "There is no command to run: it goes after `--`",
+            hint="for example `fairlead tap -- python server.py`",
+            code=USAGE,
+        )
+    if os.name != "posix":
+        raise Failed("`fairlead tap` needs POSIX pipes and signals", code=USAGE)
+    from .tap_pumping import run_command
+    from .tap_telling import Telling
+
+    name = options.name or _name_of(command)
+    tape = None if options.tape is None else os.path.abspath(options.tape)
+    about = {
+        "name": name,
+        "pid": os.getpid(),
+        "command": command,
+        "tape": tape,
+        "record": not options.no_tape,
+        "hangs_after": options.hangs_after or 30.0,
+    }
+    return run_command(command, lambda: Telling(about))
+
+
+def _name_of(command: Sequence[str]) -> str:
+    """What to call it: the last word that says something."""
+    program = os.path.basename(command[0])
+    words = [word for word in command[1:] if not word.startswith("-")]
+    if words and re.fullmatch(r"(python|node|uv|uvx|npx|bunx?|deno|sh|bash)[\d.]*", program):
+        return os.path.basename(words[0].rstrip("/")) or program
+    return program
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "tap",
+        "Run a server that speaks over stdin and stdout, and listen to what is said. Put it\n"
+        "before the command in any program's configuration: every byte passes as it came, stderr,\n"
+        "signals and the exit code too. `fairlead watch` shows the conversation in another\n"
+        "terminal while it goes on; a tape of it is written, without secrets.",
+        usage="[options] -- COMMAND ARGS...",
+        examples="  fairlead tap -- uvx mcp-server-time\n"
+        "  fairlead tap --name notes --tape ./notes -- python server.py\n"
+        "  fairlead watch notes",
+    )
+    parser.add_argument("--name", help="what `fairlead watch` shall call it")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--tape",
+        metavar="PATH",
+        help="where to record (default: a new tape in our data folder; the last 20 are kept)",
+    )
+    where.add_argument("--no-tape", action="store_true", help="do not record")
+    parser.add_argument(
+        "--hangs-after",
+        type=seconds,
+        metavar="SECONDS",
+        help="flag a request that has no answer by then (default: 30)",
+    )
+    return parser

@@ -1,0 +1,209 @@
+"""The process that listens for a tap: what is said goes to a journal, a tape, and who watches."""
+
+import asyncio
+import contextlib
+import os
+import re
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..errors import FairleadError
+from ..gateway.journal import Journal, Overheard
+from ..gateway.journal.announcing import announced
+from ..gateway.tape.writer import TapeWriter
+from ..manager.places import this_machine
+from ..observe.redact import is_secret_name
+from ..observe.redactor import Redactor
+from ..protocol.envelope import Direction
+from ..wire import LineSplitter, TooLong, to_json
+from .failed import say
+from .tap_telling import HEAD
+
+__all__ = ["Listening", "main"]
+
+PAUSE = 0.01  # seconds
+MUCH = 1 << 20  # bytes
+KEPT = 20  # tapes of one name that nobody asked to keep elsewhere
+_WAYS = {b"u": Direction.CLIENT_TO_SERVER, b"d": Direction.SERVER_TO_CLIENT}
+
+
+def main() -> None:
+    """Listen until the tap has gone, in whatever way."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the end of the pipe is the end
+    with contextlib.suppress(OSError):
+        os.nice(5)
+    asyncio.run(_main())
+
+
+async def _main() -> None:
+    frames = _Frames(sys.stdin.fileno())
+    first = await frames.next()
+    if first is not None:
+        await Listening(msgspec.json.decode(first[1], type=_About)).run(frames)
+
+
+class _About(msgspec.Struct):
+    """What the tap says first."""
+
+    name: str
+    pid: int
+    command: list[str]
+    tape: str | None
+    record: bool
+    hangs_after: float
+
+
+class Listening:
+    """Hears the chunks of both sides."""
+
+    def __init__(self, about: _About) -> None:
+        self._about = about
+        self._redactor = Redactor(values=_secrets(about.command))
+        self._command = self._redactor.text(shlex.join(about.command))
+        self._journal = Journal(hangs_after=about.hangs_after, redactor=self._redactor)
+        self._overheard = Overheard(self._journal)
+        self._ears = {direction: LineSplitter() for direction in _WAYS.values()}
+        self._torn: set[Direction] = set()  # where something was not heard
+        self._tape = self._open_tape() if about.record else None
+
+    async def run(self, frames: "_Frames") -> None:
+        """Until nothing more comes."""
+        about = self._about
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                try:
+                    shown = announced(
+                        self._journal, about.name, "tap", self._command, pid=about.pid
+                    )
+                    await stack.enter_async_context(shown)
+                except (OSError, FairleadError) as exc:
+                    say("warning", f"nobody can watch: {exc}", "33")
+                while (frame := await frames.next()) is not None:
+                    self._take(*frame)
+                self._finish()
+        finally:
+            if self._tape is not None:
+                self._tape.close()
+
+    def _take(self, way: bytes, chunk: bytes) -> None:
+        direction = _WAYS[way.lower()]
+        if way.isupper():
+            self._torn.add(direction)
+            return
+        if direction in self._torn:  # what comes now is the middle of something
+            found, chunk = chunk.partition(b"\n")[1:]
+            self._ears[direction] = LineSplitter()
+            if found:
+                self._torn.discard(direction)
+        for line in self._ears[direction].feed(chunk):
+            self._line(direction, line)
+
+    def _finish(self) -> None:
+        for direction, ear in self._ears.items():
+            for line in ear.finish():
+                self._line(direction, line)
+        self._overheard.ended()
+
+    def _line(self, direction: Direction, line: bytes | TooLong) -> None:
+        if isinstance(line, TooLong):
+            self._overheard.too_long(line.size, direction)
+            self._write(to_json({"stray": f"a line of {line.size} bytes"}), direction, "too long")
+        elif self._overheard.hear(line, direction):
+            self._write(line, direction)
+        else:
+            text = self._redactor.text(line.decode("utf-8", "replace"))
+            self._write(to_json({"stray": text}), direction, "no message")
+
+    def _write(self, line: bytes, direction: Direction, did: str | None = None) -> None:
+        if self._tape is not None:
+            self._tape.write(line, direction, session="s1", did=None if did is None else [did])
+
+    def _open_tape(self) -> TapeWriter | None:
+        try:
+            place = self._about.tape or _new_tape(self._about.name, self._about.pid)
+            about: dict[str, Any] = {"command": self._command}
+            return TapeWriter(place, redactor=self._redactor, about=about)
+        except (OSError, FairleadError) as exc:
+            say("warning", f"nothing is recorded: {exc}", "33")
+            return None
+
+
+class _Frames:
+    """Chunks, with the way they went."""
+
+    def __init__(self, pipe: int) -> None:
+        os.set_blocking(pipe, False)
+        self._pipe = pipe
+        self._held = bytearray()
+        self._ended = False
+
+    async def next(self) -> tuple[bytes, bytes] | None:
+        """The next one; None if the tap has gone. What it had begun to tell is not lost."""
+        await self._until(HEAD)
+        if len(self._held) < HEAD:
+            return None
+        head = bytes(self._held[:HEAD])
+        end = HEAD + int.from_bytes(head[1:], "big")
+        await self._until(end)
+        chunk = bytes(self._held[HEAD:end])
+        del self._held[:end]
+        return head[:1], chunk
+
+    async def _until(self, size: int) -> None:
+        """Wait until so much is there, or the end."""
+        while len(self._held) < size and not self._ended:
+            try:
+                some = os.read(self._pipe, MUCH)
+            except BlockingIOError:
+                await self._readable()
+                # Not at once: on a small machine, they would wait for us who talk.
+                await asyncio.sleep(PAUSE)
+                continue
+            self._held += some
+            self._ended = not some
+
+    async def _readable(self) -> None:
+        loop = asyncio.get_running_loop()
+        news = asyncio.Event()
+        loop.add_reader(self._pipe, news.set)
+        try:
+            await news.wait()
+        finally:
+            loop.remove_reader(self._pipe)
+
+
+def _secrets(command: Sequence[str]) -> list[str]:
+    """What the command is given to know, and nobody else."""
+    found = [value for name, value in os.environ.items() if is_secret_name(name)]
+    for option, value in pairwise(command):
+        if option.startswith("-") and is_secret_name(option.lstrip("-").replace("-", "_")):
+            found.append(value)
+    return found
+
+
+def _new_tape(name: str, pid: int) -> Path:
+    machine = this_machine()
+    folder = Path(machine.join(machine.own_data, "tapes"))
+    safe = re.sub(r"[^A-Za-z0-9_.-]+", "-", name)[:50]
+    _drop_old(folder, safe)
+    return folder / f"{safe}-{time.strftime('%Y%m%d-%H%M%S')}-{pid}"
+
+
+def _drop_old(folder: Path, name: str) -> None:
+    """A server that is started every day must not fill the disk."""
+    pattern = re.compile(re.escape(name) + r"-\d{8}-\d{6}-\d+\.tape\.json")
+    with contextlib.suppress(OSError):
+        ours = [one for one in folder.iterdir() if pattern.fullmatch(one.name)]
+        ours.sort(key=lambda one: one.stat().st_mtime)
+        for about in ours[: -KEPT + 1]:
+            for part in folder.glob(f"{about.name.removesuffix('.tape.json')}.*"):
+                part.unlink(missing_ok=True)

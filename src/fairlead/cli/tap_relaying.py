@@ -1,0 +1,43 @@
+"""A relay that `fairlead watch` finds, with what passes through it."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from ..errors import FairleadError
+from ..gateway import Relay
+from ..gateway.interceptors.journaling import Journaling
+from ..gateway.journal import Journal
+from ..gateway.journal.announcing import announced
+from ..interceptor import Interceptor
+from .failed import say
+
+__all__ = ["WatchedRelay"]
+
+
+class WatchedRelay(Relay):
+    """Announces its journal while it serves."""
+
+    def __init__(
+        self, target: Any, *, interceptors: Sequence[Interceptor] = (), **options: Any
+    ) -> None:
+        self._journal = Journal()
+        super().__init__(target, interceptors=[Journaling(self._journal), *interceptors], **options)
+
+    async def run_stdio(self) -> None:
+        async with self._announced():
+            await super().run_stdio()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with self._announced(), super().running():
+            yield None
+
+    @asynccontextmanager
+    async def _announced(self) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(announced(self._journal, self.name, "proxy"))
+            except (OSError, FairleadError) as exc:
+                say("warning", f"nobody can watch: {exc}", "33")
+            yield None

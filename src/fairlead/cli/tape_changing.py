@@ -1,0 +1,69 @@
+"""`fairlead tape trim` and `fairlead tape delete`."""
+
+from collections.abc import Sequence
+
+from ..errors import ConfigError
+from ..gateway.tape.parts import files_of
+from ..gateway.tape.trimming import chosen, trim
+from .failed import Failed
+from .output import pretty, safe, write
+from .tape_listing import add_choosing_options, wanted
+from .tape_places import open_tape, place_of
+from .usage import Parser
+
+__all__ = ["run_delete", "run_trim"]
+
+
+def run_trim(argv: Sequence[str]) -> int:
+    parser = Parser(
+        "tape trim",
+        "Keep a part of a tape: some of its messages, with their answers. The first words of a\n"
+        "session stay, so that it can be played.",
+        usage="TAPE [options] [-o TAPE]",
+        examples="  fairlead tape trim monday --from 120 --to 300 -o short\n"
+        "  fairlead tape trim monday --session s2",
+    )
+    parser.add_argument("tape", metavar="TAPE", help="its name, or its path")
+    add_choosing_options(parser)
+    parser.add_argument("-o", "--output", metavar="TAPE", help="another one (default: itself)")
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    options = parser.parse_args(argv)
+    reader = open_tape(options.tape)
+    target = reader.base if options.output is None else place_of(options.output)
+    try:
+        count = trim(reader, chosen(reader, **wanted(options), opening=True), target)
+    except (ConfigError, OSError) as exc:
+        raise Failed(str(exc)) from exc
+    if options.json:
+        write(pretty({"path": f"{target}.tape.jsonl", "entries": count}))
+    else:
+        write(safe(f"{count} messages are left on {target}.tape.jsonl"))
+    return 0
+
+
+def run_delete(argv: Sequence[str]) -> int:
+    parser = Parser(
+        "tape delete",
+        "Delete tapes, with everything that belongs to them.",
+        usage="TAPE ...",
+        examples="  fairlead tape delete monday tuesday",
+    )
+    parser.add_argument("tapes", metavar="TAPE", nargs="+", help="their names, or paths")
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    options = parser.parse_args(argv)
+    deleted = []
+    for name in options.tapes:
+        reader = open_tape(name)
+        if reader.info.status == "recording":
+            raise Failed(f"{name} is being recorded")
+        for file in files_of(reader.base) or reader.parts:
+            try:
+                file.unlink()
+            except OSError as exc:
+                raise Failed(f"{file} cannot be deleted: {exc.strerror}") from exc
+            deleted.append(str(file))
+    if options.json:
+        write(pretty(deleted))
+    for path in () if options.json else deleted:
+        write(safe(f"deleted {path}"))
+    return 0

@@ -1,0 +1,79 @@
+"""`fairlead tape diff`: where two conversations differ."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ..gateway.tape import Entry
+from ..gateway.tape.comparing import Change, compare, summary
+from ..gateway.tape.differing import read_path
+from .failed import FAILED, USAGE, Failed
+from .output import pretty, safe, write
+from .tape_places import open_tape
+from .usage import Parser
+
+__all__ = ["run_diff", "shown"]
+
+
+def run_diff(argv: Sequence[str]) -> int:
+    parser = Parser(
+        "tape diff",
+        "Show where two tapes differ. Times, ids and tokens do not count. The exit code is 1 if\n"
+        "they do.",
+        usage="TAPE TAPE [--ignore PATH] [--json]",
+        examples="  fairlead tape diff monday tuesday --ignore 'result.content.*.text'",
+    )
+    parser.add_argument("first", metavar="TAPE")
+    parser.add_argument("second", metavar="TAPE")
+    parser.add_argument(
+        "--ignore",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="what may differ; `*` is any member, `**` any number of them. May be repeated",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    options = parser.parse_args(argv)
+    try:
+        ignore = [read_path(text) for text in options.ignore]
+    except ValueError as exc:
+        raise Failed(str(exc), code=USAGE) from exc
+    changes = compare(open_tape(options.first), open_tape(options.second), ignore)
+    if options.json:
+        write(pretty([_plain(change) for change in changes]))
+    elif not changes:
+        write("They are the same, but for time and ids")
+    for change in () if options.json else changes:
+        _show(change)
+    return FAILED if changes else 0
+
+
+def _show(change: Change) -> None:
+    if change.first is None or change.second is None:
+        sign, entry = ("+", change.second) if change.first is None else ("-", change.first)
+        assert entry is not None
+        write(safe(f"{sign} {entry.seq} {summary(entry)}"))
+        return
+    write(safe(f"~ {change.first.seq} {summary(change.first)}"))
+    for one in change.differences:
+        write(safe(f"    {one.path}: {shown(one.recorded)} -> {shown(one.given)}"))
+
+
+def shown(value: Any) -> str:
+    """A value in a few words."""
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text if len(text) <= 120 else f"{text[:119]}…"
+
+
+def _plain(change: Change) -> dict[str, Any]:
+    return {
+        "first": _seq(change.first),
+        "second": _seq(change.second),
+        "what": summary(change.first or change.second),  # type: ignore[arg-type]
+        "differences": msgspec.to_builtins(change.differences),
+    }
+
+
+def _seq(entry: Entry | None) -> int | None:
+    return None if entry is None else entry.seq

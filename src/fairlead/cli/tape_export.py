@@ -1,0 +1,60 @@
+"""`fairlead tape export`: a tape for other programs."""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from ..gateway.tape import TapeReader
+from ..gateway.tape.har import har_text
+from ..gateway.tape.testing import text_of_test
+from .failed import Failed, say
+from .tape_places import open_tape
+from .usage import Parser
+
+__all__ = ["run_export"]
+
+
+def run_export(argv: Sequence[str]) -> int:
+    parser = Parser(
+        "tape export",
+        "Make something else of a tape: an HTTP archive (HAR 1.2), or a test for pytest that\n"
+        "plays it to the server it was recorded from and compares the answers.",
+        usage="TAPE (--har | --pytest) [-o FILE]",
+        examples="  fairlead tape export monday --har -o monday.har\n"
+        "  fairlead tape export monday --pytest -o tests/test_monday.py",
+    )
+    parser.add_argument("tape", metavar="TAPE", help="its name, or its path")
+    kind = parser.add_mutually_exclusive_group(required=True)
+    kind.add_argument("--har", action="store_true", help="an HTTP archive")
+    kind.add_argument("--pytest", action="store_true", help="a test")
+    parser.add_argument("-o", "--output", metavar="FILE", help="where to (default: stdout)")
+    options = parser.parse_args(argv)
+    reader = open_tape(options.tape)
+    pieces = har_text(reader.info, reader) if options.har else _test(reader, options.output)
+    if options.output is None:
+        _write(pieces)
+        return 0
+    try:
+        # What is on a tape is nobody else's business, in whatever form.
+        file = os.open(options.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(file, "wb") as stream:
+            stream.writelines(pieces)
+    except OSError as exc:
+        raise Failed(f"{options.output} cannot be written: {exc.strerror}") from exc
+    say("written", options.output)
+    return 0
+
+
+def _write(pieces: Iterable[bytes]) -> None:
+    for piece in pieces:
+        sys.stdout.write(piece.decode())
+
+
+def _test(reader: TapeReader, output: str | None) -> Iterator[bytes]:
+    about = reader.info.about
+    if not about.get("command") and not about.get("url"):
+        raise Failed("The tape does not say from which server it was recorded")
+    place = reader.parts[0].resolve()
+    folder = None if output is None else Path(output).resolve().parent
+    yield text_of_test(reader.info, place, folder).encode()

@@ -1,0 +1,149 @@
+"""`fairlead tape list` and `fairlead tape show`."""
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..errors import ConfigError
+from ..gateway.tape import Entry, TapeReader, plain
+from ..gateway.tape.comparing import summary
+from ..gateway.tape.format import LINES
+from ..gateway.tape.trimming import chosen
+from ..protocol.envelope import Direction
+from .failed import say
+from .output import pretty, safe, size, write
+from .tape_places import open_tape, tapes_folder
+from .usage import Parser
+
+__all__ = ["add_choosing_options", "run_list", "run_show", "wanted"]
+
+
+def run_list(argv: Sequence[str]) -> int:
+    parser = Parser(
+        "tape list",
+        "List the tapes in our own folder, or in another one.",
+        usage="[FOLDER] [--tag TAG] [--json]",
+        examples="  fairlead tape list\n  fairlead tape list tests/tapes --json",
+    )
+    parser.add_argument("folder", metavar="FOLDER", nargs="?", help="where to look")
+    parser.add_argument("--tag", metavar="TAG", help="only those that have it")
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    options = parser.parse_args(argv)
+    folder = Path(options.folder) if options.folder else tapes_folder()
+    found = []
+    for place in sorted(folder.glob(f"*{LINES}")) if folder.is_dir() else ():
+        stem = place.name.removesuffix(LINES)
+        head, dot, number = stem.rpartition(".")
+        if dot and number.isdigit() and (folder / f"{head}{LINES}").exists():
+            continue  # a further part of another one
+        try:
+            found.append(_about(TapeReader(place)))
+        except (ConfigError, OSError) as exc:
+            say("left out", safe(str(exc)), "33")
+    if options.tag:
+        found = [tape for tape in found if options.tag in tape["tags"]]
+    if options.json:
+        write(pretty(found))
+    elif not found:
+        write(f"There are no tapes in {safe(str(folder))}")
+    width = max((len(tape["name"]) for tape in found), default=0)
+    for tape in () if options.json else found:
+        began = datetime.fromtimestamp(tape["began"]).strftime("%Y-%m-%d %H:%M")
+        count = "" if tape["entries"] is None else f"{tape['entries']} messages"
+        tags = " ".join(f"#{tag}" for tag in tape["tags"])
+        facts = [tape["status"], began, count, size(tape["size"]), tape["target"], tags]
+        write(safe(f"{tape['name'].ljust(width)}  {'  '.join(filter(None, facts))}"))
+    return 0
+
+
+def _about(reader: TapeReader) -> dict[str, Any]:
+    info = reader.info
+    command = info.about.get("command")
+    target = " ".join(map(str, command)) if isinstance(command, list) else info.about.get("url", "")
+    return {
+        "name": Path(reader.base).name,
+        "path": str(reader.parts[0]),
+        "status": info.status,
+        "began": info.began,
+        "entries": info.entries if info.status == "complete" else None,
+        "lost": info.lost,
+        "size": reader.size,
+        "tags": info.tags,
+        "target": str(target),
+    }
+
+
+def run_show(argv: Sequence[str]) -> int:
+    parser = Parser(
+        "tape show",
+        "Show what is on a tape: a line for each message, or all of it.",
+        usage="TAPE [options]",
+        examples="  fairlead tape show monday\n"
+        "  fairlead tape show monday --method 'tools/*' --full\n"
+        "  fairlead tape show monday --json | jq .message",
+    )
+    parser.add_argument("tape", metavar="TAPE", help="its name, or its path")
+    add_choosing_options(parser)
+    parser.add_argument("--full", action="store_true", help="show the messages themselves too")
+    parser.add_argument(
+        "--json", action="store_true", help="print each entry as a line of JSON, for programs"
+    )
+    options = parser.parse_args(argv)
+    reader = open_tape(options.tape)
+    for entry in chosen(reader, **wanted(options)):
+        if options.json:
+            write(msgspec.json.encode(entry).decode())
+            continue
+        write(safe(_line(entry)))
+        if options.full:
+            write(safe(pretty(plain(entry))))
+    if reader.skipped:
+        say("note", f"{reader.skipped} lines could not be read", "33")
+    if reader.info.lost:
+        say("note", f"{reader.info.lost} messages were lost while it was recorded", "33")
+    return 0
+
+
+def add_choosing_options(parser: Parser) -> None:
+    """Which messages are meant."""
+    parser.add_argument(
+        "--from", dest="first", type=int, default=0, metavar="N", help="from this number on"
+    )
+    parser.add_argument("--to", dest="last", type=int, metavar="N", help="up to this number")
+    parser.add_argument("--session", metavar="NAME", help="only of this session (s1, s2, ...)")
+    parser.add_argument(
+        "--method", metavar="PATTERN", help="only these (`tools/*`), with their answers"
+    )
+
+
+def wanted(options: Any) -> dict[str, Any]:
+    """The same for `chosen`."""
+    pattern = options.method
+    fits: Callable[[str], bool] | None = None
+    if pattern is not None:
+
+        def fits(method: str) -> bool:
+            return fnmatchcase(method, pattern)
+
+    return {
+        "first": options.first,
+        "last": options.last,
+        "session": options.session,
+        "method": fits,
+    }
+
+
+def _line(entry: Entry) -> str:
+    message = plain(entry)
+    arrow = "→" if entry.dir is Direction.CLIENT_TO_SERVER else "←"
+    number = "" if "id" not in message else f" #{json.dumps(message['id'])}"
+    did = "" if not entry.did else f"  [{', '.join(entry.did)}]"
+    stopped = "  [not passed on]" if entry.stopped else ""
+    label = (entry.session or "").ljust(3)
+    head = f"{entry.seq:>5} {entry.at:>10.3f} {label} {arrow}"
+    return f"{head} {summary(entry, message)}{number}{did}{stopped}"

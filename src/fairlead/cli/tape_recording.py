@@ -1,0 +1,96 @@
+"""The options that put a conversation on a tape, for the commands that carry one."""
+
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from .failed import Failed, say
+from .usage import Parser
+
+if TYPE_CHECKING:
+    from ..client.entries import MCPServerEntry
+    from ..gateway.tape import TapeWriter
+    from ..interceptor import Interceptor
+
+__all__ = ["add_record_options", "recording"]
+
+
+def add_record_options(parser: Parser) -> None:
+    group = parser.add_argument_group(
+        "on a tape", "`fairlead tape` lists and shows them, `fairlead replay` plays them."
+    )
+    group.add_argument(
+        "--record", metavar="NAME", help="write all that passes to a tape of this name, or path"
+    )
+    group.add_argument("--overwrite", action="store_true", help="even if there is one already")
+    group.add_argument(
+        "--tag", action="append", default=[], metavar="TAG", help="to find it by; may be repeated"
+    )
+    group.add_argument(
+        "--keep-secrets", action="store_true", help="do not take out what looks like one"
+    )
+
+
+@contextmanager
+def recording(
+    options: Namespace,
+) -> "Iterator[Callable[[MCPServerEntry], list[Interceptor]]]":
+    """What records, for the server that was found; the tape is closed at the end."""
+    tapes: list[TapeWriter] = []
+
+    def interceptors(entry: "MCPServerEntry") -> "list[Interceptor]":
+        if options.record is None:
+            return []
+        from ..gateway.interceptors.recording import Recorder
+
+        tapes.append(_open(options, entry))
+        return [Recorder(tapes[-1])]
+
+    try:
+        yield interceptors
+    finally:
+        for tape in tapes:
+            tape.close()
+            lost = f", {tape.info.lost} were lost" if tape.info.lost else ""
+            say("recorded", f"{tape.info.entries} messages on {tape.path}{lost}")
+
+
+def _open(options: Namespace, entry: "MCPServerEntry") -> "TapeWriter":
+    from ..gateway.tape import TapeWriter
+    from ..observe.redactor import Redactor
+    from .tape_places import place_of
+
+    place = place_of(options.record)
+    if place.with_name(f"{place.name}.tape.jsonl").exists() and not options.overwrite:
+        raise Failed(
+            f"There is a tape {options.record} already",
+            hint="take another name, or write it anew with --overwrite",
+        )
+    secrets = {**getattr(entry, "env", {}), **getattr(entry, "headers", {})}
+    redactor = Redactor(values=_values(secrets))
+    try:
+        return TapeWriter(
+            place,
+            redactor=redactor,
+            redact=not options.keep_secrets,
+            tags=options.tag,
+            about=_about(entry),
+        )
+    except OSError as exc:
+        raise Failed(f"{place} cannot be recorded: {exc.strerror or exc}") from exc
+
+
+def _values(named: dict[str, str]) -> list[str]:
+    """What the entry names as secret, also without the word before it (`Bearer ...`)."""
+    from ..observe.redact import is_secret_name
+
+    held = [value for name, value in named.items() if is_secret_name(name)]
+    return [*held, *(value.partition(" ")[2] for value in held)]
+
+
+def _about(entry: "MCPServerEntry") -> dict[str, Any]:
+    command = getattr(entry, "command", None)
+    if command is not None:
+        return {"command": [command, *getattr(entry, "args", ())]}
+    return {"url": getattr(entry, "url", "")}

@@ -1,0 +1,53 @@
+"""Which methods, tools, prompts and resources may be used at all."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import translate
+from typing import ClassVar
+
+from ...interceptor import Answer, Exchange, Proceed
+from ...protocol.envelope import Direction
+from .blocking import blocked
+
+__all__ = ["Allow"]
+
+
+class Allow:
+    """Patterns for targets (names of tools and prompts, URIs) and for methods.
+
+    What a `deny` matches is refused, and so is what no `allow` matches. Lists pass; a view hides
+    what need not be seen.
+    """
+
+    pure: ClassVar = True
+
+    def __init__(
+        self,
+        allow: Sequence[str] = ("*",),
+        deny: Sequence[str] = (),
+        *,
+        methods: Sequence[str] = ("*",),
+        deny_methods: Sequence[str] = (),
+    ) -> None:
+        self._allow, self._deny = _any(allow), _any(deny)
+        self._methods, self._deny_methods = _any(methods), _any(deny_methods)
+
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        if exchange.direction is Direction.CLIENT_TO_SERVER:
+            method, target = exchange.method, exchange.target
+            if not self._methods(method) or self._deny_methods(method):
+                raise blocked(exchange, f"{method} is not allowed here")
+            if target is not None and (not self._allow(target) or self._deny(target)):
+                raise blocked(exchange, f"{target} is not allowed here")
+        return await proceed(exchange)
+
+
+def _any(patterns: Iterable[str]) -> Callable[[str], bool]:
+    """Whether a name matches one of some patterns."""
+    wanted = list(patterns)
+    if not wanted:
+        return lambda name: False
+    if "*" in wanted:
+        return lambda name: True
+    match = re.compile("|".join(map(translate, wanted))).match
+    return lambda name: match(name) is not None

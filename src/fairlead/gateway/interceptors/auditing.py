@@ -1,0 +1,167 @@
+"""Who was allowed what, and who was not: a line of JSON for each decision, without secrets."""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import UnsetType
+
+from ...errors import RpcError
+from ...interceptor import Answer, Exchange, Proceed
+from ...observe.redactor import Redactor
+from ...wire import Request, single_line, to_json
+from ...wire.codes import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR
+
+__all__ = ["Audit"]
+
+MAX_PAYLOAD: Final = 4096  # bytes of params that are kept
+MAX_TEXT: Final = 500  # characters of any text
+COMPLAIN_AGAIN: Final = 60.0  # seconds
+
+_OFFENCES: Final = (PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS)
+
+log = logging.getLogger("fairlead.gateway")
+
+
+class Audit:
+    """Writes what became of each message: passed, refused, dropped, failed or cancelled.
+
+    It belongs outside of all that decides. What was said in a message is not written, except the
+    params of those that were no good, if `payloads` says so: redacted, and cut at `max_payload`.
+    """
+
+    def __init__(
+        self,
+        path: str | None = None,
+        *,
+        notifications: bool = False,
+        payloads: Literal["never", "offending", "always"] = "never",
+        max_payload: int = MAX_PAYLOAD,
+        secrets: Sequence[str] = (),
+        write: Callable[[bytes], object] | None = None,
+        folder: str = "",
+    ) -> None:
+        """Lines go to the end of the file at `path` (relative to `folder`), to `write`, or else to
+        the log "fairlead.audit". `secrets` are names of further members that must not be seen.
+
+        Raises:
+            OSError: it cannot be written there.
+        """
+        self._notifications = notifications
+        self._payloads = payloads
+        self._max_payload = max_payload
+        self._redactor = Redactor(names=secrets)
+        self._texts = Redactor(names=secrets, longest=MAX_TEXT)
+        self._file: int | None = None
+        if path is not None:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+            self._file = os.open(os.path.join(folder, path), flags, 0o600)
+            write = self._append
+        self._write = write or _to_log
+        self.lost = 0  # lines that could not be written
+        self._complained = float("-inf")
+
+    def close(self) -> None:
+        """Nothing more is written."""
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
+
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        asked = isinstance(exchange.message, Request)
+        if not asked and not self._notifications:
+            return await proceed(exchange)
+        if exchange.did is None:
+            exchange.did = []  # so that whoever changes it notes it where we see it
+        began = time.monotonic()
+        try:
+            answer = await proceed(exchange)
+        except RpcError as exc:
+            self._decided(exchange, "refused", began, exc)
+            raise
+        except Exception as exc:
+            self._decided(exchange, "failed", began, exc)
+            raise
+        except BaseException:
+            self._decided(exchange, "cancelled", began)
+            raise
+        dropped = not asked and any(one.startswith("dropped") for one in exchange.did or ())
+        self._decided(exchange, "dropped" if dropped else "passed", began)
+        return answer
+
+    def _decided(
+        self, exchange: Exchange, decision: str, began: float, error: Exception | None = None
+    ) -> None:
+        caller, transport, session = exchange.caller, exchange.transport, exchange.edge.session
+        line: dict[str, Any] = {
+            "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "decision": decision,
+            "direction": exchange.direction.value,
+            "method": exchange.method,
+            "target": exchange.target,
+            "identity": caller.principal,
+            "client": caller.name,
+            "session": session.session_id,
+            "transport": transport.transport_type,
+            "peer": transport.peer_address,
+            "did": exchange.did or None,
+            "seconds": round(time.monotonic() - began, 6),
+        }
+        if isinstance(error, RpcError):
+            line["code"], line["reason"] = error.code, error.message
+            line["by"] = _whose(error)
+        elif error is not None:
+            line["reason"] = type(error).__name__
+        kept = {key: value for key, value in line.items() if value is not None}
+        kept = self._texts.value(kept)
+        if self._wants_payload(error):
+            kept["params"] = self._payload(exchange)
+        self._put(single_line(to_json(kept)))
+
+    def _wants_payload(self, error: Exception | None) -> bool:
+        offence = isinstance(error, RpcError) and error.code in _OFFENCES
+        return self._payloads == "always" or (self._payloads == "offending" and offence)
+
+    def _payload(self, exchange: Exchange) -> Any:
+        params = exchange.message.params
+        if isinstance(params, UnsetType):
+            return None
+        clean = self._redactor.message(bytes(params))
+        if len(clean) <= self._max_payload:
+            return msgspec.Raw(clean)
+        # Cut only after redaction: half of a secret would not be recognised.
+        start = clean[: self._max_payload].decode("utf-8", "ignore")
+        return f"{start}… ({len(clean)} bytes)"
+
+    def _put(self, line: bytes) -> None:
+        try:
+            self._write(line)
+        except Exception as exc:  # a full disk must not stop the traffic
+            self.lost += 1
+            now = time.monotonic()
+            if now - self._complained > COMPLAIN_AGAIN:
+                self._complained = now
+                log.error("%d lines of the audit log are lost: %s", self.lost, exc)
+
+    def _append(self, line: bytes) -> None:
+        if self._file is None:
+            raise ValueError("it is closed")
+        whole = line + b"\n"
+        written = os.write(self._file, whole)
+        if written < len(whole):
+            os.ftruncate(self._file, os.fstat(self._file).st_size - written)
+            raise OSError("the disk is full")
+
+
+def _to_log(line: bytes) -> None:
+    logging.getLogger("fairlead.audit").info("%s", line.decode("utf-8", "replace"))
+
+
+def _whose(error: RpcError) -> str:
+    """Who refused: one of us on the way, or whoever was asked."""
+    data = error.data
+    return "proxy" if isinstance(data, dict) and data.get("source") == "proxy" else "peer"

@@ -1,0 +1,133 @@
+"""Arguments held against what the server itself said that its tools take."""
+
+from collections import OrderedDict
+from typing import Any, ClassVar, Final, Literal
+
+import msgspec
+from msgspec import Raw, UnsetType
+
+from ...interceptor import Answer, Exchange, Proceed
+from ...protocol.envelope import Direction
+from ...protocol.rewriting import items_of, members_of, string_of
+from ...server.checking import Checker
+from ...wire.codes import INVALID_PARAMS
+from ..bridge.errors import ours
+
+__all__ = ["SchemaCheck"]
+
+MAX_VIEWS: Final = 1000  # of the tools: at one endpoint, by one principal
+MAX_TOLD: Final = 10  # mistakes in one answer
+CHANGED: Final = "notifications/tools/list_changed"
+
+Tools = dict[str, Raw | Checker | None]
+
+
+class SchemaCheck:
+    """Refuses calls whose arguments do not fit the schema in the `tools/list` that passed.
+
+    What is refused says which argument is wrong and why, but not its value.
+    """
+
+    also: ClassVar = frozenset({"tools/list", CHANGED})
+    pure: ClassVar = True
+
+    def __init__(self, unknown: Literal["pass", "refuse"] = "pass") -> None:
+        """`unknown`: tools that no list has shown."""
+        self._refuses_unknown = unknown == "refuse"
+        self._views: OrderedDict[object, Tools] = OrderedDict()
+
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        method = exchange.method
+        if method == "tools/call" and exchange.direction is Direction.CLIENT_TO_SERVER:
+            self._check(exchange)
+        elif method == CHANGED:
+            self._views.clear()
+        elif method == "tools/list":
+            answer = await proceed(exchange)
+            self._learn(exchange, answer)
+            return answer
+        return await proceed(exchange)
+
+    def _check(self, exchange: Exchange) -> None:
+        tools = self._views.get(_view(exchange), {})
+        name = exchange.target or ""
+        if name not in tools and exchange.alias is not None:
+            name = exchange.alias
+        checker = self._checker(tools, name)
+        if checker is None:
+            if self._refuses_unknown and name not in tools:
+                exchange.note("blocked: unknown tool")
+                raise ours(INVALID_PARAMS, f"Unknown tool: {exchange.target}")
+            return
+        problems = checker.problems(_arguments(exchange))
+        if problems:
+            exchange.note("blocked: arguments do not fit")
+            fields = [{"field": one.field, "constraint": _told(one)} for one in problems[:MAX_TOLD]]
+            names = ", ".join(dict.fromkeys(one["field"] for one in fields))
+            raise ours(INVALID_PARAMS, f"Arguments do not fit: {names}", errors=fields)
+
+    def _checker(self, tools: Tools, name: str) -> Checker | None:
+        known = tools.get(name)
+        if isinstance(known, Raw):
+            known = tools[name] = _compiled(known)
+        return known
+
+    def _learn(self, exchange: Exchange, answer: Answer) -> None:
+        members = None if answer is None else members_of(answer)
+        items = None if members is None else items_of(members.get("tools"))
+        if items is None:
+            return
+        view = _view(exchange)
+        tools: Tools = self._views.get(view, {}) if _is_later_page(exchange) else {}
+        for item in items:
+            tool = members_of(item) or {}
+            name, schema = string_of(tool.get("name")), tool.get("inputSchema")
+            if name is not None and schema is not None:
+                tools[name] = schema.copy()
+        self._views[view] = tools
+        self._views.move_to_end(view)
+        if len(self._views) > MAX_VIEWS:
+            self._views.popitem(last=False)
+
+
+def _view(exchange: Exchange) -> object:
+    return exchange.server, exchange.caller.principal
+
+
+def _is_later_page(exchange: Exchange) -> bool:
+    params = exchange.message.params
+    members = None if isinstance(params, UnsetType) else members_of(params)
+    return members is not None and "cursor" in members
+
+
+def _compiled(schema: Raw) -> Checker | None:
+    """None for what is no schema: a server's mistake is not the caller's."""
+    try:
+        decoded = msgspec.json.decode(schema)
+        if not isinstance(decoded, dict):
+            return None
+        checker = Checker(decoded)
+        checker.compile()
+    except (ValueError, RecursionError, msgspec.DecodeError):
+        return None
+    return checker
+
+
+def _arguments(exchange: Exchange) -> Any:
+    given = exchange.head.arguments
+    if isinstance(given, UnsetType):
+        return {}
+    try:
+        return msgspec.json.decode(given)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _told(problem: Any) -> str:
+    """Why, without the value, which the validator likes to repeat."""
+    constraint = str(problem.constraint)
+    shown = msgspec.json.encode(problem.value).decode(errors="replace")
+    for spelled in (shown, str(problem.value)):
+        if problem.value is not None and constraint.startswith(spelled):
+            return "it" + constraint[len(spelled) :]
+    return constraint

@@ -1,0 +1,31 @@
+"""An exchange with another message in it."""
+
+from typing import Any
+
+import msgspec
+from msgspec import UnsetType
+
+from ...interceptor import Exchange
+from ...protocol.caller import read_head
+from ...protocol.rewriting import encoded, members_of
+from ...wire import Params
+
+__all__ = ["with_params", "with_whole_params"]
+
+
+def with_params(exchange: Exchange, **members: Any) -> Exchange:
+    """The same exchange with other members in its params; the rest of them stays as it came."""
+    params = exchange.message.params
+    old = {} if isinstance(params, UnsetType) else members_of(params) or {}
+    changed = with_whole_params(exchange, encoded({**old, **members}))
+    if "name" in members:
+        changed.alias = None  # it was the server's word for the other name
+    return changed
+
+
+def with_whole_params(exchange: Exchange, params: Params) -> Exchange:
+    """The same exchange with other params."""
+    if exchange.did is None:
+        exchange.did = []  # shared by both, or whoever holds the first one would not hear
+    message = msgspec.structs.replace(exchange.message, params=params)
+    return msgspec.structs.replace(exchange, message=message, head=read_head(params))

@@ -1,0 +1,91 @@
+"""Breakpoints: messages that wait until somebody says what to do with them."""
+
+from collections.abc import Callable
+from typing import Literal
+
+from msgspec import Raw, UnsetType
+
+from ...interceptor import Answer, Exchange, Proceed
+from ...protocol.rewriting import encoded, members_of
+from ...wire import Params, Request
+from ..pausing import Desk, Outcome, Phase, Verdict
+from .blocking import blocked
+from .editing import with_whole_params
+
+__all__ = ["Pause"]
+
+
+class Pause:
+    """Holds what the condition matches: before it goes on, its answer before it goes back, or both.
+
+    Pause(desk, lambda exchange: exchange.target == "delete_everything")
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        condition: Callable[[Exchange], bool] = lambda exchange: True,
+        *,
+        when: Literal["request", "answer", "both"] = "request",
+        limit: float | None = None,
+        otherwise: Outcome | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """`limit` and `otherwise` are those of the desk, if nothing else is said here."""
+        self._desk = desk
+        self._condition = condition
+        self._when = when
+        self._limit, self._otherwise = limit, otherwise
+        self._reason = reason
+
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        if not self._condition(exchange):
+            return await proceed(exchange)
+        is_request = isinstance(exchange.message, Request)
+        if self._when != "answer":
+            params = exchange.message.params
+            verdict = await self._hold(
+                "request" if is_request else "notification",
+                exchange,
+                None if isinstance(params, UnsetType) else params,
+            )
+            if verdict.action == "block":
+                if not is_request:
+                    return None
+                raise blocked(exchange, verdict.reason)
+            if verdict.result is not None:
+                return verdict.result
+            if verdict.params is not None:
+                exchange = with_whole_params(exchange, _with_meta(verdict.params, params))
+        answer = await proceed(exchange)
+        if self._when == "request" or answer is None:
+            return answer
+        verdict = await self._hold("answer", exchange, answer)
+        if verdict.action == "block":
+            raise blocked(exchange, verdict.reason)
+        return answer if verdict.result is None else verdict.result
+
+    async def _hold(self, phase: Phase, exchange: Exchange, message: Answer) -> Verdict:
+        verdict = await self._desk.hold(
+            phase,
+            exchange.direction,
+            exchange.method,
+            target=exchange.target,
+            message=message,
+            principal=exchange.caller.principal,
+            reason=self._reason,
+            limit=self._limit,
+            otherwise=self._otherwise,
+        )
+        said = {"resume": "resumed", "change": "changed", "block": "blocked"}[verdict.action]
+        exchange.note(f"paused: {said}{verdict.reason and f' ({verdict.reason})'}")
+        return verdict
+
+
+def _with_meta(params: Raw, before: Params) -> Raw:
+    """Who changes params need not repeat what the protocol says in `_meta`."""
+    new = members_of(params)
+    old = None if isinstance(before, UnsetType) else members_of(before)
+    if new is None or old is None or "_meta" in new or "_meta" not in old:
+        return params
+    return encoded({**new, "_meta": old["_meta"]})

@@ -1,0 +1,201 @@
+"""Record what passes: every message both ways, as the client sees it."""
+
+import asyncio
+import itertools
+from collections.abc import Mapping
+from typing import Any, cast
+from weakref import WeakKeyDictionary
+
+import msgspec
+from msgspec import Raw
+
+from ...errors import RpcError
+from ...interceptor import Answer, Exchange, Proceed
+from ...peer import Peer
+from ...protocol.caller import SUBSCRIPTION_KEY
+from ...protocol.envelope import Direction, TransportContext
+from ...protocol.rewriting import members_of
+from ...wire import Failure, Notification, Request, RequestId, encode, encode_success, failure
+from ...wire.codes import INTERNAL_ERROR
+from ..call import Call
+from ..link import Link
+from ..params import retagged, retokened
+from ..tape import TapeWriter
+
+__all__ = ["Recorder"]
+
+
+class Recorder:
+    """Writes everything that passes to a tape. Stands first, where it sees what clients see.
+
+    Sessions are called s1, s2, ... in the order in which they come: their real ids are secret. A
+    request that stands alone is a session of its own, r1, r2, ...: ids are unique in it only.
+    """
+
+    def __init__(self, tape: TapeWriter) -> None:
+        self.tape = tape
+        self._labels: WeakKeyDictionary[Peer, str] = WeakKeyDictionary()
+        self._sessions, self._requests = itertools.count(1), itertools.count(1)
+        self._alone: dict[int, str] = {}  # requests under way that stand alone, by their edge
+        self._written: WeakKeyDictionary[Peer, TransportContext] = WeakKeyDictionary()
+
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        message = exchange.message
+        if isinstance(message, Notification):
+            return await self._told(exchange, message, proceed)
+        alone = None if isinstance(exchange.edge, Peer) else id(exchange.edge)
+        if alone is None:
+            return await self._asked(exchange, message, proceed)
+        self._alone[alone] = f"r{next(self._requests)}"
+        try:
+            return await self._asked(exchange, message, proceed)
+        finally:
+            self._alone.pop(alone, None)
+
+    async def _asked(self, exchange: Exchange, message: Request, proceed: Proceed) -> Answer:
+        place = self._place(exchange)
+        write, direction, request_id = self.tape.write, exchange.direction, message.id
+        write(encode(message), direction, **place, transport=self._transport(exchange))
+        if exchange.did is None:
+            exchange.did = []  # those behind us may copy the exchange, and share it then
+        back = direction.reverse()
+        try:
+            answer = await proceed(exchange)
+        except RpcError as exc:
+            write(encode(_refusal(request_id, exc)), back, **place, did=exchange.did)
+            raise
+        except asyncio.CancelledError as exc:
+            write(_cancelled(message, exc), direction, **place, did=exchange.did)
+            raise
+        except Exception as exc:
+            exchange.note(f"failed: {exc!r}")
+            said = failure(request_id, INTERNAL_ERROR, "Internal error")
+            write(encode(said), back, **place, did=exchange.did)
+            raise
+        result = b"{}" if answer is None else answer
+        write(encode_success(request_id, result), back, **place, did=exchange.did)
+        return answer
+
+    async def _told(self, exchange: Exchange, note: Notification, proceed: Proceed) -> Answer:
+        place = self._place(exchange)
+        if exchange.direction is Direction.SERVER_TO_CLIENT:
+            note = _for_client(note, _call_of(exchange))
+        if exchange.did is None:
+            exchange.did = []
+        stopped = True
+        try:
+            answer = await proceed(exchange)
+            stopped = False
+            return answer
+        finally:
+            self.tape.write(
+                encode(note),
+                exchange.direction,
+                **place,
+                transport=self._transport(exchange),
+                did=exchange.did,
+                stopped=stopped,
+            )
+
+    def _place(self, exchange: Exchange) -> "dict[str, Any]":
+        """Whose conversation it belongs to, and to what there."""
+        edge = exchange.edge
+        if exchange.direction is Direction.CLIENT_TO_SERVER:
+            return {"session": self._label(edge)}
+        link, call = _link_of(exchange), _call_of(exchange)
+        place: dict[str, Any] = {"server": None if link is None else link.name}
+        if call is not None:
+            place["session"] = self._label(call.exchange.edge)
+            place["related"] = call.exchange.request_id
+        elif link is not None and len(link.fronts) == 1:
+            place["session"] = self._label(next(iter(link.fronts)).peer)
+        return place
+
+    def _label(self, edge: object) -> str | None:
+        if not isinstance(edge, Peer):
+            return self._alone.get(id(edge))
+        label = self._labels.get(edge)
+        if label is None:
+            label = self._labels[edge] = f"s{next(self._sessions)}"
+        return label
+
+    def _transport(self, exchange: Exchange) -> Mapping[str, Any] | None:
+        """How it came; of a connection that lasts, once."""
+        context, edge = exchange.transport, exchange.edge
+        if isinstance(edge, Peer):
+            if self._written.get(edge) is context:
+                return None
+            self._written[edge] = context
+        return _plain(context)
+
+
+def _link_of(exchange: Exchange) -> Link | None:
+    carrier = getattr(exchange.edge, "carrier", None)
+    return carrier if isinstance(carrier, Link) else None
+
+
+def _call_of(exchange: Exchange) -> Call | None:
+    """The client's request during which a server says something, as far as that is known."""
+    link = _link_of(exchange)
+    if link is None:
+        return None
+    message = exchange.message
+    if isinstance(message, Notification):
+        named = _subscription(message)
+        if named is not None and named in link.calls:
+            return link.calls[named]
+    if exchange.related is not None:
+        return link.calls.get(exchange.related)
+    calls = list(link.calls.values())
+    return calls[0] if len(calls) == 1 and not link.tells_apart else None
+
+
+def _subscription(note: Notification) -> RequestId | None:
+    """The subscription that it is news of."""
+    params = note.params
+    if not isinstance(params, Raw) or SUBSCRIPTION_KEY.encode() not in bytes(params):
+        return None
+    meta = members_of((members_of(params) or {}).get("_meta")) or {}
+    try:
+        return cast(RequestId, msgspec.json.decode(meta[SUBSCRIPTION_KEY], type=int | str))
+    except (KeyError, msgspec.DecodeError):
+        return None
+
+
+def _for_client(note: Notification, call: Call | None) -> Notification:
+    """Under the names that the client gave, which are not those that the server was given."""
+    if call is None:
+        return note
+    token = call.exchange.progress_token
+    if note.method == "notifications/progress" and token is not None:
+        return retokened(note, token)
+    return retagged(note, call.exchange.request_id)
+
+
+def _refusal(request_id: RequestId, error: RpcError) -> Failure:
+    if error.raw is not None:
+        return Failure(request_id, error.code, error.message, Raw(error.raw))
+    return failure(request_id, error.code, error.message, error.data)
+
+
+def _cancelled(request: Request, cause: asyncio.CancelledError) -> bytes:
+    """A cancellation is no message to interceptors; on the tape it is what it was on the wire."""
+    params: dict[str, Any] = {"requestId": request.id}
+    if cause.args and isinstance(cause.args[0], str):
+        params["reason"] = cause.args[0]
+    return encode(Notification("notifications/cancelled", Raw(msgspec.json.encode(params))))
+
+
+def _plain(context: TransportContext) -> dict[str, Any]:
+    known = {name: getattr(context, name) for name in context.__struct_fields__}
+    facts = {name: held for name, held in known.items() if held is not None}
+    facts.pop("connected", None)
+    facts["type"] = facts.pop("transport_type")
+    for name in ("headers", "cookies"):
+        if name in facts:
+            facts[name] = {
+                key: held
+                for key, held in cast(Mapping[str, str], facts[name]).items()
+                if key.lower() != "mcp-session-id"
+            }
+    return facts

@@ -1,0 +1,64 @@
+"""What can be done to messages, by the names that rules use."""
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+from ...interceptor import Answer, Exchange, Interceptor, Proceed
+from .allowing import Allow
+from .auditing import Audit
+from .blocking import Block
+from .caching import Cache
+from .checking import SchemaCheck
+from .delaying import Delay
+from .faults import Fault
+from .injecting import Inject
+from .loading import load_interceptor
+from .mocking import Mock
+from .rate import RateLimit
+from .redacting import Redact
+from .renaming import Rename
+from .size import SizeLimit
+from .timing import TimeLimit
+
+__all__ = ["ACTIONS", "Factory", "Pass", "register"]
+
+# Its parameters are the options of the action, and their annotations what is expected of them.
+Factory: TypeAlias = Callable[..., Interceptor]
+
+
+class Pass:
+    """Does nothing; rules that come later have no say."""
+
+    pure = True
+
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        return await proceed(exchange)
+
+
+def _use(code: str, options: dict[str, Any] | None = None, *, folder: str = "") -> Interceptor:
+    return load_interceptor(code, options, folder=folder or None)
+
+
+ACTIONS: Final[dict[str, Factory]] = {
+    "access": Allow,
+    "allow": Pass,
+    "audit": Audit,
+    "block": Block,
+    "cache": Cache,
+    "check": SchemaCheck,
+    "delay": Delay,
+    "fault": Fault,
+    "inject": Inject,
+    "mock": Mock,
+    "rate": RateLimit,
+    "redact": Redact,
+    "rename": Rename,
+    "size": SizeLimit,
+    "timeout": TimeLimit,
+    "use": _use,
+}
+
+
+def register(name: str, factory: Factory) -> None:
+    """Let rules use another action; a factory that is called for each rule that does."""
+    ACTIONS[name] = factory

@@ -1,0 +1,275 @@
+"""A bounded memory of exchanges, and readers that hear of each as it ends."""
+
+import asyncio
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Any, Final, Self
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from ...observe.redactor import Redactor
+from ...protocol.envelope import Direction
+from .record import HANGS, Kind, Record, State
+
+__all__ = ["Journal", "Reader"]
+
+OVERHEAD: Final = 600  # bytes that a record costs beside its messages
+MAX_TARGETS: Final = 1000
+SHOWN: Final = 500  # characters of a text, cut when nothing secret is in it any more
+MAX_READERS: Final = 64
+LOOK_EVERY: Final = 1.0  # seconds between looks for calls that hang, while somebody reads
+
+_LASTING: Final = ("subscriptions/listen",)  # it is answered when it ends
+
+
+class Journal:
+    """The last exchanges, at most so many and so large.
+
+    journal = Journal()
+    relay = Relay(entry, interceptors=[Journaling(journal)])
+    async for record in journal.follow():
+        print(record.method, record.state)
+    """
+
+    def __init__(
+        self,
+        *,
+        max_entries: int = 5000,
+        max_bytes: int = 32 << 20,
+        longest: int = 64 << 10,
+        hangs_after: float = 30.0,
+        redactor: Redactor | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Params and results over `longest` bytes are not kept, only how long they were.
+
+        A request without an answer after `hangs_after` seconds is flagged.
+        """
+        self.dropped = 0  # records that made room for others
+        self._max_entries, self._max_bytes = max_entries, max_bytes
+        self._longest = longest
+        self._hangs_after = hangs_after
+        self._redactor = redactor or Redactor()
+        self._clock = clock
+        self._records: OrderedDict[int, Record] = OrderedDict()
+        self._bytes = 0
+        self._next = 1
+        self._open: dict[int, tuple[Record, float]] = {}  # what is not answered yet, and since when
+        self._targets: dict[str, str] = {}
+        self._readers: set[Reader] = set()
+
+    # Filling it
+
+    def begin(
+        self,
+        direction: Direction,
+        kind: Kind,
+        method: str,
+        *,
+        target: str | None = None,
+        params: object = None,
+        session: str | None = None,
+        request_id: Any = None,
+        text: str | None = None,
+    ) -> Record:
+        """Something has begun to pass; `end` it."""
+        record = Record(
+            id=self._next,
+            at=time.time(),
+            dir=direction,
+            kind=kind,
+            method=method,
+            target=None if target is None else self._clean(target),
+            session=session,
+            request_id=request_id,
+            text=None if text is None else self._redactor.text(text)[:SHOWN],
+        )
+        self._next += 1
+        record.params = self._kept(record, params)
+        self._records[record.id] = record
+        self._bytes += OVERHEAD + _held(record)
+        self._open[record.id] = record, self._clock()
+        if self._bytes > self._max_bytes or len(self._records) > self._max_entries:
+            self._make_room()
+        return record
+
+    def end(
+        self,
+        record: Record,
+        state: State,
+        *,
+        result: object = None,
+        code: int | None = None,
+        error: str | None = None,
+        did: list[str] | None = None,
+    ) -> None:
+        """It has its outcome. Only the first one counts."""
+        begun = self._open.pop(record.id, None)
+        if begun is None:
+            return
+        record.state = state
+        if record.kind == "request":
+            record.duration = round(self._clock() - begun[1], 6)
+        record.code = code
+        record.error = None if error is None else self._redactor.text(error)
+        if did:
+            record.did = [self._redactor.text(one) for one in did]
+        kept = self._kept(record, result)
+        if not isinstance(kept, UnsetType):
+            record.result = kept
+            if record.id in self._records:
+                self._bytes += len(memoryview(kept))
+                if self._bytes > self._max_bytes:
+                    self._make_room()
+        self._publish(record)
+
+    def flag(self, record: Record, what: str) -> None:
+        """Something is odd about it."""
+        if what not in record.flags:
+            record.flags = [*record.flags, what]
+
+    def look_over(self) -> None:
+        """Flag what hangs, once, and tell readers."""
+        before = self._clock() - self._hangs_after
+        for record, since in list(self._open.values()):
+            if since > before:
+                break  # the others are younger
+            if record.kind != "request" or record.method in _LASTING:
+                continue
+            if HANGS not in record.flags:
+                self.flag(record, HANGS)
+                self._publish(record)
+
+    # Reading it
+
+    @property
+    def pending(self) -> int:
+        """Requests that are not answered yet."""
+        return sum(record.kind == "request" for record, _ in self._open.values())
+
+    @property
+    def size(self) -> int:
+        """Bytes in memory, about."""
+        return self._bytes
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def records(self, after: int = 0) -> list[Record]:
+        """What is remembered, the oldest first; those with an id above `after`."""
+        return [record for number, record in self._records.items() if number > after]
+
+    def get(self, number: int) -> Record | None:
+        return self._records.get(number)
+
+    def follow(self, *, room: int = 1000) -> "Reader":
+        """What ends from now on, or hangs. Who reads slower than that loses the oldest.
+
+        Raises:
+            RuntimeError: there are too many readers.
+        """
+        if len(self._readers) >= MAX_READERS:
+            raise RuntimeError(f"there are {MAX_READERS} readers already")
+        reader = Reader(self, room)
+        self._readers.add(reader)
+        return reader
+
+    def leave(self, reader: "Reader") -> None:
+        self._readers.discard(reader)
+
+    # Inside
+
+    def _publish(self, record: Record) -> None:
+        if self._readers:
+            now = msgspec.structs.replace(record)  # it may change again before it is read
+            for reader in self._readers:
+                reader.put(now)
+
+    def _kept(self, record: Record, part: object) -> Raw | UnsetType:
+        if part is None or isinstance(part, UnsetType):
+            return UNSET
+        raw = bytes(part)  # type: ignore[call-overload]  # Raw or bytes
+        record.size += len(raw)
+        return UNSET if len(raw) > self._longest else Raw(self._redactor.message(raw))
+
+    def _clean(self, target: str) -> str:
+        clean = self._targets.get(target)
+        if clean is None:
+            if len(self._targets) >= MAX_TARGETS:
+                self._targets.clear()
+            clean = self._targets[target] = self._redactor.text(target[:500])
+        return clean
+
+    def _make_room(self) -> None:
+        while len(self._records) > 1 and (
+            self._bytes > self._max_bytes or len(self._records) > self._max_entries
+        ):
+            _, old = self._records.popitem(last=False)
+            self._bytes -= OVERHEAD + _held(old)
+            self.dropped += 1
+        while len(self._open) > self._max_entries:  # forgotten by whoever began them
+            del self._open[next(iter(self._open))]
+
+
+class Reader:
+    """One who follows; an async iterator that ends with `close`."""
+
+    def __init__(self, journal: Journal, room: int) -> None:
+        self.lost = 0  # records that came while we were too slow
+        self._journal = journal
+        self._queue: deque[Record] = deque(maxlen=room)
+        self._news = asyncio.Event()
+        self.closed = False
+
+    def put(self, record: Record) -> None:
+        if len(self._queue) == self._queue.maxlen:
+            self.lost += 1
+        self._queue.append(record)
+        self._news.set()
+
+    def close(self) -> None:
+        self.closed = True
+        self._journal.leave(self)
+        self._news.set()
+
+    async def wait(self, timeout: float) -> list[Record]:
+        """What has come; waits for something at most so long."""
+        limit = asyncio.get_running_loop().time() + timeout
+        while not self._queue and not self.closed:
+            left = limit - asyncio.get_running_loop().time()
+            if left <= 0:
+                break
+            self._news.clear()
+            try:
+                async with asyncio.timeout(min(left, LOOK_EVERY)):
+                    await self._news.wait()
+            except TimeoutError:
+                self._journal.look_over()
+        found = list(self._queue)
+        self._queue.clear()
+        return found
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Record:
+        while not self._queue:
+            if self.closed:
+                raise StopAsyncIteration
+            self._news.clear()
+            try:
+                async with asyncio.timeout(LOOK_EVERY):
+                    await self._news.wait()
+            except TimeoutError:
+                self._journal.look_over()
+        return self._queue.popleft()
+
+
+def _held(record: Record) -> int:
+    """Bytes of the messages that a record keeps."""
+    parts = (record.params, record.result)
+    return sum(len(memoryview(part)) for part in parts if not isinstance(part, UnsetType)) + len(
+        record.text or ""
+    )

@@ -1,0 +1,213 @@
+"""A conversation that passes as lines: what belongs together, and what is odd about it."""
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from ...protocol.caller import read_head
+from ...protocol.envelope import Direction
+from .journal import Journal
+from .record import IN_USE, NO_MESSAGE, NOBODY_ASKED, TOO_LONG, Record, State
+
+__all__ = ["Overheard", "is_tool_error"]
+
+MAX_ASKED: Final = 10_000  # requests of one side that are waited for
+MAX_SAME: Final = 100  # of them under one id
+LOOKED_AT: Final = 16 << 10  # bytes of a line that is no message
+
+_UP, _DOWN = Direction.CLIENT_TO_SERVER, Direction.SERVER_TO_CLIENT
+
+
+class _Line(Struct):
+    """The members of any message."""
+
+    id: Any = UNSET
+    method: str | UnsetType = UNSET
+    params: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+class _Refusal(Struct):
+    code: int | None = None
+    message: str = ""
+
+
+class _Flag(Struct):
+    is_error: bool = msgspec.field(default=False, name="isError")
+
+
+class _Gone(Struct):
+    request_id: Any = msgspec.field(default=None, name="requestId")
+
+
+_decode = msgspec.json.Decoder(_Line).decode
+_decode_many = msgspec.json.Decoder(list[Raw]).decode
+
+
+class Overheard:
+    """Listens to both sides of one conversation and writes down what it hears in a journal."""
+
+    def __init__(self, journal: Journal, session: str | None = None) -> None:
+        self._journal = journal
+        self._session = session
+        self._asked: dict[Direction, OrderedDict[Hashable, list[Record]]] = {
+            _UP: OrderedDict(),
+            _DOWN: OrderedDict(),
+        }
+
+    def hear(self, line: bytes, direction: Direction) -> bool:
+        """Somebody said this; whether it was a message at all."""
+        if line[:1] == b"[":
+            return self._batch(line, direction)
+        try:
+            said = _decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            self.stray(line, direction)
+            return False
+        return self._take(said, line, direction)
+
+    def stray(
+        self, line: bytes, direction: Direction, size: int | None = None, why: str = NO_MESSAGE
+    ) -> None:
+        """A line that cannot be looked at as a message."""
+        text = line[:LOOKED_AT].decode("utf-8", "replace")
+        record = self._journal.begin(direction, "stray", "", session=self._session, text=text)
+        record.size = len(line) if size is None else size
+        self._journal.flag(record, why)
+        self._journal.end(record, "passed")
+
+    def too_long(self, size: int, direction: Direction) -> None:
+        """A line that was longer than anybody looks at; it may be a message.
+
+        Nothing of it is kept: cut off in the middle, a secret cannot be told from other text.
+        """
+        self.stray(b"", direction, size, TOO_LONG)
+
+    def ended(self) -> None:
+        """Nobody is left to answer."""
+        for asked in self._asked.values():
+            for record in (one for several in asked.values() for one in several):
+                self._journal.end(record, "lost", error="the conversation ended before an answer")
+            asked.clear()
+
+    def _batch(self, line: bytes, direction: Direction) -> bool:
+        try:
+            said = [(_decode(one), one) for one in _decode_many(line)]
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            self.stray(line, direction)
+            return False
+        heard = [self._take(one, bytes(raw), direction) for one, raw in said]
+        return all(heard)
+
+    def _take(self, said: _Line, line: bytes, direction: Direction) -> bool:
+        if not isinstance(said.method, UnsetType):
+            if isinstance(said.id, UnsetType):
+                self._notified(said, said.method, direction)
+            else:
+                self._requested(said, said.method, direction)
+        elif not isinstance(said.result, UnsetType) or not isinstance(said.error, UnsetType):
+            self._answered(said, direction)
+        else:
+            self.stray(line, direction)
+            return False
+        return True
+
+    def _begin(self, said: _Line, method: str, direction: Direction, *, request: bool) -> Record:
+        head = read_head(said.params)
+        target = head.name if not isinstance(head.name, UnsetType) else head.uri
+        return self._journal.begin(
+            direction,
+            "request" if request else "notification",
+            method,
+            target=None if isinstance(target, UnsetType) else target,
+            params=said.params,
+            session=self._session,
+            request_id=said.id if request else None,
+        )
+
+    def _requested(self, said: _Line, method: str, direction: Direction) -> None:
+        record = self._begin(said, method, direction, request=True)
+        asked, key = self._asked[direction], _key(said.id)
+        under_it = asked.setdefault(key, [])
+        if under_it:
+            self._journal.flag(record, IN_USE)
+        under_it.append(record)
+        if len(asked) > MAX_ASKED or len(under_it) > MAX_SAME:
+            first = key if len(under_it) > MAX_SAME else next(iter(asked))
+            for one in asked.pop(first):
+                self._journal.end(one, "lost")
+
+    def _notified(self, said: _Line, method: str, direction: Direction) -> None:
+        record = self._begin(said, method, direction, request=False)
+        if method == "notifications/cancelled" and not isinstance(said.params, UnsetType):
+            self._cancelled(said.params, direction)
+        self._journal.end(record, "passed")
+
+    def _cancelled(self, params: Raw, direction: Direction) -> None:
+        """An answer may still come: it was under way. Then nobody wonders about it."""
+        try:
+            key = _key(msgspec.json.decode(params, type=_Gone).request_id)
+        except msgspec.DecodeError:
+            return
+        for record in self._asked[direction].get(key, ()):
+            self._journal.end(record, "cancelled")
+
+    def _answered(self, said: _Line, direction: Direction) -> None:
+        key = None if isinstance(said.id, UnsetType) else _key(said.id)
+        record = self._take_asked(direction.reverse(), key)
+        refusal = None if isinstance(said.error, UnsetType) else _refusal(said.error)
+        result = said.result if refusal is None else said.error
+        if record is None:
+            record = self._journal.begin(
+                direction,
+                "answer",
+                "",
+                session=self._session,
+                request_id=None if isinstance(said.id, UnsetType) else said.id,
+            )
+            self._journal.flag(record, NOBODY_ASKED)
+        if refusal is not None:
+            self._journal.end(
+                record, "refused", result=result, code=refusal.code, error=refusal.message
+            )
+            return
+        failed = record.method == "tools/call" and is_tool_error(result)
+        state: State = "failed" if failed else "ok"
+        self._journal.end(record, state, result=result)
+
+    def _take_asked(self, direction: Direction, key: Hashable) -> Record | None:
+        """What was asked under an id; the oldest, if there are several."""
+        under_it = self._asked[direction].get(key)
+        if not under_it:
+            return None
+        record = under_it.pop(0)
+        if not under_it:
+            del self._asked[direction][key]
+        return record
+
+
+def is_tool_error(result: object) -> bool:
+    """Whether the result of a tool says that the tool failed."""
+    raw = bytes(result)  # type: ignore[call-overload]  # Raw or bytes
+    if b'"isError"' not in raw:
+        return False
+    try:
+        return msgspec.json.decode(raw, type=_Flag).is_error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+def _refusal(error: Raw) -> _Refusal:
+    try:
+        return msgspec.json.decode(error, type=_Refusal)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _Refusal(message="an error that cannot be read")
+
+
+def _key(request_id: Any) -> Hashable:
+    """Ids of any type: `1` and `"1"` are two, and what is neither number nor text is one too."""
+    return request_id if isinstance(request_id, str | int) else repr(request_id)

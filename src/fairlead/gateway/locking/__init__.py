@@ -1,0 +1,19 @@
+"""Tools as somebody approved them: their definitions in a file, and what has changed since."""
+
+from .difference import Difference, compare, difference_of
+from .file import Lock, Locked, LockedTool, digest_of, lock_tools, read_lock, write_lock
+from .suspicion import suspicions
+
+__all__ = [
+    "Difference",
+    "Lock",
+    "Locked",
+    "LockedTool",
+    "compare",
+    "difference_of",
+    "digest_of",
+    "lock_tools",
+    "read_lock",
+    "suspicions",
+    "write_lock",
+]

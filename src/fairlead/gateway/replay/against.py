@@ -1,0 +1,307 @@
+"""A tape played to a server: the same questions again, and whether its answers are the same."""
+
+import asyncio
+import copy
+import os
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, field
+
+from ...client.entries import MCPServerEntry
+from ...client.inprocess import Attaches
+from ...errors import ChannelClosed, FairleadError
+from ...transport.base import Channel, Incoming, Lost
+from ...wire import Failure, Message, Notification, Params, Request, Success, encode, failure
+from ...wire.codes import METHOD_NOT_FOUND
+from ..tape.comparing import summary
+from ..tape.differing import Difference, Path, differences, read_path
+from ..way import Way, way_to
+from .cues import Cue, Step, load
+from .matching import fits
+
+__all__ = ["Compared", "Report", "play_against"]
+
+# What a server made for itself and gets back: another one each time, and not ours to compare.
+_OPAQUE: Final = {"requestState": "requestState", "nextCursor": "cursor"}
+
+
+class Compared(Struct):
+    """One question of the tape, and what became of it."""
+
+    seq: int
+    what: str
+    differences: list[Difference] = field(default_factory=list)
+    error: str | None = None  # there was no answer
+
+    @property
+    def same(self) -> bool:
+        return not self.differences and self.error is None
+
+
+class Report(Struct):
+    """What came out."""
+
+    compared: list[Compared] = field(default_factory=list)
+
+    @property
+    def same(self) -> bool:
+        return all(each.same for each in self.compared)
+
+    def __str__(self) -> str:
+        wrong = [each for each in self.compared if not each.same]
+        lines = [f"{len(self.compared)} compared, {len(wrong)} differ"]
+        for each in wrong:
+            lines.append(f"{each.seq} {each.what}: {each.error or 'another answer'}")
+            lines += [
+                f"    {one.path}: {_short(one.recorded)} -> {_short(one.given)}"
+                for one in each.differences
+            ]
+        return "\n".join(lines)
+
+
+async def play_against(
+    tape: str | os.PathLike[str],
+    target: "Way | MCPServerEntry | dict[str, Any] | Attaches",
+    *,
+    ignore: Iterable[str] = (),
+    notifications: bool = False,
+    timeout: float = 30.0,
+    on_compared: Callable[[Compared], None] | None = None,
+) -> Report:
+    """Ask a server what was asked on a tape, and compare what it answers.
+
+    `ignore` are paths in messages that may differ (`result.content.*.text`). Questions of the
+    server are answered as they were. With `notifications` they are compared too. Every answer has
+    to come within `timeout`.
+
+    Raises:
+        ConfigError: there is no such tape, or the target is wrong.
+        FairleadError: the server cannot be reached.
+        ValueError: for a path that is none.
+    """
+    paths = [read_path(text) for text in ignore]
+    way = target if isinstance(target, Way) else way_to(target)
+    report = Report()
+
+    def compared(one: Compared) -> None:
+        report.compared.append(one)
+        if on_compared is not None:
+            on_compared(one)
+
+    for session in _sessions(load(tape)):
+        visit = _Visit(session, paths, timeout, compared, notifications=notifications)
+        await visit.run(await way.open())
+    return report
+
+
+def _sessions(cues: list[Cue]) -> list[list[Cue]]:
+    """A connection each; requests that stand alone share one."""
+    found: dict[str | None, list[Cue]] = {}
+    for cue in cues:
+        session = cue.entry.session
+        alone = cue.stateless and session is not None and session.startswith("r")
+        found.setdefault(None if alone else session, []).append(cue)
+    return list(found.values())
+
+
+class _Visit:
+    """One session of the tape, with the real server."""
+
+    def __init__(
+        self,
+        cues: list[Cue],
+        ignore: list[Path],
+        timeout: float,
+        compared: Callable[[Compared], None],
+        *,
+        notifications: bool,
+    ) -> None:
+        self._cues = cues
+        self._ignore = ignore
+        self._timeout = timeout
+        self._compared = compared
+        self._notifications = notifications
+        self._answers: dict[int, asyncio.Future[Success | Failure]] = {}
+        self._opaque: dict[str, str] = {}  # what it was on the tape, and is now
+        self._told: list[Notification] = []
+        self._heard = asyncio.Event()  # something came
+        self._questions = [
+            (step, _answer_of(cue, step))
+            for cue in cues
+            for step in cue.steps
+            if step.kind == "ask"
+        ]
+        self._channel: Channel
+
+    async def run(self, channel: Channel) -> None:
+        self._channel = channel
+        reading = asyncio.get_running_loop().create_task(self._read(channel))
+        try:
+            await self._play()
+        finally:
+            await channel.close()
+            await asyncio.wait((reading,))
+            reading.exception()
+
+    async def _play(self) -> None:
+        waiting: list[tuple[int, Cue]] = []
+        for number, cue in enumerate(self._cues, 1):
+            # What had its answer before this was said has it now too.
+            for asked, before in [(n, c) for n, c in waiting if _end(c) < cue.entry.seq]:
+                waiting.remove((asked, before))
+                await self._compare(asked, before)
+            if not cue.is_request:
+                self._send(Notification(cue.method, self._params(cue, None)))
+                continue
+            self._answers[number] = asyncio.get_running_loop().create_future()
+            self._send(Request(number, cue.method, self._params(cue, number)))
+            if cue.answer is None:  # cancelled, or a subscription: nothing to compare
+                continue
+            waiting.append((number, cue))
+        for asked, cue in waiting:
+            await self._compare(asked, cue)
+        if self._notifications:
+            await self._compare_told()
+
+    async def _compare(self, number: int, cue: Cue) -> None:
+        result = Compared(cue.entry.seq, summary(cue.entry, cue.message))
+        recorded = copy.deepcopy(cue.answer or {})
+        try:
+            async with asyncio.timeout(self._timeout):
+                answer = await self._answers[number]
+        except TimeoutError:
+            result.error = f"no answer within {self._timeout:g} s"
+        except FairleadError as exc:
+            result.error = str(exc)
+        else:
+            given = msgspec.json.decode(encode(answer))
+            recorded["id"] = given["id"]
+            self._learn(recorded.get("result"), given.get("result"))
+            result.differences = list(differences(recorded, given, self._ignore))
+        self._compared(result)
+
+    def _learn(self, recorded: Any, given: Any) -> None:
+        if isinstance(recorded, dict) and isinstance(given, dict):
+            for name in _OPAQUE:
+                before, now = recorded.get(name), given.get(name)
+                if isinstance(before, str) and isinstance(now, str):
+                    self._opaque[before] = recorded[name] = now
+
+    async def _compare_told(self) -> None:
+        """In any order: when a server tells something is nobody's promise."""
+        wanted = [s for cue in self._cues for s in cue.steps if s.kind == "tell"]
+        try:
+            async with asyncio.timeout(self._timeout):
+                while len(self._told) < len(wanted):
+                    self._heard.clear()
+                    await self._heard.wait()
+        except TimeoutError:
+            pass
+        left = [_without_token(msgspec.json.decode(encode(note))) for note in self._told]
+        for step in wanted:
+            message = _without_token(step.message)
+            found = next((n for n in left if not any(differences(message, n, self._ignore))), None)
+            if found is not None:
+                left.remove(found)
+            one = Compared(step.entry.seq, summary(step.entry, step.message))
+            one.error = "it was not told" if found is None else None
+            self._compared(one)
+
+    def _params(self, cue: Cue, number: int | None) -> Params:
+        """As they were, but for the token, which is the id of the request, and what is opaque."""
+        if "params" not in cue.message:
+            return UNSET
+        params = dict(cue.params)
+        meta = params.get("_meta")
+        if number is not None and isinstance(meta, dict) and "progressToken" in meta:
+            params["_meta"] = {**meta, "progressToken": number}
+        for name in _OPAQUE.values():
+            if isinstance(params.get(name), str):
+                params[name] = self._opaque.get(params[name], params[name])
+        return Raw(msgspec.json.encode(params))
+
+    async def _read(self, channel: Channel) -> None:
+        try:
+            await channel.run(self._take)
+        except ChannelClosed as exc:
+            self._over(exc)
+        else:
+            self._over(ChannelClosed())
+
+    def _send(self, message: Message) -> None:
+        try:
+            self._channel.send(message)
+        except ChannelClosed as exc:
+            self._over(exc)
+
+    def _over(self, end: ChannelClosed) -> None:
+        for future in self._answers.values():
+            if not future.done():
+                future.set_exception(end)
+                future.exception()  # whoever waits for it hears of it; else nobody has to
+
+    def _take(self, item: Incoming) -> None:
+        match item:
+            case Success() | Failure():
+                future = self._answers.get(item.id) if isinstance(item.id, int) else None
+                if future is not None and not future.done():
+                    future.set_result(item)
+            case Lost():
+                future = self._answers.get(item.request_id)  # type: ignore[arg-type]
+                if future is not None and not future.done():
+                    future.set_exception(item.error)
+                    future.exception()
+            case Notification():
+                self._told.append(item)
+                self._heard.set()
+            case Request():
+                self._reply(item)
+
+    def _reply(self, request: Request) -> None:
+        """As it was answered on the tape: the same question first, then one of its kind."""
+        params = msgspec.json.decode(request.params) if isinstance(request.params, Raw) else {}
+        kind = [q for q in self._questions if q[0].message["method"] == request.method]
+        same = [q for q in kind if fits(q[0].message.get("params", {}), params)]
+        chosen = next(iter(same or kind), None)
+        answer: Success | Failure
+        if request.method == "ping":
+            answer = Success(request.id, Raw(b"{}"))
+        elif chosen is None or chosen[1] is None:
+            answer = failure(request.id, METHOD_NOT_FOUND, f"Method not found: {request.method}")
+        else:
+            if len(kind) > 1:
+                self._questions.remove(chosen)
+            answer = _again(request, chosen[1])
+        self._send(answer)
+
+
+def _again(request: Request, answer: Step) -> Success | Failure:
+    if (result := answer.member("result")) is not None:
+        return Success(request.id, result)
+    error = answer.message["error"]
+    raw = answer.member("error") or Raw(b"{}")
+    return Failure(request.id, error["code"], error["message"], raw)
+
+
+def _answer_of(cue: Cue, question: Step) -> Step | None:
+    named = question.message["id"]
+    found = (s for s in cue.steps if s.kind == "answered" and s.message.get("id") == named)
+    return next(found, None)
+
+
+def _end(cue: Cue) -> float:
+    return next((s.entry.seq for s in cue.steps if s.kind == "answer"), float("inf"))
+
+
+def _without_token(message: dict[str, Any]) -> dict[str, Any]:
+    params = message.get("params")
+    if isinstance(params, dict):
+        message = {**message, "params": {k: v for k, v in params.items() if k != "progressToken"}}
+    return message
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text if len(text) <= 120 else f"{text[:119]}…"

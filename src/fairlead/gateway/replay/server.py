@@ -1,0 +1,267 @@
+"""A tape as a server: whoever talks to it hears what was said when it was recorded."""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Container, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from msgspec import Raw, UnsetType
+
+from ...errors import FairleadError, RpcError
+from ...interceptor import Answer, Exchange, Handler
+from ...peer import Peer
+from ...protocol.caller import Caller
+from ...protocol.conversation import Conversation, Role
+from ...protocol.headers import ParamHeader
+from ...protocol.outgoing import Identity
+from ...transport.base import Channel
+from ...transport.http.settings import HttpSettings
+from ...wire import Notification, Params
+from ...wire.codes import INVALID_PARAMS, METHOD_NOT_FOUND
+from .cues import Cue, load
+from .matching import Strict, Tolerant
+from .pace import Pace
+from .playing import Playing
+
+if TYPE_CHECKING:
+    import ssl
+
+    from ...server.http import HttpApp
+    from ..relay import Relay
+
+__all__ = ["TapeServer"]
+
+Matching = Literal["tolerant", "strict"]
+
+log = logging.getLogger("fairlead.gateway")
+
+
+class TapeServer:
+    """Serves what is on a tape, to clients of the era it was recorded in.
+
+    server = TapeServer("weather.tape.jsonl")
+    await server.for_both_eras().run_http(port=8080)
+    """
+
+    def __init__(
+        self,
+        tape: str | os.PathLike[str] | Sequence[Cue],
+        *,
+        matching: Matching = "tolerant",
+        pace: Pace | None = None,
+        input_timeout: float = 600.0,
+    ) -> None:
+        """`tolerant` matching is by method, target and arguments, in any order, also repeatedly;
+        `strict` is in the order of the tape and with its params.
+
+        Raises:
+            ConfigError: there is no such tape, or nothing on it.
+        """
+        self.cues = load(tape) if isinstance(tape, str | os.PathLike) else list(tape)
+        self.pace = pace or Pace()
+        self.missed: list[str] = []  # what clients said that is not on the tape
+        self.handler: Handler = self._handle
+        self._input_timeout = input_timeout
+        self._matching: Matching = matching
+        self._alone = self._matcher([cue for cue in self.cues if cue.stateless])
+        self._sessions = _sessions(self.cues)
+        self._begun = 0  # sessions, of those
+        self._pool = Tolerant([cue for cue in self.cues if not cue.stateless])
+        self._peers: dict[object, Strict | Tolerant] = {}
+        self._background: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def for_both_eras(self, **options: Any) -> "Relay":
+        """The same for clients of either era; options are those of `Relay`."""
+        from ..relay import Relay
+
+        return Relay(self, "tape", **options)
+
+    def seek(self, seq: int) -> None:
+        """Go on from an entry of the tape: what stands before counts as played."""
+        for matcher in {self._alone, self._pool, *self._peers.values()}:
+            matcher.seek(seq)
+
+    def soon(self, do: Callable[[], None]) -> None:
+        """Do something where clients are served; may be called by any thread."""
+        if self._loop is None:
+            do()
+        else:
+            self._loop.call_soon_threadsafe(do)
+
+    # Serving
+
+    def attach(self, channel: Channel, principal: str | None = None) -> Peer:
+        """Serve one client in the background; the returned peer can be closed."""
+        self._loop = asyncio.get_running_loop()
+        peer = Peer(
+            channel,
+            Conversation(Role.SERVER, Identity({"name": "tape", "version": "0"})),
+            handler=self.handler,
+            on_notification=lambda note: self._told(peer, note),
+            on_close=lambda _: self._left(peer),
+            input_timeout=self._input_timeout,
+        )
+        peer.start()
+        return peer
+
+    async def run_stdio(self) -> None:
+        """Serve stdin and stdout until they end."""
+        from ...transport.stdio import open_stdio
+
+        async with open_stdio() as channel, self.running():
+            peer = self.attach(channel)
+            try:
+                await peer.wait_closed()
+            finally:
+                await peer.close()
+
+    def create_http_app(self, settings: HttpSettings | None = None, **options: Any) -> "HttpApp":
+        """The ASGI application. Options are fields of `HttpSettings`."""
+        from ...server.http import HttpApp
+
+        return HttpApp(self, settings if settings is not None else HttpSettings(**options))
+
+    async def run_http(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 8080,
+        *,
+        uds: str | None = None,
+        tls: "ssl.SSLContext | None" = None,
+        insecure: bool = False,
+        started: Callable[[str], None] | None = None,
+        settings: HttpSettings | None = None,
+        **options: Any,
+    ) -> None:
+        """Serve HTTP until cancelled, as `MCPServer.run_http` does."""
+        from ...server.run_http import run_app
+
+        app = self.create_http_app(settings, **options)
+        await run_app(app, host, port, uds=uds, tls=tls, insecure=insecure, started=started)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        try:
+            yield None
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Stop whatever is being played."""
+        for task in list(self._background):
+            task.cancel()
+        if self._background:
+            await asyncio.wait(self._background)
+
+    # What an HTTP endpoint asks of whoever it serves
+
+    inline_methods: Container[str] = ()
+
+    def answer_inline(self, exchange: Exchange) -> Answer:
+        return None
+
+    def marks_of(self, tool: str) -> tuple[ParamHeader, ...]:
+        return ()
+
+    def told_alone(self, note: Notification, caller: Caller | None) -> None:
+        """Nothing happens upon it: there is nobody to tell."""
+
+    async def end_streams(self) -> None:
+        for task in list(self._background):
+            task.cancel()
+
+    # Playing
+
+    async def _handle(self, exchange: Exchange) -> Answer:
+        matcher = self._matcher_of(exchange)
+        params = _plain(exchange.message.params)
+        cue = matcher.find(exchange.method, params, request=True)
+        if cue is None:
+            return self._not_there(exchange, matcher)
+        if cue.answer is None and not cue.cancelled and cue.method != "subscriptions/listen":
+            raise RpcError(METHOD_NOT_FOUND, f"{cue.method} was not answered on the tape")
+        playing = Playing(cue, self.pace, exchange, _peer_of(exchange))
+        answer = await playing.until_answer()
+        rest = playing.rest()
+        if rest is not None:
+            self._play(rest)
+        if "error" in answer.message:
+            error = answer.message["error"]
+            raw = bytes(answer.member("error") or b"{}")
+            raise RpcError(int(error["code"]), str(error["message"]), raw=raw)
+        return answer.member("result")
+
+    def _left(self, peer: Peer) -> None:
+        self._peers.pop(peer, None)
+
+    def _told(self, peer: Peer, note: Notification) -> None:
+        caller = peer.conversation.peer
+        stateless = caller is None or caller.stateless
+        matcher = self._alone if stateless else self._peers.get(peer, self._pool)
+        cue = matcher.find(note.method, _plain(note.params), request=False)
+        if cue is not None and cue.steps:
+            self._play(Playing(cue, self.pace, None, peer).all())
+
+    def _play(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(_quietly(work))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    def _matcher_of(self, exchange: Exchange) -> Strict | Tolerant:
+        if exchange.caller.stateless:
+            return self._alone
+        if exchange.method == "initialize" and self._matching == "strict":
+            number, self._begun = self._begun, self._begun + 1
+            session = self._sessions[number] if number < len(self._sessions) else []
+            self._peers[exchange.edge] = Strict(session)
+        return self._peers.get(exchange.edge, self._pool)
+
+    def _matcher(self, cues: list[Cue]) -> Strict | Tolerant:
+        return Strict(cues) if self._matching == "strict" else Tolerant(cues)
+
+    def _not_there(self, exchange: Exchange, matcher: Strict | Tolerant) -> Answer:
+        method = exchange.method
+        if method in ("ping", "logging/setLevel") and not exchange.caller.stateless:
+            return b"{}"  # clients and relays do that by themselves
+        if method in ("initialize", "server/discover"):
+            raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method}")  # the other era
+        what = method if exchange.target is None else f"{method} {exchange.target!r}"
+        self.missed.append(what)
+        expected = matcher.expected()
+        more = "" if expected is None else f"; next on it is {expected}"
+        log.warning("%s is not on the tape%s", what, more)
+        raise RpcError(INVALID_PARAMS, f"{what} is not on the tape{more}")
+
+
+def _sessions(cues: list[Cue]) -> list[list[Cue]]:
+    """Those with a handshake, in the order in which they began."""
+    found: dict[str | None, list[Cue]] = {}
+    for cue in cues:
+        if not cue.stateless:
+            found.setdefault(cue.entry.session, []).append(cue)
+    return list(found.values())
+
+
+def _peer_of(exchange: Exchange) -> Peer | None:
+    return exchange.edge if isinstance(exchange.edge, Peer) else None
+
+
+def _plain(params: Params) -> dict[str, Any]:
+    if isinstance(params, UnsetType):
+        return {}
+    try:
+        decoded = msgspec.json.decode(Raw(params))
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+    return decoded if isinstance(decoded, dict) else {}
+
+
+async def _quietly(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except FairleadError as exc:
+        log.debug("%s", exc)  # the client has gone

@@ -1,0 +1,338 @@
+"""When a rule applies: conditions on a message, combined with all, any and not."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol, TypeAlias
+
+from ...protocol.envelope import Direction
+from .comparing import OPERATORS, Test, Wrong, is_test, name_test, path_of, value_test
+from .facts import ANY, Facts, Key
+from .mistakes import unknown
+from .places import Where
+
+__all__ = ["Always", "Condition", "Report", "compile_condition", "names"]
+
+Report: TypeAlias = Callable[[Where, str], None]  # a mistake, and where it stands
+
+
+class Condition(Protocol):
+    """Something that holds for a message or does not."""
+
+    def known(self, key: Key) -> bool | None:
+        """What can be said by the key alone; None if more has to be looked at."""
+
+    def holds(self, facts: Facts) -> bool: ...
+
+
+class Always:
+    def known(self, key: Key) -> bool | None:
+        return True
+
+    def holds(self, facts: Facts) -> bool:
+        return True
+
+
+class _ByKey:
+    """Depends on nothing but the key; on its target perhaps, and then on those methods only."""
+
+    def __init__(
+        self, test: Callable[[Key], bool], *, on_target: bool = False, methods: Sequence[str] = ()
+    ) -> None:
+        self._test = test
+        self._on_target = on_target
+        self._methods = methods
+
+    def known(self, key: Key) -> bool | None:
+        if self._on_target and key.target is ANY:
+            return False if self._methods and key.method not in self._methods else None
+        return self._test(key)
+
+    def holds(self, facts: Facts) -> bool:
+        return self._test(facts.key)
+
+
+class _ByFacts:
+    """Depends on the message."""
+
+    def __init__(self, test: Callable[[Facts], bool]) -> None:
+        self.holds = test
+
+    def known(self, key: Key) -> bool | None:
+        return None
+
+
+class _All:
+    def __init__(self, parts: Sequence[Condition]) -> None:
+        self._parts = parts
+
+    def known(self, key: Key) -> bool | None:
+        verdict: bool | None = True
+        for part in self._parts:
+            one = part.known(key)
+            if one is False:
+                return False
+            verdict = None if one is None else verdict
+        return verdict
+
+    def holds(self, facts: Facts) -> bool:
+        return all(part.holds(facts) for part in self._parts)
+
+
+class _Any:
+    def __init__(self, parts: Sequence[Condition]) -> None:
+        self._parts = parts
+
+    def known(self, key: Key) -> bool | None:
+        verdict: bool | None = False
+        for part in self._parts:
+            one = part.known(key)
+            if one is True:
+                return True
+            verdict = None if one is None else verdict
+        return verdict
+
+    def holds(self, facts: Facts) -> bool:
+        return any(part.holds(facts) for part in self._parts)
+
+
+class _Not:
+    def __init__(self, part: Condition) -> None:
+        self._part = part
+
+    def known(self, key: Key) -> bool | None:
+        one = self._part.known(key)
+        return None if one is None else not one
+
+    def holds(self, facts: Facts) -> bool:
+        return not self._part.holds(facts)
+
+
+def names(raw: Any, *keys: str, kinds: Sequence[str] = ()) -> bool:
+    """Whether conditions name one of these keys, or one of these kinds, at any depth."""
+    if isinstance(raw, list):
+        return any(names(one, *keys, kinds=kinds) for one in raw)
+    if not isinstance(raw, dict):
+        return False
+    named = raw.get("kind")
+    chosen = named if isinstance(named, list) else [named]
+    if raw.keys() & set(keys) or any(kind in chosen for kind in kinds):
+        return True
+    return any(names(raw[one], *keys, kinds=kinds) for one in ("all", "any", "not") if one in raw)
+
+
+def compile_condition(raw: Any, where: Where, report: Report, *, answers: bool) -> Condition:
+    """What a file says about when; `answers`: it is asked when there is an answer."""
+    if isinstance(raw, list):
+        return _All(_several(raw, where, report, answers))
+    if not isinstance(raw, dict):
+        report(where, 'a map of conditions is expected, like { method = "tools/call" }')
+        return Always()
+    parts: list[Condition] = []
+    for key, wanted in raw.items():
+        here = (*where, str(key))
+        match key:
+            case "all" | "any":
+                inner = _several(wanted, here, report, answers)
+                parts.append(_All(inner) if key == "all" else _Any(inner))
+            case "not":
+                parts.append(_Not(compile_condition(wanted, here, report, answers=answers)))
+            case _:
+                parts.extend(_leaf(str(key), wanted, here, report, answers))
+    return parts[0] if len(parts) == 1 else _All(parts) if parts else Always()
+
+
+def _several(raw: Any, where: Where, report: Report, answers: bool) -> list[Condition]:
+    if not isinstance(raw, list):
+        raw, wheres = [raw], [where]
+    else:
+        wheres = [(*where, number) for number in range(len(raw))]
+    if not raw:
+        report(where, "a list of conditions is expected, not an empty one")
+    return [
+        compile_condition(one, here, report, answers=answers)
+        for one, here in zip(raw, wheres, strict=True)
+    ]
+
+
+def _leaf(key: str, wanted: Any, where: Where, report: Report, answers: bool) -> list[Condition]:
+    try:
+        if key in _TREES:
+            tree, exact = _TREES[key]
+            paths = _paths(wanted, where, report, exact=exact)
+            return [_ByFacts(_at(tree, path, test)) for path, test in paths]
+        if key == "kind":
+            return [_kind(wanted, answers)]
+        if key == "direction":
+            return [_direction(wanted)]
+        if key in _ENUMS:
+            return [_ByFacts(_enum(wanted, *_ENUMS[key]))]
+        if key in _NAMES_IN_KEY:
+            methods, look_up = _NAMES_IN_KEY[key]
+            test = _about(name_test(wanted), methods, look_up)
+            return [_ByKey(test, on_target=key != "method", methods=methods)]
+        if key in _NAMES:
+            return [_ByFacts(_of(_NAMES[key], name_test(wanted)))]
+        if key == "size":
+            return [_ByFacts(_of(lambda facts: facts.size, value_test(wanted)))]
+    except Wrong as wrong:
+        if wrong.operator is not None:
+            report((*where, wrong.operator), unknown("operator", wrong.operator, OPERATORS))
+        else:
+            report(where, f"`{key}`: {wrong}")
+        return []
+    report(where, unknown("condition", key, _KEYS))
+    return []
+
+
+# Names
+
+
+def _name_in(methods: tuple[str, ...]) -> tuple[tuple[str, ...], Callable[[Key], str | None]]:
+    return methods, lambda key: key.target
+
+
+_RESOURCES: Final = ("resources/read", "resources/subscribe", "resources/unsubscribe")
+_NAMES_IN_KEY: Final[dict[str, tuple[tuple[str, ...], Callable[[Key], str | None]]]] = {
+    "method": ((), lambda key: key.method),
+    "target": _name_in(()),
+    "tool": _name_in(("tools/call",)),
+    "prompt": _name_in(("prompts/get",)),
+    "resource": _name_in((*_RESOURCES, "notifications/resources/updated")),
+}
+_NAMES: Final[dict[str, Callable[[Facts], str | None]]] = {
+    "server": lambda facts: facts.server,
+    "identity": lambda facts: facts.exchange.caller.principal,
+    "client": lambda facts: facts.exchange.caller.name,
+    "session": lambda facts: facts.exchange.edge.session.session_id,
+    "transport": lambda facts: facts.exchange.transport.transport_type,
+    "address": lambda facts: facts.exchange.transport.peer_address,
+    "revision": lambda facts: facts.exchange.caller.revision.value,
+}
+
+
+def _about(
+    test: Test, methods: tuple[str, ...], name: Callable[[Key], str | None]
+) -> Callable[[Key], bool]:
+    def holds(key: Key) -> bool:
+        if methods and key.method not in methods:
+            return False
+        found = name(key)
+        return test(() if found is None else (found,))
+
+    return holds
+
+
+def _of(look: Callable[[Facts], Any], test: Test) -> Callable[[Facts], bool]:
+    def holds(facts: Facts) -> bool:
+        found = look(facts)
+        return test(() if found is None else (found,))
+
+    return holds
+
+
+# One of a few
+
+
+def _kind(wanted: Any, answers: bool) -> Condition:
+    kinds = _few(wanted, ("request", "notification", "response", "error"))
+    if answers:
+        return _ByFacts(lambda facts: ("response" if facts.error is None else "error") in kinds)
+    return _ByKey(lambda key: ("request" if key.asked else "notification") in kinds)
+
+
+def _direction(wanted: Any) -> Condition:
+    named = _few(wanted, tuple(_DIRECTIONS))
+    directions = {_DIRECTIONS[one] for one in named}
+    return _ByKey(lambda key: key.direction in directions)
+
+
+_DIRECTIONS: Final = {
+    "to_server": Direction.CLIENT_TO_SERVER,
+    "to_client": Direction.SERVER_TO_CLIENT,
+    "client_to_server": Direction.CLIENT_TO_SERVER,
+    "server_to_client": Direction.SERVER_TO_CLIENT,
+}
+_ENUMS: Final[dict[str, tuple[tuple[str, ...], Callable[[Facts], str]]]] = {
+    "era": (
+        ("handshake", "stateless"),
+        lambda facts: "stateless" if facts.exchange.caller.stateless else "handshake",
+    ),
+}
+
+
+def _enum(
+    wanted: Any, options: tuple[str, ...], look: Callable[[Facts], str]
+) -> Callable[[Facts], bool]:
+    chosen = _few(wanted, options)
+    return lambda facts: look(facts) in chosen
+
+
+def _few(wanted: Any, options: tuple[str, ...]) -> frozenset[str]:
+    chosen = wanted if isinstance(wanted, list) else [wanted]
+    for one in chosen:
+        if one not in options:
+            words = " or ".join(f'"{option}"' for option in options)
+            raise Wrong(f"{words} is expected")
+    if not chosen:
+        raise Wrong("an empty list is never true")
+    return frozenset(chosen)
+
+
+# Members by their path
+
+# The attribute of the facts, and whether texts are meant exactly.
+_TREES: Final = {
+    "params": ("params", True),
+    "result": ("result", True),
+    "error": ("failure", True),
+    "headers": ("headers", False),
+}
+_KEYS: Final = (
+    *("all", "any", "not", "kind", "direction", "size"),
+    *(*_TREES, *_ENUMS, *_NAMES_IN_KEY, *_NAMES),
+)
+
+
+def _paths(
+    raw: Any, where: Where, report: Report, *, exact: bool, before: tuple[str, ...] = ()
+) -> list[tuple[tuple[str, ...], Test]]:
+    """The tests in a map of paths; further maps are further steps, until one has operators.
+
+    What is not `exact` are headers: their names have no case and no dots, and a text is a pattern.
+    """
+    if not isinstance(raw, dict) or not raw:
+        report(where, 'a map from paths to values is expected, like { "arguments.path" = "/etc" }')
+        return []
+    found: list[tuple[tuple[str, ...], Test]] = []
+    for key, wanted in raw.items():
+        here = (*where, str(key))
+        path = (*before, *(path_of(str(key)) if exact else (str(key).lower(),)))
+        if exact and isinstance(wanted, dict) and wanted and not is_test(wanted):
+            if wanted.keys() & OPERATORS.keys() or _looks_wrong(wanted):
+                wrong = next(name for name in wanted if name not in OPERATORS)
+                report((*here, str(wrong)), unknown("operator", wrong, OPERATORS))
+            else:
+                found += _paths(wanted, here, report, exact=exact, before=path)
+            continue
+        try:
+            found.append((path, value_test(wanted) if exact else name_test(wanted)))
+        except Wrong as wrong_test:
+            if wrong_test.operator is not None:
+                bad = wrong_test.operator
+                report((*here, bad), unknown("operator", bad, OPERATORS))
+            else:
+                report(here, f"`{key}`: {wrong_test}")
+    return found
+
+
+def _looks_wrong(wanted: dict[str, Any]) -> bool:
+    """A single word that is nearly an operator, with a plain value, is a mistake in spelling."""
+    from difflib import get_close_matches
+
+    if len(wanted) != 1:
+        return False
+    name, value = next(iter(wanted.items()))
+    return not isinstance(value, dict) and bool(get_close_matches(str(name), OPERATORS, 1, 0.8))
+
+
+def _at(tree: str, path: tuple[str, ...], test: Test) -> Callable[[Facts], bool]:
+    return lambda facts: test(facts.at(tree, path))

@@ -1,0 +1,123 @@
+"""What rules can know of a message; what is costly to find out only when one asks."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import Struct, UnsetType
+
+from ...errors import RpcError
+from ...interceptor import Answer, Exchange
+from ...protocol.envelope import Direction
+from ...wire import Request, to_json
+from .comparing import find
+
+__all__ = ["ANY", "Facts", "Key", "ServerOf", "key_of"]
+
+ServerOf: TypeAlias = Callable[[Exchange], str | None]
+
+
+ANY = "*" * 3  # of a key that stands for every target; nothing that comes is this object
+
+
+class Key(Struct, frozen=True):
+    """What decides for most rules that they have nothing to do with a message."""
+
+    method: str
+    direction: Direction
+    asked: bool  # a request, not a notification
+    target: str | None
+
+
+def key_of(exchange: Exchange) -> Key:
+    message = exchange.message
+    return Key(message.method, exchange.direction, isinstance(message, Request), exchange.target)
+
+
+class Facts:
+    """One message, and its answer when there is one."""
+
+    __slots__ = (
+        "_at",
+        "_params",
+        "_result",
+        "_server",
+        "_server_of",
+        "answer",
+        "error",
+        "exchange",
+        "key",
+    )
+
+    def __init__(self, exchange: Exchange, server_of: ServerOf) -> None:
+        self.exchange = exchange
+        self.key = key_of(exchange)
+        self.answer: Answer = None
+        self.error: RpcError | None = None
+        self._server_of = server_of
+        self._server: Any = _NOT_YET
+        self._params: Any = _NOT_YET
+        self._result: Any = _NOT_YET
+        self._at: dict[object, Sequence[Any]] = {}  # what stands where; rules ask the same again
+
+    def at(self, tree: str, path: tuple[str, ...]) -> Sequence[Any]:
+        """The values at a path of the params, the result, the error or the headers."""
+        found = self._at.get((tree, path))
+        if found is None:
+            found = self._at[(tree, path)] = find(getattr(self, tree), path)
+        return found
+
+    def answered(self, answer: Answer, error: RpcError | None) -> "Facts":
+        """The same, with how it ended."""
+        self.answer, self.error, self._result = answer, error, _NOT_YET
+        self._at.clear()
+        return self
+
+    @property
+    def params(self) -> Any:
+        if self._params is _NOT_YET:
+            raw = self.exchange.message.params
+            self._params = {} if isinstance(raw, UnsetType) else _decoded(raw)
+        return self._params
+
+    @property
+    def result(self) -> Any:
+        if self._result is _NOT_YET:
+            self._result = None if self.answer is None else _decoded(self.answer)
+        return self._result
+
+    @property
+    def failure(self) -> dict[str, Any] | None:
+        """The error object of the answer."""
+        error = self.error
+        if error is None:
+            return None
+        data = None if error.data is None else _decoded(to_json(error.data))
+        return {"code": error.code, "message": error.message, "data": data}
+
+    @property
+    def server(self) -> str | None:
+        if self._server is _NOT_YET:
+            self._server = self._server_of(self.exchange)
+        found: str | None = self._server
+        return found
+
+    @property
+    def headers(self) -> dict[str, str]:
+        given = self.exchange.transport.headers or {}
+        return {name.lower(): value for name, value in given.items()}
+
+    @property
+    def size(self) -> int:
+        params = self.exchange.message.params
+        return 0 if isinstance(params, UnsetType) else len(memoryview(params))
+
+
+_NOT_YET = object()
+
+
+def _decoded(raw: Any) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None

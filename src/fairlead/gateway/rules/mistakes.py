@@ -1,0 +1,49 @@
+"""What is wrong with a file of rules, where, and what was expected."""
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+from msgspec import Struct
+
+from ...errors import ConfigError
+
+__all__ = ["Mistake", "RulesError", "unknown"]
+
+
+class Mistake(Struct, frozen=True):
+    """One of them."""
+
+    reason: str
+    path: str | None = None
+    line: int | None = None
+    column: int | None = None
+
+    def __str__(self) -> str:
+        place = ":".join(str(one) for one in (self.path, self.line, self.column) if one is not None)
+        return f"{place}: {self.reason}" if place else self.reason
+
+
+class RulesError(ConfigError):
+    """A file of rules cannot be used; `mistakes` has everything that is wrong with it."""
+
+    def __init__(self, mistakes: Sequence[Mistake]) -> None:
+        first = mistakes[0]
+        super().__init__(first.reason, path=first.path, line=first.line)
+        self.mistakes = tuple(mistakes)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.mistakes))
+
+
+def unknown(what: str, name: object, known: Iterable[str]) -> str:
+    """That there is no such thing, and what was probably meant."""
+    names = sorted(known)
+    folded = {_folded(one): one for one in names}
+    near = get_close_matches(_folded(str(name)), folded, 1, 0.6)
+    if near:
+        return f'there is no {what} "{name}"; did you mean "{folded[near[0]]}"?'
+    return f'there is no {what} "{name}"; there are {", ".join(names)}'
+
+
+def _folded(name: str) -> str:
+    return name.replace("_", "").replace("-", "").lower()

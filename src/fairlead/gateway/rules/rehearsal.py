@@ -1,0 +1,265 @@
+"""What rules would have done to recorded traffic."""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw, Struct, UnsetType
+
+from ...errors import RpcError
+from ...interceptor import Answer, Exchange, Interceptor, Proceed
+from ...protocol.caller import Caller, read_head, stateless_caller
+from ...protocol.envelope import Direction, SessionContext, SessionState, TransportContext
+from ...protocol.revisions import NEWEST_HANDSHAKE, known
+from ...wire import Notification, Request
+from ..interceptors.registry import Factory
+from ..tape.format import Entry
+from .actions import WRITING, Action
+from .ruleset import RuleSet
+
+__all__ = ["Rehearsed", "rehearse"]
+
+MAX_WAITING: Final = 10_000  # messages that are kept until the answer of the first one comes
+
+
+class Rehearsed(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What would have become of one message."""
+
+    seq: int
+    dir: Direction
+    method: str
+    target: str | None = None
+    rules: list[str] = []  # those that would have acted, in order
+    did: list[str] = []  # what they would have done
+    outcome: str = "passed"  # or blocked, dropped, answered, changed
+    reason: str | None = None  # of a refusal
+
+
+def rehearse(
+    path: str, tape: Iterable[Entry], actions: Mapping[str, Factory] | None = None
+) -> Iterator[Rehearsed]:
+    """Each request and notification of a tape, as the rules of this file would have treated it.
+
+    Nothing is sent, waited for or written: what would do so is only named. Time is the tape's.
+
+    Raises:
+        RulesError: the file has mistakes.
+    """
+    clock = _Clock()
+    rules = _Dry.of_file(path, actions=actions, clock=clock, interval=float("inf"))
+    callers: dict[str | None, Caller] = {}
+    edges: dict[str | None, _Edge] = {}
+    waiting: deque[_Turn] = deque()  # for their answers, which rules may be about
+    open_turns: dict[object, _Turn] = {}
+    with asyncio.Runner() as runner:
+
+        def due(most: int) -> Iterator[Rehearsed]:
+            while waiting and (waiting[0].over or len(waiting) > most):
+                turn = waiting.popleft()
+                clock.now = turn.entry.at
+                yield runner.run(_rehearse(rules, turn))
+
+        for entry in tape:
+            line = _read(entry)
+            if line is None:
+                continue
+            if line.method is None:
+                turn = open_turns.pop((entry.session, entry.dir.reverse(), line.id), None)
+                if turn is not None:
+                    turn.answer, turn.over = _answer(line), True
+            else:
+                exchange = _exchange(entry, line, callers, edges)
+                waiting.append(_Turn(entry, exchange, over=line.id is None))
+                if line.id is not None:
+                    open_turns[(entry.session, entry.dir, line.id)] = waiting[-1]
+            yield from due(MAX_WAITING)
+        yield from due(0)
+
+
+class _Turn(Struct):
+    """A message, until its answer is known."""
+
+    entry: Entry
+    exchange: Exchange
+    answer: Raw | RpcError | None = None
+    over: bool = False
+
+
+async def _rehearse(rules: "_Dry", turn: _Turn) -> Rehearsed:
+    entry, exchange, answer = turn.entry, turn.exchange, turn.answer
+    passed: list[Exchange] = []
+    asked = isinstance(exchange.message, Request)
+
+    async def recorded(now: Exchange) -> Answer:
+        passed.append(now)
+        if isinstance(answer, RpcError):
+            raise answer
+        return answer if answer is not None or not asked else Raw(b"{}")
+
+    outcome, reason = "passed", None
+    exchange.did = []
+    try:
+        result = await rules(exchange, recorded)
+        if not passed:
+            outcome = "answered" if asked else "dropped"
+        elif _differs(passed[-1], exchange) or (asked and result != answer and answer is not None):
+            outcome = "changed"
+    except RpcError as exc:
+        if exc is not answer:
+            outcome, reason = ("blocked" if asked else "dropped"), exc.message
+    did = exchange.did or []
+    return Rehearsed(
+        seq=entry.seq,
+        dir=entry.dir,
+        method=exchange.method,
+        target=exchange.target,
+        rules=[one.removeprefix("rule: ") for one in did if one.startswith("rule: ")],
+        did=[one for one in did if not one.startswith("rule: ")],
+        outcome=outcome,
+        reason=reason,
+    )
+
+
+class _Dry(RuleSet):
+    """Rules whose actions only look and change; the others are named."""
+
+    _unmade = WRITING
+
+    def _interceptor(self, action: Action) -> Interceptor:
+        if action.pure:
+            return action.interceptor
+
+        async def name_it(exchange: Exchange, proceed: Proceed) -> Answer:
+            exchange.note(f"would {action}")
+            return await proceed(exchange)
+
+        return name_it
+
+
+class _Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class _Edge:
+    """Nobody is there: only what was said of the session is."""
+
+    log_level: str | None = None
+
+    def __init__(self, session: str | None) -> None:
+        self.session = SessionContext(state=SessionState.ACTIVE, session_id=session)
+
+    async def tell(self, exchange: Exchange, notification: Notification) -> None:
+        pass
+
+    def hang_up(self, exchange: Exchange) -> None:
+        pass
+
+    async def ask(
+        self, exchange: Exchange, method: str, params: dict[str, Any] | Raw | None
+    ) -> Raw:
+        raise RpcError(-32601, "this is a recording")
+
+
+class _Line(Struct):
+    method: str | None = None
+    id: int | str | None = None
+    params: Raw | UnsetType = msgspec.UNSET
+    result: Raw | UnsetType = msgspec.UNSET
+    error: Raw | UnsetType = msgspec.UNSET
+
+
+def _read(entry: Entry) -> _Line | None:
+    try:
+        return msgspec.json.decode(entry.message, type=_Line)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _answer(line: _Line) -> Raw | RpcError | None:
+    if not isinstance(line.result, UnsetType):
+        return line.result
+    return None if isinstance(line.error, UnsetType) else _error(line.error)
+
+
+class _Said(Struct):
+    code: int = -32603
+    message: str = ""
+
+
+def _error(raw: Raw) -> RpcError:
+    try:
+        said = msgspec.json.decode(raw, type=_Said)
+    except (msgspec.DecodeError, RecursionError):
+        said = _Said()
+    return RpcError(said.code, said.message, raw=bytes(raw))
+
+
+class _Opening(Struct, rename="camel"):
+    protocol_version: str = ""
+    client_info: Raw = Raw(b"{}")
+    capabilities: Raw = Raw(b"{}")
+
+
+def _exchange(
+    entry: Entry,
+    line: _Line,
+    callers: dict[str | None, Caller],
+    edges: dict[str | None, _Edge],
+) -> Exchange:
+    """The exchange that a message was."""
+    assert line.method is not None
+    message: Request | Notification = (
+        Notification(line.method, line.params)
+        if line.id is None
+        else Request(line.id, line.method, line.params)
+    )
+    head = read_head(line.params)
+    transport = entry.transport or {}
+    principal = transport.get("principal")
+    caller = callers.get(entry.session)
+    if line.method == "initialize":
+        caller = callers[entry.session] = _introduced(line.params, principal)
+    elif not isinstance(head.meta, UnsetType):
+        try:
+            caller = stateless_caller(head.meta, principal)
+        except RpcError:
+            pass  # it is of the other era
+    return Exchange(
+        message,
+        caller or Caller(NEWEST_HANDSHAKE, False, principal=principal),
+        head,
+        entry.dir,
+        _transport(transport),
+        edges.setdefault(entry.session, _Edge(entry.session)),
+    )
+
+
+def _introduced(params: Raw | UnsetType, principal: str | None) -> Caller:
+    try:
+        said = msgspec.json.decode(
+            b"{}" if isinstance(params, UnsetType) else params, type=_Opening
+        )
+    except (msgspec.DecodeError, RecursionError):
+        said = _Opening()
+    revision = known(said.protocol_version) or NEWEST_HANDSHAKE
+    info, capabilities = bytes(said.client_info), bytes(said.capabilities)
+    return Caller(revision, revision.stateless, capabilities, info, None, principal)
+
+
+def _transport(said: dict[str, Any]) -> TransportContext:
+    known_names = {one.name for one in msgspec.structs.fields(TransportContext)}
+    kept = {name: value for name, value in said.items() if name in known_names}
+    kept.setdefault("transport_type", str(said.get("type", "tape")))
+    try:
+        return msgspec.convert(kept, TransportContext)
+    except msgspec.ValidationError:
+        return TransportContext(transport_type="tape")
+
+
+def _differs(now: Exchange, then: Exchange) -> bool:
+    return now.message is not then.message and now.message != then.message

@@ -1,0 +1,283 @@
+"""Rules as one interceptor: finds those that a message concerns, and lets them act in order."""
+
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Self, cast
+
+import msgspec
+
+from ...errors import RpcError
+from ...interceptor import Answer, Exchange, Interceptor, Proceed, chain
+from ...manager.formats import Document
+from ..interceptors.registry import ACTIONS, Factory
+from .actions import Action, Making
+from .facts import ANY, Facts, Key, ServerOf, key_of
+from .mistakes import RulesError
+from .reading import Kept, Rule, close_action, read_rules, rules_of
+
+if TYPE_CHECKING:
+    from ..gateway import Gateway
+    from ..relay import Relay
+
+__all__ = ["RuleSet"]
+
+LOOK_AGAIN: Final = 0.5  # seconds after which the file is looked at with the next message
+MAX_KEYS: Final = 4096  # methods and targets whose rules are remembered
+LONGEST: Final = 512  # characters of a target that is
+
+log = logging.getLogger("fairlead.gateway")
+
+Stamp = tuple[int, int, int]
+# A rule that may concern a message; whether it does, if that is known.
+Candidate = tuple[Rule, bool | None]
+
+
+class RuleSet:
+    """The interceptor that a file of rules describes.
+
+        relay = Relay(entry, interceptors=[RuleSet.of_file("rules.toml")])
+
+    The file may change while it is used. Rules that do the same as before keep what they remember;
+    a file with mistakes changes nothing, and the log says why.
+    """
+
+    _unmade: frozenset[str] = frozenset()
+
+    def __init__(
+        self,
+        rules: Sequence[Rule] = (),
+        *,
+        path: str | os.PathLike[str] | None = None,
+        actions: Mapping[str, Factory] | None = None,
+        clock: Callable[[], float] | None = None,
+        server_of: ServerOf = lambda exchange: None,
+        interval: float = LOOK_AGAIN,
+    ) -> None:
+        """`actions` are further ones that rules may name; `clock` is for those that count seconds.
+
+        `server_of` says which server a message is for or from, where there are several.
+        """
+        self.path = None if path is None else os.fspath(path)
+        self.server_of = server_of
+        self._known: Callable[[], Awaitable[None]] | None = None  # waits until servers are
+        self._making = Making(
+            clock=clock, actions={**ACTIONS, **(actions or {})}, unmade=self._unmade
+        )
+        self._interval = interval
+        self._look_at = float("-inf") if path is None else time.monotonic() + interval
+        self._read: Stamp | None = None
+        self._use(rules)
+
+    @classmethod
+    def of_file(cls, path: str | os.PathLike[str], **options: Any) -> Self:
+        """Read a file, TOML, YAML or JSON by the end of its name, and follow its changes.
+
+        Raises:
+            RulesError: with everything that is wrong.
+        """
+        made = cls(path=path, **options)
+        made.reload()
+        return made
+
+    @classmethod
+    def of_data(cls, data: dict[str, Any], **options: Any) -> Self:
+        """The same for what would stand in a file."""
+        text = msgspec.json.format(msgspec.json.encode(data)).decode()
+        made = cls(**options)
+        made._use(rules_of(Document("rules", data, text, "json"), made._making))
+        return made
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """All of them, in the order in which they act."""
+        return self._rules
+
+    def reload(self) -> None:
+        """Read the file again.
+
+        Raises:
+            RulesError: it has mistakes; the rules stay as they were.
+        """
+        assert self.path is not None
+        stamp = _stamp(self.path)
+        kept: Kept = {rule.key: list(rule.actions) for rule in self._rules}
+        self._read = stamp
+        rules = read_rules(self.path, self._making, kept)
+        gone = {id(action): action for rule in self._rules for action in rule.actions}
+        for rule in rules:
+            for action in rule.actions:
+                gone.pop(id(action), None)
+        self._use(rules)
+        for action in gone.values():
+            close_action(action)
+
+    def stand_before(self, host: "Gateway | Relay") -> None:
+        """Know which server messages of this gateway or relay are for or from."""
+        from .servers import server_of_gateway, server_of_relay
+
+        if hasattr(host, "catalog"):
+            gateway = cast("Gateway", host)
+            self.server_of = server_of_gateway(gateway)
+            self._known = gateway.listed
+        else:
+            self.server_of = server_of_relay(host)
+
+    def close(self) -> None:
+        """Let go of files that actions write to."""
+        for rule in self._rules:
+            for action in rule.actions:
+                close_action(action)
+
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        if self.path is not None and time.monotonic() >= self._look_at:
+            self._look()
+        candidates = self.candidates(exchange)
+        if not candidates:
+            return await proceed(exchange)
+        if self._known is not None and any(rule.about_server for rule, _ in candidates):
+            await self._known()  # or what a server that just starts has would seem to be nobody's
+        return await self._act(candidates, 0, Facts(exchange, self.server_of), proceed)
+
+    def candidates(self, exchange: Exchange) -> Sequence[Candidate]:
+        """The rules that may concern a message; for most messages, none."""
+        key = key_of(exchange)
+        found = self._found.get(key)
+        return self._find(key) if found is None else found
+
+    # Acting
+
+    async def _act(
+        self, candidates: Sequence[Candidate], start: int, facts: Facts, proceed: Proceed
+    ) -> Answer:
+        exchange = facts.exchange
+        for place in range(start, len(candidates)):
+            rule, known = candidates[place]
+            if rule.answers:
+                return await self._act_on_answer(candidates, place, facts, proceed)
+            applies = rule.condition.holds(facts) if known is None else known
+            actions = rule.actions if applies else _watching(rule, exchange.method)
+            if not actions:
+                continue
+            if not applies:
+                inner = self._rest(candidates, place, exchange, proceed)
+            else:
+                exchange.note(f"rule: {rule.name}")
+                inner = proceed if rule.stop else self._rest(candidates, place, exchange, proceed)
+            return await self._run(actions, exchange, inner)
+        return await proceed(exchange)
+
+    def _rest(
+        self, candidates: Sequence[Candidate], place: int, exchange: Exchange, proceed: Proceed
+    ) -> Callable[[Exchange], Awaitable[Answer]]:
+        """The rules behind one; of a message that was changed, those that concern it now."""
+        order = candidates[place][0].order
+
+        def go_on(now: Exchange) -> Awaitable[Answer]:
+            if now is exchange:
+                return self._act(candidates, place + 1, Facts(now, self.server_of), proceed)
+            rest = [one for one in self.candidates(now) if one[0].order > order]
+            return self._act(rest, 0, Facts(now, self.server_of), proceed)
+
+        return go_on
+
+    async def _act_on_answer(
+        self, candidates: Sequence[Candidate], place: int, facts: Facts, proceed: Proceed
+    ) -> Answer:
+        rule, exchange = candidates[place][0], facts.exchange
+        answer: Answer = None
+        error: RpcError | None = None
+        try:
+            answer = await self._act(candidates, place + 1, facts, proceed)
+        except RpcError as exc:
+            error = exc
+        if facts.key.asked and rule.condition.holds(facts.answered(answer, error)):
+            exchange.note(f"rule: {rule.name}")
+            return await self._run(rule.actions, exchange, _given(answer, error))
+        if error is not None:
+            raise error
+        return answer
+
+    def _run(
+        self, actions: Iterable[Action], exchange: Exchange, inner: Proceed
+    ) -> Awaitable[Answer]:
+        return chain([self._interceptor(action) for action in actions], inner)(exchange)
+
+    def _interceptor(self, action: Action) -> Interceptor:
+        return action.interceptor
+
+    # Which rules
+
+    def _use(self, rules: Sequence[Rule]) -> None:
+        self._rules = tuple(rules)
+        self._found: dict[Key, Sequence[Candidate]] = {}
+        self._about: dict[Key, Sequence[Rule]] = {}  # the same for any target
+
+    def _find(self, key: Key) -> Sequence[Candidate]:
+        found: list[Candidate] = []
+        for rule in self._about_any(key):
+            known = rule.condition.known(key)
+            if known is not False or _watching(rule, key.method):
+                found.append((rule, known))
+        if len(self._found) >= MAX_KEYS:
+            self._found.clear()
+        if len(key.target or "") + len(key.method) <= LONGEST:
+            self._found[key] = found
+        return found
+
+    def _about_any(self, key: Key) -> Sequence[Rule]:
+        """The rules that may concern such a message, whatever it is aimed at."""
+        wide = msgspec.structs.replace(key, target=ANY)
+        rules = self._about.get(wide)
+        if rules is None:
+            rules = [
+                rule
+                for rule in self._rules
+                if (rule.condition.known(wide) is not False and (key.asked or not rule.answers))
+                or _watching(rule, key.method)
+            ]
+            if len(self._about) >= MAX_KEYS:
+                self._about.clear()
+            if len(key.method) <= LONGEST:
+                self._about[wide] = rules
+        return rules
+
+    # Following the file
+
+    def _look(self) -> None:
+        assert self.path is not None
+        self._look_at = time.monotonic() + self._interval
+        if _stamp(self.path) == self._read:
+            return
+        try:
+            self.reload()
+            log.info("%s: %d rules", self.path, len(self._rules))
+        except RulesError as exc:
+            log.error("the rules stay as they were: %s", exc)
+
+
+def _watching(rule: Rule, method: str) -> tuple[Action, ...]:
+    if method not in rule.also:
+        return ()
+    return tuple(action for action in rule.actions if method in action.also)
+
+
+def _given(answer: Answer, error: RpcError | None) -> Proceed:
+    """An answer that is there already, in place of what would bring it."""
+
+    async def proceed(exchange: Exchange) -> Answer:
+        if error is not None:
+            raise error
+        return answer
+
+    return proceed
+
+
+def _stamp(path: str) -> Stamp:
+    """What tells one state of a file from another; a file that is gone has one too."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return 0, 0, 0
+    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -1,0 +1,76 @@
+"""Where two values differ, by path; with places that may."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+
+from ...observe.redact import REDACTED
+from .redacted import is_redacted_form
+
+__all__ = ["ABSENT", "Difference", "differences", "read_path"]
+
+ABSENT: Final = "(absent)"
+
+Path = tuple[str, ...]
+
+
+class Difference(Struct, frozen=True):
+    """One place where something else stands."""
+
+    path: str
+    recorded: Any
+    given: Any
+
+
+def read_path(text: str) -> Path:
+    """`result.content.*.text`: `*` is any one member or item, `**` any number of them.
+
+    Raises:
+        ValueError: for an empty one.
+    """
+    parts = tuple(text.replace("[", ".").replace("]", "").strip(".").split("."))
+    if not all(parts):
+        raise ValueError(f"{text!r} is no path: it has an empty part")
+    return parts
+
+
+def differences(
+    recorded: Any, given: Any, ignore: Iterable[Path] = (), at: Path = ()
+) -> Iterator[Difference]:
+    """All of them, outermost first; what was taken out of a tape may be anything."""
+    ignored = tuple(ignore)
+    if any(_matches(path, at) for path in ignored):
+        return
+    if isinstance(recorded, str) and REDACTED in recorded and is_redacted_form(recorded, given):
+        return
+    if isinstance(recorded, dict) and isinstance(given, dict):
+        for name in [*recorded, *(name for name in given if name not in recorded)]:
+            one, other = recorded.get(name, _NOTHING), given.get(name, _NOTHING)
+            yield from differences(one, other, ignored, (*at, str(name)))
+    elif isinstance(recorded, list) and isinstance(given, list):
+        for n in range(max(len(recorded), len(given))):
+            one = recorded[n] if n < len(recorded) else _NOTHING
+            other = given[n] if n < len(given) else _NOTHING
+            yield from differences(one, other, ignored, (*at, str(n)))
+    elif type(recorded) is not type(given) or recorded != given:
+        yield Difference(".".join(at), _shown(recorded), _shown(given))
+
+
+class _Nothing:
+    pass
+
+
+_NOTHING = _Nothing()
+
+
+def _shown(value: Any) -> Any:
+    return ABSENT if value is _NOTHING else value
+
+
+def _matches(pattern: Sequence[str], path: Sequence[str]) -> bool:
+    if not pattern:
+        return not path
+    if pattern[0] == "**":
+        return any(_matches(pattern[1:], path[n:]) for n in range(len(path) + 1))
+    return bool(path) and pattern[0] in ("*", path[0]) and _matches(pattern[1:], path[1:])

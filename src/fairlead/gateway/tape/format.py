@@ -1,0 +1,66 @@
+"""What a tape is: one JSON object per line, each a message and how it came; and a file about it.
+
+    {"seq":1,"at":0.0012,"dir":"client_to_server","session":"s1","message":{"jsonrpc":"2.0",...}}
+
+Lines are only ever added, so a tape can be read while it is written, and one that was cut off is
+good up to its last whole line. `NAME.tape.jsonl` has the lines, `NAME.tape.json` what they are.
+Messages are written as the client sees them: progress has the client's token.
+"""
+
+import os
+from typing import Any, Final, Literal
+
+from msgspec import Raw, Struct, field
+
+from ...protocol.envelope import Direction
+from ...wire import RequestId
+
+__all__ = ["ABOUT", "LINES", "VERSION", "Entry", "TapeInfo", "base_of", "kind_of"]
+
+VERSION: Final = 1
+LINES: Final = ".tape.jsonl"
+ABOUT: Final = ".tape.json"
+
+
+class Entry(Struct, omit_defaults=True, kw_only=True):
+    """One message on a tape."""
+
+    seq: int
+    at: float  # seconds since the tape began
+    dir: Direction
+    message: Raw
+    session: str | None = None  # one client's connection; None: it is for all of them
+    related: RequestId | None = None  # the request of the client during which a server spoke
+    server: str | None = None  # which one, where several are behind one endpoint
+    transport: dict[str, Any] | None = None
+    did: list[str] | None = None  # what interceptors did to it
+    stopped: bool = False  # it was not passed on
+
+
+class TapeInfo(Struct, omit_defaults=True, kw_only=True):
+    """The companion file: what is on a tape."""
+
+    version: int = VERSION
+    name: str = ""
+    began: float = 0.0  # seconds since the epoch
+    ended: float | None = None
+    status: Literal["recording", "complete", "cut"] = "recording"
+    tags: list[str] = field(default_factory=list)
+    entries: int = 0
+    lost: int = 0  # messages that could not be written
+    parts: int = 1  # files, where it was rotated
+    redacted: bool = True
+    fairlead: str = ""
+    about: dict[str, Any] = field(default_factory=dict)  # the command or URL that was recorded
+
+
+def base_of(path: str | os.PathLike[str]) -> str:
+    """The path of a tape without its ending."""
+    return os.fspath(path).removesuffix(LINES).removesuffix(ABOUT)
+
+
+def kind_of(message: dict[str, Any]) -> Literal["request", "notification", "result", "error"]:
+    """Which kind of message it is."""
+    if "method" in message:
+        return "request" if "id" in message else "notification"
+    return "error" if "error" in message else "result"

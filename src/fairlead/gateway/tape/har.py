@@ -1,0 +1,98 @@
+"""A tape as an HTTP archive (HAR 1.2), which browsers and many programs can show."""
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from .format import Entry, TapeInfo
+from .reader import plain
+
+__all__ = ["har_of", "har_text"]
+
+
+def har_text(info: TapeInfo, entries: Iterable[Entry]) -> Iterator[bytes]:
+    """The file in pieces, because a tape may be larger than memory."""
+    creator = {"name": "fairlead", "version": info.fairlead or "0"}
+    yield b'{"log":{"version":"1.2","creator":' + msgspec.json.encode(creator) + b',"entries":['
+    for n, entry in enumerate(_entries(info, entries)):
+        yield (b",\n" if n else b"\n") + msgspec.json.encode(entry)
+    yield b"\n]}}\n"
+
+
+def har_of(info: TapeInfo, entries: Iterable[Entry]) -> dict[str, Any]:
+    """The same at once."""
+    archive: dict[str, Any] = msgspec.json.decode(b"".join(har_text(info, entries)))
+    return archive
+
+
+def _entries(info: TapeInfo, entries: Iterable[Entry]) -> Iterator[dict[str, Any]]:
+    """A request and its answer are one entry; so are a notification and nothing."""
+    url = str(info.about.get("url") or "http://localhost/mcp")
+    open_: dict[tuple[str, str | None, Any], tuple[Entry, dict[str, Any]]] = {}
+    headers: dict[str | None, dict[str, str]] = {}
+    for entry in entries:
+        message = plain(entry)
+        known = (entry.transport or {}).get("headers")
+        if isinstance(known, dict):
+            headers[entry.session] = known
+        if "method" not in message:
+            asked = open_.pop((entry.dir.reverse().value, entry.session, message.get("id")), None)
+            if asked is not None:
+                yield _entry(info, url, headers.get(entry.session), *asked, entry)
+        elif "id" in message:
+            open_[entry.dir.value, entry.session, message["id"]] = entry, message
+        else:
+            yield _entry(info, url, headers.get(entry.session), entry, message, None)
+    for entry, message in open_.values():
+        yield _entry(info, url, headers.get(entry.session), entry, message, None)
+
+
+def _entry(
+    info: TapeInfo,
+    url: str,
+    headers: dict[str, str] | None,
+    entry: Entry,
+    message: dict[str, Any],
+    answer: Entry | None,
+) -> dict[str, Any]:
+    body = bytes(entry.message).decode()
+    back = "" if answer is None else bytes(answer.message).decode()
+    lasted = 0.0 if answer is None else (answer.at - entry.at) * 1000
+    said = [{"name": k, "value": v} for k, v in (headers or {}).items()]
+    return {
+        "startedDateTime": datetime.fromtimestamp(info.began + entry.at, UTC).isoformat(),
+        "time": lasted,
+        "comment": f"{entry.dir.value} {message['method']}",
+        "request": {
+            "method": "POST",
+            "url": url,
+            "httpVersion": "HTTP/1.1",
+            "cookies": [],
+            "headers": said,
+            "queryString": [],
+            "postData": {"mimeType": "application/json", "params": [], "text": body},
+            "headersSize": -1,
+            "bodySize": len(body.encode()),
+        },
+        "response": {
+            "status": 202 if answer is None else 200,
+            "statusText": "Accepted" if answer is None else "OK",
+            "httpVersion": "HTTP/1.1",
+            "cookies": [],
+            "headers": [],
+            "content": {
+                "size": len(back.encode()),
+                "mimeType": "application/json",
+                "text": back,
+            },
+            "redirectURL": "",
+            "headersSize": -1,
+            "bodySize": len(back.encode()),
+        },
+        "cache": {},
+        "timings": {"send": 0, "wait": lasted, "receive": 0},
+        "_session": entry.session,
+        "_seq": entry.seq,
+    }

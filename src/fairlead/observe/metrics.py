@@ -1,0 +1,184 @@
+"""Counts of what passes: calls, failures, durations and what is wrong with them, for a scraper."""
+
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from .redact import redact
+
+__all__ = ["BUCKETS", "OTHER", "Metrics"]
+
+# Upper bounds in seconds: a call on this machine takes less than a millisecond, a model a minute.
+BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+OTHER: Final = "other"  # where names go that come after too many others
+
+_HELP: Final = {
+    "reconnects": "Connections to servers that were made anew.",
+    "malformed": "Frames that were no messages.",
+    "unknown_ids": "Answers to ids that nobody waited for.",
+}
+
+
+class _Series:
+    """The calls of one method and target, in one direction."""
+
+    __slots__ = ("buckets", "calls", "errors", "pending", "seconds")
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.errors: dict[str, int] = {}
+        self.seconds = 0.0
+        self.pending = 0
+        self.buckets = [0] * (len(BUCKETS) + 1)
+
+
+class Metrics:
+    """Everything that is counted. Labels are bounded: strangers choose the names of tools.
+
+    Names are the only thing that is taken from messages, and of resources not even those: a URI
+    may hold anything.
+    """
+
+    def __init__(self, *, max_series: int = 500, clock: Callable[[], float] = time.time) -> None:
+        self._max_series = max_series
+        self._series: dict[tuple[str, str, str], _Series] = {}
+        self._known: dict[tuple[str, str, str], _Series] = {}  # by names as they come
+        self._counts: dict[str, dict[str, float]] = {name: {} for name in _HELP}
+        self._seen: dict[tuple[str, str], tuple[object, float]] = {}
+        self._gauges: dict[str, tuple[str, Callable[[], float]]] = {}
+        self._since = clock()
+
+    # Counting
+
+    def began(self, direction: str, method: str, name: str | None = None) -> _Series:
+        """A call is under way; `ended` gets what this returns."""
+        key = direction, method, name or ""
+        series = self._known.get(key)
+        if series is None:
+            if len(self._known) >= self._max_series * 4:
+                self._known.clear()
+            series = self._known[key] = self._find(direction, redact(method), redact(name or ""))
+        series.pending += 1
+        return series
+
+    def ended(self, series: _Series, seconds: float, error: str | None = None) -> None:
+        """It has its outcome; `error` is a kind of failure (a code, "tool", "cancelled")."""
+        series.pending -= 1
+        series.calls += 1
+        series.seconds += seconds
+        series.buckets[bisect_left(BUCKETS, seconds)] += 1
+        if error is not None:
+            kind = error if error in series.errors or len(series.errors) < 20 else OTHER
+            series.errors[kind] = series.errors.get(kind, 0) + 1
+
+    def count(self, what: str, server: str = "", by: float = 1) -> None:
+        """One more of `reconnects`, `malformed` or `unknown_ids`."""
+        counts = self._counts[what]
+        if server not in counts and len(counts) >= self._max_series:
+            server = OTHER
+        counts[server] = counts.get(server, 0) + by
+
+    def follow(self, what: str, server: str, source: object, value: float) -> None:
+        """The same from a counter that begins at 0 again with each new `source`."""
+        before = self._seen.get((what, server))
+        known = before[1] if before is not None and before[0] is source else 0
+        self._seen[what, server] = source, value
+        if value > known:
+            self.count(what, server, value - known)
+
+    def gauge(self, name: str, help: str, read: Callable[[], float]) -> None:
+        """Something that has a value whenever somebody asks."""
+        self._gauges[name] = help, read
+
+    def _find(self, direction: str, method: str, name: str) -> _Series:
+        key = direction, method[:100], name[:100]
+        if key not in self._series and len(self._series) >= self._max_series:
+            known = any(one[:2] == key[:2] for one in self._series)
+            key = direction, key[1] if known else OTHER, OTHER
+        return self._series.setdefault(key, _Series())
+
+    # Showing
+
+    def snapshot(self) -> dict[str, Any]:
+        """All of it as plain data."""
+        return {
+            "since": self._since,
+            "pending": sum(one.pending for one in self._series.values()),
+            "calls": [
+                {
+                    "direction": direction,
+                    "method": method,
+                    "name": name or None,
+                    "calls": one.calls,
+                    "errors": dict(one.errors),
+                    "pending": one.pending,
+                    "seconds": one.seconds,
+                    "mean": one.seconds / one.calls if one.calls else None,
+                    "p50": _quantile(one, 0.5),
+                    "p95": _quantile(one, 0.95),
+                }
+                for (direction, method, name), one in sorted(self._series.items())
+            ],
+            **{what: dict(counts) for what, counts in self._counts.items()},
+            "gauges": {name: read() for name, (_, read) in self._gauges.items()},
+        }
+
+    def prometheus(self) -> str:
+        """All of it in the text format of Prometheus, version 0.0.4."""
+        lines: list[str] = []
+        series = [(_labels(*key), one) for key, one in sorted(self._series.items())]
+        _head(lines, "calls_total", "counter", "Requests that were answered, refused or given up.")
+        lines += [f"fairlead_calls_total{{{labels}}} {one.calls}" for labels, one in series]
+        _head(lines, "errors_total", "counter", "Requests without a good answer, by kind.")
+        for labels, one in series:
+            for kind, count in sorted(one.errors.items()):
+                lines.append(f'fairlead_errors_total{{{labels},error="{_safe(kind)}"}} {count}')
+        _head(lines, "pending", "gauge", "Requests that are not answered yet.")
+        lines += [f"fairlead_pending{{{labels}}} {one.pending}" for labels, one in series]
+        _head(lines, "call_seconds", "histogram", "How long answers took.")
+        for labels, one in series:
+            lines += _histogram(labels, one)
+        for what, counts in self._counts.items():
+            _head(lines, f"{what}_total", "counter", _HELP[what])
+            shown: Mapping[str, float] = counts or {"": 0}
+            for server, much in sorted(shown.items()):
+                lines.append(f'fairlead_{what}_total{{server="{_safe(server)}"}} {much:g}')
+        for name, (help, read) in self._gauges.items():
+            _head(lines, name, "gauge", help)
+            lines.append(f"fairlead_{name} {read():g}")
+        return "\n".join(lines) + "\n"
+
+
+def _head(lines: list[str], name: str, kind: str, help: str) -> None:
+    lines += [f"# HELP fairlead_{name} {help}", f"# TYPE fairlead_{name} {kind}"]
+
+
+def _labels(direction: str, method: str, name: str) -> str:
+    return f'direction="{_safe(direction)}",method="{_safe(method)}",name="{_safe(name)}"'
+
+
+def _histogram(labels: str, one: _Series) -> list[str]:
+    lines, total = [], 0
+    for bound, count in zip(BUCKETS, one.buckets, strict=False):
+        total += count
+        lines.append(f'fairlead_call_seconds_bucket{{{labels},le="{bound:g}"}} {total}')
+    lines.append(f'fairlead_call_seconds_bucket{{{labels},le="+Inf"}} {one.calls}')
+    lines.append(f"fairlead_call_seconds_sum{{{labels}}} {one.seconds:.6f}")
+    lines.append(f"fairlead_call_seconds_count{{{labels}}} {one.calls}")
+    return lines
+
+
+def _quantile(one: _Series, part: float) -> float | None:
+    """The upper bound of the bucket that this part of the calls is below; None is above all."""
+    wanted, total = part * one.calls, 0
+    for bound, count in zip(BUCKETS, one.buckets, strict=False):
+        total += count
+        if one.calls and total >= wanted:
+            return float(bound)
+    return None
+
+
+def _safe(text: str) -> str:
+    shown = text[:100].replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+    return shown.encode("utf-8", "replace").decode()
