@@ -62,6 +62,9 @@ def _run(process: "subprocess.Popen[bytes]", listens: Listens) -> int:
     assert process.stdin is not None
     assert process.stdout is not None
     sink, source = process.stdin, process.stdout
+    for ours in (0, 1):
+        with contextlib.suppress(OSError):
+            os.set_blocking(ours, True)  # whoever had it before us may have wanted otherwise
     # Nobody waits for this one: it may sit in a read of our stdin for ever.
     there = threading.Thread(
         target=_copy,

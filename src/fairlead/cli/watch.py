@@ -33,6 +33,10 @@ def run(argv: Sequence[str]) -> int:
         return _show(_of_socket(options), options)
     except FairleadError as exc:
         raise Failed(safe(str(exc))) from exc
+    except BrokenPipeError:
+        raise  # nobody reads what we write
+    except OSError as exc:
+        raise Failed(f"Nothing can be watched: {exc}") from exc
 
 
 def _list(options: Namespace) -> int:

@@ -18,8 +18,9 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from ..errors import ChannelClosed, ConfigError
 from ..transport.http.asgi import AsgiCall, TooLarge
 from .observing import Observing
+from .pausing import NotHeld
 
-__all__ = ["PATHS", "act"]
+__all__ = ["PATHS", "Mistake", "act"]
 
 PATHS: Final = (
     "GET /admin/journal[/ID], GET /admin/metrics, GET /admin/paused, "
@@ -27,6 +28,10 @@ PATHS: Final = (
 )
 MAX_BODY: Final = 16 << 20
 MAX_WAIT: Final = 60.0
+
+
+class Mistake(ConfigError):
+    """Whoever asked did not say it right."""
 
 
 class _Change(Struct, forbid_unknown_fields=True):
@@ -42,7 +47,8 @@ async def act(observing: Observing, call: AsgiCall, steps: list[str]) -> Any:
     """What to answer; None if there is nothing at these steps below `/admin`.
 
     Raises:
-        ConfigError: that is not here, or was not said right.
+        ConfigError: that is not here.
+        Mistake: it was not said right.
     """
     journal, desk = observing.journal, observing.desk
     match call.method, steps:
@@ -62,7 +68,12 @@ async def act(observing: Observing, call: AsgiCall, steps: list[str]) -> Any:
             return {"resumed": _number(number)}
         case "POST", ["paused", number, "change"] if desk is not None:
             change = await _body(call, _Change)
-            desk.change(_number(number), params=_own(change.params), result=_own(change.result))
+            try:
+                desk.change(_number(number), params=_own(change.params), result=_own(change.result))
+            except NotHeld:
+                raise
+            except ConfigError as exc:
+                raise Mistake(str(exc)) from exc
             return {"changed": _number(number)}
         case "POST", ["paused", number, "block"] if desk is not None:
             desk.block(_number(number), (await _body(call, _Reason)).reason)
@@ -78,7 +89,7 @@ async def _journal(observing: Observing, call: AsgiCall) -> Any:
     try:
         wait = min(max(float(query.get("wait", ["0"])[-1]), 0.0), MAX_WAIT)
     except ValueError:
-        raise ConfigError("`wait` is a number of seconds") from None
+        raise Mistake("`wait` is a number of seconds") from None
     found = journal.records(after)
     if wait and not found:
         try:
@@ -99,11 +110,11 @@ async def _body(call: AsgiCall, kind: Any) -> Any:
         raw = await call.body(MAX_BODY)
         return msgspec.json.decode(raw or b"{}", type=kind)
     except TooLarge:
-        raise ConfigError(f"that is more than {MAX_BODY} bytes") from None
+        raise Mistake(f"that is more than {MAX_BODY} bytes") from None
     except ChannelClosed:
         raise ConfigError("nobody is there any more") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise ConfigError(f"the body cannot be read: {exc}") from None
+        raise Mistake(f"the body cannot be read: {exc}") from None
 
 
 def _own(raw: Raw | UnsetType) -> Raw | None:
@@ -112,5 +123,5 @@ def _own(raw: Raw | UnsetType) -> Raw | None:
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 16):
-        raise ConfigError(f"{text[:50]!r} is no number")
+        raise Mistake(f"{text[:50]!r} is no number")
     return int(text)

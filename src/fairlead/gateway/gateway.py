@@ -31,6 +31,7 @@ from ..protocol.downgrade import downgrade_result
 from ..protocol.headers import ParamHeader, param_headers
 from ..protocol.outgoing import Identity
 from ..protocol.revisions import Revision
+from ..server.serving import ServesHttp
 from ..server.subscriptions import UPDATED, Changes
 from ..transport.base import Channel
 from ..transport.http.settings import HttpSettings
@@ -59,8 +60,6 @@ from .visitor import Visitor
 from .watching import Watching
 
 if TYPE_CHECKING:
-    import ssl
-
     from ..server.http import HttpApp
     from .observing import Observing
     from .searching import Searching
@@ -87,7 +86,7 @@ Entry: TypeAlias = Configured | MCPServerEntry | dict[str, Any]
 _SEPARATOR: Final = "#"  # between a name and the number of its replica
 
 
-class Gateway:
+class Gateway(ServesHttp):
     """Serves what many servers offer, as if it were one.
 
     async with Gateway() as gateway:
@@ -99,6 +98,8 @@ class Gateway:
     call the others. All of them can still be called by name, and are listed at `/mcp/NAME`, and
     for who sends `"_meta": {"fairlead/allTools": true}` with `tools/list`.
     """
+
+    port = 8765
 
     def __init__(
         self,
@@ -311,26 +312,8 @@ class Gateway:
         self._apps.append(app)
         return app
 
-    async def run_http(
-        self,
-        host: str = "127.0.0.1",
-        port: int = 8765,
-        *,
-        uds: str | None = None,
-        tls: "ssl.SSLContext | None" = None,
-        insecure: bool = False,
-        started: Callable[[str], None] | None = None,
-        settings: HttpSettings | None = None,
-        **options: Any,
-    ) -> None:
-        """Serve HTTP until cancelled, as `MCPServer.run_http` does."""
-        from ..server.run_http import run_app
-
-        app = self.create_http_app(settings, **options)
-        try:
-            await run_app(app, host, port, uds=uds, tls=tls, insecure=insecure, started=started)
-        finally:
-            self._apps.remove(app)
+    def http_ended(self, app: "HttpApp") -> None:
+        self._apps.remove(app)
 
     def attach(self, channel: Channel, principal: str | None = None) -> Peer:
         """Serve one client in the background; the returned peer can be closed."""

@@ -9,7 +9,7 @@ from ..errors import ConfigError, FairleadError
 from ..transport.http.asgi import AsgiCall
 from ..transport.http.settings import HttpSettings
 from ..wire import to_json
-from .admin_observing import PATHS, act
+from .admin_observing import PATHS, Mistake, act
 from .status import health, status
 from .views import View
 
@@ -103,6 +103,8 @@ class GatewayPages:
             answer = await self._act(call.method, steps)
             if answer is None and self._gateway.observing is not None:
                 answer = await act(self._gateway.observing, call, steps)
+        except Mistake as exc:
+            await call.say(400, str(exc))
         except ConfigError as exc:
             await call.say(404, str(exc))
         except FairleadError as exc:

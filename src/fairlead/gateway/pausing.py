@@ -11,7 +11,7 @@ from ..errors import ConfigError
 from ..observe.redactor import Redactor
 from ..protocol.envelope import Direction
 
-__all__ = ["Desk", "Held", "Outcome", "Verdict"]
+__all__ = ["Desk", "Held", "NotHeld", "Outcome", "Verdict"]
 
 MAX_HELD: Final = 1000
 SHOWN: Final = 64 << 10  # bytes of a message; of a longer one only its size is shown
@@ -20,6 +20,10 @@ log = logging.getLogger("fairlead.gateway")
 
 Outcome: TypeAlias = Literal["resume", "block"]
 Phase: TypeAlias = Literal["request", "answer", "notification"]
+
+
+class NotHeld(ConfigError):
+    """Nothing waits under that number."""
 
 
 class Held(Struct, omit_defaults=True, kw_only=True):
@@ -131,7 +135,7 @@ class Desk:
         return waiting[0]
 
     def resume(self, number: int) -> None:
-        """Let it go as it is. Raises: ConfigError: it is not here (any more)."""
+        """Let it go as it is. Raises: NotHeld: it is not here (any more)."""
         self._decide(number, Verdict("resume"))
 
     def change(self, number: int, *, params: Any = None, result: Any = None) -> None:
@@ -140,7 +144,8 @@ class Desk:
         Both are JSON, as `Raw` bytes or as objects.
 
         Raises:
-            ConfigError: it is not here, or cannot be changed like that.
+            NotHeld: it is not here (any more).
+            ConfigError: it cannot be changed like that.
         """
         held = self._get(number)[0]
         if (params is None) == (result is None):
@@ -154,13 +159,13 @@ class Desk:
         self._decide(number, verdict)
 
     def block(self, number: int, reason: str = "") -> None:
-        """Refuse it. Raises: ConfigError: it is not here (any more)."""
+        """Refuse it. Raises: NotHeld: it is not here (any more)."""
         self._decide(number, Verdict("block", reason or "refused by whoever watches"))
 
     def _get(self, number: int) -> tuple[Held, "asyncio.Future[Verdict]"]:
         found = self._held.get(number)
         if found is None or found[1].done():
-            raise ConfigError(f"nothing is held under {number}: it was decided, or has gone")
+            raise NotHeld(f"nothing is held under {number}: it was decided, or has gone")
         return found
 
     def _decide(self, number: int, verdict: Verdict) -> None:

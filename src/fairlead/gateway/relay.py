@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Container, Coroutine, Sequence
+from collections.abc import AsyncIterator, Container, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from ..protocol.methods import exists
 from ..protocol.outgoing import Identity
 from ..protocol.revisions import Revision
 from ..protocol.rewriting import encoded, members_of, string_of
+from ..server.serving import ServesHttp
 from ..transport.base import Channel
 from ..transport.http.settings import HttpSettings
 from ..wire import Notification
@@ -41,8 +42,6 @@ from .upstream import Upstream, asks_back
 from .way import Way, way_to
 
 if TYPE_CHECKING:
-    import ssl
-
     from ..server.http import HttpApp
 
 __all__ = ["Relay"]
@@ -52,7 +51,7 @@ log = logging.getLogger("fairlead.gateway")
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 
-class Relay:
+class Relay(ServesHttp):
     """One server, for clients that could not talk to it otherwise, or should not directly.
 
     relay = Relay({"command": "uvx", "args": ["mcp-server-time"]})
@@ -119,24 +118,6 @@ class Relay:
         from ..server.http import HttpApp
 
         return HttpApp(self, settings if settings is not None else HttpSettings(**options))
-
-    async def run_http(
-        self,
-        host: str = "127.0.0.1",
-        port: int = 8080,
-        *,
-        uds: str | None = None,
-        tls: "ssl.SSLContext | None" = None,
-        insecure: bool = False,
-        started: Callable[[str], None] | None = None,
-        settings: HttpSettings | None = None,
-        **options: Any,
-    ) -> None:
-        """Serve HTTP until cancelled, as `MCPServer.run_http` does."""
-        from ..server.run_http import run_app
-
-        app = self.create_http_app(settings, **options)
-        await run_app(app, host, port, uds=uds, tls=tls, insecure=insecure, started=started)
 
     def attach(self, channel: Channel, principal: str | None = None) -> Peer:
         """Serve one client in the background; the returned peer can be closed."""

@@ -213,18 +213,10 @@ class Conversation:
         Raises:
             LocalProtocolError: if it may not be sent now.
         """
-        if self.state is not SessionState.ACTIVE:
-            self._check_opening(method)
-        elif self.role is Role.SERVER and self.gated:
-            self._check_asking(method)
-        self._last_id += 1
-        request_id = self._new_id(self._last_id)
+        request_id = self._next_id(method)
         stamp = self._identity.stamp if self.stateless or method == "server/discover" else b""
         complete = with_meta(params, request_id if track else None, stamp)
-        if method == "initialize":
-            self._sent_initialize = request_id
-        self._waiting.add(request_id)
-        return Request(request_id, method, complete)
+        return self._under_way(Request(request_id, method, complete))
 
     def forwarded(
         self, method: str, fill: Callable[[RequestId], Params], extra: dict[str, Raw] | None = None
@@ -234,17 +226,23 @@ class Conversation:
         Raises:
             LocalProtocolError: if it may not be sent now.
         """
+        request_id = self._next_id(method)
+        return self._under_way(Request(request_id, method, fill(request_id), extra))
+
+    def _next_id(self, method: str) -> RequestId:
+        """Raises `LocalProtocolError` if that may not be asked now."""
         if self.state is not SessionState.ACTIVE:
             self._check_opening(method)
         elif self.role is Role.SERVER and self.gated:
             self._check_asking(method)
         self._last_id += 1
-        request_id = self._new_id(self._last_id)
-        params = fill(request_id)
-        if method == "initialize":
-            self._sent_initialize = request_id
-        self._waiting.add(request_id)
-        return Request(request_id, method, params, extra)
+        return self._new_id(self._last_id)
+
+    def _under_way(self, request: Request) -> Request:
+        if request.method == "initialize":
+            self._sent_initialize = request.id
+        self._waiting.add(request.id)
+        return request
 
     def notification(
         self, method: str, params: Mapping[str, Any] | Raw | None = None

@@ -2,7 +2,7 @@
 
 import logging
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Container, Sequence
+from collections.abc import AsyncIterator, Awaitable, Container, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -43,10 +43,9 @@ from .refusals import log_refusals, refused
 from .registry import MCPToolRegistry
 from .resources import CacheHints, ResourceEntry, TemplateEntry, not_found
 from .results import error_content, prompt_messages, resource_contents
+from .serving import ServesHttp
 
 if TYPE_CHECKING:
-    import ssl
-
     from ..protocol.headers import ParamHeader
     from .http import HttpApp
     from .marks import Marks
@@ -56,7 +55,7 @@ __all__ = ["MCPServer"]
 log = logging.getLogger("fairlead.server")
 
 
-class MCPServer(Offers):
+class MCPServer(ServesHttp, Offers):
     """An MCP server. Register what it offers, then `run()` it.
 
     server = MCPServer("weather")
@@ -146,31 +145,6 @@ class MCPServer(Offers):
 
         chosen = _settings(settings, options)
         return HttpApp(self, chosen, pages=Rest(self, chosen))
-
-    async def run_http(
-        self,
-        host: str = "127.0.0.1",
-        port: int = 8080,
-        *,
-        uds: str | None = None,
-        tls: "ssl.SSLContext | None" = None,
-        insecure: bool = False,
-        started: Callable[[str], None] | None = None,
-        settings: HttpSettings | None = None,
-        **options: Any,
-    ) -> None:
-        """Serve HTTP until cancelled: on a port of this machine, or on a unix socket.
-
-        `started` is told the URL. Other machines are let in only with `auth_token` or
-        `verify_token`; `insecure` says that something else keeps strangers out.
-
-        Raises:
-            ConfigError: it cannot listen there, or should not.
-        """
-        from .run_http import run_app
-
-        app = self.create_http_app(settings, **options)
-        await run_app(app, host, port, uds=uds, tls=tls, insecure=insecure, started=started)
 
     async def serve(self, channel: Channel) -> None:
         """Serve one channel until it ends. Cancelling closes it."""

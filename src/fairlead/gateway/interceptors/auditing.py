@@ -15,6 +15,7 @@ from ...interceptor import Answer, Exchange, Proceed
 from ...observe.redactor import Redactor
 from ...wire import Request, single_line, to_json
 from ...wire.codes import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR
+from .sessions import session_label
 
 __all__ = ["Audit"]
 
@@ -96,7 +97,7 @@ class Audit:
     def _decided(
         self, exchange: Exchange, decision: str, began: float, error: Exception | None = None
     ) -> None:
-        caller, transport, session = exchange.caller, exchange.transport, exchange.edge.session
+        caller, transport = exchange.caller, exchange.transport
         line: dict[str, Any] = {
             "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "decision": decision,
@@ -105,7 +106,7 @@ class Audit:
             "target": exchange.target,
             "identity": caller.principal,
             "client": caller.name,
-            "session": session.session_id,
+            "session": session_label(exchange),
             "transport": transport.transport_type,
             "peer": transport.peer_address,
             "did": exchange.did or None,

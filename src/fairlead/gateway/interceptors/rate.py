@@ -11,6 +11,7 @@ from ...protocol.envelope import Direction
 from ...wire import Request
 from ...wire.codes import INTERNAL_ERROR
 from ..bridge.errors import ours
+from .sessions import session_of
 
 __all__ = ["RateLimit"]
 
@@ -86,5 +87,5 @@ _KEYS: Final[dict[str, Callable[[Exchange], object]]] = {
     "client": _client,
     "identity": lambda exchange: exchange.caller.principal,
     "tool": lambda exchange: exchange.target,
-    "session": lambda exchange: exchange.edge.session.session_id or id(exchange.edge),
+    "session": lambda exchange: session_of(exchange) or id(exchange.edge),
 }

@@ -16,7 +16,7 @@ from .record import HANGS, Kind, Record, State
 __all__ = ["Journal", "Reader"]
 
 OVERHEAD: Final = 600  # bytes that a record costs beside its messages
-MAX_TARGETS: Final = 1000
+MAX_NAMES: Final = 1000
 SHOWN: Final = 500  # characters of a text, cut when nothing secret is in it any more
 MAX_READERS: Final = 64
 LOOK_EVERY: Final = 1.0  # seconds between looks for calls that hang, while somebody reads
@@ -57,7 +57,7 @@ class Journal:
         self._bytes = 0
         self._next = 1
         self._open: dict[int, tuple[Record, float]] = {}  # what is not answered yet, and since when
-        self._targets: dict[str, str] = {}
+        self._names: dict[str, str] = {}  # as they come, and as they are shown
         self._readers: set[Reader] = set()
 
     # Filling it
@@ -80,10 +80,10 @@ class Journal:
             at=time.time(),
             dir=direction,
             kind=kind,
-            method=method,
+            method=self._clean(method),
             target=None if target is None else self._clean(target),
             session=session,
-            request_id=request_id,
+            request_id=self._short(request_id),
             text=None if text is None else self._redactor.text(text)[:SHOWN],
         )
         self._next += 1
@@ -194,13 +194,23 @@ class Journal:
         record.size += len(raw)
         return UNSET if len(raw) > self._longest else Raw(self._redactor.message(raw))
 
-    def _clean(self, target: str) -> str:
-        clean = self._targets.get(target)
+    def _clean(self, name: str) -> str:
+        """A name that somebody chose: the same few come again and again."""
+        clean = self._names.get(name)
         if clean is None:
-            if len(self._targets) >= MAX_TARGETS:
-                self._targets.clear()
-            clean = self._targets[target] = self._redactor.text(target[:500])
+            if len(self._names) >= MAX_NAMES:
+                self._names.clear()
+            clean = self._redactor.text(name)[:SHOWN]
+            if len(name) <= SHOWN:
+                self._names[name] = clean
         return clean
+
+    def _short(self, request_id: Any) -> Any:
+        if isinstance(request_id, str):
+            return self._redactor.text(request_id)[:SHOWN]
+        if isinstance(request_id, int | None):
+            return request_id
+        return str(request_id)[:SHOWN]  # of no type that an id may have
 
     def _make_room(self) -> None:
         while len(self._records) > 1 and (

@@ -12,8 +12,10 @@ from ...protocol.caller import SUBSCRIPTION_KEY, VERSION_KEY
 from ...protocol.envelope import Direction
 from ..tape import Entry, TapeReader, plain
 
-__all__ = ["Cue", "Step", "cues_of", "load"]
+__all__ = ["LISTEN", "Cue", "Step", "cues_of", "load"]
 
+LISTEN: Final = "subscriptions/listen"
+ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 MOST: Final = 1 << 30  # bytes; a player has the whole tape in memory
 
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -28,6 +30,7 @@ class Step(Struct):
     entry: Entry
     message: dict[str, Any]
     after: float = 0.0  # seconds since the step before
+    through: "Cue | None" = None  # the subscription that it is news of
 
     def member(self, name: str) -> Raw | None:
         """A member of the message, as the text it was recorded as."""
@@ -140,6 +143,10 @@ class _Reading:
         cue = self._related(entry, message) or self._last.get(session)
         if cue is None:
             return
+        if cue.method == LISTEN and message["method"] != ACKNOWLEDGED:
+            # It goes on for ever; what makes the server tell news is what was said last.
+            self._add(self._last[None], "tell", entry, message, through=cue)
+            return
         if message["method"] == "notifications/cancelled":
             asked = self._asked.get((session, _cancelled(message)))
             if asked is not None:
@@ -160,10 +167,17 @@ class _Reading:
         token = params.get("progressToken") if isinstance(params, dict) else None
         return self._tracked.get((entry.session, token)) if isinstance(token, int | str) else None
 
-    def _add(self, cue: Cue, kind: Kind, entry: Entry, message: dict[str, Any]) -> None:
+    def _add(
+        self,
+        cue: Cue,
+        kind: Kind,
+        entry: Entry,
+        message: dict[str, Any],
+        through: Cue | None = None,
+    ) -> None:
         before = self._ends.get(id(cue), cue.entry.at)
         self._ends[id(cue)] = entry.at
-        cue.steps.append(Step(kind, entry, message, max(0.0, entry.at - before)))
+        cue.steps.append(Step(kind, entry, message, max(0.0, entry.at - before), through))
 
 
 def _meta(message: dict[str, Any]) -> dict[str, Any]:

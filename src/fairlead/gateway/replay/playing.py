@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from msgspec import UNSET
@@ -12,7 +12,7 @@ from ...interceptor import Exchange
 from ...peer import Peer
 from ...wire import Notification
 from ..params import retagged, retokened
-from .cues import Cue, Step
+from .cues import LISTEN, Cue, Step
 from .pace import Pace
 
 __all__ = ["Playing"]
@@ -23,14 +23,22 @@ log = logging.getLogger("fairlead.gateway")
 class Playing:
     """The steps of a cue, for one client."""
 
-    def __init__(self, cue: Cue, pace: Pace, exchange: Exchange | None, peer: Peer | None) -> None:
+    def __init__(
+        self,
+        cue: Cue,
+        pace: Pace,
+        exchange: Exchange | None,
+        peer: Peer | None,
+        listening: Mapping[int, Exchange],
+    ) -> None:
         """`exchange` is the request that is answered, if it is one; `peer` the client, if it can
-        hear of something else too.
+        hear of something else too; `listening` are subscriptions that are open, by their cues.
         """
         self._cue = cue
         self._pace = pace
         self._exchange = exchange
         self._peer = peer
+        self._listening = listening
         self._asked: dict[Any, asyncio.Task[None]] = {}
         self._steps = iter(cue.steps)
 
@@ -50,9 +58,7 @@ class Playing:
 
     def rest(self) -> Coroutine[Any, Any, None] | None:
         """What comes behind the answer, if anything does."""
-        answered = self._cue.answer
-        last = self._cue.steps[-1].message if self._cue.steps else None
-        if self._peer is None or last is answered:
+        if not self._cue.steps or self._cue.steps[-1].kind == "answer":
             return None
         self._exchange = None  # it is over: what comes now belongs to nothing
         return self.all()
@@ -84,6 +90,10 @@ class Playing:
     async def _tell(self, step: Step) -> None:
         exchange, related = self._exchange, step.entry.related is not None
         note = Notification(step.message["method"], step.member("params") or UNSET)
+        if step.through is not None:
+            exchange, related = self._listening.get(id(step.through)), True
+            if exchange is None:
+                return  # this client did not subscribe
         if note.method == "notifications/progress":
             token = None if exchange is None else exchange.progress_token
             if token is None:
@@ -93,7 +103,7 @@ class Playing:
             if self._peer is not None:
                 self._peer.channel.send(retagged(note, None))
             return
-        listens = exchange.method == "subscriptions/listen"
+        listens = exchange.method == LISTEN
         await exchange.edge.tell(exchange, retagged(note, exchange.request_id if listens else None))
 
     async def _ask(self, step: Step) -> None:

@@ -21,7 +21,7 @@ from ...transport.base import Channel
 from ...transport.http.settings import HttpSettings
 from ...wire import Notification, Params
 from ...wire.codes import INVALID_PARAMS, METHOD_NOT_FOUND
-from .cues import Cue, load
+from .cues import LISTEN, Cue, load
 from .matching import Strict, Tolerant
 from .pace import Pace
 from .playing import Playing
@@ -70,6 +70,7 @@ class TapeServer:
         self._sessions = _sessions(self.cues)
         self._begun = 0  # sessions, of those
         self._pool = Tolerant([cue for cue in self.cues if not cue.stateless])
+        self._listening: dict[int, Exchange] = {}  # subscriptions that are open, by their cues
         self._peers: dict[object, Strict | Tolerant] = {}
         self._background: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -182,10 +183,16 @@ class TapeServer:
         cue = matcher.find(exchange.method, params, request=True)
         if cue is None:
             return self._not_there(exchange, matcher)
-        if cue.answer is None and not cue.cancelled and cue.method != "subscriptions/listen":
+        if cue.answer is None and not cue.cancelled and cue.method != LISTEN:
             raise RpcError(METHOD_NOT_FOUND, f"{cue.method} was not answered on the tape")
-        playing = Playing(cue, self.pace, exchange, _peer_of(exchange))
-        answer = await playing.until_answer()
+        if cue.method == LISTEN:
+            self._listening[id(cue)] = exchange
+        playing = Playing(cue, self.pace, exchange, _peer_of(exchange), self._listening)
+        try:
+            answer = await playing.until_answer()
+        finally:
+            if self._listening.get(id(cue)) is exchange:
+                del self._listening[id(cue)]
         rest = playing.rest()
         if rest is not None:
             self._play(rest)
@@ -204,7 +211,7 @@ class TapeServer:
         matcher = self._alone if stateless else self._peers.get(peer, self._pool)
         cue = matcher.find(note.method, _plain(note.params), request=False)
         if cue is not None and cue.steps:
-            self._play(Playing(cue, self.pace, None, peer).all())
+            self._play(Playing(cue, self.pace, None, peer, self._listening).all())
 
     def _play(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(_quietly(work))

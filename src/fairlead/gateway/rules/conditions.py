@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 from ...protocol.envelope import Direction
+from ..interceptors.sessions import session_of
 from .comparing import OPERATORS, Test, Wrong, is_test, name_test, path_of, value_test
 from .facts import ANY, Facts, Key
 from .mistakes import unknown
@@ -202,7 +203,7 @@ _NAMES: Final[dict[str, Callable[[Facts], str | None]]] = {
     "server": lambda facts: facts.server,
     "identity": lambda facts: facts.exchange.caller.principal,
     "client": lambda facts: facts.exchange.caller.name,
-    "session": lambda facts: facts.exchange.edge.session.session_id,
+    "session": lambda facts: session_of(facts.exchange),
     "transport": lambda facts: facts.exchange.transport.transport_type,
     "address": lambda facts: facts.exchange.transport.peer_address,
     "revision": lambda facts: facts.exchange.caller.revision.value,

@@ -33,6 +33,8 @@ def chosen(
     """
     kept: set[tuple[str | None, str, object]] = set()  # requests whose answers are wanted
     for entry in entries:
+        if last is not None and entry.seq > last and not kept:
+            return  # the rest may be long
         if session is not None and entry.session != session:
             continue
         message = plain(entry)
