@@ -1,19 +1,17 @@
 """A gateway that follows its files: what changes in them changes here, and nothing else."""
 
 import asyncio
-import os
 from collections.abc import Callable, Iterable, Sequence
 
 from ..errors import ConfigError
 from ..gateway import Gateway
 from ..manager.manager import Configured
+from ..manager.reloading import Stamp, stamps_of
 from .gateway_servers import Read, Wanted
 
 __all__ = ["Following"]
 
 INTERVAL = 0.5  # seconds between looks
-
-Stamp = tuple[int, int, int]
 
 
 class Following:
@@ -60,7 +58,7 @@ class Following:
         read: dict[str, Stamp] | None = None  # what the files were when they were last read
         before: dict[str, Stamp] | None = None
         while True:
-            now = await asyncio.to_thread(_stamps, files)
+            now = await asyncio.to_thread(stamps_of, files)
             # Who writes a file may not be done yet: it is read when it was the same twice.
             if read is None or (now != read and now == before):
                 read = now
@@ -77,15 +75,3 @@ class Following:
 
 def _digests(entries: Iterable[Configured]) -> list[str]:
     return [one.digest for one in entries]
-
-
-def _stamps(files: Iterable[str]) -> dict[str, Stamp]:
-    """What tells one state of each file from another; a file that is gone has one too."""
-    stamps: dict[str, Stamp] = {}
-    for file in files:
-        try:
-            status = os.stat(file)
-            stamps[file] = status.st_mtime_ns, status.st_size, status.st_ino
-        except (OSError, ValueError):
-            stamps[file] = 0, 0, 0
-    return stamps

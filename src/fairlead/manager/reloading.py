@@ -15,7 +15,7 @@ from .load import load_all_mcp_configs
 from .manager import Configured, MCPManager
 from .trust import Trust
 
-__all__ = ["Reading", "Reloader", "apply_changes", "reading_of"]
+__all__ = ["Reading", "Reloader", "Stamp", "apply_changes", "reading_of", "stamps_of"]
 
 log = logging.getLogger("fairlead.manager")
 
@@ -57,7 +57,7 @@ def reading_of(
             **(loading or {}),
         )
         # An empty file is how the writing of a new one begins.
-        empty = [path for path, (_, size, _) in _stamps(found.files).items() if size == 0]
+        empty = [path for path, (_, size, _) in stamps_of(found.files).items() if size == 0]
         wanted = configured(found, trust=trust, inputs=inputs)
         return Reading(wanted, found.looked_for, frozenset([*found.unreadable, *empty]))
 
@@ -114,7 +114,7 @@ class Reloader:
         read: dict[str, Stamp] | None = None  # what the files were when they were last read
         before: dict[str, Stamp] | None = None
         while True:
-            now = await asyncio.to_thread(_stamps, files)
+            now = await asyncio.to_thread(stamps_of, files)
             # Who writes a file may not be done yet, or may have removed the old one first: it is
             # read when it was the same twice.
             if read is None or (now != read and now == before):
@@ -131,7 +131,7 @@ class Reloader:
             await asyncio.sleep(self._interval)
 
 
-def _stamps(files: Iterable[str]) -> dict[str, Stamp]:
+def stamps_of(files: Iterable[str]) -> dict[str, Stamp]:
     """What tells one state of each file from another; a file that is gone has one too."""
     stamps: dict[str, Stamp] = {}
     for file in files:

@@ -121,7 +121,9 @@ class Redactor:
             return self._properties(held)
         if not isinstance(name, str) or not self.is_secret(name):
             return self.value(held)
-        return held if held is None or held == "" or isinstance(held, bool) else REDACTED
+        if held is None or isinstance(held, bool) or held in ("", REDACTED):
+            return held
+        return REDACTED
 
     def _properties(self, held: Mapping[str, Any]) -> Any:
         """What a schema says of its members; how a password is described is no secret."""

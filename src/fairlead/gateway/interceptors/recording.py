@@ -2,15 +2,15 @@
 
 import asyncio
 import itertools
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import Raw
 
 from ...errors import RpcError
-from ...interceptor import Answer, Exchange, Proceed
+from ...interceptor import Answer, Exchange, Interceptor, Proceed
 from ...peer import Peer
 from ...protocol.caller import SUBSCRIPTION_KEY
 from ...protocol.envelope import Direction, TransportContext
@@ -24,9 +24,14 @@ from ..tape import TapeWriter
 
 __all__ = ["Recorder"]
 
+_STOPPED: Final = ("blocked", "dropped", "fault: drop")  # notes of those who do not pass it on
+
 
 class Recorder:
-    """Writes everything that passes to a tape. Stands first, where it sees what clients see.
+    """Writes everything that passes to a tape. Stands first, where it sees all that comes.
+
+    What others then do to messages of a server it only names; `around` them it sees these as
+    clients do.
 
     Sessions are called s1, s2, ... in the order in which they come: their real ids are secret. A
     request that stands alone is a session of its own, r1, r2, ...: ids are unique in it only.
@@ -38,6 +43,17 @@ class Recorder:
         self._sessions, self._requests = itertools.count(1), itertools.count(1)
         self._alone: dict[int, str] = {}  # requests under way that stand alone, by their edge
         self._written: WeakKeyDictionary[Peer, TransportContext] = WeakKeyDictionary()
+
+    def around(self, interceptors: Sequence[Interceptor]) -> list[Interceptor]:
+        """The same interceptors with this one at both of their ends, on the clients' side each.
+
+        What they keep from clients is then not on the tape.
+        """
+        return [
+            _OneWay(self, Direction.CLIENT_TO_SERVER),
+            *interceptors,
+            _OneWay(self, Direction.SERVER_TO_CLIENT),
+        ]
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         message = exchange.message
@@ -85,7 +101,7 @@ class Recorder:
         stopped = True
         try:
             answer = await proceed(exchange)
-            stopped = False
+            stopped = any(done.startswith(_STOPPED) for done in exchange.did)
             return answer
         finally:
             self.tape.write(
@@ -127,6 +143,19 @@ class Recorder:
                 return None
             self._written[edge] = context
         return _plain(context)
+
+
+class _OneWay:
+    """Records what goes one way, and what is answered to it."""
+
+    def __init__(self, recorder: Recorder, direction: Direction) -> None:
+        self._recorder = recorder
+        self._direction = direction
+
+    def __call__(self, exchange: Exchange, proceed: Proceed) -> Awaitable[Answer]:
+        if exchange.direction is self._direction:
+            return self._recorder(exchange, proceed)
+        return proceed(exchange)
 
 
 def _link_of(exchange: Exchange) -> Link | None:

@@ -42,7 +42,8 @@ def rehearse(
 ) -> Iterator[Rehearsed]:
     """Each request and notification of a tape, as the rules of this file would have treated it.
 
-    Nothing is sent, waited for or written: what would do so is only named. Time is the tape's.
+    Nothing is sent, waited for or written: what would do so is only named. Time is the tape's. It
+    has an event loop of its own, so inside of another one it belongs into a thread.
 
     Raises:
         RulesError: the file has mistakes.

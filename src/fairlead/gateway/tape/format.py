@@ -4,7 +4,7 @@
 
 Lines are only ever added, so a tape can be read while it is written, and one that was cut off is
 good up to its last whole line. `NAME.tape.jsonl` has the lines, `NAME.tape.json` what they are.
-Messages are written as the client sees them: progress has the client's token.
+Messages carry the names that the client gave: progress has the client's token.
 """
 
 import os
