@@ -16,6 +16,12 @@ settings.load_profile("calm")
 LIMIT = 60.0  # seconds for one asynchronous test
 
 
+def pytest_collection_finish() -> None:
+    """What was imported so far stays: collecting garbage after a test need not look at it."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Run `async def` tests, each in a fresh loop and within a limit."""

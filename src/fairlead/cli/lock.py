@@ -38,7 +38,16 @@ def run(argv: Sequence[str]) -> int:
     if "--" in own:
         own, target = split_target(own)
     options = _parser().parse_args(own)
-    names = _named(options, target)
+    if options.gateway is not None:
+        if target.command or options.name:
+            raise Failed("--gateway names its servers itself", code=USAGE)
+        from .lock_gateway import lock_of
+
+        options.output = options.output or lock_of(options.gateway)
+        names = {name: Target(name=name) for name in options.names}
+    else:
+        names = _named(options, target)
+    options.output = options.output or FILE
     if options.check:
         return _check(options, names)
     return _write(options, names)
@@ -80,7 +89,7 @@ def _check(options: Namespace, targets: Mapping[str, Target]) -> int:
         raise Failed(
             safe(str(exc)), hint="`fairlead lock` without --check writes it", code=USAGE
         ) from exc
-    if not options.names and not _is_alone(targets):
+    if not options.names and not _is_alone(targets) and options.gateway is None:
         targets = {name: Target(name=name) for name in lock.servers}
     tools, failed = run_collecting(targets, options)
     changed = {
@@ -143,6 +152,17 @@ def run_collecting(
     targets: Mapping[str, Target], options: Namespace
 ) -> tuple[dict[str, Tools], dict[str, str]]:
     """The tools of each server that answers, and why the others did not."""
+    if options.gateway is not None:
+        from .lock_gateway import gateway_tools
+
+        found: list[tuple[dict[str, Tools], dict[str, str]]] = []
+
+        async def gather() -> int:
+            found.append(await gateway_tools(options.gateway, options.names))
+            return 0
+
+        run_async(gather())
+        return found[0]
     tools: dict[str, Tools] = {}
     failed: dict[str, str] = {}
 
@@ -220,13 +240,20 @@ def _parser() -> Parser:
         examples="  fairlead lock\n"
         "  fairlead lock notes search -o fairlead.lock.json\n"
         "  fairlead lock --check\n"
+        "  fairlead lock --gateway gateway.toml\n"
         "  fairlead lock --name time -- uvx mcp-server-time",
     )
     parser.add_argument(
         "names", metavar="NAME", nargs="*", help="servers that are configured (default: all)"
     )
     parser.add_argument(
-        "-o", "--output", metavar="FILE", default=FILE, help=f"the lock file (default: {FILE})"
+        "-o",
+        "--output",
+        metavar="FILE",
+        help=f"the lock file (default: what the gateway's file says, or {FILE})",
+    )
+    parser.add_argument(
+        "--gateway", metavar="FILE", help="the servers of this gateway's file, not those configured"
     )
     parser.add_argument(
         "--check",

@@ -17,7 +17,7 @@ __all__ = ["Telling"]
 HEAD: Final = 5  # bytes before each chunk: which way, and how long
 MAX_WAITING: Final = 64 << 20  # bytes that were not taken yet; more than that goes unheard
 PIPE: Final = 1 << 20
-FLUSH_LIMIT: Final = 5.0  # seconds for what is not told yet when the command ends
+FLUSH_LIMIT: Final = 2.0  # seconds for what is not told yet when the command ends
 STOP_LIMIT: Final = 1.0  # and for the listener to finish; it goes on by itself after that
 
 _MAIN: Final = "from fairlead.cli.tap_listening import main; main()"

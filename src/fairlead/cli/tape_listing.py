@@ -12,7 +12,7 @@ import msgspec
 from ..errors import ConfigError
 from ..gateway.tape import Entry, TapeReader, plain
 from ..gateway.tape.comparing import summary
-from ..gateway.tape.format import LINES
+from ..gateway.tape.format import LINES, command_of
 from ..gateway.tape.trimming import chosen
 from ..protocol.envelope import Direction
 from .failed import say
@@ -63,8 +63,7 @@ def run_list(argv: Sequence[str]) -> int:
 
 def _about(reader: TapeReader) -> dict[str, Any]:
     info = reader.info
-    command = info.about.get("command")
-    target = " ".join(map(str, command)) if isinstance(command, list) else info.about.get("url", "")
+    target = " ".join(command_of(info)) or info.about.get("url", "")
     return {
         "name": Path(reader.base).name,
         "path": str(reader.parts[0]),

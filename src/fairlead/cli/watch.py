@@ -112,7 +112,7 @@ def _path(options: Namespace) -> Path:
                 "`journal = true`",
             )
         if not waits:
-            say("waiting", f"for {whom}; sockets are announced in {folder_of()}")
+            say("waiting", f"for {whom}; sockets are announced in {folder_of(make=False)}")
             waits = True
         time.sleep(LOOK_EVERY)
 

@@ -129,12 +129,13 @@ class Redactor:
         """What a schema says of its members; how a password is described is no secret."""
         if not any(isinstance(name, str) and self.is_secret(name) for name in held):
             return self.value(held)
-        return {
+        clean = {
             name: self._described(one)
             if self.is_secret(str(name)) and _is_schema(one)
             else self._member(name, one)
             for name, one in held.items()
         }
+        return held if clean == held else clean
 
     def _described(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         said = {name: self.value(held) for name, held in schema.items() if name in _HARMLESS}
@@ -178,7 +179,10 @@ def _spellings(value: str) -> set[bytes]:
 
 # Of a schema, what can be said about a secret without telling it.
 _HARMLESS: Final = frozenset(
-    {"type", "format", "title", "description", "minLength", "maxLength", "writeOnly", "deprecated"}
+    {
+        *("type", "format", "title", "description", "minLength", "maxLength", "pattern"),
+        *("writeOnly", "deprecated", "x-mcp-header"),
+    }
 )
 _EITHER: Final = frozenset({"anyOf", "oneOf"})
 _TYPES: Final = {"string", "number", "integer", "boolean", "object", "array", "null"}

@@ -35,8 +35,9 @@ Key = tuple[str, bytes, object]
 class Cache:
     """Keeps lists and resources for their `ttlMs`, and drops them when a notification says so.
 
-    What is `public` serves everybody, everything else only the principal that asked. In a session
-    an answer may depend on what was said before, so there only `public` ones are kept.
+    An answer serves only the principal that asked; with `shared`, one that is `public` serves
+    everybody. What comes behind is not asked then whether somebody may have it: views, for example.
+    In a session an answer may depend on what was said before, so there only `public` ones are kept.
     """
 
     also: ClassVar = frozenset(_STALE)
@@ -47,9 +48,11 @@ class Cache:
         max_entries: int = 1000,
         max_bytes: int = 16 << 20,
         *,
+        shared: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._max_entries, self._max_bytes = max_entries, max_bytes
+        self._shared = shared
         self._clock = clock
         self._kept: OrderedDict[Key, tuple[float, bytes]] = OrderedDict()
         self._size = 0
@@ -69,7 +72,7 @@ class Cache:
         asked = _question(exchange)
         if asked is None:
             return await proceed(exchange)
-        for whose in (_PUBLIC, *_private(exchange)):
+        for whose in (self._public(exchange), *_private(exchange)):
             found = self._fresh((method, asked, whose))
             if found is not None:
                 exchange.note("from the cache")
@@ -79,6 +82,10 @@ class Cache:
         if answer is not None and news == self._news[method]:
             self._keep(exchange, asked, bytes(answer), began)
         return answer
+
+    def _public(self, exchange: Exchange) -> object:
+        """Under whose name an answer is kept that is for everybody."""
+        return _EVERYBODY if self._shared else (_EVERYBODY, exchange.caller.principal)
 
     def _fresh(self, key: Key) -> bytes | None:
         kept = self._kept.get(key)
@@ -94,7 +101,7 @@ class Cache:
         seconds, public = _lifetime(answer)
         if seconds <= 0 or len(answer) > self._max_bytes:
             return
-        for whose in (_PUBLIC,) if public else _private(exchange):
+        for whose in (self._public(exchange),) if public else _private(exchange):
             key = exchange.method, asked, whose
             self._drop(key)
             self._kept[key] = began + seconds, answer
@@ -116,7 +123,7 @@ class Cache:
             self._size -= len(kept[1])
 
 
-_PUBLIC: Final = object()
+_EVERYBODY: Final = object()
 
 
 def _private(exchange: Exchange) -> tuple[object, ...]:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+import traceback
 from collections.abc import Callable
 from typing import Final, Literal
 
@@ -102,7 +103,7 @@ class _Guard:
             why,
             _fate(self),
         )
-        log.debug("where it failed", exc_info=exc)
+        log.debug("where it failed:\n%s", "".join(traceback.format_tb(exc.__traceback__)))
         exchange.note(f"{self._name} failed")
         if self._policy == "fail_closed":
             raise ours(INTERNAL_ERROR, f"{self._name} failed, so nothing passes") from None

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
 
@@ -152,10 +152,10 @@ class _OneWay:
         self._recorder = recorder
         self._direction = direction
 
-    def __call__(self, exchange: Exchange, proceed: Proceed) -> Awaitable[Answer]:
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.direction is self._direction:
-            return self._recorder(exchange, proceed)
-        return proceed(exchange)
+            return await self._recorder(exchange, proceed)
+        return await proceed(exchange)
 
 
 def _link_of(exchange: Exchange) -> Link | None:

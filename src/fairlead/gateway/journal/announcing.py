@@ -29,6 +29,7 @@ __all__ = ["Hello", "Lost", "announced", "find", "folder_of", "hear"]
 
 LONGEST: Final = 90  # bytes of a folder's name; the kernel takes some 104 of a whole socket
 BEAT: Final = 15.0  # seconds after which an empty line shows that we are still there
+_SHORT: Final = "fairlead-"  # how folders begin that stand in for one with too long a name
 LAST_WORDS: Final = 1.0  # seconds
 LINE_LIMIT: Final = 4 << 20
 
@@ -48,8 +49,8 @@ class Lost(Struct):
     lost: int
 
 
-def folder_of(machine: Machine | None = None) -> Path:
-    """Where sockets are announced; made if need be, and nobody else may look into it.
+def folder_of(machine: Machine | None = None, *, make: bool = True) -> Path:
+    """Where sockets are announced; made if it shall be, and nobody else may look into it.
 
     Raises:
         ConfigError: it belongs to somebody else.
@@ -64,8 +65,10 @@ def folder_of(machine: Machine | None = None) -> Path:
         folder = machine.join(machine.own_cache, "run")
     if len(os.fsencode(folder)) > LONGEST - 32:
         digest = hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]
-        folder = os.path.join(tempfile.gettempdir(), f"fairlead-{os.getuid()}-{digest}")
+        folder = os.path.join(tempfile.gettempdir(), f"{_SHORT}{os.getuid()}-{digest}")
     place = Path(folder)
+    if not make and not place.exists():
+        return place
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     facts = place.lstat()
     if facts.st_uid != os.getuid() or place.is_symlink():
@@ -117,6 +120,9 @@ async def announced(
     finally:
         server.close()
         path.unlink(missing_ok=True)
+        if place.name.startswith(_SHORT):  # nobody would ever look for what is left there
+            with contextlib.suppress(OSError):
+                place.rmdir()
         for reader in speaking.values():
             reader.close()  # the last words are still said
         if speaking:
@@ -156,7 +162,7 @@ async def _speak(
 
 def find(folder: Path | None = None) -> Iterator[tuple[Path, Hello]]:
     """Who is there now, the newest first; sockets of the dead are taken away."""
-    place = folder or folder_of()
+    place = folder or folder_of(make=False)
     sockets = [(one.stat().st_mtime, one) for one in place.glob("*.sock")]
     for _, path in sorted(sockets, reverse=True):
         try:

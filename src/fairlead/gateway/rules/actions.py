@@ -109,7 +109,9 @@ class Maker:
         """Ours do not fail; where somebody wants to be sure, or wrote it, there is a guard."""
         if self._policy is None and self._timeout is None and name != "use":
             return bare
-        timeout = LIMIT if self._timeout is None else self._timeout
+        # Ours may wait on purpose, so they have as long as they want if nobody says otherwise.
+        usual = LIMIT if name == "use" else 0.0
+        timeout = usual if self._timeout is None else self._timeout
         return guarded(bare, self._policy or "fail_closed", timeout=timeout)
 
     def _ours(self, factory: Factory) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def summary(entry: Entry, message: dict[str, Any] | None = None) -> str:
         error = message["error"]
         told = error if isinstance(error, dict) else {}
         return f"error {told.get('code')}: {told.get('message')}"
-    return "result"
+    return "result" if "result" in message else "no message"
 
 
 Named = tuple[Entry, dict[str, Any]]

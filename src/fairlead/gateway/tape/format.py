@@ -8,6 +8,7 @@ Messages carry the names that the client gave: progress has the client's token.
 """
 
 import os
+import shlex
 from typing import Any, Final, Literal
 
 from msgspec import Raw, Struct, field
@@ -15,7 +16,7 @@ from msgspec import Raw, Struct, field
 from ...protocol.envelope import Direction
 from ...wire import RequestId
 
-__all__ = ["ABOUT", "LINES", "VERSION", "Entry", "TapeInfo", "base_of", "kind_of"]
+__all__ = ["ABOUT", "LINES", "VERSION", "Entry", "TapeInfo", "base_of", "command_of", "kind_of"]
 
 VERSION: Final = 1
 LINES: Final = ".tape.jsonl"
@@ -52,6 +53,14 @@ class TapeInfo(Struct, omit_defaults=True, kw_only=True):
     redacted: bool = True
     fairlead: str = ""
     about: dict[str, Any] = field(default_factory=dict)  # the command or URL that was recorded
+
+
+def command_of(info: TapeInfo) -> list[str]:
+    """The command that was recorded, if it was one; it may be written as one text."""
+    command = info.about.get("command")
+    if isinstance(command, str):
+        return shlex.split(command)
+    return [str(word) for word in command] if isinstance(command, list) else []
 
 
 def base_of(path: str | os.PathLike[str]) -> str:

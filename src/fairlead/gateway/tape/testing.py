@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from .format import TapeInfo
+from .format import TapeInfo, command_of
 
 __all__ = ["text_of_test"]
 
@@ -40,7 +40,7 @@ def text_of_test(info: TapeInfo, tape: Path, folder: Path | None) -> str:
 
 
 def _server(info: TapeInfo) -> dict[str, Any]:
-    command = info.about.get("command")
-    if isinstance(command, list) and command:
+    command = command_of(info)
+    if command:
         return {"command": command[0], "args": command[1:]}
     return {"url": info.about.get("url", "")}

@@ -1,0 +1,310 @@
+"""`fairlead tap` is the command that it wraps, and somebody who listens."""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead import MCPClient, MCPClientConfig
+from fairlead.gateway.tape import TapeReader
+
+from .living import Person, person
+from .running import LIMIT, talk
+
+__all__ = ["person"]
+
+SECRET = "sk-live-4f9a8b7c6d5e"
+
+
+def script(folder: Path, code: str, name: str = "child.py") -> Path:
+    file = folder / name
+    file.write_text("import os, sys, signal, json\n" + textwrap.dedent(code))
+    return file
+
+
+def tap(file: Path, *options: str, args: tuple[str, ...] = ()) -> list[str]:
+    head = [sys.executable, "-m", "fairlead", "tap", *options]
+    return [*head, "--", sys.executable, str(file), *args]
+
+
+@contextlib.contextmanager
+def tapped(
+    person: Person, file: Path, *options: str, env: Mapping[str, str] | None = None
+) -> Iterator["subprocess.Popen[bytes]"]:
+    process = subprocess.Popen(
+        tap(file, *options),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        cwd=person.project,
+        env={**os.environ, **person.env, **(env or {})},
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate(timeout=LIMIT)
+
+
+def read_until(process: "subprocess.Popen[bytes]", end: bytes) -> bytes:
+    assert process.stdout is not None
+    said = b""
+    while not said.endswith(end):
+        assert select.select([process.stdout], [], [], LIMIT)[0], said
+        some = os.read(process.stdout.fileno(), 65536)
+        assert some, said
+        said += some
+    return said
+
+
+def lines_of(tape: Path) -> list[tuple[str, Any]]:
+    return [(str(e.dir), json.loads(bytes(e.message))) for e in TapeReader(tape)]
+
+
+def test_every_byte_passes_as_it_came(person: Person) -> None:
+    file = script(
+        person.folder,
+        """
+        data = sys.stdin.buffer.read()
+        sys.stderr.buffer.write(b"err \\xff\\n")
+        sys.stdout.buffer.write(data[::-1])
+        sys.stdout.buffer.write(b"no line end \\x00\\xfe")
+        """,
+    )
+    noise = bytes(range(256)) * 5_000 + b'\r\n{"jsonrpc": "2.0",  "id":1}\n\n\n[]' + b"x" * 200_000
+    done = subprocess.run(
+        tap(file, "--no-tape"),
+        input=noise,
+        capture_output=True,
+        cwd=person.project,
+        env={**os.environ, **person.env},
+        timeout=LIMIT,
+    )
+    assert done.returncode == 0
+    sent = noise[::-1] + b"no line end \x00\xfe"
+    assert hashlib.sha256(done.stdout).digest() == hashlib.sha256(sent).digest()
+    assert done.stderr == b"err \xff\n"
+
+
+def test_a_large_answer_passes_whole_and_in_time(person: Person) -> None:
+    file = script(person.folder, "sys.stdout.buffer.write(b'0123456789' * 10_000_000)")
+    done = subprocess.run(
+        tap(file, "--tape", str(person.folder / "big")),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        cwd=person.project,
+        env={**os.environ, **person.env},
+        timeout=LIMIT,
+    )
+    assert len(done.stdout) == 100_000_000
+
+
+@pytest.mark.parametrize("code", [0, 1, 42, 255])
+def test_the_exit_code_passes(person: Person, code: int) -> None:
+    done = subprocess.run(
+        tap(script(person.folder, f"sys.exit({code})"), "--no-tape"),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env={**os.environ, **person.env},
+        timeout=LIMIT,
+    )
+    assert (done.returncode, done.stderr) == (code, b"")
+
+
+def test_a_signal_that_ends_the_command_ends_the_tap_like_that(person: Person) -> None:
+    file = script(person.folder, "os.kill(os.getpid(), signal.SIGKILL)")
+    with tapped(person, file, "--no-tape") as process:
+        assert process.wait(LIMIT) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_signals_pass(person: Person, number: signal.Signals) -> None:
+    file = script(
+        person.folder,
+        f"""
+        def heard(number, frame):
+            print("heard", number, flush=True)
+            os._exit(7)
+        signal.signal({int(number)}, heard)
+        print("ready", flush=True)
+        signal.pause()
+        """,
+    )
+    with tapped(person, file, "--no-tape") as process:
+        read_until(process, b"ready\n")
+        process.send_signal(number)
+        assert read_until(process, b"\n") == b"heard %d\n" % number
+        assert process.wait(LIMIT) == 7
+
+
+def test_the_end_of_either_side_passes(person: Person) -> None:
+    reads = script(person.folder, "sys.stdin.read(); print('end', flush=True); sys.exit(3)")
+    with tapped(person, reads, "--no-tape") as process:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.stdin = None
+        assert read_until(process, b"\n") == b"end\n"
+        assert process.wait(LIMIT) == 3
+    # A client that reads no more: whoever writes hears so, and is not left writing for ever.
+    writes = script(
+        person.folder,
+        """
+        try:
+            while True:
+                os.write(1, b"x" * 65536)
+        except BrokenPipeError:
+            sys.exit(9)
+        """,
+    )
+    with tapped(person, writes, "--no-tape") as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(LIMIT) == 9
+        process.stdout = None
+
+
+def test_a_command_that_is_not_there_is_said_plainly(person: Person) -> None:
+    done = person.runs("tap", "--", "/no/such/command")
+    assert (done.code, "cannot be started: No such file" in done.err) == (3, True)
+    assert person.runs("tap", "--name", "x").code == 2
+
+
+SERVER = """
+    print("Starting up, api_key=%s", flush=True)
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "id" in message:
+            result = {"echo": message.get("params"), "env": os.environ.get("MY_TOKEN")}
+            print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"""
+
+
+def test_a_conversation_is_on_the_tape_without_its_secrets(person: Person) -> None:
+    file = script(person.folder, SERVER % SECRET)
+    tape = person.folder / "notes"
+    said = talk({"id": 1, "method": "tools/call", "params": {"name": "a", "password": SECRET}})
+    done = subprocess.run(
+        tap(file, "--tape", str(tape), args=("--api-key", SECRET)),
+        input=said.encode(),
+        capture_output=True,
+        env={**os.environ, **person.env, "MY_TOKEN": "env-" + SECRET},
+        timeout=LIMIT,
+    )
+    assert done.stdout.count(SECRET.encode()) == 4  # they speak as before
+    entries = lines_of(tape)
+    up = [message for way, message in entries if way == "client_to_server"]
+    down = [message for way, message in entries if way == "server_to_client"]
+    assert [one["method"] for one in up] == [
+        "initialize",
+        "notifications/initialized",
+        "tools/call",
+    ]
+    assert "stray" in down[0]
+    assert [one["id"] for one in down[1:]] == [0, 1]
+    for place in (tape.with_name("notes.tape.jsonl"), tape.with_name("notes.tape.json")):
+        assert SECRET not in place.read_text()
+    assert TapeReader(tape).info.status == "complete"
+
+
+def test_without_a_path_the_last_tapes_are_kept(person: Person) -> None:
+    folder = person.ours / "data" / "tapes"
+    folder.mkdir(parents=True)
+    for number in range(30):
+        for ending in ("json", "jsonl"):
+            old = folder / f"notes-20200101-000000-{number}.tape.{ending}"
+            old.write_text("{}")
+            os.utime(old, (number + 1, number + 1))
+    (folder / "notes-mine.tape.json").write_text("{}")
+    file = script(person.folder, "sys.stdin.read()")
+    assert person.runs(*tap(file, "--name", "notes")[3:]).code == 0
+    left = sorted(one.name for one in folder.glob("*.tape.json"))
+    assert len(left) == 21
+    assert "notes-mine.tape.json" in left
+    assert "notes-20200101-000000-29.tape.json" in left
+    assert "notes-20200101-000000-0.tape.json" not in left
+    assert not (folder / "notes-20200101-000000-0.tape.jsonl").exists()
+
+
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-11-25", "auto"])
+async def test_a_client_cannot_tell_that_it_is_there(person: Person, version: str) -> None:
+    config = MCPClientConfig(protocol_version=version, timeout_seconds=LIMIT)
+    demo = [sys.executable, "-m", "fairlead.demo"]
+    tape = person.folder / "demo"
+    wrapped = [sys.executable, "-m", "fairlead", "tap", "--tape", str(tape), "--", *demo]
+    found = []
+    for command in (demo, wrapped):
+        async with (
+            asyncio.timeout(LIMIT),
+            MCPClient.connect_stdio(command, config, env=person.env) as client,
+        ):
+            rolled = await client.call("roll_dice", {"seed": 7, "times": 3})
+            found.append((client.protocol_version, await client.list_tools(), rolled))
+    assert found[0] == found[1]
+    wait_for_file(tape.with_name("demo.tape.json"), "complete")
+    up = [said.get("method") for way, said in lines_of(tape) if way == "client_to_server"]
+    assert "tools/call" in up
+    assert "tools/list" in up
+
+
+def test_a_killed_tap_leaves_a_readable_tape_and_no_child(person: Person) -> None:
+    file = script(
+        person.folder,
+        """
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        print(json.dumps({"jsonrpc": "2.0", "method": "pid", "params": {"pid": os.getpid()}}),
+              flush=True)
+        for line in sys.stdin: pass
+        while True: signal.pause()
+        """,
+    )
+    tape = person.folder / "killed"
+    with tapped(person, file, "--tape", str(tape)) as process:
+        told = json.loads(read_until(process, b"\n"))
+        child = os.pidfd_open(told["params"]["pid"])
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(LIMIT)
+            assert select.select([child], [], [], 10)[0], "the child is still running"
+        finally:
+            os.close(child)
+    # Whoever listened wrote down what it was told; it ends by itself.
+    wait_for_file(tape.with_name("killed.tape.json"), "complete")
+    assert [message["method"] for _, message in lines_of(tape)] == ["pid"]
+
+
+def wait_for_file(path: Path, words: str) -> None:
+    for _ in range(1000):
+        if path.exists() and words in path.read_text():
+            return
+        select.select([], [], [], 0.01)
+    raise AssertionError(f"{path} has no {words!r}")
+
+
+def test_a_listener_that_fails_costs_nothing_but_the_tape(person: Person) -> None:
+    blocked = person.folder / "file"
+    blocked.write_text("not a folder")
+    file = script(person.folder, "print('hello'); sys.exit(4)")
+    done = subprocess.run(
+        tap(file, "--tape", str(blocked / "x")),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env={**os.environ, **person.env, "FAIRLEAD_HOME": str(blocked)},
+        timeout=LIMIT,
+    )
+    assert (done.returncode, done.stdout) == (4, b"hello\n")
+    assert b"nothing is recorded" in done.stderr
+    assert b"Traceback" not in done.stderr

@@ -1,0 +1,107 @@
+"""A tape played to a live server: the report says where it answers something else."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fleet import BOTH, HANDSHAKE, LIMIT, config, make, serving
+
+from fairlead import MCPClient, MCPServer, RpcError
+from fairlead.gateway import Relay
+from fairlead.gateway.interceptors.recording import Recorder
+from fairlead.gateway.replay import Report, play_against
+from fairlead.gateway.tape import TapeWriter
+
+FLEET = str(Path(__file__).with_name("fleet.py"))
+
+
+async def record(path: Path, target: Any, version: str = HANDSHAKE) -> None:
+    async def elicit(_: Any) -> Any:
+        return {"action": "accept", "content": {"value": "blue"}}
+
+    with TapeWriter(path) as tape:
+        relay = Relay(target, interceptors=[Recorder(tape)])
+        async with (
+            asyncio.timeout(LIMIT),
+            relay.running(),
+            MCPClient.connect_inprocess(relay, config(version), on_elicit=elicit) as client,
+        ):
+            await client.tools()
+            await client.call("who")
+            await client.call("ask")
+            await client.call("speak", {"text": "hello"})
+            await client.read("red://fixed")
+            with pytest.raises(RpcError):
+                await client.call("nothing")
+
+
+def _plainly(text: str) -> str:
+    return text
+
+
+def wrong(report: Report) -> dict[str, list[str]]:
+    return {
+        each.what: [one.path for one in each.differences]
+        for each in report.compared
+        if not each.same
+    }
+
+
+@pytest.mark.covers("GTW-11")
+@pytest.mark.parametrize("version", BOTH)
+async def test_the_same_server_answers_the_same_but_for_what_may_differ(
+    tmp_path: Path, version: str
+) -> None:
+    program = {"command": sys.executable, "args": [FLEET, "red"]}
+    await record(tmp_path / "one", program, version)
+    async with asyncio.timeout(LIMIT):
+        report = await play_against(tmp_path / "one", program)
+        # It says its process id, which is another one.
+        assert set(wrong(report)) <= {"tools/call who", "tools/call ask"}
+        assert wrong(report)["tools/call who"][0] == "result.content.0.text"
+        assert "tools/call who: another answer" in str(report)
+        ignore = ["result.content.*.text", "**.structuredContent"]
+        report = await play_against(tmp_path / "one", program, ignore=ignore)
+    assert wrong(report) == {}
+    assert len(report.compared) >= 6
+
+
+@pytest.mark.parametrize("version", BOTH)
+async def test_another_server_over_http_answers_something_else(
+    tmp_path: Path, version: str
+) -> None:
+    red = make("red")
+    await record(tmp_path / "one", red, version)
+    async with asyncio.timeout(LIMIT):
+        async with serving(red) as url:
+            report = await play_against(tmp_path / "one", {"url": url})
+            assert wrong(report) == {}
+        async with serving(make("blue")) as url:
+            report = await play_against(tmp_path / "one", {"url": url})
+    assert "result.content.0.text" in wrong(report)["tools/call who"]
+    assert any(what == "resources/read red://fixed" for what in wrong(report))
+
+
+async def test_notifications_are_compared_if_that_is_wanted(tmp_path: Path) -> None:
+    await record(tmp_path / "one", make("red"))
+    async with asyncio.timeout(LIMIT):
+        report = await play_against(tmp_path / "one", make("red"), notifications=True)
+        assert wrong(report) == {}
+        assert any(each.what == "notifications/message" for each in report.compared)
+        other = MCPServer("red")
+        other.tool(name="speak")(_plainly)
+        report = await play_against(tmp_path / "one", other, notifications=True, timeout=0.3)
+    assert [e.error for e in report.compared if e.what == "notifications/message"] == [
+        "it was not told"
+    ]
+
+
+async def test_a_server_that_dies_is_in_the_report(tmp_path: Path) -> None:
+    await record(tmp_path / "one", make("red"))
+    program = {"command": sys.executable, "args": ["-c", "input()"]}
+    async with asyncio.timeout(LIMIT):
+        report = await play_against(tmp_path / "one", program, timeout=5)
+    assert not report.same
+    assert all(each.error for each in report.compared)

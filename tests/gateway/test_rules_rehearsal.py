@@ -1,0 +1,124 @@
+"""Rules tried on a recording: what they would have done, with the time that it was then."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from rawends import ASKED, scene
+
+from fairlead.gateway.interceptors.recording import Recorder
+from fairlead.gateway.rules import Rehearsed, RulesError, rehearse
+from fairlead.gateway.tape import Entry, TapeReader, TapeWriter
+from fairlead.protocol.envelope import Direction
+
+UP, DOWN = Direction.CLIENT_TO_SERVER, Direction.SERVER_TO_CLIENT
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+def rules(folder: Path, *rules: dict[str, Any]) -> str:
+    file = folder / "rules.json"
+    file.write_bytes(msgspec.json.encode({"rules": rules}))
+    return str(file)
+
+
+def summary(one: Rehearsed) -> tuple[Any, ...]:
+    return one.dir, one.method, one.outcome, one.rules, one.did
+
+
+@pytest.mark.covers("GTW-09")
+async def test_a_recorded_conversation_is_judged_both_ways(tmp_path: Path) -> None:
+    tape = TapeWriter(tmp_path / "talk")
+    async with scene(interceptors=[Recorder(tape)]) as place:
+        client = await place.session(ASKED)
+        server = await place.server()
+        call = client.ask("tools/call", {"name": "find", "arguments": {"n": 7}})
+        request = await server.method("tools/call")
+        server.tell("notifications/vendor", {"n": 1})
+        server.ask("sampling/createMessage", {"messages": [], "maxTokens": 1}, "s")
+        client.reply(await client.method("sampling/createMessage"), {"role": "assistant"})
+        await server.answer_to("s")
+        server.reply(request, {"content": [], "secret": "swordfish"})
+        await client.answer_to(call)
+        call = client.ask("tools/call", {"name": "find"})
+        server.refuse(await server.method("tools/call"), -32001, "no")
+        await client.answer_to(call)
+    tape.close()
+    file = rules(
+        tmp_path,
+        {"name": "seven", "when": {"params": {"arguments.n": 7}}, "do": {"delay": 9}},
+        {"name": "hush", "when": {"result": {"secret": {"exists": True}}}, "do": "redact"},
+        {"name": "sorry", "when": {"error": {"code": -32001}}, "do": {"mock": "sorry"}},
+        {"name": "ask", "when": {"direction": "to_client", "kind": "request"}, "do": "block"},
+        {"name": "news", "when": {"method": "notifications/vendor"}, "do": "block"},
+        {"name": "put", "when": {"tool": "find"}, "do": {"inject": {"arguments": {"k": 1}}}},
+    )
+    judged = await asyncio.to_thread(lambda: list(rehearse(file, TapeReader(tmp_path / "talk"))))
+    found = [summary(one) for one in judged if one.rules]
+    dropped, refused = "dropped: Not allowed here", "blocked: Not allowed here"
+    assert sorted(found, key=str) == sorted(
+        [
+            (UP, "tools/call", "changed", ["seven", "put", "hush"], _DID),
+            (DOWN, "notifications/vendor", "dropped", ["news"], [dropped]),
+            (DOWN, "sampling/createMessage", "blocked", ["ask"], [refused]),
+            (UP, "tools/call", "changed", ["put", "sorry"], ["injected: k", "mocked"]),
+        ],
+        key=str,
+    )
+
+
+# The tape was redacted as it was written, so there is nothing left to take out.
+_DID = ["would delay (seconds: 9.0)", "injected: k"]
+
+
+def entry(seq: int, at: float, message: dict[str, Any], dir: Direction = UP) -> Entry:
+    raw = msgspec.Raw(msgspec.json.encode({"jsonrpc": "2.0", **message}))
+    return Entry(seq=seq, at=at, dir=dir, message=raw, session="r1")
+
+
+def test_limits_count_with_the_time_of_the_tape(tmp_path: Path) -> None:
+    file = rules(tmp_path, {"name": "rate", "do": {"rate": {"rate": 1, "burst": 1, "per": "all"}}})
+    params = {"name": "x", "_meta": META}
+    tape = [
+        entry(n, at, {"id": n, "method": "tools/call", "params": params})
+        for n, at in enumerate((0.0, 0.5, 1.4, 2.5))
+    ]
+    found = [(one.seq, one.outcome) for one in rehearse(file, tape)]
+    assert found == [(0, "passed"), (1, "blocked"), (2, "passed"), (3, "passed")]
+
+
+def test_both_eras_and_what_cannot_be_read(tmp_path: Path) -> None:
+    file = rules(
+        tmp_path,
+        {"name": "new", "when": {"era": "stateless"}, "do": "block"},
+        {"name": "old", "when": {"client": "old-*"}, "do": {"mock": "x"}},
+    )
+    opening = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "old-timer", "version": "1"},
+    }
+    tape = [
+        entry(1, 0, {"id": 1, "method": "initialize", "params": opening}),
+        entry(2, 0, {"id": 1, "result": {}}, DOWN),
+        entry(3, 0, {"id": 2, "method": "tools/call", "params": {"name": "x"}}),
+        entry(4, 0, {"id": 3, "method": "tools/call", "params": {"name": "x", "_meta": META}}),
+        Entry(seq=5, at=0, dir=UP, message=msgspec.Raw(b'{"method":7}')),
+        entry(6, 0, {"method": "notifications/x", "params": {"_meta": 3}}),
+    ]
+    found = [(one.seq, one.outcome, one.rules) for one in rehearse(file, tape)]
+    assert found == [
+        (1, "answered", ["old"]),
+        (3, "answered", ["old"]),
+        (4, "blocked", ["new"]),
+        (6, "dropped", ["old"]),
+    ]
+
+
+def test_a_file_with_mistakes_is_not_tried(tmp_path: Path) -> None:
+    with pytest.raises(RulesError, match="no action"):
+        list(rehearse(rules(tmp_path, {"do": "nothing"}), []))

@@ -1,0 +1,100 @@
+"""What is counted, in bounded labels, as data and for Prometheus."""
+
+import re
+
+import pytest
+
+from fairlead.observe.metrics import BUCKETS, OTHER, Metrics
+
+UP = "client_to_server"
+
+
+def call(
+    metrics: Metrics, method: str, name: str | None, seconds: float, error: str | None
+) -> None:
+    metrics.ended(metrics.began(UP, method, name), seconds, error)
+
+
+@pytest.mark.covers("OBS-06")
+def test_calls_errors_and_durations_per_tool_and_method() -> None:
+    metrics = Metrics()
+    for seconds in (0.002, 0.002, 0.02, 100.0):
+        call(metrics, "tools/call", "add", seconds, None)
+    call(metrics, "tools/call", "add", 0.002, "-32602")
+    call(metrics, "tools/list", None, 0.0001, None)
+    metrics.began(UP, "tools/call", "slow")
+    metrics.count("reconnects", "notes")
+    metrics.count("malformed", "notes", 3)
+    metrics.count("unknown_ids", "notes", 2)
+    now = metrics.snapshot()
+    add, slow, listed = now["calls"]
+    assert (add["name"], add["calls"], add["errors"]) == ("add", 5, {"-32602": 1})
+    assert add["seconds"] == pytest.approx(100.026)
+    assert (add["p50"], add["p95"]) == (0.0025, None)
+    assert (slow["name"], slow["pending"], slow["calls"]) == ("slow", 1, 0)
+    assert (listed["name"], listed["p95"]) == (None, 0.001)
+    assert now["pending"] == 1
+    assert (now["reconnects"], now["malformed"], now["unknown_ids"]) == (
+        {"notes": 1},
+        {"notes": 3},
+        {"notes": 2},
+    )
+
+
+@pytest.mark.covers("OBS-06")
+def test_the_text_for_prometheus_has_one_line_for_each_value() -> None:
+    metrics = Metrics()
+    call(metrics, "tools/call", 'a"b\\c\nd', 0.003, "tool")
+    metrics.count("malformed", "notes")
+    metrics.gauge("clients", "Connections of clients.", lambda: 3)
+    text = metrics.prometheus()
+    labels = f'direction="{UP}",method="tools/call",name="a\\"b\\\\c\\nd"'
+    assert f"fairlead_calls_total{{{labels}}} 1\n" in text
+    assert f'fairlead_errors_total{{{labels},error="tool"}} 1\n' in text
+    assert f'fairlead_call_seconds_bucket{{{labels},le="0.0025"}} 0\n' in text
+    assert f'fairlead_call_seconds_bucket{{{labels},le="0.005"}} 1\n' in text
+    assert f'fairlead_call_seconds_bucket{{{labels},le="+Inf"}} 1\n' in text
+    assert f"fairlead_call_seconds_count{{{labels}}} 1\n" in text
+    assert 'fairlead_malformed_total{server="notes"} 1\n' in text
+    assert 'fairlead_reconnects_total{server=""} 0\n' in text
+    assert "fairlead_clients 3\n" in text
+    line = re.compile(r"(# (HELP|TYPE) .+|fairlead_\w+(\{.*\})? [0-9.e+-]+)")
+    lines = text.splitlines()
+    assert [one for one in lines if not line.fullmatch(one)] == []
+    series = [one.rpartition(" ")[0] for one in lines if not one.startswith("#")]
+    assert len(series) == len(set(series))
+    assert len([one for one in lines if "_bucket" in one]) == len(BUCKETS) + 1
+
+
+def test_strangers_cannot_make_more_series_than_there_is_room_for() -> None:
+    metrics = Metrics(max_series=10)
+    for number in range(1000):
+        call(metrics, "tools/call", f"tool{number}", 0.001, f"kind{number}")
+        metrics.count("malformed", f"server{number}")
+    calls = metrics.snapshot()["calls"]
+    assert len(calls) <= 12
+    assert sum(one["calls"] for one in calls) == 1000
+    [other] = [one for one in calls if one["name"] == OTHER]
+    assert other["calls"] == 990
+    assert len(other["errors"]) <= 21
+    assert len(metrics.snapshot()["malformed"]) <= 11
+    assert metrics.prometheus().count("\n") < 500
+
+
+def test_a_counter_that_starts_again_goes_on() -> None:
+    metrics, first, second = Metrics(), object(), object()
+    metrics.follow("malformed", "notes", first, 2)
+    metrics.follow("malformed", "notes", first, 5)
+    metrics.follow("malformed", "notes", second, 1)
+    assert metrics.snapshot()["malformed"] == {"notes": 6}
+
+
+def test_names_that_look_like_secrets_are_not_shown() -> None:
+    metrics = Metrics()
+    call(metrics, "tools/call", "Bearer abcdef0123456789abcdef", 0.001, None)
+    call(metrics, "tools/call", "Bearer 9876543210fedcba987654", 0.001, None)
+    shown = metrics.prometheus() + str(metrics.snapshot())
+    assert "abcdef0123456789" not in shown
+    assert "9876543210" not in shown
+    [one] = metrics.snapshot()["calls"]
+    assert one["calls"] == 2

@@ -1,0 +1,117 @@
+"""Secrets in messages: every place, every spelling, and nothing else is touched."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.observe.redactor import Redactor
+
+SECRET = "hunter2-hunter2"
+
+
+@pytest.mark.covers("OBS-05")
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"params": {"arguments": {"password": SECRET}}},
+        {"params": {"arguments": {"deep": [{"Authorization": f"Basic {SECRET}"}]}}},
+        {"result": {"structuredContent": {"apiKey": SECRET, "client_secret": [SECRET]}}},
+        {"result": {"content": [{"type": "text", "text": f"Cookie: sid={SECRET}"}]}},
+        {"result": {"content": [{"type": "text", "text": f'{{"token": "{SECRET}"}}'}]}},
+        {"error": {"code": 1, "message": f"cannot log in with Bearer {SECRET}"}},
+        {"params": {"uri": f"https://me:{SECRET}@example.com/x"}},
+        {"params": {"uri": f"https://example.com/x?a=1&access_token={SECRET}&b=2"}},
+        {"params": {"headers": {"X-Private-Key": SECRET}}},
+        {"params": {"credentials": {"user": "u", "word": SECRET}}},
+        {"params": {"properties": {"password": {"value": SECRET}}}},
+        {"params": {"properties": {"password": {"type": "string", "default": SECRET}}}},
+    ],
+)
+def test_a_secret_is_found_wherever_it_stands(message: dict[str, Any]) -> None:
+    plain = json.dumps(message).encode()
+    slashes = plain.replace(b"/", b"\\/")
+    letters = plain.replace(b"o", b"\\u006f").replace(b"e", b"\\u0065")
+    for raw in (plain, slashes, letters):
+        clean = Redactor().message(raw)
+        assert SECRET not in json.dumps(json.loads(clean)), clean
+        assert Redactor().message(clean) is clean, "what is clean stays as it is"
+
+
+@pytest.mark.covers("OBS-05")
+def test_what_the_protocol_calls_a_token_stays() -> None:
+    raw = b'{"params":{"_meta":{"progressToken":"abc"},"maxTokens":7},"result":{"nextCursor":"x"}}'
+    assert Redactor().message(raw) is raw
+
+
+def test_what_has_no_secret_stays_byte_for_byte() -> None:
+    raw = b'{ "params" : {"n": 1.50, "big": 123456789012345678901234567890, "text": "\xc3\xa4"} }'
+    assert Redactor().message(raw) is raw
+    beside = raw.replace(b'"text"', b'"token": "x", "text"')
+    clean = Redactor().message(beside)
+    assert b'"n":1.50' in clean
+    assert b'"big":123456789012345678901234567890' in clean
+
+
+@pytest.mark.covers("OBS-05")
+def test_names_patterns_and_lengths_can_be_set() -> None:
+    redactor = Redactor(names=["Pin"], keep=["token"], patterns=[r"\b\d{16}\b"], longest=10)
+    message = {"pin": "1234", "token": "fine", "text": "4111111111111111", "long": "x" * 20}
+    assert json.loads(redactor.message(json.dumps(message).encode())) == {
+        "pin": "[REDACTED]",
+        "token": "fine",
+        "text": "[REDACTED]",
+        "long": "xxxxxxxxxx… (20 characters)",
+    }
+    with pytest.raises(ValueError, match="no regular expression"):
+        Redactor(patterns=["("])
+
+
+@given(st.text(min_size=6, max_size=20), st.booleans())
+def test_a_known_value_is_found_however_it_is_escaped(secret: str, ascii: bool) -> None:
+    # Something that "[REDACTED]" does not contain by itself.
+    secret = f"<{secret}>"
+    raw = json.dumps({"a": [f"before {secret} after"]}, ensure_ascii=ascii)
+    clean = Redactor(values=[secret]).message(raw.encode("utf-8", "replace"))
+    try:
+        raw.encode()
+    except UnicodeEncodeError:
+        return
+    assert json.loads(clean) == {"a": ["before [REDACTED] after"]} or secret not in str(
+        json.loads(clean)
+    )
+
+
+def test_a_schema_that_speaks_of_a_password_stays_a_schema() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "password": {"type": "string", "description": "Yours.", "default": SECRET},
+            "api_key": {"anyOf": [{"type": "string", "examples": [SECRET]}, {"type": "null"}]},
+            "city": {"type": "string"},
+        },
+        "required": ["password"],
+    }
+    clean = json.loads(Redactor().message(json.dumps({"inputSchema": schema}).encode()))
+    assert clean["inputSchema"] == {
+        "type": "object",
+        "properties": {
+            "password": {"type": "string", "description": "Yours."},
+            "api_key": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+            "city": {"type": "string"},
+        },
+        "required": ["password"],
+    }
+
+
+def test_what_is_no_json_or_too_deep_is_no_way_around() -> None:
+    assert SECRET.encode() not in Redactor().message(f"password={SECRET} {{".encode())
+    deep = b'{"a":' * 20000 + f'"token={SECRET}"'.encode() + b"}" * 20000
+    assert SECRET.encode() not in Redactor().message(deep)
+    nested = b"[" * 900 + f'{{"token":"{SECRET}"}}'.encode() + b"]" * 900
+    clean = Redactor().message(nested)
+    assert SECRET.encode() not in clean
+    msgspec.json.decode(clean)
