@@ -15,7 +15,10 @@ from rawends import ASKED, Client, Scene, Server, scene
 from fairlead import MCPClient
 from fairlead.errors import RpcError
 from fairlead.gateway import Gateway, Relay
+from fairlead.gateway.pausing import Desk
 from fairlead.gateway.rules import RulesError, RuleSet
+from fairlead.gateway.rules.wired import wired_actions
+from fairlead.gateway.tape import read_tape
 from fairlead.interceptor import Answer, Exchange, Interceptor, Proceed
 
 
@@ -290,6 +293,31 @@ async def test_a_set_of_your_own_actions() -> None:
         client, server = await opened(place)
         assert not await blocked(client, server, "tools/call", {"name": "x"})
     assert desk == ["x 3.0"]
+
+
+async def test_rules_hold_messages_at_a_desk_and_put_them_on_a_tape(tmp_path: Path) -> None:
+    desk = Desk()
+    data = {
+        "rules": [
+            {"when": {"tool": "x"}, "do": {"record": str(tmp_path / "some"), "pause": True}},
+            {"when": {"method": "tools/call"}, "do": "allow"},
+        ]
+    }
+    rules = RuleSet.of_data(data, actions=wired_actions(desk))
+    async with scene(interceptors=[rules]) as place:
+        client, server = await opened(place)
+        call = client.ask("tools/call", {"name": "x"})
+        async with asyncio.timeout(LIMIT):
+            held = await desk.wait()
+        assert (held.method, held.target) == ("tools/call", "x")
+        desk.block(held.id, "better not")
+        assert (await client.answer_to(call))["error"]["message"] == "better not"
+        assert not await blocked(client, server, "tools/call", {"name": "y"})
+    rules.close()
+    taped = [json.loads(bytes(entry.message)) for entry in read_tape(tmp_path / "some")]
+    assert [message.get("method", "answer") for message in taped] == ["tools/call", "answer"]
+    with pytest.raises(RulesError, match="only a gateway holds messages"):
+        RuleSet.of_data({"rules": [{"do": "pause"}]}, actions=wired_actions())
 
 
 async def test_a_failing_action_is_handled_by_the_policy_of_its_rule(tmp_path: Path) -> None:

@@ -1,11 +1,8 @@
 """`fairlead mcp ...`: the servers that are configured, and our own files that say so."""
 
-import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
-from importlib import import_module
 
-from .failed import USAGE, Failed, styled
+from .groups import run_one
 
 __all__ = ["run"]
 
@@ -27,28 +24,10 @@ _COMMANDS = {
 }
 
 
+_ABOUT = """\
+Manage the MCP servers that are configured on this machine. Only our own files are
+changed, never those of other programs."""
+
+
 def run(argv: Sequence[str]) -> int:
-    name = argv[0] if argv else "--help"
-    if name in ("-h", "--help", "help"):
-        return run([argv[1], "--help"]) if len(argv) > 1 else _help()
-    if name not in _COMMANDS:
-        near = get_close_matches(name, _COMMANDS, 1, 0.5)
-        known = f"there are {', '.join(_COMMANDS)}"
-        hint = f"did you mean `fairlead mcp {near[0]}`?" if near else known
-        raise Failed(f"There is no command 'mcp {name}'", hint=hint, code=USAGE)
-    module = import_module(f".{_COMMANDS[name][1]}", __package__)
-    function = getattr(module, f"run_{name}", None) or module.run
-    code: int = function(argv[1:])
-    return code
-
-
-def _help() -> int:
-    width = max(map(len, _COMMANDS))
-    print("usage: fairlead mcp COMMAND ...\n")
-    print("Manage the MCP servers that are configured on this machine. Only our own files are")
-    print("changed, never those of other programs.\n")
-    print(styled("commands:", "1", sys.stdout))
-    for name, (about, _) in _COMMANDS.items():
-        print(f"  {styled(name.ljust(width), '36', sys.stdout)}  {about}")
-    print("\n`fairlead mcp COMMAND --help` says more.")
-    return 0
+    return run_one("mcp", _COMMANDS, _ABOUT, argv)

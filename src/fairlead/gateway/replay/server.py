@@ -17,6 +17,7 @@ from ...protocol.caller import Caller
 from ...protocol.conversation import Conversation, Role
 from ...protocol.headers import ParamHeader
 from ...protocol.outgoing import Identity
+from ...server.serving import ServesHttp
 from ...transport.base import Channel
 from ...transport.http.settings import HttpSettings
 from ...wire import Notification, Params
@@ -27,8 +28,6 @@ from .pace import Pace
 from .playing import Playing
 
 if TYPE_CHECKING:
-    import ssl
-
     from ...server.http import HttpApp
     from ..relay import Relay
 
@@ -39,7 +38,7 @@ Matching = Literal["tolerant", "strict"]
 log = logging.getLogger("fairlead.gateway")
 
 
-class TapeServer:
+class TapeServer(ServesHttp):
     """Serves what is on a tape, to clients of the era it was recorded in.
 
     server = TapeServer("weather.tape.jsonl")
@@ -125,24 +124,6 @@ class TapeServer:
         from ...server.http import HttpApp
 
         return HttpApp(self, settings if settings is not None else HttpSettings(**options))
-
-    async def run_http(
-        self,
-        host: str = "127.0.0.1",
-        port: int = 8080,
-        *,
-        uds: str | None = None,
-        tls: "ssl.SSLContext | None" = None,
-        insecure: bool = False,
-        started: Callable[[str], None] | None = None,
-        settings: HttpSettings | None = None,
-        **options: Any,
-    ) -> None:
-        """Serve HTTP until cancelled, as `MCPServer.run_http` does."""
-        from ...server.run_http import run_app
-
-        app = self.create_http_app(settings, **options)
-        await run_app(app, host, port, uds=uds, tls=tls, insecure=insecure, started=started)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
