@@ -110,3 +110,16 @@ def test_a_server_cannot_take_the_name_that_another_was_given() -> None:
 def test_what_is_no_definition_of_a_tool_is_left_out() -> None:
     broken: list[dict[str, Any]] = [{"name": ""}, {"name": 7}, {}, {"name": "ok"}, {"name": "ok"}]
     assert [t.name for t in Catalog(call, about).build([("s", broken, False)])] == ["mcp_s_ok"]
+
+
+@pytest.mark.covers("DEC-20")
+def test_whose_a_tool_is_does_not_depend_on_how_its_name_begins() -> None:
+    catalog = Catalog(call, about)
+    catalog.build([listed("a", "b_c"), listed("a_b", "c", "a_c")])
+    owners = {
+        name: (found.mcp_server_name, found.mcp_tool_name)
+        for name, found in catalog.by_name.items()
+    }
+    assert set(owners.values()) == {("a", "b_c"), ("a_b", "c"), ("a_b", "a_c")}
+    assert len(owners) == 3
+    assert all(name.startswith("mcp_") for name in owners)

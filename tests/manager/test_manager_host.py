@@ -446,6 +446,7 @@ PUBLIC = {
         DeferredMCPTool MCPToolCache Rules Source StatusEvent ToolSession create_tool_session
         discover_and_load_mcp_tools discover_mcp_servers""",
     "fairlead.server": "MCPToolRegistry",
+    "fairlead.interceptor": "RateLimiter CircuitBreaker",
     "fairlead.protocol.envelope": """McpMessage MessageEnvelope TransportContext SessionContext
         Direction""",
     "fairlead.protocol.contracts": """TOOL_ERROR_SCHEMA TOOL_REQUEST_SCHEMA TOOL_RESPONSE_SCHEMA

@@ -1,6 +1,35 @@
 """One exchange at a time, and what may stand around its handler."""
 
+from typing import TYPE_CHECKING, Any
+
 from .chain import Interceptor, Proceed, chain
 from .exchange import Answer, Edge, Exchange, Handler
 
-__all__ = ["Answer", "Edge", "Exchange", "Handler", "Interceptor", "Proceed", "chain"]
+if TYPE_CHECKING:
+    from .breaker import CircuitBreaker
+    from .limit import RateLimiter
+
+__all__ = [
+    "Answer",
+    "CircuitBreaker",
+    "Edge",
+    "Exchange",
+    "Handler",
+    "Interceptor",
+    "Proceed",
+    "RateLimiter",
+    "chain",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Limits are loaded by those who have some."""
+    if name == "RateLimiter":
+        from .limit import RateLimiter
+
+        return RateLimiter
+    if name == "CircuitBreaker":
+        from .breaker import CircuitBreaker
+
+        return CircuitBreaker
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
