@@ -9,8 +9,8 @@ STAMP  := $(VENV)/.installed
 run: $(STAMP)  ## serve everything that is configured here, or two demo servers, as one
 	@$(BIN)/fairlead up $(ARGS)
 
-test: $(STAMP)  ## the whole test suite
-	@$(BIN)/python -m pytest $(ARGS)
+test: $(STAMP)  ## the whole test suite, in two processes; ARGS="-n 0 ..." for one
+	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 conformance: $(STAMP)  ## the official conformance suite, with Node from npm if need be
 	@$(BIN)/python tests/conformance/run.py $(ARGS)

@@ -230,10 +230,10 @@ def test_a_table_fills_on_a_terminal(person: Person) -> None:
 
 def test_make_run_starts_it() -> None:
     done = subprocess.run(
-        ["make", "-n", "run", "ARGS=--port 0"],
+        ["make", "--no-print-directory", "-n", "run", "ARGS=--port 0"],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
         timeout=LIMIT,
     )
-    assert done.stdout.splitlines()[-1] == ".venv/bin/fairlead up --port 0"
+    assert ".venv/bin/fairlead up --port 0" in done.stdout.splitlines()

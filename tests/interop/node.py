@@ -1,10 +1,12 @@
 """Node, and packages for it, for the tests that talk to programs written in JavaScript."""
 
+import contextlib
+import fcntl
 import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn
 
@@ -27,12 +29,22 @@ def packages(folder: str, versions: Mapping[str, str]) -> Path:
         unavailable("node and npm are not installed")
     home = CACHE / folder
     modules = home / "node_modules"
-    if any(_installed(modules / name) != version for name, version in versions.items()):
-        home.mkdir(parents=True, exist_ok=True)
-        (home / "package.json").write_text('{"private": true}')
-        wanted = [f"{name}@{version}" for name, version in versions.items()]
-        run([npm, "install", "--no-audit", "--no-fund", *wanted], home)
+    with alone(folder):
+        if any(_installed(modules / name) != version for name, version in versions.items()):
+            home.mkdir(parents=True, exist_ok=True)
+            (home / "package.json").write_text('{"private": true}')
+            wanted = [f"{name}@{version}" for name, version in versions.items()]
+            run([npm, "install", "--no-audit", "--no-fund", *wanted], home)
     return modules
+
+
+@contextlib.contextmanager
+def alone(what: str) -> Iterator[None]:
+    """Tests run in several processes, and only one of them may install something."""
+    CACHE.mkdir(exist_ok=True)
+    with open(CACHE / f".{what.replace('/', '-')}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def run(command: list[str], folder: Path) -> None:

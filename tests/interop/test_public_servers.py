@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from node import CACHE, packages, run
+from node import CACHE, alone, packages, run
 
 from fairlead import MCPClient, MCPClientConfig, RpcError
 from fairlead.client import Question, accept, cancel, decline
@@ -65,12 +65,13 @@ def environment(name: str, versions: dict[str, str]) -> Path:
     home = CACHE / "public-servers" / name
     wanted = [f"{package}=={version}" for package, version in versions.items()]
     done = home / "installed.json"  # written last
-    if not done.exists() or json.loads(done.read_text()) != wanted:
-        run([sys.executable, "-m", "venv", "--clear", "--without-pip", str(home)], CACHE)
-        pip = [sys.executable, "-m", "pip", "--python", str(home), "install"]
-        uv = ["uv", "pip", "install", "--python", str(home)]  # which makes environments without pip
-        run([*(pip if find_spec("pip") else uv), *wanted], CACHE)
-        done.write_text(json.dumps(wanted))
+    with alone(f"public-servers/{name}"):
+        if not done.exists() or json.loads(done.read_text()) != wanted:
+            run([sys.executable, "-m", "venv", "--clear", "--without-pip", str(home)], CACHE)
+            pip = [sys.executable, "-m", "pip", "--python", str(home), "install"]
+            uv = ["uv", "pip", "install", "--python", str(home)]  # whose environments have no pip
+            run([*(pip if find_spec("pip") else uv), *wanted], CACHE)
+            done.write_text(json.dumps(wanted))
     return home / "bin"
 
 
