@@ -99,8 +99,8 @@ async def spawn(
     try:
         await asyncio.shield(connecting)
     except BaseException:
-        await asyncio.wait((connecting,))
-        await channel.close()
+        # Also if whoever waits is cancelled once more: nothing of it may be left.
+        await asyncio.shield(loop.create_task(channel.give_up(connecting)))
         raise
     return channel
 
@@ -125,6 +125,8 @@ class ProcessChannel(LineChannel):
         self._exited: asyncio.Future[None] = self._loop.create_future()
         self._closing: asyncio.Task[None] | None = None
         self._reaped = False
+        # Pipes that the loop has not taken yet, so that nobody else would close them.
+        self._unclaimed = [process.stderr, process.stdin, process.stdout]
 
     @property
     def stderr(self) -> tuple[str, ...]:
@@ -139,9 +141,21 @@ class ProcessChannel(LineChannel):
         descriptor = process.stdin.fileno()  # a child that ends early closes it under us
         self._watch_exit()
         await loop.connect_read_pipe(lambda: self._stderr, process.stderr)
+        self._unclaimed.remove(process.stderr)
         sink, _ = await loop.connect_write_pipe(lambda: WriteSide(self), process.stdin)
+        self._unclaimed.remove(process.stdin)
         source, _ = await loop.connect_read_pipe(lambda: ReadSide(self), process.stdout)
+        self._unclaimed.remove(process.stdout)
         self.attach(source, sink, None if process.stdin.closed else descriptor)
+
+    async def give_up(self, connecting: "asyncio.Task[None]") -> None:
+        """It could not be connected, or nobody wants it any more."""
+        await asyncio.wait((connecting,))
+        await self.close()
+        for pipe in self._unclaimed:
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
 
     async def run(self, deliver: Deliver) -> None:
         """As in `Channel`; a child that ends is a `ChannelClosed` with exit code and last words."""
