@@ -50,11 +50,20 @@ class TooLarge(Exception):
 class Call(Protocol):
     """What the endpoint needs of an HTTP server: ASGI is one way to have it."""
 
-    headers: dict[bytes, bytes]
-    server: tuple[str, int | None] | None
-    client: str | None
     gone: bool
     extra: tuple[tuple[bytes, bytes], ...]  # headers that every answer to this call gets
+
+    @property
+    def headers(self) -> dict[bytes, bytes]: ...
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def server(self) -> tuple[str, int | None] | None: ...
+
+    @property
+    def client(self) -> str | None: ...
 
     async def answer(
         self, status: int, body: bytes = b"", kind: bytes = JSON, headers: Headers = ()

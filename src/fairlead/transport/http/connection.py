@@ -197,7 +197,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.stage is Stage.BODY:
             sent = self.body_bytes
             self._timer = self.loop.call_later(STALLED, self._look_at_sender, sent)
-        elif self.stage is Stage.HEAD or not (self.busy or self.timeout_keep_alive_task):
+        elif self.stage is Stage.HEAD or not (self.busy or self.waits_for_next):
             self._timer = self.loop.call_later(HEAD_TIME, self._too_slow)
 
     def _too_slow(self) -> None:
@@ -238,6 +238,11 @@ class GuardedProtocol(HttpToolsProtocol):
             timer.cancel()
 
     # Hanging up
+
+    @property
+    def waits_for_next(self) -> bool:
+        """Whether a limit runs for how long the client may say nothing."""
+        return self.timeout_keep_alive_task is not None
 
     @property
     def busy(self) -> bool:

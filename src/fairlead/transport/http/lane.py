@@ -4,144 +4,46 @@ A stateless POST needs nothing of what ASGI offers, yet the way through it costs
 everything else in a call. So such a POST, once it is complete, is answered from here.
 """
 
-import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ...errors import RemoteProtocolError, RpcError
 from ...protocol.caller import read_head
+from ...protocol.envelope import TransportContext
 from ...protocol.headers import status_of
+from ...protocol.revisions import known
 from ...wire import Request
-from .asgi import JSON, STREAM, Beat, Headers
+from ..lazy_timer import LazyTimer
 from .connection import MAX_HEAD, GuardedProtocol, Stage
 from .edge import HttpEdge, describes_itself
 from .guard import Refusal
-from .sessions import HttpSession
+from .lane_call import Head, LaneCall, SessionCall
+from .post import HeaderMap
 from .settings import HttpSettings
-from .streams import Stream
 
 __all__ = ["lane_for"]
 
 MAX_QUICK_HEADERS = 40
 _UNUSUAL = frozenset({b"origin", b"prefer", b"x-correlation-id", b"content-encoding"})
 MAX_QUICK_CHUNKS = 16  # pieces of a body; a longer one is in no hurry
-
-
-class LaneCall:
-    """One stateless POST that was read and is answered on the connection itself.
-
-    For uvicorn it stands where the request's cycle stands otherwise.
-    """
-
-    __slots__ = (
-        "_connection",
-        "_left",
-        "_timer",
-        "chunked",
-        "client",
-        "disconnected",
-        "extra",
-        "gone",
-        "headers",
-        "keep_alive",
-        "message_event",
-        "response_complete",
-        "server",
-    )
-
-    def __init__(self, connection: "FastProtocol", headers: dict[bytes, bytes]) -> None:
-        self._connection = connection
-        self._left: Callable[[], None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self.headers = headers
-        self.server = connection.server
-        self.client = connection.client[0] if connection.client else None
-        self.extra: tuple[tuple[bytes, bytes], ...] = ()
-        self.gone = False
-        # What uvicorn looks at
-        self.response_complete = False
-        self.disconnected = False
-        self.keep_alive = True
-        self.message_event = self
-
-    def set(self) -> None:
-        """The connection is lost: uvicorn says so by setting an event of the cycle."""
-        if not self.response_complete:
-            self.gone = True
-            if self._left is not None:
-                self._left()
-
-    def answer_now(
-        self, status: int, body: bytes, kind: bytes = JSON, headers: Headers = ()
-    ) -> None:
-        """The whole answer, in one write."""
-        if self.gone:
-            return
-        extra = b"".join([b"%b: %b\r\n" % field for field in (*headers, *self.extra)])
-        if not self.keep_alive:
-            extra += b"connection: close\r\n"
-        self._connection.transport.write(
-            b"%bcontent-type: %b\r\ncontent-length: %d\r\n%b\r\n%b"
-            % (STATUS_LINE[status], kind, len(body), extra, body)
-        )
-        self._complete()
-
-    async def answer(
-        self, status: int, body: bytes = b"", kind: bytes = JSON, headers: Headers = ()
-    ) -> None:
-        self.answer_now(status, body, kind, headers)
-
-    async def open_stream(self, headers: Headers = ()) -> None:
-        if not self.gone:
-            fields = b"".join([b"%b: %b\r\n" % f for f in (*STREAM, *headers, *self.extra)])
-            head = b"%b%btransfer-encoding: chunked\r\n\r\n" % (STATUS_LINE[200], fields)
-            self._connection.transport.write(head)
-
-    async def write(self, chunk: bytes) -> None:
-        flow = self._connection.flow
-        if flow.write_paused and not self.gone:
-            await flow.drain()
-        if self._connection.transport.is_closing():
-            await asyncio.sleep(0)  # so that whoever talks without a pause hears of it
-        if not self.gone:
-            self._connection.transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
-
-    async def end(self) -> None:
-        if not self.gone:
-            self._connection.transport.write(b"0\r\n\r\n")
-            self._complete()
-
-    def watch(self, left: Callable[[], None], beat: Beat, every: float) -> None:
-        self._left = left
-        if every:
-            self._timer = self._connection.loop.call_later(every, self._beat, beat, every)
-
-    def _beat(self, beat: Beat, every: float) -> None:
-        loop = self._connection.loop
-        if not self._connection.flow.write_paused:
-            self._connection.begin(beat())
-        self._timer = loop.call_later(every, self._beat, beat, every)
-
-    def unwatch(self) -> None:
-        self._left = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _complete(self) -> None:
-        self.response_complete = True
-        if not self.keep_alive:
-            self._connection.transport.close()
-        self._connection.on_response_complete()
+MAX_KNOWN = 8  # heads of a connection: they differ in the length of the body, and in little else
+MAX_KNOWN_BYTES = 4 << 10  # of one
+_END = b"\r\n\r\n"
+_STATELESS = b"io.modelcontextprotocol/"  # in the names of what a request says about itself
 
 
 class FastProtocol(GuardedProtocol):
-    """Answers complete stateless POSTs without the way through ASGI, which costs more than they do.
+    """Answers complete POSTs without the way through ASGI, which costs more than they do.
 
     Whatever is not plainly one of those takes the usual way, as if nothing had happened: all other
-    methods and paths, sessions, refusals, requests that come while another is being answered.
+    methods and paths, refusals, requests that come while another is being answered.
+
+    A client that keeps its connection says the same about every request. So a head that was read
+    once need not be read again: if a piece of data begins with exactly the same bytes, and just as
+    many follow as the head promises, it is one whole request, and nothing else than before can be
+    said of its head.
     """
 
     edges: Mapping[str, HttpEdge]  # by path
@@ -149,10 +51,34 @@ class FastProtocol(GuardedProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.edge: HttpEdge  # the one that this request is for
+        # For how long nothing may be said: by us while a request is being answered, by the client
+        # between two of them.
+        self.patience = LazyTimer(self.loop, self._out_of_patience)
         self._body: list[bytes] | None = None  # of a request that may be quick
+        self._piece = b""  # what is being read
+        self._known: dict[bytes, tuple[Head, int]] = {}  # by their bytes; with the body's length
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.patience.stop()
+        self._known.clear()
 
     def data_received(self, data: bytes) -> None:
+        cycle = self.cycle
+        if (
+            self._known
+            and self.stage is Stage.BETWEEN
+            and (cycle is None or cycle.response_complete)
+            and not self.deaf
+            and not self.flow.write_paused  # else whoever does not read would pile up answers
+        ):
+            end = data.find(_END) + len(_END)
+            head, length = self._known.get(data[:end], (None, 0))
+            if head is not None and len(data) - end == length and self._quick(head, data[end:]):
+                return
+        self._piece = data
         super().data_received(data)
+        self._piece = b""
         if self._body is not None and self._is_too_long():
             self._usual_way()  # where that is said at once
 
@@ -167,7 +93,7 @@ class FastProtocol(GuardedProtocol):
             and self.parser.get_method() == b"POST"
             and not self.busy
             and not self.deaf
-            and not self.flow.write_paused  # else whoever does not read would pile up answers
+            and not self.flow.write_paused
             and not self.expect_100_continue
             and not self.parser.should_upgrade()
             and self.parser.get_http_version() == "1.1"
@@ -197,10 +123,13 @@ class FastProtocol(GuardedProtocol):
             return
         self.stage = Stage.BETWEEN
         body = held[0] if len(held) == 1 else b"".join(held)
-        if not self._quick(body):
-            self._body = held
-            self._usual_way()
-            super().on_message_complete()
+        head = self._read_head(len(body))
+        if head is not None and self._quick(head, body):
+            self._remember(head, len(body))
+            return
+        self._body = held
+        self._usual_way()
+        super().on_message_complete()
 
     def _usual_way(self) -> None:
         """Not for us after all: give uvicorn what it would have heard."""
@@ -209,52 +138,99 @@ class FastProtocol(GuardedProtocol):
         for chunk in held or ():
             super().on_body(chunk)
 
-    def _quick(self, body: bytes) -> bool:
-        """Answer this POST, if it is one of the stateless era and in order."""
+    def _read_head(self, size: int) -> Head | None:
+        """What the head says, if there is nothing unusual about it and nobody to be refused."""
         edge, headers = self.edge, dict(self.headers)
         if len(headers) != len(self.headers) or not _UNUSUAL.isdisjoint(headers):
-            return False
-        if b"host" not in headers or len(body) > edge.settings.max_body:
-            return False
+            return None
+        if b"host" not in headers or size > edge.settings.max_body:
+            return None
         if headers.get(b"content-type") != b"application/json" or not _takes_both(headers):
-            return False
-        call = LaneCall(self, headers)
-        who = edge.admit(call, "POST")
+            return None
+        if edge.guard.refuse(headers, self.server) is not None:
+            return None
+        session_id = headers.get(b"mcp-session-id")
+        version = headers.get(b"mcp-protocol-version")
+        if version is not None and known(version.decode("latin-1")) is None:
+            session_id = None
+        context = TransportContext(
+            transport_type="http",
+            headers=HeaderMap(headers),
+            path=self.url.decode("latin-1"),
+            peer_address=self.client[0] if self.client else None,
+        )
+        return Head(
+            edge,
+            headers,
+            context,
+            None if session_id is None else session_id.decode("latin-1"),
+            self.parser.should_keep_alive(),
+        )
+
+    def _remember(self, head: Head, length: int) -> None:
+        """A request like this one may come again; if all of it came at once, it is known."""
+        piece = self._piece
+        end = piece.find(_END) + len(_END)
+        if (
+            len(piece) - end == length
+            and end <= MAX_KNOWN_BYTES
+            and head.keep_alive
+            and head.headers.get(b"content-length") == b"%d" % length
+            and b"transfer-encoding" not in head.headers
+        ):
+            if len(self._known) >= MAX_KNOWN:
+                del self._known[next(iter(self._known))]
+            self._known[piece[:end]] = head, length
+
+    def _quick(self, head: Head, body: bytes) -> bool:
+        """Answer this POST, if it is in order."""
+        edge = head.edge
+        who = None if edge.guard.open else edge.guard.principal(head.headers)
         if isinstance(who, Refusal):
             return False
         try:
             message = edge.decoder.decode(body)
-            if not isinstance(message, Request):
+            if type(message) is not Request:
                 return False
-            head = read_head(message.params)
-            if not describes_itself(head):
-                return self._quick_in_session(call, message, who)
-            caller = edge.check_stateless(call, message, head, who)
+            if head.session_id is not None and _STATELESS not in body and b"\\u" not in body:
+                return self._quick_in_session(head, message, who)
+            said = read_head(message.params)
+            if not describes_itself(said):
+                return self._quick_in_session(head, message, who)
+            call = LaneCall(self, head)
+            caller = edge.check_stateless(call, message, said, who)
         except (RpcError, RemoteProtocolError):
             return False
         self._take_over(call)
-        edge.posts.begin(call, message, caller, head, status_of, self.begin)
+        edge.posts.begin(call, message, caller, said, status_of, self.begin)
         return True
 
-    def _quick_in_session(self, call: LaneCall, message: Request, who: str | None) -> bool:
-        session = self.edge.session_for(call, message, who)
-        if session is None:
+    def _quick_in_session(self, head: Head, message: Request, who: str | None) -> bool:
+        edge = head.edge
+        if head.session_id is None or message.method == "initialize":
             return False
+        session = edge.sessions.get(head.session_id, who)
+        if session is None or session.asked(message.id):
+            return False
+        call = SessionCall(self, head, session, message.id)
         self._take_over(call)
-        stream = session.open_stream([message])
-        stream.attach(call)
-        if self.edge.settings.answers == "sse":
+        if edge.settings.answers == "sse":
+            stream = session.open_stream([message])
+            stream.attach(call)
             session.take(message)
-            self.begin(self.edge.answer_in_session(call, session, stream))
+            self.begin(edge.answer_in_session(call, session, stream))
         else:
-            _Waiting(self, call, session, stream)
+            session.expect(message.id, call)
+            if edge.settings.heartbeat:
+                self.patience.set(edge.settings.heartbeat)
             session.take(message)
         return True
 
     def _take_over(self, call: LaneCall) -> None:
-        call.keep_alive = self.parser.should_keep_alive()
+        self.patience.clear()
+        if self.timeout_keep_alive_task is not None:
+            super()._unset_keepalive_if_required()
         self.cycle = call  # type: ignore[assignment]
-        self._unset_keepalive_if_required()
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something that uvicorn waits for before it ends."""
@@ -262,56 +238,30 @@ class FastProtocol(GuardedProtocol):
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
+    def lane_complete(self) -> None:
+        """A request was answered from here: do what uvicorn does then, but for its timer."""
+        if self.pipeline or self._earlier or self.flow.read_paused:
+            self.patience.clear()
+            self.on_response_complete()
+        else:
+            self.server_state.total_requests += 1
+            self.patience.set(self.timeout_keep_alive)
 
-class _Waiting:
-    """An answer in a session for which no task waits: it is written when it is there.
+    @property
+    def waits_for_next(self) -> bool:
+        return self.patience.is_set or super().waits_for_next
 
-    If something else comes first, or nothing for long, a task carries the stream.
-    """
+    def _unset_keepalive_if_required(self) -> None:
+        if not self.busy:
+            self.patience.clear()
+        super()._unset_keepalive_if_required()
 
-    __slots__ = ("_call", "_connection", "_session", "_stream")
-
-    def __init__(
-        self, connection: FastProtocol, call: LaneCall, session: HttpSession, stream: Stream
-    ) -> None:
-        self._connection = connection
-        self._call = call
-        self._session = session
-        self._stream = stream
-        stream.on_wake = self._woken
-        call.watch(self._left, self._beat, connection.edge.settings.heartbeat)
-
-    def _woken(self) -> None:
-        stream, call = self._stream, self._call
-        if stream.carrier is not call:
-            self._over()  # the client came back for it on another connection
-        elif stream.done and not stream.chatty:
-            self._over()
-            frames = stream.take()
-            stream.detach(call)
-            if frames:
-                call.answer_now(200, frames[-1][1])
-            else:
-                call.answer_now(202, b"")  # cancelled: there is nothing to say
-        elif stream.done or stream.chatty or stream.leaving:
-            self._carry()
-
-    def _carry(self, *, late: bool = False) -> None:
-        self._over()
-        edge = self._connection.edge
-        work = edge.answer_in_session(self._call, self._session, self._stream, late=late)
-        self._connection.begin(work)
-
-    async def _beat(self) -> None:
-        self._carry(late=True)
-
-    def _left(self) -> None:
-        self._over()
-        self._stream.detach(self._call)
-
-    def _over(self) -> None:
-        self._stream.on_wake = None
-        self._call.unwatch()
+    def _out_of_patience(self) -> None:
+        cycle: Any = self.cycle
+        if not isinstance(cycle, LaneCall) or cycle.response_complete:
+            self.timeout_keep_alive_handler()
+        else:
+            cycle.silent()
 
 
 def _takes_both(headers: dict[bytes, bytes]) -> bool:

@@ -75,7 +75,10 @@ class HeaderMap(Mapping[str, str]):
 def http_context(call: Call) -> TransportContext:
     """How a request travelled."""
     return TransportContext(
-        transport_type="http", headers=HeaderMap(call.headers), peer_address=call.client
+        transport_type="http",
+        headers=HeaderMap(call.headers),
+        path=call.path,
+        peer_address=call.client,
     )
 
 
@@ -182,9 +185,7 @@ class Posts:
     ) -> None:
         """Answer one request: at once if that needs no waiting, else in a task."""
         edge = PostEdge(call)
-        exchange = Exchange(
-            message, caller, head, Direction.CLIENT_TO_SERVER, http_context(call), edge
-        )
+        exchange = Exchange(message, caller, head, Direction.CLIENT_TO_SERVER, call.context, edge)
         code = 200
         try:
             frame = self.try_inline(exchange)
@@ -294,6 +295,9 @@ class Gone(Exception):
 
 class DirectCall(Call, Protocol):
     """A call that can be answered without waiting."""
+
+    @property
+    def context(self) -> TransportContext: ...
 
     def answer_now(self, status: int, body: bytes) -> None: ...
 

@@ -20,7 +20,7 @@ from .resume import EventStore, MemoryEventStore
 from .settings import HttpSettings
 from .streams import HIGH_WATER, Stream
 
-__all__ = ["Accept", "HttpSession", "Served", "Sessions", "TooManySessions"]
+__all__ = ["Accept", "Direct", "HttpSession", "Served", "Sessions", "TooManySessions"]
 
 log = logging.getLogger("fairlead.transport")
 
@@ -35,6 +35,16 @@ class Served(Protocol):
 
 
 Accept = Callable[[Channel, str | None], Served]  # the channel, and who is at its other end
+
+
+class Direct(Protocol):
+    """A POST that waits for nothing but its answer, and needs no stream for that."""
+
+    def answered(self, frame: bytes | None) -> None:
+        """Here it is; None if there is nothing to say, because the request was cancelled."""
+
+    def becomes(self, stream: Stream) -> None:
+        """Something else comes before the answer, so that it is a stream from now on."""
 
 
 class TooManySessions(Exception):
@@ -56,6 +66,7 @@ class HttpSession(StreamedChannel):
         self.standalone = Stream(session_id, "g", store, taken=self._taken)
         self._store = store
         self._posts: dict[RequestId, Stream] = {}
+        self._direct: dict[RequestId, Direct] = {}  # the same, where no stream is needed so far
         self._resumable: dict[str, Stream] = {}  # streams with ids that are not done
         self._queued = 0  # no fewer bytes than wait in all streams together
         self._streams = 0
@@ -66,6 +77,9 @@ class HttpSession(StreamedChannel):
         if self.over:
             raise ChannelClosed(delivered=False)
         if isinstance(message, Success | Failure):
+            if message.id in self._direct:
+                self._direct.pop(message.id).answered(encode(message))
+                return
             stream = self._posts.pop(message.id, None) if message.id is not None else None
             if stream is not None:
                 frame = encode(message)
@@ -73,12 +87,16 @@ class HttpSession(StreamedChannel):
                 stream.put(frame, answers=message.id)
                 self._finished(stream)
             return
-        stream = self._posts.get(reply_to) if reply_to is not None else None
+        stream = self._stream_of(reply_to) if reply_to is not None else None
         frame = encode(message)
         self._queued += len(frame)
         (stream or self.standalone).put(frame)
 
     def send_success(self, request_id: RequestId, result: bytes | Raw) -> None:
+        direct = self._direct.pop(request_id, None)
+        if direct is not None:
+            direct.answered(encode_success(request_id, result))
+            return
         stream = self._posts.pop(request_id, None)
         if stream is not None:
             frame = encode_success(request_id, result)
@@ -95,6 +113,10 @@ class HttpSession(StreamedChannel):
         return any(s.size > HIGH_WATER and s.carrier is not None for s in streams)
 
     def finish(self, request_id: RequestId) -> None:
+        direct = self._direct.pop(request_id, None)
+        if direct is not None:
+            direct.answered(None)
+            return
         stream = self._posts.pop(request_id, None)
         if stream is not None:
             stream.settle(request_id)
@@ -103,12 +125,14 @@ class HttpSession(StreamedChannel):
 
     def detach(self, request_id: RequestId) -> None:
         """Hang up on the client of a request; it comes back for the answer."""
-        stream = self._posts.get(request_id)
+        stream = self._stream_of(request_id)
         if stream is not None:
             stream.leave()
 
     async def close(self) -> None:
         self._end()
+        for request_id in list(self._direct):
+            self.use_stream(request_id)
         for stream in (*self._posts.values(), *self._resumable.values(), self.standalone):
             stream.end()
 
@@ -116,12 +140,24 @@ class HttpSession(StreamedChannel):
 
     def open_stream(self, requests: list[Request]) -> Stream:
         """The stream that answers these requests of one POST."""
+        return self._open_stream({request.id for request in requests})
+
+    def _open_stream(self, owed: set[RequestId]) -> Stream:
         self._streams += 1
-        owed = {request.id for request in requests}
         stream = Stream(self.id, f"p{self._streams}", self._store, owed, self._taken)
-        for request in requests:
-            self._posts[request.id] = stream
+        for request_id in owed:
+            self._posts[request_id] = stream
         return stream
+
+    def expect(self, request_id: RequestId, direct: Direct) -> None:
+        """The same for one request that nothing but an answer is expected to."""
+        self._direct[request_id] = direct
+
+    def use_stream(self, request_id: RequestId) -> None:
+        """Such a request has to have a stream after all."""
+        direct = self._direct.pop(request_id, None)
+        if direct is not None:
+            direct.becomes(self._open_stream({request_id}))
 
     def settle_revision(self) -> bool:
         """`initialize` was answered: with which revision? False if it was refused."""
@@ -131,7 +167,7 @@ class HttpSession(StreamedChannel):
 
     def asked(self, request_id: RequestId) -> bool:
         """Whether a request of that id is under way."""
-        return request_id in self._posts
+        return request_id in self._posts or request_id in self._direct
 
     def keep(self, stream: Stream) -> None:
         """The client knows an id of this stream, so it may come back."""
@@ -146,7 +182,12 @@ class HttpSession(StreamedChannel):
     @property
     def busy(self) -> bool:
         """Whether something is under way, or somebody listens."""
-        return bool(self._posts) or self.standalone.carrier is not None
+        return bool(self._posts or self._direct) or self.standalone.carrier is not None
+
+    def _stream_of(self, request_id: RequestId) -> Stream | None:
+        if request_id in self._direct:
+            self.use_stream(request_id)
+        return self._posts.get(request_id)
 
     def _finished(self, stream: Stream) -> None:
         if stream.done:

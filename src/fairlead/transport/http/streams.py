@@ -34,7 +34,6 @@ class Stream:
         "name",
         "number",
         "numbered",
-        "on_wake",
         "owed",
         "size",
     )
@@ -61,7 +60,6 @@ class Stream:
         self.done = False
         self.leaving = False  # the carrier is to hang up, though more will come
         self.carrier: object | None = None
-        self.on_wake: Callable[[], None] | None = None  # instead of a task that waits
         self._session = session
         self._store = store
         self._taken = taken
@@ -131,9 +129,7 @@ class Stream:
         self.wake()
 
     def wake(self) -> None:
-        if self.on_wake is not None:
-            self.on_wake()
-        elif self._waiter is not None and not self._waiter.done():
+        if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     async def wait(self) -> None:

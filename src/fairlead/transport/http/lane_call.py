@@ -1,0 +1,189 @@
+"""POSTs that are answered on their connection, without the way through ASGI."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from ...protocol.envelope import TransportContext
+from ...wire import RequestId
+from .asgi import JSON, STREAM, Beat, Headers
+from .edge import HttpEdge
+from .sessions import HttpSession
+from .streams import Stream
+
+if TYPE_CHECKING:
+    from .lane import FastProtocol
+
+__all__ = ["Head", "LaneCall", "SessionCall"]
+
+
+class Head(Struct, frozen=True, gc=False):
+    """What the request line and the headers of a POST say; checked, and the same every time."""
+
+    edge: HttpEdge
+    headers: dict[bytes, bytes]
+    context: TransportContext
+    session_id: str | None  # None as well if its protocol version is none of ours
+    keep_alive: bool
+
+
+class LaneCall:
+    """One POST that was read and is answered on the connection itself.
+
+    For uvicorn it stands where the request's cycle stands otherwise. What is nearly always the same
+    is kept with the class, because one is made for every call.
+    """
+
+    extra: tuple[tuple[bytes, bytes], ...] = ()
+    gone = False
+    # What uvicorn looks at
+    response_complete = False
+    disconnected = False
+
+    _left: Callable[[], None] | None = None
+    _beat: Beat | None = None
+    _every = 0.0
+
+    def __init__(self, connection: "FastProtocol", head: Head) -> None:
+        self._connection = connection
+        self._head = head
+        self.keep_alive = head.keep_alive
+
+    @property
+    def headers(self) -> dict[bytes, bytes]:
+        return self._head.headers
+
+    @property
+    def context(self) -> TransportContext:
+        return self._head.context
+
+    @property
+    def server(self) -> tuple[str, int | None] | None:
+        return self._connection.server
+
+    @property
+    def client(self) -> str | None:
+        return self._head.context.peer_address
+
+    @property
+    def path(self) -> str:
+        return self._head.context.path or "/"
+
+    @property
+    def message_event(self) -> "LaneCall":
+        """Where uvicorn keeps an event, and sets it if the connection is lost."""
+        return self
+
+    def set(self) -> None:
+        if not self.response_complete:
+            self.gone = True
+            if self._left is not None:
+                self._left()
+
+    def answer_now(
+        self, status: int, body: bytes, kind: bytes = JSON, headers: Headers = ()
+    ) -> None:
+        """The whole answer, in one write."""
+        if self.gone:
+            return
+        extra = b"".join([b"%b: %b\r\n" % field for field in (*headers, *self.extra)])
+        if not self.keep_alive:
+            extra += b"connection: close\r\n"
+        self._connection.transport.write(
+            b"%bcontent-type: %b\r\ncontent-length: %d\r\n%b\r\n%b"
+            % (STATUS_LINE[status], kind, len(body), extra, body)
+        )
+        self._complete()
+
+    async def answer(
+        self, status: int, body: bytes = b"", kind: bytes = JSON, headers: Headers = ()
+    ) -> None:
+        self.answer_now(status, body, kind, headers)
+
+    async def open_stream(self, headers: Headers = ()) -> None:
+        if not self.gone:
+            fields = b"".join([b"%b: %b\r\n" % f for f in (*STREAM, *headers, *self.extra)])
+            head = b"%b%btransfer-encoding: chunked\r\n\r\n" % (STATUS_LINE[200], fields)
+            self._connection.transport.write(head)
+
+    async def write(self, chunk: bytes) -> None:
+        flow = self._connection.flow
+        if flow.write_paused and not self.gone:
+            await flow.drain()
+        if self._connection.transport.is_closing():
+            await asyncio.sleep(0)  # so that whoever talks without a pause hears of it
+        if not self.gone:
+            self._connection.transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+
+    async def end(self) -> None:
+        if not self.gone:
+            self._connection.transport.write(b"0\r\n\r\n")
+            self._complete()
+
+    def watch(self, left: Callable[[], None], beat: Beat, every: float) -> None:
+        self._left, self._beat, self._every = left, beat, every
+        if every:
+            self._connection.patience.set(every)
+
+    def unwatch(self) -> None:
+        self._left = self._beat = None
+        self._connection.patience.clear()
+
+    def silent(self) -> None:
+        """Nothing was said for long."""
+        if self._beat is not None:
+            connection = self._connection
+            connection.patience.set(self._every)
+            if not connection.flow.write_paused:
+                connection.begin(self._beat())
+
+    def _complete(self) -> None:
+        self.response_complete = True
+        if not self.keep_alive:
+            self._connection.transport.close()
+        self._connection.lane_complete()
+
+
+class SessionCall(LaneCall):
+    """A request in a session, for whose answer no task and no stream waits.
+
+    If something else comes first, or nothing for long, a task carries a stream.
+    """
+
+    _late = False
+
+    def __init__(
+        self, connection: "FastProtocol", head: Head, session: HttpSession, request_id: RequestId
+    ) -> None:
+        super().__init__(connection, head)
+        self._session = session
+        self._request_id = request_id
+
+    def set(self) -> None:
+        super().set()
+        if self.gone:
+            self._session.use_stream(self._request_id)
+
+    def silent(self) -> None:
+        if self._beat is not None:
+            super().silent()
+        else:
+            self._late = True
+            self._session.use_stream(self._request_id)
+
+    def answered(self, frame: bytes | None) -> None:
+        if frame is None:
+            self.answer_now(202, b"")
+        else:
+            self.answer_now(200, frame)
+
+    def becomes(self, stream: Stream) -> None:
+        connection, session = self._connection, self._session
+        connection.patience.clear()
+        if not self.gone:
+            stream.attach(self)
+            edge = self._head.edge
+            connection.begin(edge.answer_in_session(self, session, stream, late=self._late))

@@ -1,0 +1,71 @@
+"""A timer that is set often and seldom goes off."""
+
+import asyncio
+
+from fairlead.transport.lazy_timer import LazyTimer
+
+LIMIT = 10.0
+
+
+class Bell:
+    """Tells when it rang."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.rang = asyncio.Event()
+        self.at = 0.0
+        self.times = 0
+
+    def ring(self) -> None:
+        self.at = self.loop.time()
+        self.times += 1
+        self.rang.set()
+
+    async def wait(self) -> float:
+        async with asyncio.timeout(LIMIT):
+            await self.rang.wait()
+        self.rang.clear()
+        return self.at
+
+
+async def test_it_goes_off_once_after_the_last_time_it_was_set() -> None:
+    bell = Bell()
+    timer = LazyTimer(bell.loop, bell.ring)
+    timer.set(0.05)
+    timer.set(0.2)
+    due = bell.loop.time() + 0.2
+    assert await bell.wait() >= due - 0.01
+    assert bell.times == 1
+    assert not timer.is_set
+
+
+async def test_a_shorter_time_is_kept_too() -> None:
+    bell = Bell()
+    timer = LazyTimer(bell.loop, bell.ring)
+    start = bell.loop.time()
+    timer.set(60)
+    timer.set(0.02)
+    assert await bell.wait() - start < 5
+
+
+async def test_what_was_cleared_does_not_go_off_and_can_be_set_again() -> None:
+    bell, other = Bell(), Bell()
+    timer = LazyTimer(bell.loop, bell.ring)
+    timer.set(0.02)
+    timer.clear()
+    assert not timer.is_set
+    LazyTimer(other.loop, other.ring).set(0.1)
+    await other.wait()
+    assert bell.times == 0
+    timer.set(0.02)
+    await bell.wait()
+
+
+async def test_after_its_owner_has_gone_nothing_is_left() -> None:
+    bell, other = Bell(), Bell()
+    timer = LazyTimer(bell.loop, bell.ring)
+    timer.set(0.02)
+    timer.stop()
+    LazyTimer(other.loop, other.ring).set(0.1)
+    await other.wait()
+    assert bell.times == 0
