@@ -212,7 +212,7 @@ async def test_one_scene_for_everybody(cell: tuple[str, ...], addresses: dict[st
     _, client_era, front, server, era = cell
     over = "http" if front == "stdio" and server in addresses else "stdio"
     words, host = words_of(server, era, over), Host()
-    async with asyncio.timeout(LIMIT), visiting(cell, addresses, host) as guest:
+    async with asyncio.timeout(3 * LIMIT), visiting(cell, addresses, host) as guest:
         newest = NEWEST if client_era == "stateless" else NEWEST_HANDSHAKE
         assert (guest.version, guest.server) == (newest, words.name)
         await list_call_and_read(guest, words)

@@ -81,7 +81,9 @@ async def test_a_project_runs_nothing_before_it_is_approved(home: Path, tmp_path
         assert first.connected_servers == []
         (error,) = first.errors
         assert "is not approved" in error["error"]
-    trust.approve(load_all_mcp_configs(project).found["p"])
+    found = load_all_mcp_configs(project).found["p"]
+    assert not MCPToolCache().failed("p", found.entry)  # so that it is waited for the next time
+    trust.approve(found)
     second = await discover_mcp_servers(project, trust=trust)
     async with second.manager:
         assert second.connected_servers == ["p"]

@@ -491,7 +491,12 @@ class MCPManager(Offered):
             self._remembered[name] = supervisor.tools
             self._failing.discard(name)
             self._keep(name, supervisor.tools)
-        elif supervisor.state == "failed" and name not in self._remembered.keys() | self._failing:
+        elif (
+            supervisor.state == "failed"
+            and name not in self._remembered.keys() | self._failing
+            # A mistake in its configuration, or a missing approval, costs nobody any time.
+            and not isinstance(supervisor.error, ConfigError)
+        ):
             self._failing.add(name)
             self._keep(name, None)
         if self._rebuilding is None:
