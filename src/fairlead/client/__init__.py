@@ -3,6 +3,7 @@
 from typing import Any
 
 from ..errors import InputNotGiven, OutputMismatch, UrlElicitationRequired
+from ..protocol.tracing import tracing
 from .answers import Question, accept, cancel, decline
 from .callbacks import Callbacks
 from .changes import Change
@@ -61,6 +62,7 @@ __all__ = [
     "decline",
     "parse_sse",
     "register_transport",
+    "tracing",
 ]
 
 

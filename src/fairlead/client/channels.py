@@ -9,10 +9,12 @@ import msgspec
 from msgspec import UnsetType
 
 from ..errors import ChannelClosed, FairleadError, RpcError
-from ..interceptor import Answer, Exchange
+from ..interceptor import Answer, Exchange, OnOffence
+from ..observe.logs import ABOUT
 from ..peer import Peer
 from ..protocol.conversation import Conversation, Role
 from ..protocol.outgoing import Identity
+from ..protocol.tracing import of_request
 from ..transport.base import Channel
 from ..wire import Notification, RequestId, to_json
 from ..wire.codes import INTERNAL_ERROR, METHOD_NOT_FOUND
@@ -53,6 +55,7 @@ class ChannelTransport(MCPTransport):
         )
         self.overhear: Callable[[Notification], None] | None = None  # before any listener, at once
         self.on_lost: Callable[[], None] | None = None  # before `on_close`; not after `close()`
+        self.on_offence: OnOffence | None = None
         self._peer: Peer | None = None
         self._connecting: asyncio.Lock = asyncio.Lock()
         self._closed = False
@@ -88,6 +91,7 @@ class ChannelTransport(MCPTransport):
                 on_close=self._ended,
                 input_timeout=self._input_timeout,
             )
+            self._peer.on_offence = self.on_offence
             self._peer.start()
 
     async def request(
@@ -133,11 +137,12 @@ class ChannelTransport(MCPTransport):
         params = exchange.message.params
         given = {} if isinstance(params, UnsetType) else msgspec.json.decode(params)
         try:
-            return to_json(await self.on_request(exchange.method, given))
+            with of_request(exchange.head.meta):
+                return to_json(await self.on_request(exchange.method, given))
         except FairleadError:
             raise
         except Exception as exc:
-            log.exception("on_request failed for %s", exchange.method)
+            log.exception("on_request failed for %s", exchange.method, extra={ABOUT: given})
             code = getattr(exc, "code", INTERNAL_ERROR)
             if not isinstance(code, int):
                 code = INTERNAL_ERROR

@@ -264,6 +264,7 @@ class MCPClient(Hearing):
 
     async def open_on(self, transport: ChannelTransport, stateless: bool | None = None) -> None:
         """Open the conversation on a transport and use that from now on."""
+        transport.on_offence = self._on_offence
         await transport.connect()
         agreement = await agree_with(
             transport.peer, self._identity, self.config, stateless, self._server_key
@@ -273,6 +274,9 @@ class MCPClient(Hearing):
             transport.on_close, transport.on_error = old.on_close, old.on_error
             self._known.forget_schemas()  # it may be a newer server than the one that listed them
         self._adopt(transport)
+        if hasattr(transport.peer.channel, "on_renewed"):
+            # The channel asks again for what it was asked; what changed meanwhile nobody told.
+            transport.peer.channel.on_renewed = self._missed
         self.transport = transport
         self._agreement = agreement
         self._capabilities = read_object(agreement.capabilities)

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Generator, Hashable
 from typing import Any, Generic, Protocol, TypeVar
 
-from ..errors import ChannelClosed, ConnectFailed
+from ..errors import ChannelClosed, ConnectFailed, RpcError
 from .config import MCPClientConfig
 from .eras import known_eras
 
@@ -62,9 +62,14 @@ class Connecting(Generic[C]):
         remembered = known_eras.stateless(self._server_key)
         try:
             await client.open(remembered)
+        except ConnectFailed as exc:
+            if remembered is not False or not isinstance(exc.__cause__, RpcError):
+                raise
+            return await self._ask_again(client)
         except ChannelClosed as exc:
             probed = client.config.protocol_version == "auto" and remembered is None
-            if self._server_key is None or not probed or exc.exit_code is None:
+            died_of_it = exc.exit_code is not None and exc.delivered
+            if self._server_key is None or not probed or not died_of_it:
                 known_eras.forget(self._server_key)
                 raise _lost(exc) from exc
         else:
@@ -76,6 +81,17 @@ class Connecting(Generic[C]):
         client = self._client = self._make()
         try:
             await client.open(stateless=False)
+        except ChannelClosed as exc:
+            raise _lost(exc) from exc
+        return client
+
+    async def _ask_again(self, client: C) -> C:
+        """What was known of the server is true no longer: it refuses the handshake."""
+        log.debug("the server refused what it spoke last time; once more with a probe")
+        await client.close()
+        client = self._client = self._make()
+        try:
+            await client.open(None)
         except ChannelClosed as exc:
             raise _lost(exc) from exc
         return client

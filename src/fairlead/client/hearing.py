@@ -8,6 +8,7 @@ from typing import Any, Self, Unpack
 from msgspec import UnsetType
 
 from ..errors import RpcError
+from ..interceptor import OnOffence, hearers
 from ..wire import Notification, to_json
 from ..wire.codes import INTERNAL_ERROR, METHOD_NOT_FOUND
 from .answers import OnElicit, OnRoots, OnSample
@@ -47,6 +48,7 @@ class Hearing(TypedCalls, Following):
         self.on_log: OnLog | None = None
         self.on_notification: Listener | None = None  # hears every notification of the server
         self.on_request: OnRequest | None = None
+        self._on_offence: OnOffence | None = None
 
     @property
     def on_elicit(self) -> OnElicit | None:
@@ -100,6 +102,7 @@ class Hearing(TypedCalls, Following):
         self._declare()
         if interceptors := given.get("interceptors"):
             self._send = intercepted(interceptors, lambda: self.transport.peer, self._identity)
+            self._on_offence = hearers(interceptors)
         return self
 
     def _declare(self) -> None:

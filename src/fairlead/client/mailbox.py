@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import UnsetType
 
+from ..observe.logs import ABOUT
 from ..wire import Notification
 
 __all__ = ["Listener", "Mailbox"]
@@ -86,5 +87,6 @@ class Mailbox:
                 params = msgspec.json.decode(notification.params)
             return listener(notification.method, params)
         except Exception:
-            log.exception("the listener for %s failed", notification.method)
+            about = {ABOUT: notification.params}
+            log.exception("the listener for %s failed", notification.method, extra=about)
             return None

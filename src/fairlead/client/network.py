@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from ..errors import ChannelClosed, ConfigError, HttpError
+from ..observe.logs import beware, secrets_in
 from ..peer import Peer
 from ..protocol.headers import ParamHeader
 from ..transport.base import Channel
@@ -50,6 +51,7 @@ class HttpTransport(ChannelTransport):
         if not isinstance(entry, MCPHttpServerConfig | MCPSseServerConfig):
             raise ConfigError(f"a server of type {entry.type!r} is not reached over HTTP")
         self.entry = entry
+        beware(self, lambda: (entry.headers, secrets_in(entry.url)))
         self.param_headers_of: Callable[[str], tuple[ParamHeader, ...]] | None = None
         self._http: HttpOptions = http or {}
         if options.get("timeout") is None and entry.timeout is not None:
@@ -122,6 +124,7 @@ class WebSocketTransport(ChannelTransport):
         if not isinstance(entry, MCPWebSocketServerConfig):
             raise ConfigError(f"a server of type {entry.type!r} is not reached over WebSocket")
         self.entry = entry
+        beware(self, lambda: (entry.headers, secrets_in(entry.url)))
         self._ssl = ssl
         if options.get("timeout") is None and entry.timeout is not None:
             options["timeout"] = entry.timeout / 1000

@@ -7,6 +7,7 @@ from typing import Any, TypeGuard
 from msgspec import Raw
 
 from ..errors import FairleadError, RpcError, UrlElicitationRequired
+from ..observe.logs import ABOUT
 from ..peer import OnProgress
 from ..wire import RequestId
 from ..wire.codes import URL_ELICITATION_REQUIRED
@@ -76,7 +77,7 @@ class Requesting:
                 on_sent=on_sent,
             )
         except (FairleadError, OSError) as exc:
-            log.info("%s failed: %s", method, exc)
+            log.info("%s failed: %s", method, exc, extra={ABOUT: params})
             if _names_pages(exc):
                 raise UrlElicitationRequired(exc) from exc
             if not self._may_retry(method, params, exc, retry):
@@ -128,7 +129,7 @@ class Requesting:
                     on_sent=on_sent,
                 )
             except (FairleadError, OSError) as exc:
-                log.info("%s failed: %s", method, exc)
+                log.info("%s failed: %s", method, exc, extra={ABOUT: params})
                 if _names_pages(exc):
                     raise UrlElicitationRequired(exc) from exc
                 if not self._may_retry(method, params, exc, wanted):

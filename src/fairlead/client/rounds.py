@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Raw, Struct, UnsetType
 
 from ..errors import InputNotGiven, RemoteProtocolError, RequestTimeout, RpcError
+from ..observe.logs import ABOUT
 from ..protocol.types.base import decode
 from ..protocol.types.inputs import InputRequest, InputRequests, InputRequiredResult
 from ..wire.codes import INVALID_REQUEST
@@ -126,7 +127,7 @@ class Rounds:
             why = exc.message
             cause: Exception = exc
         except Exception as exc:  # the code of whoever uses the client
-            log.exception("the callback for %s failed", question.method)
+            log.exception("the callback for %s failed", question.method, extra={ABOUT: given})
             why, cause = str(exc) or type(exc).__name__, exc
         raise InputNotGiven(
             f"{question.method} was not answered: {why}", method=question.method

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, Unpack
 
 from ..errors import ConfigError
+from ..observe.logs import beware
 from ..transport.base import Channel
 from .channels import ChannelOptions, ChannelTransport
 from .entries import (
@@ -44,6 +45,7 @@ class StdioTransport(ChannelTransport):
         if not isinstance(entry, MCPStdioServerConfig):
             raise ConfigError(f"a server of type {entry.type!r} is no child process")
         self.entry = entry
+        beware(self, lambda: entry.env)
         self.on_stderr = on_stderr
         if options.get("timeout") is None and self.entry.timeout is not None:
             options["timeout"] = self.entry.timeout / 1000

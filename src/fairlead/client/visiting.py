@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Raw
 
 from ..errors import RpcError, UrlElicitationRequired
+from ..observe.logs import ABOUT
 from .answers import Answers
 from .sharing import Shared
 
@@ -105,7 +106,7 @@ class Visits:
             except RpcError as exc:
                 raise UrlElicitationRequired(refusal, exc.message) from exc
             except Exception as exc:  # the code of whoever uses the client
-                log.exception("the callback for a page failed")
+                log.exception("the callback for a page failed", extra={ABOUT: page})
                 why = str(exc) or type(exc).__name__
                 raise UrlElicitationRequired(refusal, why) from exc
             if action != "accept":

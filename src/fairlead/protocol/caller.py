@@ -73,6 +73,9 @@ class Meta(Struct, gc=False):
     client_capabilities: Raw | UnsetType = field(default=UNSET, name=CAPABILITIES_KEY)
     client_info: Raw | UnsetType = field(default=UNSET, name=CLIENT_INFO_KEY)
     log_level: str | UnsetType = field(default=UNSET, name=LOG_LEVEL_KEY)
+    traceparent: str | UnsetType = UNSET
+    tracestate: str | UnsetType = UNSET
+    baggage: str | UnsetType = UNSET
 
 
 class Head(Struct, gc=False):
@@ -186,6 +189,9 @@ def _read_meta_carefully(members: dict[str, Raw]) -> Meta:
     level = _decoded(members.get(LOG_LEVEL_KEY), str)
     if isinstance(level, str):
         meta.log_level = level
+    for name in ("traceparent", "tracestate", "baggage"):
+        if isinstance(said := _decoded(members.get(name), str), str):
+            setattr(meta, name, said)
     return meta
 
 

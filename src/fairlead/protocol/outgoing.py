@@ -46,9 +46,13 @@ class Identity:
 
 
 def with_meta(
-    params: Mapping[str, Any] | Raw | None, token: RequestId | None, stamp: bytes
+    params: Mapping[str, Any] | Raw | None,
+    token: RequestId | None,
+    stamp: bytes,
+    trace: bytes = b"",
 ) -> Params:
-    """Encode params with a progress token and a stamp in `_meta`, beside what is there.
+    """Encode params with a progress token and a stamp in `_meta`, beside what is there. A `trace`
+    is for those who name none themselves.
 
     Raises:
         LocalProtocolError: -32602 if there is something in `_meta` that is no object.
@@ -58,6 +62,8 @@ def with_meta(
         stamp = (
             b'"progressToken":%b,%b' % (shown, stamp) if stamp else b'"progressToken":%b' % shown
         )
+    if trace:
+        return _merged({} if params is None else params, stamp, trace)
     if not stamp:
         if params is None:
             return UNSET
@@ -70,7 +76,7 @@ def with_meta(
     return Raw(b'%b,"_meta":{%b}}' % (body[:-1], stamp))
 
 
-def _merged(params: Mapping[str, Any] | Raw, stamp: bytes) -> Params:
+def _merged(params: Mapping[str, Any] | Raw, stamp: bytes, trace: bytes = b"") -> Params:
     """The careful way, for params that have a `_meta` of their own: ours wins key by key."""
     raw = params if isinstance(params, Raw) else to_json(params)
     try:
@@ -80,6 +86,9 @@ def _merged(params: Mapping[str, Any] | Raw, stamp: bytes) -> Params:
         raise LocalProtocolError(
             f"params and their _meta are objects: {exc}", code=INVALID_PARAMS
         ) from exc
-    meta = own or {}
+    meta = msgspec.json.decode(b"{%b}" % trace, type=dict[str, Raw]) if trace else {}
+    if own:
+        traced = any(name in own for name in ("traceparent", "tracestate", "baggage"))
+        meta = own if traced else {**meta, **own}
     meta.update(msgspec.json.decode(b"{%b}" % stamp, type=dict[str, Raw]))
     return Raw(msgspec.json.encode({**members, "_meta": meta}))
