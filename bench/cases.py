@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .calls import LARGE, Echo, Order
 from .managing import Cold, Naming, Resting, Warm
@@ -20,6 +20,7 @@ from .posting import TEN, Crowding, Cycling, Idling, Posting
 from .relaying import COPYING, SAME_ERA, Blob, Bridging, Churning, Relaying, Waiting
 from .requests import Era
 from .rounds import Row, Target
+from .watching import GUARDED, RULES, WITHOUT, Adding, Watching
 
 __all__ = ["CASES", "PLANS", "Plan"]
 
@@ -45,6 +46,17 @@ def _faster(peer: str, times: float) -> Target:
 
 def _within(peer: str, times: float) -> Target:
     return Target(f"within {times:g}×", peer, least=1 / times)
+
+
+def _watching(label: str, *, http: bool = False, window: int = 1) -> tuple[Plan, ...]:
+    """What it costs to guard calls, and to record them as well."""
+    guarded = Watching(how="guarded", http=http, window=window)
+    recorded = Watching(how="recorded", others=(GUARDED,), http=http, window=window)
+    within = Target("≤ 1.5× its cost", WITHOUT, least=1 / 1.5)
+    return (
+        Plan("watching", label, guarded, (within,), "µs"),
+        Plan("watching", "and recorded", recorded, (replace(within, peer=GUARDED),), "µs"),
+    )
 
 
 PLANS = (
@@ -271,6 +283,26 @@ PLANS = (
     ),
     Plan("relay", "an ended session", Churning(), (Target("< 10 B", ceiling=10),), "B"),
     Plan("relay", "idle", Waiting(), (Target("< 0.1 %", ceiling=0.1),), "%"),
+    *_watching("stdio, one at a time"),
+    *_watching("stdio, 64 in flight", window=64),
+    *_watching("HTTP, one at a time", http=True),
+    *(
+        Plan(
+            "watching",
+            f"200 rules by {name}",
+            Adding(how=how),
+            (Target("< 20 µs more", ceiling=20),),
+            "µs",
+        )
+        for how, name in RULES.items()
+    ),
+    Plan(
+        "watching",
+        "no interceptors",
+        Watching(how="empty", others=(WITHOUT,)),
+        (Target("nothing more", WITHOUT, least=0.95),),
+        "µs",
+    ),
 )
 
 CASES = tuple(dict.fromkeys(plan.case for plan in PLANS))

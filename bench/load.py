@@ -80,19 +80,20 @@ class Session:
         gc.disable()
         try:
             with deadline(_PATIENCE):
-                busy, start = time.process_time(), time.perf_counter()
+                served, busy, start = self._child.cpu, time.process_time(), time.perf_counter()
                 if window == 1:
                     chunks = _one_at_a_time(self._child, lines)
                 else:
                     chunks = _in_flight(self._child, lines, window)
                 seconds, busy = time.perf_counter() - start, time.process_time() - busy
+                served = self._child.cpu - served
         except BrokenPipeError:
             raise Failed(self._child.complaint()) from None
         finally:
             gc.enable()
         received = b"".join(chunks)
         work.check(received.splitlines(), first, calls)
-        return Burst(calls, seconds, busy, round(len(received) / calls))
+        return Burst(calls, seconds, busy, round(len(received) / calls), served)
 
     def _open(self) -> None:
         if self._era is Era.HANDSHAKE:

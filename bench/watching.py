@@ -1,0 +1,110 @@
+"""What it costs our relay to have something between its two sides: CPU time of its process.
+
+Every figure compares our relay with itself, in turns. It is CPU time, because what is added to a
+call is little beside the noise of a clock on the wall; the calls per second are in the results.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+
+from .calls import Echo
+from .cpu import one_cpu
+from .envs import BENCH
+from .load import Burst, Session
+from .measures import Effort, play
+from .pool import Pool
+from .requests import Era
+from .rounds import OURS, Row
+from .runtimes import BARE, Command, Runtime
+from .web import WebServer
+
+__all__ = ["GUARDED", "PASSING", "RULES", "WITHOUT", "Adding", "Watching"]
+
+WITHOUT = "bare relay"  # ours with nothing in the way: a request does not even need a task
+PASSING = "passing"  # ours with one interceptor, which does nothing
+GUARDED = "guarded"  # ours with allow and deny, a rate limit, redaction and a journal
+RULES = {  # by what they look at: in `watched_relay.py`, and in the table
+    "method": "method",
+    "tool": "tool",
+    "params": "a value in params",
+    "patterns": "a pattern there",
+    "paths": "path in params",
+    "headers": "header",
+    "identity": "identity",
+    "nested": "all, any and not",
+}
+_KINDS = {WITHOUT: "bare", PASSING: "passing", GUARDED: "guarded"}
+_PROGRAM: Command = (sys.executable, str(BENCH / "relays" / "watched_relay.py"))
+_SHORT = Echo()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watching:
+    """Microseconds of CPU per call: of the relay with `how` in the way, and of the others."""
+
+    how: str
+    others: Sequence[str] = (WITHOUT, PASSING)
+    http: bool = False
+    window: int = 1
+
+    def __call__(self, row: Row, runtimes: Sequence[Runtime], effort: Effort, pool: Pool) -> None:
+        seen: dict[str, list[Burst]] = {}
+
+        def burst(server: Session | WebServer, name: str, calls: int) -> float:
+            done = server.burst(_SHORT, calls, window=self.window)
+            seen.setdefault(name, []).append(done)
+            return done.rate
+
+        def join(runtime: Runtime, command: Command, key: Hashable) -> Callable[[int], float]:
+            server: Session | WebServer
+            if self.http:
+                server = pool.get(key, partial(WebServer, command, era=Era.HANDSHAKE))
+            else:
+                server = pool.get(key, partial(Session, command))
+            return partial(burst, server, runtime.name)
+
+        with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as folder:
+            players = [
+                (Runtime(name=name, version=""), self._command(kind, folder))
+                for name, kind in {OURS: self.how, **self._others()}.items()
+            ]
+            key = ("watching", self.http, self.window)
+            with one_cpu(self.window == 1):
+                play(row, players, effort, pool, join, key, range(2 * self.window, _SHORT.most))
+            for _, command in players:
+                pool.drop((key, command))  # before the folder goes
+        for name, rates in row.samples.items():
+            measured = seen[name][-len(rates) :]  # without the warm-up
+            row.notes[name] = {"calls_per_second": round(median(rates))}
+            row.samples[name] = [one.served / one.calls * 1e6 for one in measured]
+
+    def _others(self) -> Mapping[str, str]:
+        return {name: _KINDS[name] for name in self.others}
+
+    def _command(self, kind: str, folder: str) -> Command:
+        http = ("--http", "{port}") if self.http else ()
+        return (*_PROGRAM, kind, f"{folder}/{kind}", *http, *BARE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adding(Watching):
+    """Microseconds of CPU that rules add to each call, none of which is meant for it."""
+
+    def __call__(self, row: Row, runtimes: Sequence[Runtime], effort: Effort, pool: Pool) -> None:
+        super().__call__(row, runtimes, effort, pool)
+        with_rules = row.samples.get(OURS)
+        for name in self.others:
+            without = row.samples.pop(name, None)
+            if with_rules is None or without is None:
+                continue
+            added = [more - less for more, less in zip(with_rules, without, strict=True)]
+            if name == self.others[0]:
+                row.samples[OURS] = added
+            else:
+                row.notes[OURS][f"over {name}"] = round(median(added), 2)
