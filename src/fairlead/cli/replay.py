@@ -52,10 +52,12 @@ def run(argv: Sequence[str]) -> int:
 def _player(options: Namespace, pace: "Pace") -> "TapeServer":
     from ..errors import ConfigError
     from ..gateway.replay import TapeServer
+    from .tape_progress import progress
 
     reader = open_tape(options.tape)
     try:
-        player = TapeServer(str(reader.parts[0]), matching=options.match, pace=pace)
+        with progress(reader):
+            player = TapeServer(reader, matching=options.match, pace=pace)
     except ConfigError as exc:
         raise Failed(str(exc.args[0])) from exc
     player.seek(options.seek)
@@ -131,20 +133,23 @@ def _serving_parser() -> Parser:
 def _against(argv: Sequence[str]) -> int:
     from ..errors import ConfigError, FairleadError
     from ..gateway.replay import play_against
+    from .tape_progress import progress
 
     options, target = _read_against(argv)
     reader = open_tape(options.tape)
     way, _ = proxy.way_of(options, target)
     try:
-        report = asyncio.run(
-            play_against(
-                str(reader.parts[0]),
-                way,
-                ignore=options.ignore,
-                notifications=options.notifications,
-                timeout=options.timeout or 30.0,
+        with progress(reader):
+            report = asyncio.run(
+                play_against(
+                    reader,
+                    way,
+                    ignore=options.ignore,
+                    notifications=options.notifications,
+                    timeout=options.timeout or 30.0,
+                    on_compared=None if options.json else _show,
+                )
             )
-        )
     except ValueError as exc:
         raise Failed(str(exc), code=USAGE) from exc
     except ConfigError as exc:
@@ -156,8 +161,6 @@ def _against(argv: Sequence[str]) -> int:
 
         write(pretty({"same": report.same, "compared": msgspec.to_builtins(report.compared)}))
     else:
-        for each in report.compared:
-            _show(each)
         wrong = sum(not each.same for each in report.compared)
         write(f"{len(report.compared)} compared, {wrong} differ")
     return 0 if report.same else FAILED

@@ -24,9 +24,6 @@ def run(argv: Sequence[str]) -> int:
         )
     if os.name != "posix":
         raise Failed("`fairlead tap` needs POSIX pipes and signals", code=USAGE)
-    from .tap_pumping import run_command
-    from .tap_telling import Telling
-
     name = options.name or _name_of(command)
     tape = None if options.tape is None else os.path.abspath(options.tape)
     about = {
@@ -37,6 +34,13 @@ def run(argv: Sequence[str]) -> int:
         "record": not options.no_tape,
         "hangs_after": options.hangs_after or 30.0,
     }
+    if options.rules is not None:
+        from .tap_ruling import run_ruled
+
+        return run_ruled(command, options.rules, about)
+    from .tap_pumping import run_command
+    from .tap_telling import Telling
+
     return run_command(command, lambda: Telling(about))
 
 
@@ -55,10 +59,12 @@ def _parser() -> Parser:
         "Run a server that speaks over stdin and stdout, and listen to what is said. Put it\n"
         "before the command in any program's configuration: every byte passes as it came, stderr,\n"
         "signals and the exit code too. `fairlead watch` shows the conversation in another\n"
-        "terminal while it goes on; a tape of it is written, without secrets.",
+        "terminal while it goes on; a tape of it is written, without secrets. With --rules,\n"
+        "messages pass through a relay that does what the rules say.",
         usage="[options] -- COMMAND ARGS...",
         examples="  fairlead tap -- uvx mcp-server-time\n"
         "  fairlead tap --name notes --tape ./notes -- python server.py\n"
+        "  fairlead tap --rules rules.toml -- python server.py\n"
         "  fairlead watch notes",
     )
     parser.add_argument("--name", help="what `fairlead watch` shall call it")
@@ -74,5 +80,11 @@ def _parser() -> Parser:
         type=seconds,
         metavar="SECONDS",
         help="flag a request that has no answer by then (default: 30)",
+    )
+    parser.add_argument(
+        "--rules",
+        metavar="FILE",
+        help="what happens to messages: TOML, YAML or JSON; it may change while this runs "
+        "(`fairlead rules check FILE`)",
     )
     return parser

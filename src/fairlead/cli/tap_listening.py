@@ -3,14 +3,11 @@
 import asyncio
 import contextlib
 import os
-import re
 import shlex
 import signal
 import sys
-import time
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,19 +16,18 @@ from ..errors import FairleadError
 from ..gateway.journal import Journal, Overheard
 from ..gateway.journal.announcing import announced
 from ..gateway.tape.writer import TapeWriter
-from ..manager.places import this_machine
 from ..observe.redact import is_secret_name
 from ..observe.redactor import Redactor
 from ..protocol.envelope import Direction
 from ..wire import LineSplitter, TooLong, to_json
 from .failed import say
 from .tap_telling import HEAD
+from .tape_places import new_place
 
-__all__ = ["Listening", "main"]
+__all__ = ["Listening", "main", "secrets_known_to"]
 
 PAUSE = 0.01  # seconds
 MUCH = 1 << 20  # bytes
-KEPT = 20  # tapes of one name that nobody asked to keep elsewhere
 _WAYS = {b"u": Direction.CLIENT_TO_SERVER, b"d": Direction.SERVER_TO_CLIENT}
 
 
@@ -67,7 +63,7 @@ class Listening:
 
     def __init__(self, about: _About) -> None:
         self._about = about
-        self._redactor = Redactor(values=_secrets(about.command))
+        self._redactor = Redactor(values=secrets_known_to(about.command))
         self._command = self._redactor.text(shlex.join(about.command))
         self._journal = Journal(hangs_after=about.hangs_after, redactor=self._redactor)
         self._overheard = Overheard(self._journal)
@@ -129,7 +125,7 @@ class Listening:
 
     def _open_tape(self) -> TapeWriter | None:
         try:
-            place = self._about.tape or _new_tape(self._about.name, self._about.pid)
+            place = self._about.tape or new_place(self._about.name, self._about.pid)
             about: dict[str, Any] = {"command": self._command}
             return TapeWriter(place, redactor=self._redactor, about=about)
         except (OSError, FairleadError) as exc:
@@ -181,29 +177,10 @@ class _Frames:
             loop.remove_reader(self._pipe)
 
 
-def _secrets(command: Sequence[str]) -> list[str]:
+def secrets_known_to(command: Sequence[str]) -> list[str]:
     """What the command is given to know, and nobody else."""
     found = [value for name, value in os.environ.items() if is_secret_name(name)]
     for option, value in pairwise(command):
         if option.startswith("-") and is_secret_name(option.lstrip("-").replace("-", "_")):
             found.append(value)
     return found
-
-
-def _new_tape(name: str, pid: int) -> Path:
-    machine = this_machine()
-    folder = Path(machine.join(machine.own_data, "tapes"))
-    safe = re.sub(r"[^A-Za-z0-9_.-]+", "-", name)[:50]
-    _drop_old(folder, safe)
-    return folder / f"{safe}-{time.strftime('%Y%m%d-%H%M%S')}-{pid}"
-
-
-def _drop_old(folder: Path, name: str) -> None:
-    """A server that is started every day must not fill the disk."""
-    pattern = re.compile(re.escape(name) + r"-\d{8}-\d{6}-\d+\.tape\.json")
-    with contextlib.suppress(OSError):
-        ours = [one for one in folder.iterdir() if pattern.fullmatch(one.name)]
-        ours.sort(key=lambda one: one.stat().st_mtime)
-        for about in ours[: -KEPT + 1]:
-            for part in folder.glob(f"{about.name.removesuffix('.tape.json')}.*"):
-                part.unlink(missing_ok=True)

@@ -19,9 +19,17 @@ class WatchedRelay(Relay):
     """Announces its journal while it serves."""
 
     def __init__(
-        self, target: Any, *, interceptors: Sequence[Interceptor] = (), **options: Any
+        self,
+        target: Any,
+        *,
+        kind: str = "proxy",
+        journal: Journal | None = None,
+        interceptors: Sequence[Interceptor] = (),
+        **options: Any,
     ) -> None:
-        self._journal = Journal()
+        """`kind` is what `fairlead watch` calls it."""
+        self._kind = kind
+        self._journal = journal or Journal()
         super().__init__(target, interceptors=[Journaling(self._journal), *interceptors], **options)
 
     async def run_stdio(self) -> None:
@@ -37,7 +45,7 @@ class WatchedRelay(Relay):
     async def _announced(self) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             try:
-                await stack.enter_async_context(announced(self._journal, self.name, "proxy"))
+                await stack.enter_async_context(announced(self._journal, self.name, self._kind))
             except (OSError, FairleadError) as exc:
                 say("warning", f"nobody can watch: {exc}", "33")
             yield None

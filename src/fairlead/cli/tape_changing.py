@@ -9,6 +9,7 @@ from .failed import Failed
 from .output import pretty, safe, write
 from .tape_listing import add_choosing_options, wanted
 from .tape_places import open_tape, place_of
+from .tape_progress import progress
 from .usage import Parser
 
 __all__ = ["run_delete", "run_trim"]
@@ -31,7 +32,8 @@ def run_trim(argv: Sequence[str]) -> int:
     reader = open_tape(options.tape)
     target = reader.base if options.output is None else place_of(options.output)
     try:
-        count = trim(reader, chosen(reader, **wanted(options), opening=True), target)
+        with progress(reader):
+            count = trim(reader, chosen(reader, **wanted(options), opening=True), target)
     except (ConfigError, OSError) as exc:
         raise Failed(str(exc)) from exc
     if options.json:

@@ -1,16 +1,21 @@
 """`fairlead tape diff`: where two conversations differ."""
 
-from collections.abc import Sequence
+import sys
+import textwrap
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
 
+from ..errors import ConfigError
 from ..gateway.tape import Entry
-from ..gateway.tape.comparing import Change, compare, summary
+from ..gateway.tape.comparing import Change, changes, summary
 from ..gateway.tape.differing import read_path
 from .failed import FAILED, USAGE, Failed
 from .output import pretty, safe, write
 from .tape_places import open_tape
+from .tape_progress import progress
 from .usage import Parser
 
 __all__ = ["run_diff", "shown"]
@@ -39,25 +44,40 @@ def run_diff(argv: Sequence[str]) -> int:
         ignore = [read_path(text) for text in options.ignore]
     except ValueError as exc:
         raise Failed(str(exc), code=USAGE) from exc
-    changes = compare(open_tape(options.first), open_tape(options.second), ignore)
-    if options.json:
-        write(pretty([_plain(change) for change in changes]))
-    elif not changes:
+    first, second = open_tape(options.first), open_tape(options.second)
+    try:
+        with progress(first, second):
+            found = changes(first, second, ignore)
+            change = next(found, None)
+        rest = () if change is None else chain([change], found)
+        count = _show_json(rest) if options.json else sum(map(_show, rest))
+    except ConfigError as exc:
+        raise Failed(safe(str(exc))) from exc
+    if not count and not options.json:
         write("They are the same, but for time and ids")
-    for change in () if options.json else changes:
-        _show(change)
-    return FAILED if changes else 0
+    return FAILED if count else 0
 
 
-def _show(change: Change) -> None:
+def _show_json(found: Iterable[Change]) -> int:
+    """A list, piece by piece: what differs may be long."""
+    count = 0
+    for count, change in enumerate(found, 1):
+        text = textwrap.indent(pretty(_plain(change)), "  ")
+        sys.stdout.write(f"{'[' if count == 1 else ','}\n{text}")
+    write("\n]" if count else "[]")
+    return count
+
+
+def _show(change: Change) -> int:
     if change.first is None or change.second is None:
         sign, entry = ("+", change.second) if change.first is None else ("-", change.first)
         assert entry is not None
         write(safe(f"{sign} {entry.seq} {summary(entry)}"))
-        return
+        return 1
     write(safe(f"~ {change.first.seq} {summary(change.first)}"))
     for one in change.differences:
         write(safe(f"    {one.path}: {shown(one.recorded)} -> {shown(one.given)}"))
+    return 1
 
 
 def shown(value: Any) -> str:

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from ..gateway.tape import TapeReader
@@ -10,6 +11,7 @@ from ..gateway.tape.har import har_text
 from ..gateway.tape.testing import text_of_test
 from .failed import Failed, say
 from .tape_places import open_tape
+from .tape_progress import progress
 from .usage import Parser
 
 __all__ = ["run_export"]
@@ -33,12 +35,13 @@ def run_export(argv: Sequence[str]) -> int:
     reader = open_tape(options.tape)
     pieces = har_text(reader.info, reader) if options.har else _test(reader, options.output)
     if options.output is None:
-        _write(pieces)
+        with nullcontext() if sys.stdout.isatty() else progress(reader):
+            _write(pieces)
         return 0
     try:
         # What is on a tape is nobody else's business, in whatever form.
         file = os.open(options.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(file, "wb") as stream:
+        with os.fdopen(file, "wb") as stream, progress(reader):
             stream.writelines(pieces)
     except OSError as exc:
         raise Failed(f"{options.output} cannot be written: {exc.strerror}") from exc

@@ -1,9 +1,13 @@
 """`fairlead tape list` and `fairlead tape show`."""
 
 import json
+import sys
+from argparse import ArgumentTypeError
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from datetime import datetime
 from fnmatch import fnmatchcase
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +15,15 @@ import msgspec
 
 from ..errors import ConfigError
 from ..gateway.tape import Entry, TapeReader, plain
-from ..gateway.tape.comparing import summary
-from ..gateway.tape.format import LINES, command_of
+from ..gateway.tape.format import command_of
+from ..gateway.tape.heading import heading_of, summary_of
+from ..gateway.tape.parts import tapes_in
 from ..gateway.tape.trimming import chosen
 from ..protocol.envelope import Direction
 from .failed import say
 from .output import pretty, safe, size, write
 from .tape_places import open_tape, tapes_folder
+from .tape_progress import progress
 from .usage import Parser
 
 __all__ = ["add_choosing_options", "run_list", "run_show", "wanted"]
@@ -36,11 +42,7 @@ def run_list(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv)
     folder = Path(options.folder) if options.folder else tapes_folder()
     found = []
-    for place in sorted(folder.glob(f"*{LINES}")) if folder.is_dir() else ():
-        stem = place.name.removesuffix(LINES)
-        head, dot, number = stem.rpartition(".")
-        if dot and number.isdigit() and (folder / f"{head}{LINES}").exists():
-            continue  # a further part of another one
+    for place in tapes_in(folder):
         try:
             found.append(_about(TapeReader(place)))
         except (ConfigError, OSError) as exc:
@@ -84,23 +86,28 @@ def run_show(argv: Sequence[str]) -> int:
         usage="TAPE [options]",
         examples="  fairlead tape show monday\n"
         "  fairlead tape show monday --method 'tools/*' --full\n"
+        "  fairlead tape show monday --from 5000 --limit 20\n"
         "  fairlead tape show monday --json | jq .message",
     )
     parser.add_argument("tape", metavar="TAPE", help="its name, or its path")
     add_choosing_options(parser)
+    parser.add_argument(
+        "--limit", type=_count, metavar="N", help="at most so many; the rest is not read"
+    )
     parser.add_argument("--full", action="store_true", help="show the messages themselves too")
     parser.add_argument(
         "--json", action="store_true", help="print each entry as a line of JSON, for programs"
     )
     options = parser.parse_args(argv)
     reader = open_tape(options.tape)
-    for entry in chosen(reader, **wanted(options)):
-        if options.json:
-            write(msgspec.json.encode(entry).decode())
-            continue
-        write(safe(_line(entry)))
-        if options.full:
-            write(safe(pretty(plain(entry))))
+    with nullcontext() if sys.stdout.isatty() else progress(reader):
+        for entry in islice(chosen(reader, **wanted(options)), options.limit):
+            if options.json:
+                write(msgspec.json.encode(entry).decode())
+                continue
+            write(safe(_line(entry)))
+            if options.full:
+                write(safe(pretty(plain(entry))))
     if reader.skipped:
         say("note", f"{reader.skipped} lines could not be read", "33")
     if reader.info.lost:
@@ -137,12 +144,18 @@ def wanted(options: Any) -> dict[str, Any]:
     }
 
 
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise ArgumentTypeError(f"{text!r} is no number of messages")
+    return int(text)
+
+
 def _line(entry: Entry) -> str:
-    message = plain(entry)
+    message = heading_of(entry)
     arrow = "→" if entry.dir is Direction.CLIENT_TO_SERVER else "←"
-    number = "" if "id" not in message else f" #{json.dumps(message['id'])}"
+    number = "" if message.id is msgspec.UNSET else f" #{json.dumps(message.id)}"
     did = "" if not entry.did else f"  [{', '.join(entry.did)}]"
     stopped = "  [not passed on]" if entry.stopped else ""
     label = (entry.session or "").ljust(3)
     head = f"{entry.seq:>5} {entry.at:>10.3f} {label} {arrow}"
-    return f"{head} {summary(entry, message)}{number}{did}{stopped}"
+    return f"{head} {summary_of(message)}{number}{did}{stopped}"

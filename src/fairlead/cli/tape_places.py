@@ -1,6 +1,9 @@
 """Where tapes are: in our own folder by their names, or anywhere by their paths."""
 
+import contextlib
 import os
+import re
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,8 +13,9 @@ from .failed import Failed
 if TYPE_CHECKING:
     from ..gateway.tape import TapeReader
 
-__all__ = ["open_tape", "place_of", "tapes_folder"]
+__all__ = ["new_place", "open_tape", "place_of", "tapes_folder"]
 
+KEPT = 20  # tapes of one name that nobody asked to keep elsewhere
 _ENDINGS = (".tape.jsonl", ".tape.json")
 
 
@@ -31,12 +35,34 @@ def place_of(name: str) -> Path:
     return Path(bare) if is_path else tapes_folder() / bare
 
 
+def new_place(name: str, pid: int | None = None) -> Path:
+    """The path of a new tape in our folder, named after somebody; the oldest of these are deleted.
+
+    Whatever is started every day must not fill the disk.
+    """
+    folder = tapes_folder()
+    safe = re.sub(r"[^A-Za-z0-9_.-]+", "-", name)[:50]
+    _drop_old(folder, safe)
+    return folder / f"{safe}-{time.strftime('%Y%m%d-%H%M%S')}-{pid or os.getpid()}"
+
+
+def _drop_old(folder: Path, name: str) -> None:
+    pattern = re.compile(re.escape(name) + r"-\d{8}-\d{6}-\d+\.tape\.json")
+    with contextlib.suppress(OSError):
+        ours = [one for one in folder.iterdir() if pattern.fullmatch(one.name)]
+        ours.sort(key=lambda one: one.stat().st_mtime)
+        for about in ours[: -KEPT + 1]:
+            for part in folder.glob(f"{about.name.removesuffix('.tape.json')}.*"):
+                part.unlink(missing_ok=True)
+
+
 def open_tape(name: str) -> "TapeReader":
     """Raises: Failed: there is none, or it cannot be read."""
     from ..errors import ConfigError
     from ..gateway.tape import TapeReader
 
     place = place_of(name)
+    bytes(16 << 20)  # from then on glibc keeps the memory of a long line for the next one
     try:
         if Path(name).is_file() and not place.with_name(f"{place.name}.tape.jsonl").is_file():
             return TapeReader(name)

@@ -16,13 +16,22 @@ if TYPE_CHECKING:
 __all__ = ["add_record_options", "recording"]
 
 
-def add_record_options(parser: Parser) -> None:
+def add_record_options(parser: Parser, *, named: bool = True) -> None:
+    """`named`: whether a tape has to be given a name."""
     group = parser.add_argument_group(
         "on a tape", "`fairlead tape` lists and shows them, `fairlead replay` plays them."
     )
-    group.add_argument(
-        "--record", metavar="NAME", help="write all that passes to a tape of this name, or path"
-    )
+    text = "write all that passes to a tape of this name, or path"
+    if named:
+        group.add_argument("--record", metavar="NAME", help=text)
+    else:
+        group.add_argument(
+            "--record",
+            metavar="NAME",
+            nargs="?",
+            const="",
+            help=f"{text}; without one, to a new tape, of which the last 20 are kept",
+        )
     group.add_argument("--overwrite", action="store_true", help="even if there is one already")
     group.add_argument(
         "--tag", action="append", default=[], metavar="TAG", help="to find it by; may be repeated"
@@ -58,6 +67,7 @@ def recording(
 
 def _open(options: Namespace, entry: "MCPServerEntry") -> "TapeWriter":
     from ..gateway.tape import TapeWriter
+    from ..gateway.taping import secrets_of
     from ..observe.redactor import Redactor
     from .tape_places import place_of
 
@@ -67,8 +77,7 @@ def _open(options: Namespace, entry: "MCPServerEntry") -> "TapeWriter":
             f"There is a tape {options.record} already",
             hint="take another name, or write it anew with --overwrite",
         )
-    secrets = {**getattr(entry, "env", {}), **getattr(entry, "headers", {})}
-    redactor = Redactor(values=_values(secrets))
+    redactor = Redactor(values=secrets_of(entry))
     try:
         return TapeWriter(
             place,
@@ -79,14 +88,6 @@ def _open(options: Namespace, entry: "MCPServerEntry") -> "TapeWriter":
         )
     except OSError as exc:
         raise Failed(f"{place} cannot be recorded: {exc.strerror or exc}") from exc
-
-
-def _values(named: dict[str, str]) -> list[str]:
-    """What the entry names as secret, also without the word before it (`Bearer ...`)."""
-    from ..observe.redact import is_secret_name
-
-    held = [value for name, value in named.items() if is_secret_name(name)]
-    return [*held, *(value.partition(" ")[2] for value in held)]
 
 
 def _about(entry: "MCPServerEntry") -> dict[str, Any]:

@@ -7,31 +7,28 @@ GET  /admin/paused                              what is held
 POST /admin/paused/ID/resume
 POST /admin/paused/ID/change                    {"params": {...}} or {"result": {...}}
 POST /admin/paused/ID/block                     {"reason": "..."}, or nothing
+
+and `/admin/tapes`, see there.
 """
 
 from typing import Any, Final
-from urllib.parse import parse_qs
 
-import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from ..errors import ChannelClosed, ConfigError
-from ..transport.http.asgi import AsgiCall, TooLarge
+from ..errors import ConfigError
+from ..transport.http.asgi import AsgiCall
+from .admin_asking import Mistake, body_of, number_of, query_of
+from .admin_tapes import TAPE_PATHS, act_on_tapes
 from .observing import Observing
 from .pausing import NotHeld
 
-__all__ = ["PATHS", "Mistake", "act"]
+__all__ = ["PATHS", "act"]
 
 PATHS: Final = (
     "GET /admin/journal[/ID], GET /admin/metrics, GET /admin/paused, "
-    "POST /admin/paused/ID/resume|change|block"
+    f"POST /admin/paused/ID/resume|change|block, {TAPE_PATHS}"
 )
-MAX_BODY: Final = 16 << 20
 MAX_WAIT: Final = 60.0
-
-
-class Mistake(ConfigError):
-    """Whoever asked did not say it right."""
 
 
 class _Change(Struct, forbid_unknown_fields=True):
@@ -51,11 +48,13 @@ async def act(observing: Observing, call: AsgiCall, steps: list[str]) -> Any:
         Mistake: it was not said right.
     """
     journal, desk = observing.journal, observing.desk
+    if steps[:1] == ["tapes"] and observing.tapes is not None:
+        return await act_on_tapes(observing.tapes, call, steps[1:])
     match call.method, steps:
         case "GET", ["journal"] if journal is not None:
             return await _journal(observing, call)
         case "GET", ["journal", number] if journal is not None:
-            record = journal.get(_number(number))
+            record = journal.get(number_of(number))
             if record is None:
                 raise ConfigError(f"there is no exchange {number} in the journal")
             return record
@@ -64,30 +63,32 @@ async def act(observing: Observing, call: AsgiCall, steps: list[str]) -> Any:
         case "GET", ["paused"] if desk is not None:
             return desk.list()
         case "POST", ["paused", number, "resume"] if desk is not None:
-            desk.resume(_number(number))
-            return {"resumed": _number(number)}
+            desk.resume(number_of(number))
+            return {"resumed": number_of(number)}
         case "POST", ["paused", number, "change"] if desk is not None:
-            change = await _body(call, _Change)
+            change = await body_of(call, _Change)
             try:
-                desk.change(_number(number), params=_own(change.params), result=_own(change.result))
+                desk.change(
+                    number_of(number), params=_own(change.params), result=_own(change.result)
+                )
             except NotHeld:
                 raise
             except ConfigError as exc:
                 raise Mistake(str(exc)) from exc
-            return {"changed": _number(number)}
+            return {"changed": number_of(number)}
         case "POST", ["paused", number, "block"] if desk is not None:
-            desk.block(_number(number), (await _body(call, _Reason)).reason)
-            return {"blocked": _number(number)}
+            desk.block(number_of(number), (await body_of(call, _Reason)).reason)
+            return {"blocked": number_of(number)}
     return None
 
 
 async def _journal(observing: Observing, call: AsgiCall) -> Any:
     journal = observing.journal
     assert journal is not None
-    query = parse_qs(call.scope.get("query_string", b"").decode("latin-1"))
-    after = _number(query.get("after", ["0"])[-1])
+    query = query_of(call)
+    after = number_of(query.get("after", "0"))
     try:
-        wait = min(max(float(query.get("wait", ["0"])[-1]), 0.0), MAX_WAIT)
+        wait = min(max(float(query.get("wait", "0")), 0.0), MAX_WAIT)
     except ValueError:
         raise Mistake("`wait` is a number of seconds") from None
     found = journal.records(after)
@@ -105,23 +106,5 @@ async def _journal(observing: Observing, call: AsgiCall) -> Any:
     return {"records": found, "dropped": journal.dropped}
 
 
-async def _body(call: AsgiCall, kind: Any) -> Any:
-    try:
-        raw = await call.body(MAX_BODY)
-        return msgspec.json.decode(raw or b"{}", type=kind)
-    except TooLarge:
-        raise Mistake(f"that is more than {MAX_BODY} bytes") from None
-    except ChannelClosed:
-        raise ConfigError("nobody is there any more") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise Mistake(f"the body cannot be read: {exc}") from None
-
-
 def _own(raw: Raw | UnsetType) -> Raw | None:
     return None if isinstance(raw, UnsetType) else raw.copy()
-
-
-def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 16):
-        raise Mistake(f"{text[:50]!r} is no number")
-    return int(text)

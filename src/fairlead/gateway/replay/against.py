@@ -1,9 +1,9 @@
 """A tape played to a server: the same questions again, and whether its answers are the same."""
 
 import asyncio
-import copy
 import os
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -15,14 +15,17 @@ from ...errors import ChannelClosed, FairleadError
 from ...transport.base import Channel, Incoming, Lost
 from ...wire import Failure, Message, Notification, Params, Request, Success, encode, failure
 from ...wire.codes import METHOD_NOT_FOUND
+from ..tape import TapeReader
 from ..tape.comparing import summary
 from ..tape.differing import Difference, Path, differences, read_path
 from ..way import Way, way_to
+from .asked import fits
 from .cues import Cue, Step, load
-from .matching import fits
 
 __all__ = ["Compared", "Report", "play_against"]
 
+PLACES: Final = 100  # of one answer that are reported
+LONGEST: Final = 10_000  # characters of a value that are; a report has to fit into memory
 # What a server made for itself and gets back: another one each time, and not ours to compare.
 _OPAQUE: Final = {"requestState": "requestState", "nextCursor": "cursor"}
 
@@ -62,7 +65,7 @@ class Report(Struct):
 
 
 async def play_against(
-    tape: str | os.PathLike[str],
+    tape: str | os.PathLike[str] | TapeReader,
     target: "Way | MCPServerEntry | dict[str, Any] | Attaches",
     *,
     ignore: Iterable[str] = (),
@@ -100,7 +103,7 @@ def _sessions(cues: list[Cue]) -> list[list[Cue]]:
     """A connection each; requests that stand alone share one."""
     found: dict[str | None, list[Cue]] = {}
     for cue in cues:
-        session = cue.entry.session
+        session = cue.session
         alone = cue.stateless and session is not None and session.startswith("r")
         found.setdefault(None if alone else session, []).append(cue)
     return list(found.values())
@@ -149,25 +152,23 @@ class _Visit:
         waiting: list[tuple[int, Cue]] = []
         for number, cue in enumerate(self._cues, 1):
             # What had its answer before this was said has it now too.
-            for asked, before in [(n, c) for n, c in waiting if _end(c) < cue.entry.seq]:
+            for asked, before in [(n, c) for n, c in waiting if _end(c) < cue.seq]:
                 waiting.remove((asked, before))
                 await self._compare(asked, before)
             if not cue.is_request:
                 self._send(Notification(cue.method, self._params(cue, None)))
                 continue
-            self._answers[number] = asyncio.get_running_loop().create_future()
+            if cue.answer is not None:  # else cancelled, or a subscription: nothing to compare
+                self._answers[number] = asyncio.get_running_loop().create_future()
+                waiting.append((number, cue))
             self._send(Request(number, cue.method, self._params(cue, number)))
-            if cue.answer is None:  # cancelled, or a subscription: nothing to compare
-                continue
-            waiting.append((number, cue))
         for asked, cue in waiting:
             await self._compare(asked, cue)
         if self._notifications:
             await self._compare_told()
 
     async def _compare(self, number: int, cue: Cue) -> None:
-        result = Compared(cue.entry.seq, summary(cue.entry, cue.message))
-        recorded = copy.deepcopy(cue.answer or {})
+        result = Compared(cue.seq, summary(cue.read()))
         try:
             async with asyncio.timeout(self._timeout):
                 answer = await self._answers[number]
@@ -176,10 +177,13 @@ class _Visit:
         except FairleadError as exc:
             result.error = str(exc)
         else:
+            recorded = {} if cue.answer is None else cue.answer.message
             given = msgspec.json.decode(encode(answer))
             recorded["id"] = given["id"]
             self._learn(recorded.get("result"), given.get("result"))
-            result.differences = list(differences(recorded, given, self._ignore))
+            found = islice(differences(recorded, given, self._ignore), PLACES)
+            result.differences = [_brief(one) for one in found]
+        del self._answers[number]
         self._compared(result)
 
     def _learn(self, recorded: Any, given: Any) -> None:
@@ -205,15 +209,18 @@ class _Visit:
             found = next((n for n in left if not any(differences(message, n, self._ignore))), None)
             if found is not None:
                 left.remove(found)
-            one = Compared(step.entry.seq, summary(step.entry, step.message))
+            one = Compared(step.seq, summary(step.read()))
             one.error = "it was not told" if found is None else None
             self._compared(one)
 
     def _params(self, cue: Cue, number: int | None) -> Params:
         """As they were, but for the token, which is the id of the request, and what is opaque."""
-        if "params" not in cue.message:
+        message = cue.message
+        if "params" not in message:
             return UNSET
-        params = dict(cue.params)
+        params = message["params"]
+        if not isinstance(params, dict):
+            return Raw(msgspec.json.encode(params))
         meta = params.get("_meta")
         if number is not None and isinstance(meta, dict) and "progressToken" in meta:
             params["_meta"] = {**meta, "progressToken": number}
@@ -254,15 +261,16 @@ class _Visit:
                     future.set_exception(item.error)
                     future.exception()
             case Notification():
-                self._told.append(item)
-                self._heard.set()
+                if self._notifications:
+                    self._told.append(item)
+                    self._heard.set()
             case Request():
                 self._reply(item)
 
     def _reply(self, request: Request) -> None:
         """As it was answered on the tape: the same question first, then one of its kind."""
         params = msgspec.json.decode(request.params) if isinstance(request.params, Raw) else {}
-        kind = [q for q in self._questions if q[0].message["method"] == request.method]
+        kind = [q for q in self._questions if q[0].method == request.method]
         same = [q for q in kind if fits(q[0].message.get("params", {}), params)]
         chosen = next(iter(same or kind), None)
         answer: Success | Failure
@@ -278,21 +286,21 @@ class _Visit:
 
 
 def _again(request: Request, answer: Step) -> Success | Failure:
-    if (result := answer.member("result")) is not None:
+    members = answer.members()
+    if (result := members.get("result")) is not None:
         return Success(request.id, result)
-    error = answer.message["error"]
-    raw = answer.member("error") or Raw(b"{}")
+    raw = members["error"]
+    error = msgspec.json.decode(raw)
     return Failure(request.id, error["code"], error["message"], raw)
 
 
 def _answer_of(cue: Cue, question: Step) -> Step | None:
-    named = question.message["id"]
-    found = (s for s in cue.steps if s.kind == "answered" and s.message.get("id") == named)
+    found = (s for s in cue.steps if s.kind == "answered" and s.name == question.name)
     return next(found, None)
 
 
 def _end(cue: Cue) -> float:
-    return next((s.entry.seq for s in cue.steps if s.kind == "answer"), float("inf"))
+    return float("inf") if cue.answer is None else cue.answer.seq
 
 
 def _without_token(message: dict[str, Any]) -> dict[str, Any]:
@@ -300,6 +308,18 @@ def _without_token(message: dict[str, Any]) -> dict[str, Any]:
     if isinstance(params, dict):
         message = {**message, "params": {k: v for k, v in params.items() if k != "progressToken"}}
     return message
+
+
+def _brief(one: Difference) -> Difference:
+    return Difference(one.path, _cut(one.recorded), _cut(one.given))
+
+
+def _cut(value: Any) -> Any:
+    """A value, or the beginning of a long one."""
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    if len(text) <= LONGEST:
+        return value
+    return f"{text[:LONGEST]}… ({len(text)} characters)"
 
 
 def _short(value: Any) -> str:

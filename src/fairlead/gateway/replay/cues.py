@@ -1,170 +1,219 @@
-"""What is on a tape, the way a player needs it: what a client says, and what happens upon it."""
+"""What is on a tape, the way a player needs it: what a client says, and what happens upon it.
+
+A tape may be larger than memory, so this is an index: what messages are, and where they stand. They
+are read when they are played.
+"""
 
 import os
+import sys
 from collections.abc import Iterable
 from typing import Any, Final, Literal
 
 import msgspec
-from msgspec import Raw, Struct, field
+from msgspec import UNSET, Raw, Struct, field
 
 from ...errors import ConfigError
 from ...protocol.caller import SUBSCRIPTION_KEY, VERSION_KEY
 from ...protocol.envelope import Direction
 from ..tape import Entry, TapeReader, plain
+from ..tape.heading import Heading, heading_of
+from ..tape.spots import Lines, Spot
+from .asked import Asked
 
 __all__ = ["LISTEN", "Cue", "Step", "cues_of", "load"]
 
 LISTEN: Final = "subscriptions/listen"
 ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
-MOST: Final = 1 << 30  # bytes; a player has the whole tape in memory
+MOST: Final = 2_000_000  # messages; their index takes about half a kilobyte each
 
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 Kind = Literal["answer", "tell", "ask", "answered", "withdraw"]
 
 
-class Step(Struct):
+class Spoken(Struct):
+    """A message of the tape."""
+
+    lines: Lines
+    spot: Spot
+    seq: int
+    at: float
+
+    def read(self) -> Entry:
+        """The entry, from disk.
+
+        Raises:
+            ConfigError: the tape has been written anew.
+        """
+        return self.lines.read(self.spot)
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The message, from disk."""
+        return plain(self.read())
+
+
+class Step(Spoken):
     """One thing that a server does, or waits for."""
 
     kind: Kind
-    entry: Entry
-    message: dict[str, Any]
+    method: str | None = None
+    name: int | str | None = None  # of the question that it is, or is about
+    related: bool = False  # to a request
     after: float = 0.0  # seconds since the step before
     through: "Cue | None" = None  # the subscription that it is news of
 
     def member(self, name: str) -> Raw | None:
         """A member of the message, as the text it was recorded as."""
-        return _members(self.entry.message).get(name)
+        return self.members().get(name)
+
+    def members(self) -> dict[str, Raw]:
+        """All of them."""
+        return _members(self.read().message)
 
 
-class Cue(Struct):
+class Cue(Spoken):
     """Something that a client says, and what the server does upon it."""
 
-    entry: Entry
-    message: dict[str, Any]
+    session: str | None
+    method: str
+    is_request: bool
+    stateless: bool  # it stands without a handshake
+    asked: Asked
     steps: list[Step] = field(default_factory=list)
     cancelled: bool = False  # by the client
     used: bool = False
 
     @property
-    def method(self) -> str:
-        return str(self.message["method"])
-
-    @property
     def params(self) -> dict[str, Any]:
+        """What it was said with, from disk."""
         params = self.message.get("params")
         return params if isinstance(params, dict) else {}
 
     @property
-    def is_request(self) -> bool:
-        return "id" in self.message
-
-    @property
-    def stateless(self) -> bool:
-        """Whether it stands without a handshake."""
-        return VERSION_KEY in _meta(self.message)
-
-    @property
-    def answer(self) -> dict[str, Any] | None:
-        """The message that answers it."""
-        return next((step.message for step in self.steps if step.kind == "answer"), None)
+    def answer(self) -> Step | None:
+        """What answers it."""
+        return next((step for step in self.steps if step.kind == "answer"), None)
 
 
-def load(path: str | os.PathLike[str]) -> list[Cue]:
+def load(tape: str | os.PathLike[str] | TapeReader) -> list[Cue]:
     """The cues of a tape.
 
     Raises:
-        ConfigError: there is no such tape, or nothing on it that could be played.
+        ConfigError: there is no such tape, or nothing on it that could be played, or too much.
     """
-    reader = TapeReader(path)
-    if reader.size > MOST:
-        raise ConfigError(
-            f"{path} has {reader.size >> 20} MiB; up to {MOST >> 20} can be played: trim it first"
-        )
-    cues = cues_of(reader)
+    reader = tape if isinstance(tape, TapeReader) else TapeReader(tape)
+    name = reader.parts[0]
+    cues = cues_of(Lines(reader.parts), reader.placed(), str(name))
     if not cues:
-        raise ConfigError(f"There is nothing on {path} that could be played")
+        raise ConfigError(f"There is nothing on {name} that could be played")
     return cues
 
 
-def cues_of(entries: Iterable[Entry]) -> list[Cue]:
-    """In the order of the tape."""
-    reading = _Reading()
-    for entry in entries:
-        message = plain(entry)
-        if entry.stopped or not message:
+def cues_of(lines: Lines, entries: Iterable[tuple[Spot, Entry]], name: str = "") -> list[Cue]:
+    """In the order of the tape.
+
+    Raises:
+        ConfigError: there are too many.
+    """
+    reading = _Reading(lines)
+    for count, (spot, entry) in enumerate(entries):
+        if count >= MOST:
+            raise ConfigError(
+                f"{name} has more than {MOST} messages, which is more than can be played: make a "
+                "shorter one with `fairlead tape trim`, by numbers, session or method"
+            )
+        heading = heading_of(entry)
+        if entry.stopped or (heading.method is None and heading.id is UNSET):
             continue
         if entry.dir is Direction.CLIENT_TO_SERVER:
-            reading.client(entry, message)
+            reading.client(entry, heading, spot)
         elif entry.dir is Direction.SERVER_TO_CLIENT:
-            reading.server(entry, message)
+            reading.server(entry, heading, spot)
     return reading.cues
 
 
 class _Reading:
-    def __init__(self) -> None:
+    def __init__(self, lines: Lines) -> None:
         self.cues: list[Cue] = []
+        self._lines = lines
         self._open: dict[tuple[str | None, Any], Cue] = {}  # requests, by session and id
         self._asked: dict[tuple[str | None, Any], Cue] = {}  # those of the server, by the same
         self._tracked: dict[tuple[str | None, Any], Cue] = {}  # requests by their progress token
         self._last: dict[str | None, Cue] = {}  # what was said last in a session
-        self._ends: dict[int, float] = {}  # when the last step of a cue was
 
-    def client(self, entry: Entry, message: dict[str, Any]) -> None:
+    def client(self, entry: Entry, heading: Heading, spot: Spot) -> None:
         session = entry.session
-        if "method" not in message:
-            cue = self._asked.pop((session, message.get("id")), None)
+        if heading.method is None:
+            cue = self._asked.pop((session, heading.name), None)
             if cue is not None:
-                self._add(cue, "answered", entry, message)
+                self._add(cue, "answered", entry, heading, spot)
             return
-        if message["method"] == "notifications/cancelled":
-            cue = self._open.get((session, _cancelled(message)))
+        method = sys.intern(str(heading.method))
+        if method == "notifications/cancelled":
+            cue = self._open.get((session, _cancelled(heading)))
             if cue is not None:
                 cue.cancelled = True
             return
-        if message["method"] == "notifications/progress":
+        if method == "notifications/progress":
             return  # of an answer that we do not wait for in a special way
-        cue = Cue(entry, message)
+        cue = self._cue(entry, heading, spot, method)
         self.cues.append(cue)
-        self._last[session] = self._last[None] = cue
-        if cue.is_request:
-            self._open[session, message["id"]] = cue
-            token = _meta(message).get("progressToken")
-            if isinstance(token, int | str):
-                self._tracked[session, token] = cue
+        self._last[cue.session] = self._last[None] = cue
 
-    def server(self, entry: Entry, message: dict[str, Any]) -> None:
+    def _cue(self, entry: Entry, heading: Heading, spot: Spot, method: str) -> Cue:
+        params = heading.read_params()
+        meta = _meta(params)
+        cue = Cue(
+            self._lines,
+            spot,
+            entry.seq,
+            entry.at,
+            None if entry.session is None else sys.intern(entry.session),
+            method,
+            heading.is_request,
+            VERSION_KEY in meta,
+            Asked.of(method, params, request=heading.is_request, raw=heading.params),
+        )
+        if cue.is_request:
+            self._open[cue.session, heading.name] = cue
+            token = meta.get("progressToken")
+            if isinstance(token, int | str):
+                self._tracked[cue.session, token] = cue
+        return cue
+
+    def server(self, entry: Entry, heading: Heading, spot: Spot) -> None:
         session = entry.session
-        if "method" not in message:
-            cue = self._open.pop((session, message.get("id")), None)
+        if heading.method is None:
+            cue = self._open.pop((session, heading.name), None)
             if cue is not None:
-                self._add(cue, "answer", entry, message)
+                self._add(cue, "answer", entry, heading, spot)
             return
-        cue = self._related(entry, message) or self._last.get(session)
+        cue = self._related(entry, heading) or self._last.get(session)
         if cue is None:
             return
-        if cue.method == LISTEN and message["method"] != ACKNOWLEDGED:
+        if cue.method == LISTEN and heading.method != ACKNOWLEDGED:
             # It goes on for ever; what makes the server tell news is what was said last.
-            self._add(self._last[None], "tell", entry, message, through=cue)
+            self._add(self._last[None], "tell", entry, heading, spot, through=cue)
             return
-        if message["method"] == "notifications/cancelled":
-            asked = self._asked.get((session, _cancelled(message)))
+        if heading.method == "notifications/cancelled":
+            asked = self._asked.get((session, _cancelled(heading)))
             if asked is not None:
-                self._add(asked, "withdraw", entry, message)
+                self._add(asked, "withdraw", entry, heading, spot)
                 return
-        if "id" in message:
-            self._asked[session, message["id"]] = cue
-        self._add(cue, "ask" if "id" in message else "tell", entry, message)
+        if heading.is_request:
+            self._asked[session, heading.name] = cue
+        self._add(cue, "ask" if heading.is_request else "tell", entry, heading, spot)
 
-    def _related(self, entry: Entry, message: dict[str, Any]) -> Cue | None:
+    def _related(self, entry: Entry, heading: Heading) -> Cue | None:
         """The request that a message belongs to, if it says so in any way."""
+        params = heading.read_params()
         named = entry.related
         if named is None:
-            named = _meta(message).get(SUBSCRIPTION_KEY)
+            named = _meta(params).get(SUBSCRIPTION_KEY)
         if isinstance(named, int | str) and (cue := self._open.get((entry.session, named))):
             return cue
-        params = message.get("params")
-        token = params.get("progressToken") if isinstance(params, dict) else None
+        token = params.get("progressToken")
         return self._tracked.get((entry.session, token)) if isinstance(token, int | str) else None
 
     def _add(
@@ -172,21 +221,32 @@ class _Reading:
         cue: Cue,
         kind: Kind,
         entry: Entry,
-        message: dict[str, Any],
+        heading: Heading,
+        spot: Spot,
         through: Cue | None = None,
     ) -> None:
-        before = self._ends.get(id(cue), cue.entry.at)
-        self._ends[id(cue)] = entry.at
-        cue.steps.append(Step(kind, entry, message, max(0.0, entry.at - before), through))
+        before = cue.steps[-1].at if cue.steps else cue.at
+        cue.steps.append(
+            Step(
+                self._lines,
+                spot,
+                entry.seq,
+                entry.at,
+                kind,
+                None if heading.method is None else sys.intern(str(heading.method)),
+                _cancelled(heading) if kind == "withdraw" else heading.name,
+                entry.related is not None,
+                max(0.0, entry.at - before),
+                through,
+            )
+        )
 
 
-def _meta(message: dict[str, Any]) -> dict[str, Any]:
-    params = message.get("params")
-    meta = params.get("_meta") if isinstance(params, dict) else None
+def _meta(params: dict[str, Any]) -> dict[str, Any]:
+    meta = params.get("_meta")
     return meta if isinstance(meta, dict) else {}
 
 
-def _cancelled(message: dict[str, Any]) -> Any:
-    params = message.get("params")
-    named = params.get("requestId") if isinstance(params, dict) else None
+def _cancelled(heading: Heading) -> Any:
+    named = heading.read_params().get("requestId")
     return named if isinstance(named, int | str) else None

@@ -1,18 +1,15 @@
 """Which cue of a tape a message of a client is."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from ...observe.redact import REDACTED
-from ..tape.redacted import is_redacted_form
-from .cues import Cue
+from .asked import digest, fits, said, target
+from .cues import LISTEN, Cue
 
-__all__ = ["Strict", "Tolerant", "fits"]
+__all__ = ["Strict", "Tolerant"]
 
 # What a client says about itself is its own business.
 _INTRODUCTIONS: Final = ("initialize", "server/discover")
-# What makes a request another one, besides its method.
-_TARGET: Final = ("name", "uri", "arguments", "ref", "argument", "cursor", "requestState", "level")
 
 
 class Tolerant:
@@ -22,31 +19,67 @@ class Tolerant:
     """
 
     def __init__(self, cues: Sequence[Cue]) -> None:
-        self._cues: dict[str, list[Cue]] = {}
+        self._cues = cues
+        self._said: dict[bytes, list[Cue]] = {}
+        self._aimed: dict[bytes, list[Cue]] | None = None  # made when it is first needed
+        self._loose: dict[str, list[Cue]] = {}  # those that have to be looked at, by method
         for cue in cues:
-            self._cues.setdefault(cue.method, []).append(cue)
+            if cue.asked.said is None:
+                self._loose.setdefault(cue.method, []).append(cue)
+            else:
+                self._said.setdefault(cue.asked.said, []).append(cue)
 
     def find(self, method: str, params: dict[str, Any], *, request: bool) -> Cue | None:
         """The cue that was meant, if it is on the tape."""
-        known = [cue for cue in self._cues.get(method, ()) if cue.is_request is request]
         if method in _INTRODUCTIONS:
-            return _next(known)
-        exact = [cue for cue in known if fits(_said(cue.params), _said(params))]
+            return _next([*self._known(method, request=request)])
+        wanted = said(params)
+        known = self._said.get(digest(method, wanted, request=request) or b"", [])
+        exact = self._with_loose(known, method, wanted, request=request)
         if exact:
             return _next(exact)
-        if method == "subscriptions/listen":
-            return _next(known)
-        wanted = _target(params)
-        return _next([cue for cue in known if fits(_target(cue.params), wanted)])
+        if method == LISTEN:
+            return _next([*self._known(method, request=request)])
+        aim = target(params)
+        found = self._by_target().get(digest(method, aim, request=request) or b"", [])
+        return _next(self._with_loose(found, method, aim, request=request, aimed=True))
 
     def expected(self) -> str | None:
         return None
 
     def seek(self, seq: int) -> None:
         """Go on from an entry: what stands before counts as played."""
-        for cues in self._cues.values():
-            for cue in cues:
-                cue.used = cue.entry.seq < seq
+        for cue in self._cues:
+            cue.used = cue.seq < seq
+
+    def _known(self, method: str, *, request: bool) -> Iterator[Cue]:
+        return (cue for cue in self._cues if cue.method == method and cue.is_request is request)
+
+    def _with_loose(
+        self,
+        found: list[Cue],
+        method: str,
+        wanted: dict[str, Any],
+        *,
+        request: bool,
+        aimed: bool = False,
+    ) -> list[Cue]:
+        """Those found by their digest, and those that only a look at them can find."""
+        chosen = target if aimed else said
+        loose = [
+            cue
+            for cue in self._loose.get(method, ())
+            if cue.is_request is request and fits(chosen(_params(cue)), wanted)
+        ]
+        return sorted([*found, *loose], key=lambda cue: cue.seq) if loose else found
+
+    def _by_target(self) -> dict[bytes, list[Cue]]:
+        if self._aimed is None:
+            self._aimed = {}
+            for cue in self._cues:
+                if cue.asked.target is not None:
+                    self._aimed.setdefault(cue.asked.target, []).append(cue)
+        return self._aimed
 
 
 class Strict:
@@ -63,7 +96,7 @@ class Strict:
             # Relays introduce themselves too, and then pass on how clients do.
             known = (one for one in self._cues if one.method == method in _INTRODUCTIONS)
             return next(known, None)
-        if method not in _INTRODUCTIONS and not fits(_said(cue.params), _said(params)):
+        if method not in _INTRODUCTIONS and not _is(cue, said(params)):
             return None
         self._at += 1
         cue.used = True
@@ -75,22 +108,21 @@ class Strict:
         return "nothing more" if cue is None else cue.method
 
     def seek(self, seq: int) -> None:
-        later = (n for n, cue in enumerate(self._cues) if cue.entry.seq >= seq)
+        later = (n for n, cue in enumerate(self._cues) if cue.seq >= seq)
         self._at = next(later, len(self._cues))
 
     def _next(self) -> Cue | None:
         return self._cues[self._at] if self._at < len(self._cues) else None
 
 
-def fits(recorded: Any, given: Any) -> bool:
-    """Whether a value is the recorded one; what was taken out of the tape may be anything."""
-    if isinstance(recorded, str) and REDACTED in recorded:
-        return is_redacted_form(recorded, given)
-    if isinstance(recorded, dict) and isinstance(given, dict):
-        return recorded.keys() == given.keys() and all(fits(recorded[k], given[k]) for k in given)
-    if isinstance(recorded, list) and isinstance(given, list):
-        return len(recorded) == len(given) and all(map(fits, recorded, given))
-    return type(recorded) is type(given) and bool(recorded == given)
+def _is(cue: Cue, wanted: dict[str, Any]) -> bool:
+    if cue.asked.said is not None:
+        return cue.asked.said == digest(cue.method, wanted, request=cue.is_request)
+    return fits(said(_params(cue)), wanted)
+
+
+def _params(cue: Cue) -> dict[str, Any]:
+    return cue.params if cue.asked.params is None else cue.asked.params
 
 
 def _next(cues: Sequence[Cue]) -> Cue | None:
@@ -99,12 +131,3 @@ def _next(cues: Sequence[Cue]) -> Cue | None:
         return cues[-1] if cues else None
     found.used = True
     return found
-
-
-def _said(params: dict[str, Any]) -> dict[str, Any]:
-    """What was meant: tokens, and what a client says about itself, are not compared."""
-    return {name: held for name, held in params.items() if name != "_meta"}
-
-
-def _target(params: dict[str, Any]) -> dict[str, Any]:
-    return {name: params[name] for name in _TARGET if name in params}

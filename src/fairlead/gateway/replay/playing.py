@@ -81,15 +81,15 @@ class Playing:
         elif step.kind == "ask":
             await self._pace.wait(step.after)
             work = self._ask(step)
-            self._asked[step.message["id"]] = asyncio.get_running_loop().create_task(work)
-        elif (task := self._asked.pop(_named(step), None)) is not None:
+            self._asked[step.name] = asyncio.get_running_loop().create_task(work)
+        elif (task := self._asked.pop(step.name, None)) is not None:
             if step.kind == "withdraw":
                 task.cancel()
             await asyncio.wait((task,))
 
     async def _tell(self, step: Step) -> None:
-        exchange, related = self._exchange, step.entry.related is not None
-        note = Notification(step.message["method"], step.member("params") or UNSET)
+        exchange, related = self._exchange, step.related
+        note = Notification(step.method or "", step.member("params") or UNSET)
         if step.through is not None:
             exchange, related = self._listening.get(id(step.through)), True
             if exchange is None:
@@ -107,10 +107,10 @@ class Playing:
         await exchange.edge.tell(exchange, retagged(note, exchange.request_id if listens else None))
 
     async def _ask(self, step: Step) -> None:
-        exchange, method = self._exchange, step.message["method"]
+        exchange, method = self._exchange, step.method or ""
         given = step.member("params")
         try:
-            if exchange is not None and step.entry.related is not None:
+            if exchange is not None and step.related:
                 await exchange.edge.ask(exchange, method, given)
             elif self._peer is not None:
                 await self._peer.request(method, given, timeout=0)
@@ -121,10 +121,3 @@ class Playing:
         for task in self._asked.values():
             task.cancel()
         self._asked.clear()
-
-
-def _named(step: Step) -> Any:
-    """The question that a step is about."""
-    if step.kind == "withdraw":
-        return step.message["params"]["requestId"]
-    return step.message.get("id")

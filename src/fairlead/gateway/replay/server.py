@@ -15,6 +15,7 @@ from ...interceptor import Answer, Exchange, Handler
 from ...peer import Peer
 from ...protocol.caller import Caller
 from ...protocol.conversation import Conversation, Role
+from ...protocol.envelope import TransportContext
 from ...protocol.headers import ParamHeader
 from ...protocol.outgoing import Identity
 from ...server.serving import ServesHttp
@@ -22,6 +23,7 @@ from ...transport.base import Channel
 from ...transport.http.settings import HttpSettings
 from ...wire import Notification, Params
 from ...wire.codes import INVALID_PARAMS, METHOD_NOT_FOUND
+from ..tape import TapeReader
 from .cues import LISTEN, Cue, load
 from .matching import Strict, Tolerant
 from .pace import Pace
@@ -47,7 +49,7 @@ class TapeServer(ServesHttp):
 
     def __init__(
         self,
-        tape: str | os.PathLike[str] | Sequence[Cue],
+        tape: str | os.PathLike[str] | TapeReader | Sequence[Cue],
         *,
         matching: Matching = "tolerant",
         pace: Pace | None = None,
@@ -57,9 +59,11 @@ class TapeServer(ServesHttp):
         `strict` is in the order of the tape and with its params.
 
         Raises:
-            ConfigError: there is no such tape, or nothing on it.
+            ConfigError: there is no such tape, or nothing on it, or more than can be played.
         """
-        self.cues = load(tape) if isinstance(tape, str | os.PathLike) else list(tape)
+        self.cues: list[Cue] = (
+            load(tape) if isinstance(tape, str | os.PathLike | TapeReader) else list(tape)
+        )
         self.pace = pace or Pace()
         self.missed: list[str] = []  # what clients said that is not on the tape
         self.handler: Handler = self._handle
@@ -149,7 +153,7 @@ class TapeServer(ServesHttp):
     def marks_of(self, tool: str) -> tuple[ParamHeader, ...]:
         return ()
 
-    def told_alone(self, note: Notification, caller: Caller | None) -> None:
+    def told_alone(self, note: Notification, caller: Caller, context: TransportContext) -> None:
         """Nothing happens upon it: there is nobody to tell."""
 
     async def end_streams(self) -> None:
@@ -177,11 +181,11 @@ class TapeServer(ServesHttp):
         rest = playing.rest()
         if rest is not None:
             self._play(rest)
-        if "error" in answer.message:
-            error = answer.message["error"]
-            raw = bytes(answer.member("error") or b"{}")
-            raise RpcError(int(error["code"]), str(error["message"]), raw=raw)
-        return answer.member("result")
+        members = answer.members()
+        if (raw := members.get("error")) is not None:
+            error = msgspec.json.decode(raw)
+            raise RpcError(int(error["code"]), str(error["message"]), raw=bytes(raw))
+        return members.get("result")
 
     def _left(self, peer: Peer) -> None:
         self._peers.pop(peer, None)
@@ -230,7 +234,7 @@ def _sessions(cues: list[Cue]) -> list[list[Cue]]:
     found: dict[str | None, list[Cue]] = {}
     for cue in cues:
         if not cue.stateless:
-            found.setdefault(cue.entry.session, []).append(cue)
+            found.setdefault(cue.session, []).append(cue)
     return list(found.values())
 
 

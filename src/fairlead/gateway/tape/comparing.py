@@ -1,21 +1,28 @@
 """Two tapes side by side: the same conversation, whatever its ids were and how long it took."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
-from itertools import zip_longest
-from typing import Any, Final
+from itertools import islice, zip_longest
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
-from ...protocol.caller import SUBSCRIPTION_KEY
 from .differing import Difference, Path, differences
 from .format import Entry
-from .reader import plain
+from .heading import heading_of, summary_of
+from .naming import Named, Namer, same_names
+from .reader import TapeReader
+from .spots import Lines, Spot
 
-__all__ = ["Change", "compare", "same_names", "summary"]
+__all__ = ["Change", "changes", "compare", "same_names", "summary"]
 
+INDEXED: Final = 1_000_000  # entries whose places are kept, to be compared later
 ALIGNED: Final = 20_000  # entries up to which what was added is told from what was changed
 SHOWN: Final = 1000  # changes
+PLACES: Final = 1000  # where one message differs
+
+T = TypeVar("T")
+Pairs = Iterable[tuple[Named | None, Named | None]]
 
 
 class Change(Struct, frozen=True):
@@ -30,83 +37,111 @@ def compare(
     first: Iterable[Entry], second: Iterable[Entry], ignore: Iterable[Path] = ()
 ) -> list[Change]:
     """What differs, in order; at most so many as anybody reads. Time and ids do not count."""
-    ignored = tuple(ignore)
-    one, two = same_names(first), same_names(second)
-    head = [list(_taken(side, ALIGNED)) for side in (one, two)]
-    if all(len(side) < ALIGNED for side in head):
-        return list(_taken(_aligned(head[0], head[1], ignored), SHOWN))
-    # Too long to look for what belongs together: line by line.
-    pairs = zip_longest(_both(head[0], one), _both(head[1], two))
-    return list(_taken(_changes(pairs, ignored), SHOWN))
+    one, two = list(same_names(first)), list(same_names(second))
+    start, end = _same_ends(one, two, lambda a, b: _facts(*a) == _facts(*b))
+    one, two = one[start : len(one) - end], two[start : len(two) - end]
+    keys = [[_key(entry, message) for entry, message in side] for side in (one, two)]
+    pairs: Pairs = (
+        pair
+        for a, b, c, d in _aligned(keys[0], keys[1])
+        for pair in zip_longest(one[a:b], two[c:d])
+    )
+    return list(islice(_changes(pairs, tuple(ignore)), SHOWN))
 
 
-def summary(entry: Entry, message: dict[str, Any] | None = None) -> str:
+def changes(first: TapeReader, second: TapeReader, ignore: Iterable[Path] = ()) -> Iterator[Change]:
+    """The same for tapes that may be larger than memory, one after the other."""
+    one, two = _Index(first), _Index(second)
+    if one.whole and two.whole:
+        pairs = _of_places(one, two)
+    else:  # too long to look for what belongs together: line by line
+        pairs = zip_longest(same_names(first), same_names(second))
+    return islice(_changes(pairs, tuple(ignore)), SHOWN)
+
+
+def summary(entry: Entry) -> str:
     """A message in a few words."""
-    message = plain(entry) if message is None else message
-    params = message.get("params")
-    if "method" in message:
-        target = params.get("name", params.get("uri")) if isinstance(params, dict) else None
-        return f"{message['method']} {target}" if isinstance(target, str) else message["method"]
-    if "error" in message:
-        error = message["error"]
-        told = error if isinstance(error, dict) else {}
-        return f"error {told.get('code')}: {told.get('message')}"
-    return "result" if "result" in message else "no message"
+    return summary_of(heading_of(entry))
 
 
-Named = tuple[Entry, dict[str, Any]]
+class _Place(Struct, frozen=True, gc=False):
+    """What has to be known of an entry to find its counterpart."""
+
+    spot: Spot
+    of: str | None  # the request that it answers or cancels
+    key: int
+    content: int
 
 
-def same_names(entries: Iterable[Entry]) -> Iterator[Named]:
-    """Entries with their messages, in which every id says what it is of."""
-    asked: dict[tuple[str | None, str, Any], str] = {}
-    for entry in entries:
-        message = plain(entry)
-        way = entry.dir if "method" in message else entry.dir.reverse()
-        params = message.get("params")
-        if "method" not in message:
-            known = asked.pop((entry.session, way.value, _name(message.get("id"))), "nothing")
-            message["id"] = f"of {known}"
-        elif "id" in message:
-            asked[entry.session, way.value, _name(message["id"])] = summary(entry, message)
-            message["id"] = "its own"
-        elif message["method"] == "notifications/cancelled" and isinstance(params, dict):
-            named = _name(params.get("requestId"))
-            params["requestId"] = f"of {asked.get((entry.session, way.value, named), 'nothing')}"
-        for holder in (params, message.get("result")):
-            if isinstance(holder, dict):
-                _untoken(holder)
-        yield entry, message
+class _Index:
+    """Where the entries of a tape are, and what tells them apart."""
+
+    def __init__(self, reader: TapeReader) -> None:
+        self.lines = Lines(reader.parts)
+        self.places: list[_Place] = []
+        self.whole = True
+        namer = Namer()
+        for spot, entry in reader.placed():
+            if len(self.places) >= INDEXED:
+                self.whole = False
+                self.places.clear()
+                return
+            heading = heading_of(entry)
+            of = namer.of(entry, heading)
+            key = hash((entry.dir.value, entry.session, of or summary_of(heading)))
+            self.places.append(_Place(spot, of, key, Namer.content(entry)))
+
+    def read(self, place: _Place | None) -> Named | None:
+        if place is None:
+            return None
+        entry = self.lines.read(place.spot)
+        return entry, Namer.named(entry, place.of)
 
 
-def _name(held: Any) -> Any:
-    return held if isinstance(held, int | str) else None
+def _of_places(one: _Index, two: _Index) -> Pairs:
+    """Messages that may differ, beside each other. Most are the same, and not read again."""
+    first, second = one.places, two.places
+    start, end = _same_ends(first, second, _same)
+    first, second = first[start : len(first) - end], second[start : len(second) - end]
+    keys = [[place.key for place in side] for side in (first, second)]
+    for a, b, c, d in _aligned(keys[0], keys[1]):
+        for left, right in zip_longest(first[a:b], second[c:d]):
+            if left is None or right is None or not _same(left, right):
+                yield one.read(left), two.read(right)
 
 
-def _untoken(holder: dict[str, Any]) -> None:
-    meta = holder.get("_meta")
-    for place in (holder, meta):
-        if isinstance(place, dict) and "progressToken" in place:
-            place["progressToken"] = "a token"
-    if isinstance(meta, dict) and SUBSCRIPTION_KEY in meta:
-        meta[SUBSCRIPTION_KEY] = "a subscription"
+def _same(left: _Place, right: _Place) -> bool:
+    return left.key == right.key and left.content == right.content
 
 
-def _aligned(one: list[Named], two: list[Named], ignore: tuple[Path, ...]) -> Iterator[Change]:
-    first, second = ([_key(entry, message) for entry, message in side] for side in (one, two))
+def _same_ends(
+    first: Sequence[T], second: Sequence[T], same: Callable[[T, T], bool]
+) -> tuple[int, int]:
+    """How many are the same from the beginning on, and how many before the end."""
+    shorter = min(len(first), len(second))
+    start = end = 0
+    while start < shorter and same(first[start], second[start]):
+        start += 1
+    while end < shorter - start and same(first[-1 - end], second[-1 - end]):
+        end += 1
+    return start, end
+
+
+def _aligned(first: Sequence[Any], second: Sequence[Any]) -> list[tuple[int, int, int, int]]:
+    """Which stretches belong together."""
+    # The usual case: the same was said, and answered otherwise. Or too long to look for more.
+    if first == second or max(len(first), len(second)) >= ALIGNED:
+        return [(0, len(first), 0, len(second))]
     matcher = SequenceMatcher(None, first, second, autojunk=False)
-    for _, a, b, c, d in matcher.get_opcodes():
-        yield from _changes(zip_longest(one[a:b], two[c:d]), ignore)
+    return [(a, b, c, d) for _, a, b, c, d in matcher.get_opcodes()]
 
 
-def _changes(
-    pairs: Iterable[tuple[Named | None, Named | None]], ignore: tuple[Path, ...]
-) -> Iterator[Change]:
+def _changes(pairs: Pairs, ignore: tuple[Path, ...]) -> Iterator[Change]:
     for one, two in pairs:
         if one is None or two is None:
             yield Change(one[0] if one else None, two[0] if two else None, [])
             continue
-        found = list(differences(_facts(*one), _facts(*two), ignore))
+        found = list(islice(differences(_facts(*one), _facts(*two), ignore), PLACES))
         if found:
             yield Change(one[0], two[0], found)
 
@@ -117,15 +152,5 @@ def _facts(entry: Entry, message: dict[str, Any]) -> dict[str, Any]:
 
 def _key(entry: Entry, message: dict[str, Any]) -> tuple[str, str | None, str]:
     """What belongs together: the same method, or answers to the same thing."""
-    what = summary(entry, message) if "method" in message else str(message.get("id"))
+    what = summary(entry) if "method" in message else str(message.get("id"))
     return entry.dir.value, entry.session, what
-
-
-def _taken(items: Iterator[Any], count: int) -> Iterator[Any]:
-    for _, item in zip(range(count), items, strict=False):
-        yield item
-
-
-def _both(head: list[Named], rest: Iterator[Named]) -> Iterator[Named]:
-    yield from head
-    yield from rest

@@ -2,14 +2,16 @@
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from .format import Entry, TapeInfo
-from .reader import plain
+from .heading import heading_of
 
 __all__ = ["har_of", "har_text"]
+
+SESSIONS: Final = 1000  # whose headers are known
 
 
 def har_text(info: TapeInfo, entries: Iterable[Entry]) -> Iterator[bytes]:
@@ -30,23 +32,26 @@ def har_of(info: TapeInfo, entries: Iterable[Entry]) -> dict[str, Any]:
 def _entries(info: TapeInfo, entries: Iterable[Entry]) -> Iterator[dict[str, Any]]:
     """A request and its answer are one entry; so are a notification and nothing."""
     url = str(info.about.get("url") or "http://localhost/mcp")
-    open_: dict[tuple[str, str | None, Any], tuple[Entry, dict[str, Any]]] = {}
+    open_: dict[tuple[str, str | None, Any], tuple[Entry, str]] = {}
     headers: dict[str | None, dict[str, str]] = {}
     for entry in entries:
-        message = plain(entry)
+        message = heading_of(entry)
         known = (entry.transport or {}).get("headers")
         if isinstance(known, dict):
             headers[entry.session] = known
-        if "method" not in message:
-            asked = open_.pop((entry.dir.reverse().value, entry.session, message.get("id")), None)
+            if len(headers) > SESSIONS:
+                del headers[next(iter(headers))]  # requests that stand alone are a session each
+        method = str(message.method)
+        if message.method is None:
+            asked = open_.pop((entry.dir.reverse().value, entry.session, message.name), None)
             if asked is not None:
                 yield _entry(info, url, headers.get(entry.session), *asked, entry)
-        elif "id" in message:
-            open_[entry.dir.value, entry.session, message["id"]] = entry, message
+        elif message.is_request:
+            open_[entry.dir.value, entry.session, message.name] = entry, method
         else:
-            yield _entry(info, url, headers.get(entry.session), entry, message, None)
-    for entry, message in open_.values():
-        yield _entry(info, url, headers.get(entry.session), entry, message, None)
+            yield _entry(info, url, headers.get(entry.session), entry, method, None)
+    for entry, method in open_.values():
+        yield _entry(info, url, headers.get(entry.session), entry, method, None)
 
 
 def _entry(
@@ -54,7 +59,7 @@ def _entry(
     url: str,
     headers: dict[str, str] | None,
     entry: Entry,
-    message: dict[str, Any],
+    method: str,
     answer: Entry | None,
 ) -> dict[str, Any]:
     body = bytes(entry.message).decode()
@@ -64,7 +69,7 @@ def _entry(
     return {
         "startedDateTime": datetime.fromtimestamp(info.began + entry.at, UTC).isoformat(),
         "time": lasted,
-        "comment": f"{entry.dir.value} {message['method']}",
+        "comment": f"{entry.dir.value} {method}",
         "request": {
             "method": "POST",
             "url": url,

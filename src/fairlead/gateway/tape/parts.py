@@ -4,12 +4,18 @@ from pathlib import Path
 
 from .format import ABOUT, LINES
 
-__all__ = ["files_of", "name_of_part", "parts_of"]
+__all__ = ["files_of", "name_of_part", "number_of_part", "parts_of", "tapes_in"]
 
 
 def name_of_part(base: str, part: int) -> Path:
     """The first one is named after the tape, the others have a number."""
     return Path(f"{base}{LINES}" if part == 1 else f"{base}.{part}{LINES}")
+
+
+def number_of_part(place: Path) -> int:
+    """The number that a file of a tape has."""
+    number = place.name.removesuffix(LINES).rpartition(".")[2]
+    return int(number) if number.isdigit() and number.isascii() else 1
 
 
 def parts_of(base: str) -> list[Path]:
@@ -28,3 +34,14 @@ def parts_of(base: str) -> list[Path]:
 def files_of(base: str) -> list[Path]:
     """Everything that belongs to a tape."""
     return [place for place in (*parts_of(base), Path(f"{base}{ABOUT}")) if place.exists()]
+
+
+def tapes_in(folder: Path) -> list[Path]:
+    """The tapes of a folder, by the first file of each."""
+    found = []
+    for place in sorted(folder.glob(f"*{LINES}")) if folder.is_dir() else ():
+        head, dot, number = place.name.removesuffix(LINES).rpartition(".")
+        if dot and number.isdigit() and (folder / f"{head}{LINES}").exists():
+            continue  # a further part of another one
+        found.append(place)
+    return found

@@ -1,7 +1,7 @@
 """Reading a tape, whole or cut off, line by line: it may be larger than memory."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,10 +11,12 @@ from ...errors import ConfigError
 from .format import ABOUT, LINES, VERSION, Entry, TapeInfo, base_of
 from .locking import held
 from .parts import parts_of
+from .spots import Spot
 
 __all__ = ["TapeReader", "plain", "read_tape"]
 
 MAX_LINE: Final = 64 << 20
+BUFFER: Final = 256 << 10
 
 _decode = msgspec.json.Decoder(Entry).decode
 
@@ -29,6 +31,7 @@ class TapeReader:
             ConfigError: there is no such tape, or it is of a version that we do not know.
         """
         self.skipped = 0  # lines that could not be read, the last time
+        self.on_read: Callable[[int], None] | None = None  # hears how many bytes were read
         self.base = base_of(path)
         self._alone: Path | None = None
         if not Path(f"{self.base}{LINES}").is_file():
@@ -42,9 +45,13 @@ class TapeReader:
             )
 
     def __iter__(self) -> Iterator[Entry]:
+        return (entry for _, entry in self.placed())
+
+    def placed(self) -> Iterator[tuple[Spot, Entry]]:
+        """The entries, and where they are in `parts`."""
         self.skipped = 0
-        for part in self.parts:
-            yield from self._lines(part)
+        for number, part in enumerate(self.parts):
+            yield from self.lines_of(part, 0, number)
 
     @property
     def parts(self) -> list[Path]:
@@ -56,19 +63,27 @@ class TapeReader:
         """Bytes on disk."""
         return sum(part.stat().st_size for part in self.parts)
 
-    def _lines(self, place: Path) -> Iterator[Entry]:
-        with place.open("rb") as file:
+    def lines_of(
+        self, place: Path, offset: int = 0, number: int = 0
+    ) -> Iterator[tuple[Spot, Entry]]:
+        """Those of one part, from a line on."""
+        with place.open("rb", buffering=BUFFER) as file:
             inside = False  # of a line that is too long
+            file.seek(offset)
             while line := file.readline(MAX_LINE):
+                spot = Spot(number, offset, len(line))
+                offset += len(line)
+                if self.on_read is not None:
+                    self.on_read(len(line))
                 whole = line.endswith(b"\n")
                 if inside or not whole:
                     self.skipped += not inside
                     inside = not whole
                     continue
-                if not line.strip():
+                if line.isspace():
                     continue
                 try:
-                    yield _decode(line)
+                    yield spot, _decode(line)
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                     self.skipped += 1
 

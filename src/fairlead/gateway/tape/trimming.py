@@ -9,8 +9,9 @@ import msgspec
 
 from ...errors import ConfigError
 from .format import ABOUT, LINES, Entry, base_of
+from .heading import heading_of
 from .parts import parts_of
-from .reader import TapeReader, plain
+from .reader import TapeReader
 
 __all__ = ["chosen", "trim"]
 
@@ -37,18 +38,18 @@ def chosen(
             return  # the rest may be long
         if session is not None and entry.session != session:
             continue
-        message = plain(entry)
-        if "method" in message:
-            named = str(message["method"])
+        message = heading_of(entry)
+        if message.method is not None:
+            named = str(message.method)
             is_opening = opening and named in _OPENING
             inside = first <= entry.seq and (last is None or entry.seq <= last)
             if not is_opening and (not inside or (method is not None and not method(named))):
                 continue
-            if "id" in message:
-                kept.add((entry.session, entry.dir.value, message["id"]))
+            if message.is_request:
+                kept.add((entry.session, entry.dir.value, message.name))
             yield entry
             continue
-        asked = (entry.session, entry.dir.reverse().value, message.get("id"))
+        asked = (entry.session, entry.dir.reverse().value, message.name)
         if asked in kept:
             kept.discard(asked)
             yield entry

@@ -1,0 +1,89 @@
+"""What a message on a tape is, without reading what it carries, which may be long."""
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from .format import Entry
+
+__all__ = ["Heading", "heading_of", "summary_of"]
+
+
+class Heading(Struct):
+    """The members of a message; the long ones as they stand on the tape."""
+
+    method: Any = None
+    id: Any = UNSET
+    params: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+    @property
+    def is_request(self) -> bool:
+        return self.method is not None and self.id is not UNSET
+
+    @property
+    def name(self) -> int | str | None:
+        """Its id, if it is one that can be looked up."""
+        return self.id if isinstance(self.id, int | str) else None
+
+    def read_params(self) -> dict[str, Any]:
+        """The params, decoded."""
+        return _object(self.params)
+
+    def read_error(self) -> dict[str, Any]:
+        """The error, decoded."""
+        return _object(self.error)
+
+
+_decode = msgspec.json.Decoder(Heading).decode
+_nothing = Heading()
+
+
+def heading_of(entry: Entry) -> Heading:
+    """Of an entry; empty for what is no message."""
+    try:
+        return _decode(entry.message)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _nothing
+
+
+def summary_of(heading: Heading) -> str:
+    """A message in a few words."""
+    if heading.method is not None:
+        target = _target(heading.params)
+        return f"{heading.method} {target}" if target is not None else str(heading.method)
+    if heading.error is not UNSET:
+        told = heading.read_error()
+        return f"error {told.get('code')}: {told.get('message')}"
+    return "no message" if heading.result is UNSET else "result"
+
+
+class _Aimed(Struct):
+    name: Any = UNSET
+    uri: Any = None
+
+
+_aimed = msgspec.json.Decoder(_Aimed).decode
+
+
+def _target(params: Raw | UnsetType) -> str | None:
+    if isinstance(params, UnsetType):
+        return None
+    try:
+        aimed = _aimed(params)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    target = aimed.uri if aimed.name is UNSET else aimed.name
+    return target if isinstance(target, str) else None
+
+
+def _object(raw: Raw | UnsetType) -> dict[str, Any]:
+    if isinstance(raw, UnsetType):
+        return {}
+    try:
+        decoded = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {}
+    return decoded if isinstance(decoded, dict) else {}
