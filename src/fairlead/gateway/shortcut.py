@@ -1,24 +1,26 @@
 """Requests that only have to be passed on: without a task, from one connection to the other.
 
 Most of them are: the same era and revision on both sides, nothing to remember, nobody who may be
-asked back on a shared line, no interceptor. Everything else takes the usual way through the relay.
+asked back on a shared line, no interceptor that waits for anything. Everything else takes the usual
+way through the relay.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Raw
 
-from ..errors import FairleadError, RpcError, TransportError
-from ..interceptor import Exchange
-from ..peer import Taken
+from ..errors import FairleadError, RequestTimeout, RpcError, TransportError
+from ..interceptor import Answer, Exchange, Handler, Interceptor
+from ..peer import Taken, refusal_of
 from ..protocol.envelope import SessionState
-from ..wire import RequestId
+from ..wire import Notification, RequestId
 from .bridge.errors import unreachable
 from .call import ASKING, Call
-from .params import Passing, params_of
+from .params import params_of
+from .stepping import Chain, Steps
 from .upstream import asks_back
 
 if TYPE_CHECKING:
@@ -48,26 +50,30 @@ Outcome = bytes | Raw | Exception
 class Shortcut:
     """Passes requests on without a task, where nothing else has to be done."""
 
-    def __init__(self, upstream: "Upstream", call_timeout: float) -> None:
+    def __init__(
+        self,
+        upstream: "Upstream",
+        call_timeout: float,
+        interceptors: Sequence[Interceptor],
+        usual: Handler,
+    ) -> None:
+        """`usual` answers what has passed the interceptors, whatever it takes."""
         self._upstream = upstream
         self._timeout = call_timeout
+        self.chain = Chain(interceptors, usual)
+        self.possible = self.chain.possible
         self._flushing: set[asyncio.Task[None]] = set()
 
     def take(self, front: "Front", exchange: Exchange) -> Taken | None:
         """Take over a request of a client on a connection; None if it needs the usual way."""
-        link = self._way_for(exchange, front)
-        if link is None or front.peer.channel.congested:
+        if front.peer.channel.congested:
             return None
-
-        def done(outcome: Outcome) -> None:
-            if isinstance(outcome, TransportError) and not outcome.delivered:
-                front.peer.give_back(exchange)
-            elif isinstance(outcome, Exception):
-                front.peer.answer(exchange.request_id, self._refusal(outcome))
-            else:
-                front.peer.answer(exchange.request_id, outcome)
-
-        return self._pass_on(link, Call(exchange, front), done)
+        if not self.chain.empty:
+            return self._lead(_Led(self, exchange, front))
+        link = self.way_for(exchange, front)
+        if link is None:
+            return None
+        return self.pass_on(_Passed(self, link, Call(exchange, front)))
 
     def take_alone(
         self, exchange: Exchange, done: Callable[[Outcome], None]
@@ -75,19 +81,36 @@ class Shortcut:
         """The same for a request that stands alone; returns what cancels it."""
         if exchange.caller.log_level is not None:
             return None
-        link = self._way_for(exchange, None)
+        if not self.chain.empty:
+            steps = self._lead(_Led(self, exchange, None, done))
+            return None if steps is None else steps.cancel
+        link = self.way_for(exchange, None)
         if link is None:
             return None
-
-        def answered(outcome: Outcome) -> None:
-            failed = isinstance(outcome, Exception)
-            lost = isinstance(outcome, TransportError) and not outcome.delivered
-            done(self._refusal(outcome) if failed and not lost else outcome)  # type: ignore[arg-type]
-
-        passed = self._pass_on(link, Call(exchange, None), answered)
+        passed = self.pass_on(_Passed(self, link, Call(exchange, None), done))
         return None if passed is None else passed.cancel
 
-    def _way_for(self, exchange: Exchange, front: "Front | None") -> "Link | None":
+    def _lead(self, led: "_Led") -> "_Led | None":
+        """Through the interceptors, if none of them has to wait."""
+        exchange = led.exchange
+        if exchange.message.method in _USUAL_WAY or not self.chain.quick:
+            return None
+        if self._is_news_on_its_way(exchange, led.front):
+            return None  # the interceptors see what came first first
+        led.begin(exchange)
+        return led
+
+    def _is_news_on_its_way(self, exchange: Exchange, front: "Front | None") -> bool:
+        """Whether an interceptor has yet to see a notification that came before, of either side."""
+        link = self._upstream.stateless_link
+        if front is not None:
+            if front.passage.busy:
+                return True
+            if not exchange.caller.stateless:
+                link = front.link
+        return link is not None and link.passage.busy
+
+    def way_for(self, exchange: Exchange, front: "Front | None") -> "Link | None":
         """The connection on which a request can be passed on as it is, if there is one."""
         method, caller = exchange.message.method, exchange.caller
         if method in _USUAL_WAY:
@@ -114,15 +137,29 @@ class Shortcut:
         alone = method in ASKING and not link.tells_apart and asks_back(caller.capabilities)
         return None if alone else link
 
-    def _pass_on(
-        self, link: "Link", call: Call, done: Callable[[Outcome], None]
-    ) -> "_Passed | None":
-        passed = _Passed(self, link, call, done)
+    def pass_on(self, passed: "_Passed") -> "_Passed | None":
         try:
-            passed.send(params_of(call.exchange), self._timeout)
+            passed.send(self._timeout)
         except FairleadError:
             return None  # the usual way says what is wrong, or mends it
         return passed
+
+    def give(self, front: "Front", exchange: Exchange, outcome: Outcome) -> None:
+        """Answer whoever asked on a connection; or begin again, if nothing was sent."""
+        if not isinstance(outcome, Exception):
+            front.peer.answer(exchange.request_id, outcome)
+        elif isinstance(outcome, TransportError) and not outcome.delivered:
+            front.peer.give_back(exchange)
+        else:
+            front.peer.answer(exchange.request_id, self._refusal(outcome))
+
+    def clean(self, outcome: Outcome) -> Outcome:
+        """Errors in the words of whoever asked; but for those after which it is tried again."""
+        if not isinstance(outcome, Exception):
+            return outcome
+        if isinstance(outcome, TransportError) and not outcome.delivered:
+            return outcome
+        return self._refusal(outcome)
 
     def _refusal(self, error: Exception) -> RpcError:
         if isinstance(error, RpcError):
@@ -131,10 +168,13 @@ class Shortcut:
         assert isinstance(error, FairleadError)
         return unreachable(self._upstream.name, error)
 
-    def flush(self, call: Call, then: Callable[[], None]) -> None:
-        """The client reads slowly: what it was told comes before the answer."""
+    def flush(self, link: "Link", call: Call, then: Callable[[], None]) -> None:
+        """What the client was told comes before the answer, also if it reads slowly, or somebody
+        in between still looks at it."""
 
         async def wait() -> None:
+            if link.passage.busy:
+                await link.passage.passed()
             await call.flushed()
             then()
 
@@ -143,14 +183,60 @@ class Shortcut:
         task.add_done_callback(self._flushing.discard)
 
 
+class _Led(Steps):
+    """One request that is led through interceptors."""
+
+    __slots__ = ("_shortcut", "_tell", "exchange", "front")
+
+    def __init__(
+        self,
+        shortcut: Shortcut,
+        exchange: Exchange,
+        front: "Front | None",
+        tell: Callable[[Outcome], None] | None = None,
+    ) -> None:
+        """Without `tell`, the outcome is for the connection that it came on."""
+        super().__init__(shortcut.chain)
+        self._shortcut = shortcut
+        self._tell = tell
+        self.exchange = exchange
+        self.front = front
+
+    def ask(self, exchange: Exchange) -> Callable[[str], None] | None:
+        shortcut, front = self._shortcut, self.front
+        link = shortcut.way_for(exchange, front)
+        if link is not None:
+            asked = _Passed(shortcut, link, Call(exchange, front), self.answered)
+            if shortcut.pass_on(asked) is not None:
+                return asked.cancel
+        if front is not None:
+            front.peer.stay_behind()
+        return None
+
+    def done(self, outcome: Answer | Exception) -> None:
+        if outcome is None:
+            outcome = b"{}"
+        if self._tell is not None:
+            self._tell(outcome)
+        elif self.front is not None:
+            if isinstance(outcome, Exception):
+                outcome = refusal_of(self.exchange, outcome)
+            self.front.peer.answer(self.exchange.request_id, outcome)
+
+
 class _Passed:
     """One request under way."""
 
     __slots__ = ("_call", "_done", "_id", "_link", "_over", "_shortcut")
 
     def __init__(
-        self, shortcut: Shortcut, link: "Link", call: Call, done: Callable[[Outcome], None]
+        self,
+        shortcut: Shortcut,
+        link: "Link",
+        call: Call,
+        done: Callable[[Outcome], None] | None = None,
     ) -> None:
+        """Without `done`, the outcome is for the connection that the call came on."""
         self._shortcut = shortcut
         self._link = link
         self._call = call
@@ -158,8 +244,10 @@ class _Passed:
         self._id: RequestId = 0
         self._over = False
 
-    def send(self, passing: Passing, timeout: float) -> None:
-        message, link = self._call.exchange.message, self._link
+    def send(self, timeout: float) -> None:
+        call, link = self._call, self._link
+        message = call.exchange.message
+        passing = params_of(call.exchange)
         self._id = link.peer.hand_on(
             message.method,
             passing.fill,
@@ -167,25 +255,41 @@ class _Passed:
             extra=message.extra,
             timeout=timeout,
             max_total=timeout * 24,
-            overhear=self._call.progressed if passing.tracked else None,
+            overhear=self._progressed if passing.tracked else None,
         )
-        link.calls[self._id] = self._call
+        call.sent_as = self._id
+        link.calls[self._id] = call
+
+    def _progressed(self, note: Notification) -> None:
+        link = self._link
+        link.passage.put(note, link.peer, self._call.progressed, self._id)
 
     def cancel(self, reason: str) -> None:
         """Nobody waits for it any more: the server is told."""
         if not self._over:
             self._leave()
             self._link.peer.give_up(self._id, reason)
+            self._link.unanswered()
 
     def _settled(self, outcome: Raw | Exception) -> None:
         if self._over:
             return
-        self._leave()
+        self._over = True
+        if isinstance(outcome, RequestTimeout):
+            self._link.unanswered()
         outbox = self._call.outbox
-        if outbox is None or outbox.empty:
-            self._done(outcome)
-        else:
-            self._shortcut.flush(self._call, lambda: self._done(outcome))
+        if (outbox is None or outbox.empty) and not self._link.passage.busy:
+            self._finish(outcome)
+        else:  # on the way it is asked whose call it is, so it stays until then
+            self._shortcut.flush(self._link, self._call, lambda: self._finish(outcome))
+
+    def _finish(self, outcome: Raw | Exception) -> None:
+        self._leave()
+        call = self._call
+        if self._done is not None:
+            self._done(self._shortcut.clean(outcome))
+        elif call.front is not None:
+            self._shortcut.give(call.front, call.exchange, outcome)
 
     def _leave(self) -> None:
         self._over = True

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from .chain import Interceptor, Proceed, chain
 from .exchange import Answer, Edge, Exchange, Handler
+from .offence import Offence, OnOffence, hearers
 
 if TYPE_CHECKING:
     from .breaker import CircuitBreaker
@@ -16,9 +17,12 @@ __all__ = [
     "Exchange",
     "Handler",
     "Interceptor",
+    "Offence",
+    "OnOffence",
     "Proceed",
     "RateLimiter",
     "chain",
+    "hearers",
 ]
 
 

@@ -3,10 +3,12 @@
 Each is `async (exchange, proceed) -> Answer`, for requests and notifications in both directions.
 What an answer is like, they see behind `proceed`.
 
-Some say more about themselves, for rules that hold them:
+Some say more about themselves:
 
 * `also` names methods that they have to see whatever a rule's conditions say;
-* `pure` says that they only look and change: they may be tried out on a recording.
+* `pure` says that they only look and change: they may be tried out on a recording;
+* `waits`, if it is False, says that they wait for nothing but what is behind them, and use nothing
+  that needs a task of asyncio: a request that meets only such ones needs none either.
 """
 
 from .allowing import Allow

@@ -3,13 +3,16 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import translate
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from ...interceptor import Answer, Exchange, Proceed
 from ...protocol.envelope import Direction
 from .blocking import blocked
 
 __all__ = ["Allow"]
+
+MAX_KNOWN: Final = 1024  # methods and targets that are remembered as allowed
+LONGEST: Final = 256  # characters of a target that is
 
 
 class Allow:
@@ -20,6 +23,7 @@ class Allow:
     """
 
     pure: ClassVar = True
+    waits: ClassVar = False
 
     def __init__(
         self,
@@ -31,15 +35,24 @@ class Allow:
     ) -> None:
         self._allow, self._deny = _any(allow), _any(deny)
         self._methods, self._deny_methods = _any(methods), _any(deny_methods)
+        self._known: set[tuple[str, str | None]] = set()
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.direction is Direction.CLIENT_TO_SERVER:
-            method, target = exchange.method, exchange.target
-            if not self._methods(method) or self._deny_methods(method):
-                raise blocked(exchange, f"{method} is not allowed here")
-            if target is not None and (not self._allow(target) or self._deny(target)):
-                raise blocked(exchange, f"{target} is not allowed here")
+            asked = exchange.message.method, exchange.target
+            if asked not in self._known:
+                self._judge(exchange, *asked)
         return await proceed(exchange)
+
+    def _judge(self, exchange: Exchange, method: str, target: str | None) -> None:
+        if not self._methods(method) or self._deny_methods(method):
+            raise blocked(exchange, f"{method} is not allowed here")
+        if target is not None and (not self._allow(target) or self._deny(target)):
+            raise blocked(exchange, f"{target} is not allowed here")
+        if len(self._known) >= MAX_KNOWN:
+            self._known.clear()
+        if len(method) + len(target or "") <= LONGEST:
+            self._known.add((method, target))
 
 
 def _any(patterns: Iterable[str]) -> Callable[[str], bool]:

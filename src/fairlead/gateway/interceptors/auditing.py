@@ -5,13 +5,13 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 from msgspec import UnsetType
 
 from ...errors import RpcError
-from ...interceptor import Answer, Exchange, Proceed
+from ...interceptor import Answer, Exchange, Offence, Proceed
 from ...observe.redactor import Redactor
 from ...wire import Request, single_line, to_json
 from ...wire.codes import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR
@@ -20,6 +20,7 @@ from .sessions import session_label
 __all__ = ["Audit"]
 
 MAX_PAYLOAD: Final = 4096  # bytes of params that are kept
+LOOKED_AT: Final = 64 << 10  # bytes of a frame that is no message
 MAX_TEXT: Final = 500  # characters of any text
 COMPLAIN_AGAIN: Final = 60.0  # seconds
 
@@ -34,6 +35,8 @@ class Audit:
     It belongs outside of all that decides. What was said in a message is not written, except the
     params of those that were no good, if `payloads` says so: redacted, and cut at `max_payload`.
     """
+
+    waits: ClassVar = False
 
     def __init__(
         self,
@@ -91,11 +94,43 @@ class Audit:
             self._decided(exchange, "cancelled", began)
             raise
         dropped = not asked and any(one.startswith("dropped") for one in exchange.did or ())
-        self._decided(exchange, "dropped" if dropped else "passed", began)
+        offends = self._payloads == "offending" and asked and _did_not_fit(exchange, answer)
+        self._decided(exchange, "dropped" if dropped else "passed", began, offends=offends)
         return answer
 
+    def offended(self, offence: Offence) -> None:
+        """A frame that is no message, or none that may come here and now."""
+        line: dict[str, Any] = {
+            "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "decision": "offence",
+            "direction": offence.direction.value,
+            "transport": offence.transport.transport_type,
+            "peer": offence.transport.peer_address,
+            "kind": offence.kind,
+            "reason": offence.why,
+            "bytes": offence.size,
+        }
+        kept = {key: value for key, value in line.items() if value is not None}
+        kept = self._texts.value(kept)
+        if self._payloads != "never":
+            kept["frame"] = self._frame(offence)
+        self._put(single_line(to_json(kept)))
+
+    def _frame(self, offence: Offence) -> str:
+        if offence.is_json:
+            clean = self._redactor.message(offence.frame).decode("utf-8", "replace")
+        else:
+            clean = self._redactor.text(offence.frame[:LOOKED_AT].decode("utf-8", "replace"))
+        return clean if len(clean) <= self._max_payload else f"{clean[: self._max_payload]}…"
+
     def _decided(
-        self, exchange: Exchange, decision: str, began: float, error: Exception | None = None
+        self,
+        exchange: Exchange,
+        decision: str,
+        began: float,
+        error: Exception | None = None,
+        *,
+        offends: bool = False,
     ) -> None:
         caller, transport = exchange.caller, exchange.transport
         line: dict[str, Any] = {
@@ -119,7 +154,7 @@ class Audit:
             line["reason"] = type(error).__name__
         kept = {key: value for key, value in line.items() if value is not None}
         kept = self._texts.value(kept)
-        if self._wants_payload(error):
+        if offends or self._wants_payload(error):
             kept["params"] = self._payload(exchange)
         self._put(single_line(to_json(kept)))
 
@@ -160,6 +195,13 @@ class Audit:
 
 def _to_log(line: bytes) -> None:
     logging.getLogger("fairlead.audit").info("%s", line.decode("utf-8", "replace"))
+
+
+def _did_not_fit(exchange: Exchange, answer: Answer) -> bool:
+    """Whether a tool of ours says that its arguments were no good: a result, and no refusal."""
+    if exchange.method != "tools/call" or answer is None:
+        return False
+    return b"VALIDATION_ERROR" in bytes(answer)
 
 
 def _whose(error: RpcError) -> str:

@@ -26,6 +26,7 @@ class Block:
     """Lets nothing through."""
 
     pure: ClassVar = True
+    waits: ClassVar = False
 
     def __init__(self, reason: str = "Not allowed here", code: int = INVALID_REQUEST) -> None:
         self._reason = reason

@@ -42,6 +42,7 @@ class Cache:
 
     also: ClassVar = frozenset(_STALE)
     pure: ClassVar = True
+    waits: ClassVar = False
 
     def __init__(
         self,

@@ -30,6 +30,7 @@ class SchemaCheck:
 
     also: ClassVar = frozenset({"tools/list", CHANGED})
     pure: ClassVar = True
+    waits: ClassVar = False
 
     def __init__(self, unknown: Literal["pass", "refuse"] = "pass") -> None:
         """`unknown`: tools that no list has shown."""

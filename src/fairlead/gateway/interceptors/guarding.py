@@ -57,12 +57,18 @@ class _Guard:
         clock: Callable[[], float],
     ) -> None:
         self._inner = inner
+        self.offended = getattr(inner, "offended", None)
         self._policy: Policy = policy
         self._timeout = timeout
         self._rest = rest
         self._name = name
         self._clock = clock
         self._until = float("-inf")  # left out until then
+
+    @property
+    def waits(self) -> bool:
+        """What never waits cannot hang either."""
+        return bool(getattr(self._inner, "waits", True))
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if self._clock() < self._until:
@@ -81,7 +87,7 @@ class _Guard:
         return answer if isinstance(exchange.message, Request) else None
 
     async def _within_limit(self, exchange: Exchange, behind: "_Behind") -> Answer:
-        if not self._timeout:
+        if not self._timeout or not self.waits:
             return await self._inner(exchange, behind)
         limit = asyncio.timeout(self._timeout)
         behind.limit, behind.left = limit, self._timeout

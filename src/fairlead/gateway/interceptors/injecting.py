@@ -17,6 +17,7 @@ class Inject:
     """Puts arguments into calls: what is given here wins, or only fills gaps."""
 
     pure: ClassVar = True
+    waits: ClassVar = False
 
     def __init__(self, arguments: dict[str, Any], *, overwrite: bool = True) -> None:
         self._arguments = {name: Raw(to_json(value)) for name, value in arguments.items()}

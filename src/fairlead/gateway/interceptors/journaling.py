@@ -1,14 +1,15 @@
 """Everything that passes, into a journal."""
 
 import itertools
+from typing import ClassVar
 from weakref import WeakKeyDictionary
 
 from ...errors import RpcError
-from ...interceptor import Answer, Exchange, Proceed
+from ...interceptor import Answer, Exchange, Offence, Proceed
 from ...peer import Peer
 from ...wire import Request
 from ..journal import Journal
-from ..journal.overheard import is_tool_error
+from ..journal.overheard import LOOKED_AT, is_tool_error
 from ..journal.record import State
 
 __all__ = ["Journaling"]
@@ -19,6 +20,8 @@ class Journaling:
 
     Connections are called s1, s2, ... in the order in which they come: their real ids are secret.
     """
+
+    waits: ClassVar = False
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -63,6 +66,18 @@ class Journaling:
             state = "failed" if failed else "ok"
         journal.end(record, state, result=answer, did=exchange.did)
         return answer
+
+    def offended(self, offence: Offence) -> None:
+        """A frame that is no good: what it was, without its secrets."""
+        journal = self._journal
+        if offence.is_json:
+            record = journal.begin(offence.direction, "stray", "", params=offence.frame)
+        else:
+            text = offence.frame[:LOOKED_AT].decode("utf-8", "replace")
+            record = journal.begin(offence.direction, "stray", "", text=text)
+            record.size = offence.size
+        journal.flag(record, offence.kind)
+        journal.end(record, "passed", error=offence.why)
 
     def _label(self, edge: object) -> str | None:
         if not isinstance(edge, Peer):

@@ -1,6 +1,7 @@
 """How many calls, how they end, and how long they take."""
 
 from time import perf_counter
+from typing import ClassVar
 
 from ...errors import RpcError
 from ...interceptor import Answer, Exchange, Proceed
@@ -16,6 +17,8 @@ _NAMED = ("tools/call", "prompts/get")  # a URI may hold anything, so those are 
 
 class Measuring:
     """Counts requests in both directions. Put it first, or right behind a journal."""
+
+    waits: ClassVar = False
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

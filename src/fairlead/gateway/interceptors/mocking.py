@@ -13,6 +13,7 @@ class Mock:
     """Answers itself, and asks nobody."""
 
     pure: ClassVar = True
+    waits: ClassVar = False
 
     def __init__(
         self, result: str | dict[str, Any] | None = None, *, error: dict[str, Any] | None = None

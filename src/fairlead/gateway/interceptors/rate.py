@@ -16,6 +16,7 @@ from .sessions import session_of
 __all__ = ["RateLimit"]
 
 MAX_BUCKETS: Final = 10_000
+FEW: Final = 1_000  # none of so many will have to go soon, so it does not matter who came last
 
 Per = Literal["all", "client", "identity", "tool", "session"]
 
@@ -24,6 +25,7 @@ class RateLimit:
     """At most so many requests a second, for all together or for each of something."""
 
     pure: ClassVar = True
+    waits: ClassVar = False
 
     def __init__(
         self,
@@ -40,14 +42,22 @@ class RateLimit:
         if rate <= 0 or burst < 0:
             raise ValueError("`rate` is above 0, and `burst` is not below it")
         self._rate, self._burst = rate, burst
-        self._keys = [_KEYS[one] for one in ([per] if isinstance(per, str) else per)]
+        self._key = _together([_KEYS[one] for one in ([per] if isinstance(per, str) else per)])
         self._methods = frozenset(methods)
         self._clock = clock
         self._limits: OrderedDict[object, RateLimiter] = OrderedDict()
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
-        if self._counts(exchange):
-            limiter = self._limiter(tuple(key(exchange) for key in self._keys))
+        counts = (
+            exchange.direction is Direction.CLIENT_TO_SERVER
+            and (not self._methods or exchange.message.method in self._methods)
+            and isinstance(exchange.message, Request)
+        )
+        if counts:
+            key = self._key(exchange)
+            limiter = self._limits.get(key) or self._new(key)
+            if len(self._limits) > FEW:
+                self._limits.move_to_end(key)
             if not limiter.allow():
                 wait = max(limiter.wait(), 0.001)
                 exchange.note("limited")
@@ -58,22 +68,21 @@ class RateLimit:
                 )
         return await proceed(exchange)
 
-    def _counts(self, exchange: Exchange) -> bool:
-        return (
-            exchange.direction is Direction.CLIENT_TO_SERVER
-            and (not self._methods or exchange.method in self._methods)
-            and isinstance(exchange.message, Request)
-        )
-
-    def _limiter(self, key: object) -> RateLimiter:
-        limiter = self._limits.get(key)
-        if limiter is None:
-            limiter = self._limits[key] = RateLimiter(self._rate, self._burst, clock=self._clock)
-            if len(self._limits) > MAX_BUCKETS:
-                self._limits.popitem(last=False)
-        else:
-            self._limits.move_to_end(key)
+    def _new(self, key: object) -> RateLimiter:
+        limiter = self._limits[key] = RateLimiter(self._rate, self._burst, clock=self._clock)
+        if len(self._limits) > MAX_BUCKETS:
+            self._limits.popitem(last=False)
         return limiter
+
+
+def _together(keys: Sequence[Callable[[Exchange], object]]) -> Callable[[Exchange], object]:
+    """One key of several."""
+    if len(keys) == 1:
+        return keys[0]
+    if len(keys) == 2:
+        first, second = keys
+        return lambda exchange: (first(exchange), second(exchange))
+    return lambda exchange: tuple(key(exchange) for key in keys)
 
 
 def _client(exchange: Exchange) -> object:

@@ -2,8 +2,8 @@
 
 import asyncio
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final, cast
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -24,6 +24,7 @@ from ..tape import TapeWriter
 
 __all__ = ["Recorder"]
 
+_MOST_CANCELLED: Final = 1000  # at once; some never were requests that we saw
 _STOPPED: Final = ("blocked", "dropped", "fault: drop")  # notes of those who do not pass it on
 
 
@@ -37,12 +38,20 @@ class Recorder:
     request that stands alone is a session of its own, r1, r2, ...: ids are unique in it only.
     """
 
-    def __init__(self, tape: TapeWriter) -> None:
+    waits: ClassVar = False
+
+    def __init__(
+        self, tape: TapeWriter, *, server_of: Callable[[Exchange], str | None] | None = None
+    ) -> None:
+        """`server_of` says which server a message of a client is for, where there are several."""
         self.tape = tape
+        self._server_of = server_of
         self._labels: WeakKeyDictionary[Peer, str] = WeakKeyDictionary()
         self._sessions, self._requests = itertools.count(1), itertools.count(1)
+        self._under_way: set[tuple[int, RequestId]] = set()
         self._alone: dict[int, str] = {}  # requests under way that stand alone, by their edge
         self._written: WeakKeyDictionary[Peer, TransportContext] = WeakKeyDictionary()
+        self._cancelled: set[tuple[int, RequestId]] = set()  # requests whose cancellation passed
 
     def around(self, interceptors: Sequence[Interceptor]) -> list[Interceptor]:
         """The same interceptors with this one at both of their ends, on the clients' side each.
@@ -59,14 +68,19 @@ class Recorder:
         message = exchange.message
         if isinstance(message, Notification):
             return await self._told(exchange, message, proceed)
-        alone = None if isinstance(exchange.edge, Peer) else id(exchange.edge)
-        if alone is None:
-            return await self._asked(exchange, message, proceed)
-        self._alone[alone] = f"r{next(self._requests)}"
+        edge = id(exchange.edge)
+        if (edge, message.id) in self._under_way:
+            return await proceed(exchange)  # a call that a call asked for; the client made only one
+        self._under_way.add((edge, message.id))
+        alone = not isinstance(exchange.edge, Peer)
+        if alone:
+            self._alone[edge] = f"r{next(self._requests)}"
         try:
             return await self._asked(exchange, message, proceed)
         finally:
-            self._alone.pop(alone, None)
+            self._under_way.discard((edge, message.id))
+            if alone:
+                self._alone.pop(edge, None)
 
     async def _asked(self, exchange: Exchange, message: Request, proceed: Proceed) -> Answer:
         place = self._place(exchange)
@@ -81,13 +95,16 @@ class Recorder:
             write(encode(_refusal(request_id, exc)), back, **place, did=exchange.did)
             raise
         except asyncio.CancelledError as exc:
-            write(_cancelled(message, exc), direction, **place, did=exchange.did)
+            if (id(exchange.edge), request_id) not in self._cancelled:
+                write(_cancelled(message, exc), direction, **place, did=exchange.did)
             raise
         except Exception as exc:
             exchange.note(f"failed: {exc!r}")
             said = failure(request_id, INTERNAL_ERROR, "Internal error")
             write(encode(said), back, **place, did=exchange.did)
             raise
+        finally:
+            self._cancelled.discard((id(exchange.edge), request_id))
         result = b"{}" if answer is None else answer
         write(encode_success(request_id, result), back, **place, did=exchange.did)
         return answer
@@ -101,6 +118,7 @@ class Recorder:
         stopped = True
         try:
             answer = await proceed(exchange)
+            self._passed(exchange, note)
             stopped = any(done.startswith(_STOPPED) for done in exchange.did)
             return answer
         finally:
@@ -113,11 +131,19 @@ class Recorder:
                 stopped=stopped,
             )
 
+    def _passed(self, exchange: Exchange, note: Notification) -> None:
+        """Who cancels is on the tape as such, and the end of what is cancelled needs no entry."""
+        if note.method == "notifications/cancelled" and isinstance(note.params, Raw):
+            named = _request_id((members_of(note.params) or {}).get("requestId"))
+            if named is not None and len(self._cancelled) < _MOST_CANCELLED:
+                self._cancelled.add((id(exchange.edge), named))
+
     def _place(self, exchange: Exchange) -> "dict[str, Any]":
         """Whose conversation it belongs to, and to what there."""
         edge = exchange.edge
         if exchange.direction is Direction.CLIENT_TO_SERVER:
-            return {"session": self._label(edge)}
+            server = None if self._server_of is None else self._server_of(exchange)
+            return {"session": self._label(edge), "server": server}
         link, call = _link_of(exchange), _call_of(exchange)
         place: dict[str, Any] = {"server": None if link is None else link.name}
         if call is not None:
@@ -147,6 +173,8 @@ class Recorder:
 
 class _OneWay:
     """Records what goes one way, and what is answered to it."""
+
+    waits: ClassVar = False
 
     def __init__(self, recorder: Recorder, direction: Direction) -> None:
         self._recorder = recorder
@@ -185,9 +213,13 @@ def _subscription(note: Notification) -> RequestId | None:
     if not isinstance(params, Raw) or SUBSCRIPTION_KEY.encode() not in bytes(params):
         return None
     meta = members_of((members_of(params) or {}).get("_meta")) or {}
+    return _request_id(meta.get(SUBSCRIPTION_KEY))
+
+
+def _request_id(raw: Raw | None) -> RequestId | None:
     try:
-        return cast(RequestId, msgspec.json.decode(meta[SUBSCRIPTION_KEY], type=int | str))
-    except (KeyError, msgspec.DecodeError):
+        return None if raw is None else cast(RequestId, msgspec.json.decode(raw, type=int | str))
+    except msgspec.DecodeError:
         return None
 
 
@@ -208,7 +240,7 @@ def _refusal(request_id: RequestId, error: RpcError) -> Failure:
 
 
 def _cancelled(request: Request, cause: asyncio.CancelledError) -> bytes:
-    """A cancellation is no message to interceptors; on the tape it is what it was on the wire."""
+    """Somebody has gone without a word; on the tape, and to the other side, it is one."""
     params: dict[str, Any] = {"requestId": request.id}
     if cause.args and isinstance(cause.args[0], str):
         params["reason"] = cause.args[0]

@@ -1,9 +1,9 @@
 """Secrets out of what passes: not only out of what is kept."""
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, cast
 
-from msgspec import Raw, UnsetType
+from msgspec import UNSET, Raw
 
 from ...errors import RpcError
 from ...interceptor import Answer, Exchange, Proceed
@@ -19,6 +19,7 @@ class Redact:
     """Takes secrets out of what goes to clients, to servers, or both: params, results, errors."""
 
     pure: ClassVar = True
+    waits: ClassVar = False
 
     def __init__(
         self,
@@ -36,7 +37,7 @@ class Redact:
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         up = exchange.direction is Direction.CLIENT_TO_SERVER
-        if self._to_server if up else self._to_client:
+        if (self._to_server if up else self._to_client) and exchange.message.params is not UNSET:
             exchange = self._params(exchange)
         if not (self._to_client if up else self._to_server):
             return await proceed(exchange)
@@ -58,10 +59,7 @@ class Redact:
         return clean_answer
 
     def _params(self, exchange: Exchange) -> Exchange:
-        params = exchange.message.params
-        if isinstance(params, UnsetType):
-            return exchange
-        raw = bytes(params)
+        raw = bytes(cast(Raw, exchange.message.params))
         clean = self._redactor.message(raw)
         if clean is raw:
             return exchange

@@ -30,6 +30,7 @@ class Pass:
     """Does nothing; rules that come later have no say."""
 
     pure = True
+    waits = False
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         return await proceed(exchange)

@@ -24,6 +24,7 @@ class Rename:
     """
 
     pure: ClassVar = True
+    waits: ClassVar = False
 
     def __init__(self, names: dict[str, str]) -> None:
         """From the server's names to those that clients see."""

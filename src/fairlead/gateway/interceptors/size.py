@@ -15,6 +15,7 @@ class SizeLimit:
     """At most so many bytes of params, and of a result; 0 is no limit."""
 
     pure: ClassVar = True
+    waits: ClassVar = False
 
     def __init__(self, params: int = 0, result: int = 0) -> None:
         self._params = params

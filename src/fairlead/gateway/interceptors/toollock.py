@@ -14,7 +14,7 @@ from ...protocol.envelope import Direction
 from ...wire import to_json
 from ...wire.codes import INVALID_REQUEST
 from ..bridge.errors import ours
-from ..locking import Difference, Lock, LockedTool, difference_of, suspicions
+from ..locking import Difference, Lock, LockedTool, LockFile, difference_of, suspicions
 from ..pausing import Desk
 
 __all__ = ["Finder", "Policy", "ToolLock", "Whose"]
@@ -32,6 +32,7 @@ class Whose(Struct, frozen=True):
     server: str
     name: str  # what it is called there
     definition: Raw | None = None  # if it is known already
+    described: bool = False  # it is not called, only looked at
 
 
 Finder: TypeAlias = Callable[[Exchange, str], Whose | None]
@@ -58,7 +59,7 @@ class ToolLock:
 
     def __init__(
         self,
-        lock: Lock,
+        lock: Lock | LockFile,
         policy: Policy = "refuse",
         *,
         server: str | None = None,
@@ -66,18 +67,21 @@ class ToolLock:
         desk: Desk | None = None,
         new: Literal["allow", "refuse"] = "allow",
     ) -> None:
-        """`server` is whose tools these are, for a relay; None if the lock has only one.
+        """`server` is whose tools these are, for a relay; None if the lock has only one. The
+        changes of a `LockFile` are followed.
 
         Raises:
             ValueError: `ask` without a desk, or the server is not said.
         """
         if policy == "ask" and desk is None:
             raise ValueError("to ask, a desk is needed")
+        file = lock if isinstance(lock, LockFile) else None
+        lock = lock.lock if isinstance(lock, LockFile) else lock
         if find is None and server is None:
             if len(lock.servers) != 1:
                 raise ValueError("the lock has several servers: say which one this is")
             server = next(iter(lock.servers))
-        self._lock, self._policy, self._desk = lock, policy, desk
+        self._lock, self._policy, self._desk, self._file = lock, policy, desk, file
         self._server, self._find = server, find
         self._new = new
         self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
@@ -87,6 +91,9 @@ class ToolLock:
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.direction is not Direction.CLIENT_TO_SERVER:
             return await proceed(exchange)
+        if self._file is not None and self._file.look():
+            self._lock = self._file.lock
+            self._known.clear()  # what they differ from is another lock
         if exchange.method == "tools/call" and exchange.target is not None:
             await self._check_call(exchange, exchange.target)
             return await proceed(exchange)
@@ -103,12 +110,12 @@ class ToolLock:
             tools = msgspec.json.decode(answer, type=_Tools).tools
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return answer  # no list; whoever reads it says so
-        shown = [one for raw in tools if (one := self._shown(exchange, raw)) is not None]
+        shown = [one for raw in tools if (one := self.shown(exchange, raw)) is not None]
         if len(shown) == len(tools) and all(a is b for a, b in zip(shown, tools, strict=True)):
             return answer
         return to_json({**members, "tools": shown})
 
-    def _shown(self, exchange: Exchange, raw: Raw) -> Raw | None:
+    def shown(self, exchange: Exchange, raw: Raw) -> Raw | None:
         """A tool as it may be listed; None: not at all."""
         try:
             tool: Mapping[str, Any] = msgspec.json.decode(raw, type=dict[str, Any])
@@ -191,7 +198,7 @@ class ToolLock:
             exchange.note(f"tool lock: {text}")
         elif self._policy == "refuse":
             raise self._refusal(exchange, text, known.difference)
-        else:
+        elif not whose.described:
             await self._ask(exchange, place, known, text)
 
     async def _ask(

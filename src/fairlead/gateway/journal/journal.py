@@ -2,12 +2,12 @@
 
 import asyncio
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Self
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ...observe.redactor import Redactor
 from ...protocol.envelope import Direction
@@ -53,10 +53,10 @@ class Journal:
         self._hangs_after = hangs_after
         self._redactor = redactor or Redactor()
         self._clock = clock
-        self._records: OrderedDict[int, Record] = OrderedDict()
+        self._kept: deque[_Kept] = deque()  # their numbers follow each other
         self._bytes = 0
         self._next = 1
-        self._open: dict[int, tuple[Record, float]] = {}  # what is not answered yet, and since when
+        self._open: dict[int, _Kept] = {}  # what is not answered yet
         self._names: dict[str, str] = {}  # as they come, and as they are shown
         self._readers: set[Reader] = set()
 
@@ -75,23 +75,28 @@ class Journal:
         text: str | None = None,
     ) -> Record:
         """Something has begun to pass; `end` it."""
+        number = self._next
+        self._next = number + 1
         record = Record(
-            id=self._next,
+            id=number,
             at=time.time(),
             dir=direction,
             kind=kind,
-            method=self._clean(method),
-            target=None if target is None else self._clean(target),
+            method=self._names.get(method) or self._clean(method),
+            target=None if target is None else self._names.get(target) or self._clean(target),
             session=session,
-            request_id=self._short(request_id),
+            request_id=request_id if type(request_id) is int else self._short(request_id),
             text=None if text is None else self._redactor.text(text)[:SHOWN],
         )
-        self._next += 1
-        record.params = self._kept(record, params)
-        self._records[record.id] = record
-        self._bytes += OVERHEAD + _held(record)
-        self._open[record.id] = record, self._clock()
-        if self._bytes > self._max_bytes or len(self._records) > self._max_entries:
+        kept = _Kept(record, self._clock())
+        if params is not None and params is not UNSET:
+            record.params = self._part(kept, params)
+        if text is not None:
+            kept.size += len(record.text or "")
+        self._kept.append(kept)
+        self._open[number] = kept
+        self._bytes += kept.size
+        if self._bytes > self._max_bytes or len(self._kept) > self._max_entries:
             self._make_room()
         return record
 
@@ -106,24 +111,27 @@ class Journal:
         did: list[str] | None = None,
     ) -> None:
         """It has its outcome. Only the first one counts."""
-        begun = self._open.pop(record.id, None)
-        if begun is None:
+        kept = self._open.pop(record.id, None)
+        if kept is None:
             return
         record.state = state
         if record.kind == "request":
-            record.duration = round(self._clock() - begun[1], 6)
-        record.code = code
-        record.error = None if error is None else self._redactor.text(error)
+            record.duration = int((self._clock() - kept.since) * 1e6 + 0.5) / 1e6
+        if code is not None:
+            record.code = code
+        if error is not None:
+            record.error = self._redactor.text(error)
         if did:
             record.did = [self._redactor.text(one) for one in did]
-        kept = self._kept(record, result)
-        if not isinstance(kept, UnsetType):
-            record.result = kept
-            if record.id in self._records:
-                self._bytes += len(memoryview(kept))
+        if result is not None:
+            before = kept.size
+            record.result = self._part(kept, result)
+            if record.id >= self._kept[0].record.id:
+                self._bytes += kept.size - before
                 if self._bytes > self._max_bytes:
                     self._make_room()
-        self._publish(record)
+        if self._readers:
+            self._publish(record)
 
     def flag(self, record: Record, what: str) -> None:
         """Something is odd about it."""
@@ -133,9 +141,10 @@ class Journal:
     def look_over(self) -> None:
         """Flag what hangs, once, and tell readers."""
         before = self._clock() - self._hangs_after
-        for record, since in list(self._open.values()):
-            if since > before:
+        for kept in list(self._open.values()):
+            if kept.since > before:
                 break  # the others are younger
+            record = kept.record
             if record.kind != "request" or record.method in _LASTING:
                 continue
             if HANGS not in record.flags:
@@ -147,7 +156,7 @@ class Journal:
     @property
     def pending(self) -> int:
         """Requests that are not answered yet."""
-        return sum(record.kind == "request" for record, _ in self._open.values())
+        return sum(kept.record.kind == "request" for kept in self._open.values())
 
     @property
     def size(self) -> int:
@@ -155,14 +164,15 @@ class Journal:
         return self._bytes
 
     def __len__(self) -> int:
-        return len(self._records)
+        return len(self._kept)
 
     def records(self, after: int = 0) -> list[Record]:
         """What is remembered, the oldest first; those with an id above `after`."""
-        return [record for number, record in self._records.items() if number > after]
+        return [kept.record for kept in self._kept if kept.record.id > after]
 
     def get(self, number: int) -> Record | None:
-        return self._records.get(number)
+        place = number - self._kept[0].record.id if self._kept else -1
+        return self._kept[place].record if 0 <= place < len(self._kept) else None
 
     def follow(self, *, room: int = 1000) -> "Reader":
         """What ends from now on, or hangs. Who reads slower than that loses the oldest.
@@ -187,12 +197,15 @@ class Journal:
             for reader in self._readers:
                 reader.put(now)
 
-    def _kept(self, record: Record, part: object) -> Raw | UnsetType:
-        if part is None or isinstance(part, UnsetType):
-            return UNSET
+    def _part(self, kept: "_Kept", part: object) -> Raw | UnsetType:
+        """Params or a result, as they are kept."""
         raw = bytes(part)  # type: ignore[call-overload]  # Raw or bytes
-        record.size += len(raw)
-        return UNSET if len(raw) > self._longest else Raw(self._redactor.message(raw))
+        kept.record.size += len(raw)
+        if len(raw) > self._longest:
+            return UNSET
+        clean = self._redactor.message(raw)
+        kept.size += len(clean)
+        return Raw(clean)
 
     def _clean(self, name: str) -> str:
         """A name that somebody chose: the same few come again and again."""
@@ -213,14 +226,21 @@ class Journal:
         return str(request_id)[:SHOWN]  # of no type that an id may have
 
     def _make_room(self) -> None:
-        while len(self._records) > 1 and (
-            self._bytes > self._max_bytes or len(self._records) > self._max_entries
+        while len(self._kept) > 1 and (
+            self._bytes > self._max_bytes or len(self._kept) > self._max_entries
         ):
-            _, old = self._records.popitem(last=False)
-            self._bytes -= OVERHEAD + _held(old)
+            self._bytes -= self._kept.popleft().size
             self.dropped += 1
         while len(self._open) > self._max_entries:  # forgotten by whoever began them
             del self._open[next(iter(self._open))]
+
+
+class _Kept(Struct, gc=False):
+    """A record in memory: since when, and how much room it takes."""
+
+    record: Record
+    since: float
+    size: int = OVERHEAD
 
 
 class Reader:
@@ -275,11 +295,3 @@ class Reader:
             except TimeoutError:
                 self._journal.look_over()
         return self._queue.popleft()
-
-
-def _held(record: Record) -> int:
-    """Bytes of the messages that a record keeps."""
-    parts = (record.params, record.result)
-    return sum(len(memoryview(part)) for part in parts if not isinstance(part, UnsetType)) + len(
-        record.text or ""
-    )

@@ -1,5 +1,6 @@
 """A conversation that passes as lines: what belongs together, and what is odd about it."""
 
+import re
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Any, Final
@@ -44,6 +45,7 @@ class _Gone(Struct):
     request_id: Any = msgspec.field(default=None, name="requestId")
 
 
+_ERROR: Final = re.compile(rb'"isError"\s*:\s*true').search
 _decode = msgspec.json.Decoder(_Line).decode
 _decode_many = msgspec.json.Decoder(list[Raw]).decode
 
@@ -193,8 +195,8 @@ class Overheard:
 def is_tool_error(result: object) -> bool:
     """Whether the result of a tool says that the tool failed."""
     raw = bytes(result)  # type: ignore[call-overload]  # Raw or bytes
-    if b'"isError"' not in raw:
-        return False
+    if _ERROR(raw) is None:
+        return False  # not anywhere in it
     try:
         return msgspec.json.decode(raw, type=_Flag).is_error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -19,7 +19,7 @@ Kind: TypeAlias = Literal["request", "notification", "answer", "stray"]
 State: TypeAlias = Literal["pending", "ok", "failed", "refused", "cancelled", "lost", "passed"]
 
 
-class Record(Struct, omit_defaults=True, kw_only=True):
+class Record(Struct, omit_defaults=True, kw_only=True, gc=False):
     """What is kept of an exchange. Secrets were taken out before."""
 
     id: int

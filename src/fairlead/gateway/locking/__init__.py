@@ -2,11 +2,13 @@
 
 from .difference import Difference, compare, difference_of
 from .file import Lock, Locked, LockedTool, digest_of, lock_tools, read_lock, write_lock
+from .following import LockFile
 from .suspicion import suspicions
 
 __all__ = [
     "Difference",
     "Lock",
+    "LockFile",
     "Locked",
     "LockedTool",
     "compare",

@@ -7,10 +7,11 @@ from ...protocol.envelope import Direction
 from ..interceptors.sessions import session_of
 from .comparing import OPERATORS, Test, Wrong, is_test, name_test, path_of, value_test
 from .facts import ANY, Facts, Key
+from .hooks import Hints, Hook, Hooks, fewest, hints_of_name, hints_of_value
 from .mistakes import unknown
 from .places import Where
 
-__all__ = ["Always", "Condition", "Report", "compile_condition", "names"]
+__all__ = ["SOURCES", "Always", "Condition", "Report", "compile_condition", "names"]
 
 Report: TypeAlias = Callable[[Where, str], None]  # a mistake, and where it stands
 
@@ -21,12 +22,18 @@ class Condition(Protocol):
     def known(self, key: Key) -> bool | None:
         """What can be said by the key alone; None if more has to be looked at."""
 
+    def hooks(self, key: Key) -> Hooks:
+        """What has to be caught before it can hold for a message with this key."""
+
     def holds(self, facts: Facts) -> bool: ...
 
 
 class Always:
     def known(self, key: Key) -> bool | None:
         return True
+
+    def hooks(self, key: Key) -> Hooks:
+        return None
 
     def holds(self, facts: Facts) -> bool:
         return True
@@ -47,6 +54,9 @@ class _ByKey:
             return False if self._methods and key.method not in self._methods else None
         return self._test(key)
 
+    def hooks(self, key: Key) -> Hooks:
+        return None if self._test(key) else ()
+
     def holds(self, facts: Facts) -> bool:
         return self._test(facts.key)
 
@@ -54,11 +64,15 @@ class _ByKey:
 class _ByFacts:
     """Depends on the message."""
 
-    def __init__(self, test: Callable[[Facts], bool]) -> None:
+    def __init__(self, test: Callable[[Facts], bool], hooks: Hooks = None) -> None:
         self.holds = test
+        self._hooks = hooks
 
     def known(self, key: Key) -> bool | None:
         return None
+
+    def hooks(self, key: Key) -> Hooks:
+        return self._hooks
 
 
 class _All:
@@ -73,6 +87,9 @@ class _All:
                 return False
             verdict = None if one is None else verdict
         return verdict
+
+    def hooks(self, key: Key) -> Hooks:
+        return fewest([part.hooks(key) for part in self._parts])
 
     def holds(self, facts: Facts) -> bool:
         return all(part.holds(facts) for part in self._parts)
@@ -91,6 +108,15 @@ class _Any:
             verdict = None if one is None else verdict
         return verdict
 
+    def hooks(self, key: Key) -> Hooks:
+        found: list[Hook] = []
+        for part in self._parts:
+            hooks = part.hooks(key)
+            if hooks is None:
+                return None
+            found += hooks
+        return tuple(found)
+
     def holds(self, facts: Facts) -> bool:
         return any(part.holds(facts) for part in self._parts)
 
@@ -102,6 +128,9 @@ class _Not:
     def known(self, key: Key) -> bool | None:
         one = self._part.known(key)
         return None if one is None else not one
+
+    def hooks(self, key: Key) -> Hooks:
+        return () if self.known(key) is False else None
 
     def holds(self, facts: Facts) -> bool:
         return not self._part.holds(facts)
@@ -159,19 +188,24 @@ def _leaf(key: str, wanted: Any, where: Where, report: Report, answers: bool) ->
         if key in _TREES:
             tree, exact = _TREES[key]
             paths = _paths(wanted, where, report, exact=exact)
-            return [_ByFacts(_at(tree, path, test)) for path, test in paths]
+            return [
+                _ByFacts(_at(tree, path, test), _hooked(tree, hints, path))
+                for path, test, hints in paths
+            ]
         if key == "kind":
             return [_kind(wanted, answers)]
         if key == "direction":
             return [_direction(wanted)]
         if key in _ENUMS:
-            return [_ByFacts(_enum(wanted, *_ENUMS[key]))]
+            chosen = wanted if isinstance(wanted, list) else [wanted]
+            return [_ByFacts(_enum(wanted, *_ENUMS[key]), _hooked(key, hints_of_value(chosen)))]
         if key in _NAMES_IN_KEY:
             methods, look_up = _NAMES_IN_KEY[key]
-            test = _about(name_test(wanted), methods, look_up)
-            return [_ByKey(test, on_target=key != "method", methods=methods)]
+            of_key = _about(name_test(wanted), methods, look_up)
+            return [_ByKey(of_key, on_target=key != "method", methods=methods)]
         if key in _NAMES:
-            return [_ByFacts(_of(_NAMES[key], name_test(wanted)))]
+            test = _of(_NAMES[key], name_test(wanted))
+            return [_ByFacts(test, _hooked(key, hints_of_name(wanted)))]
         if key == "size":
             return [_ByFacts(_of(lambda facts: facts.size, value_test(wanted)))]
     except Wrong as wrong:
@@ -206,6 +240,7 @@ _NAMES: Final[dict[str, Callable[[Facts], str | None]]] = {
     "session": lambda facts: session_of(facts.exchange),
     "transport": lambda facts: facts.exchange.transport.transport_type,
     "address": lambda facts: facts.exchange.transport.peer_address,
+    "path": lambda facts: facts.exchange.transport.path,
     "revision": lambda facts: facts.exchange.caller.revision.value,
 }
 
@@ -260,6 +295,16 @@ _ENUMS: Final[dict[str, tuple[tuple[str, ...], Callable[[Facts], str]]]] = {
 }
 
 
+SOURCES: Final[dict[str, Callable[[Facts], str | None]]] = {
+    **_NAMES,
+    **{name: look for name, (_, look) in _ENUMS.items()},
+}
+
+
+def _hooked(source: str, hints: Hints, path: tuple[str, ...] = ()) -> Hooks:
+    return None if hints is None else tuple(Hook(source, path, hint) for hint in hints)
+
+
 def _enum(
     wanted: Any, options: tuple[str, ...], look: Callable[[Facts], str]
 ) -> Callable[[Facts], bool]:
@@ -295,7 +340,7 @@ _KEYS: Final = (
 
 def _paths(
     raw: Any, where: Where, report: Report, *, exact: bool, before: tuple[str, ...] = ()
-) -> list[tuple[tuple[str, ...], Test]]:
+) -> list[tuple[tuple[str, ...], Test, Hints]]:
     """The tests in a map of paths; further maps are further steps, until one has operators.
 
     What is not `exact` are headers: their names have no case and no dots, and a text is a pattern.
@@ -303,7 +348,7 @@ def _paths(
     if not isinstance(raw, dict) or not raw:
         report(where, 'a map from paths to values is expected, like { "arguments.path" = "/etc" }')
         return []
-    found: list[tuple[tuple[str, ...], Test]] = []
+    found: list[tuple[tuple[str, ...], Test, Hints]] = []
     for key, wanted in raw.items():
         here = (*where, str(key))
         path = (*before, *(path_of(str(key)) if exact else (str(key).lower(),)))
@@ -315,7 +360,10 @@ def _paths(
                 found += _paths(wanted, here, report, exact=exact, before=path)
             continue
         try:
-            found.append((path, value_test(wanted) if exact else name_test(wanted)))
+            if exact:
+                found.append((path, value_test(wanted), hints_of_value(wanted)))
+            else:
+                found.append((path, name_test(wanted), hints_of_name(wanted)))
         except Wrong as wrong_test:
             if wrong_test.operator is not None:
                 bad = wrong_test.operator

@@ -49,9 +49,9 @@ class Facts:
         "key",
     )
 
-    def __init__(self, exchange: Exchange, server_of: ServerOf) -> None:
+    def __init__(self, exchange: Exchange, server_of: ServerOf, key: Key | None = None) -> None:
         self.exchange = exchange
-        self.key = key_of(exchange)
+        self.key = key_of(exchange) if key is None else key
         self.answer: Answer = None
         self.error: RpcError | None = None
         self._server_of = server_of

@@ -22,6 +22,7 @@ from .ruleset import RuleSet
 __all__ = ["Rehearsed", "rehearse"]
 
 MAX_WAITING: Final = 10_000  # messages that are kept until the answer of the first one comes
+MAX_BYTES: Final = 32 << 20  # and how large they may be together
 
 
 class Rehearsed(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -54,11 +55,15 @@ def rehearse(
     edges: dict[str | None, _Edge] = {}
     waiting: deque[_Turn] = deque()  # for their answers, which rules may be about
     open_turns: dict[object, _Turn] = {}
+    held = 0  # bytes of them
     with asyncio.Runner() as runner:
 
         def due(most: int) -> Iterator[Rehearsed]:
-            while waiting and (waiting[0].over or len(waiting) > most):
+            nonlocal held
+            while waiting and (waiting[0].over or len(waiting) > most or held > MAX_BYTES):
                 turn = waiting.popleft()
+                held -= turn.size
+                turn.past = True
                 clock.now = turn.entry.at
                 yield runner.run(_rehearse(rules, turn))
 
@@ -68,11 +73,15 @@ def rehearse(
                 continue
             if line.method is None:
                 turn = open_turns.pop((entry.session, entry.dir.reverse(), line.id), None)
-                if turn is not None:
+                if turn is not None and not turn.past:
                     turn.answer, turn.over = _answer(line), True
+                    turn.size += len(bytes(entry.message))
+                    held += len(bytes(entry.message))
             else:
                 exchange = _exchange(entry, line, callers, edges)
-                waiting.append(_Turn(entry, exchange, over=line.id is None))
+                size = len(bytes(entry.message))
+                held += size
+                waiting.append(_Turn(entry, exchange, over=line.id is None, size=size))
                 if line.id is not None:
                     open_turns[(entry.session, entry.dir, line.id)] = waiting[-1]
             yield from due(MAX_WAITING)
@@ -86,6 +95,8 @@ class _Turn(Struct):
     exchange: Exchange
     answer: Raw | RpcError | None = None
     over: bool = False
+    past: bool = False
+    size: int = 0
 
 
 async def _rehearse(rules: "_Dry", turn: _Turn) -> Rehearsed:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 import msgspec
 
 from ...errors import RpcError
-from ...interceptor import Answer, Exchange, Interceptor, Proceed, chain
+from ...interceptor import Answer, Exchange, Interceptor, Offence, Proceed, chain, hearers
 from ...manager.formats import Document
 from ..interceptors.registry import ACTIONS, Factory
 from .actions import Action, Making
+from .conditions import Always
 from .facts import ANY, Facts, Key, ServerOf, key_of
+from .index import Index
 from .mistakes import RulesError
 from .reading import Kept, Rule, close_action, read_rules, rules_of
 
@@ -130,21 +132,35 @@ class RuleSet:
             for action in rule.actions:
                 close_action(action)
 
+    @property
+    def waits(self) -> bool:
+        """Whether something that the rules do may take its time."""
+        if self.path is not None and time.monotonic() >= self._look_at:
+            self._look()  # here, or it could be otherwise in a moment
+        return self._known is not None or self._acts_wait
+
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if self.path is not None and time.monotonic() >= self._look_at:
             self._look()
-        candidates = self.candidates(exchange)
+        key = key_of(exchange)
+        found = self._found.get(key) or self._find(key)
+        if not found.all:
+            return await proceed(exchange)
+        if self._known is not None and found.about_server:
+            await self._known()  # or what a server that just starts has would seem to be nobody's
+        facts = Facts(exchange, self.server_of, key)
+        candidates = found.meant_for(facts)
         if not candidates:
             return await proceed(exchange)
-        if self._known is not None and any(rule.about_server for rule, _ in candidates):
-            await self._known()  # or what a server that just starts has would seem to be nobody's
-        return await self._act(candidates, 0, Facts(exchange, self.server_of), proceed)
+        return await self._act(candidates, 0, facts, proceed)
 
-    def candidates(self, exchange: Exchange) -> Sequence[Candidate]:
-        """The rules that may concern a message; for most messages, none."""
-        key = key_of(exchange)
-        found = self._found.get(key)
-        return self._find(key) if found is None else found
+    def offended(self, offence: Offence) -> None:
+        """A frame that is no good is no message; rules without conditions are about it too."""
+        for rule in self._rules:
+            if isinstance(rule.condition, Always) and not rule.answers:
+                tell = hearers(action.bare for action in rule.actions)
+                if tell is not None:
+                    tell(offence)
 
     # Acting
 
@@ -161,40 +177,44 @@ class RuleSet:
             if not actions:
                 continue
             if not applies:
-                inner = self._rest(candidates, place, exchange, proceed)
+                inner = self._rest(rule, proceed)
             else:
                 exchange.note(f"rule: {rule.name}")
-                inner = proceed if rule.stop else self._rest(candidates, place, exchange, proceed)
+                inner = proceed if rule.stop else self._rest(rule, proceed)
             return await self._run(actions, exchange, inner)
         return await proceed(exchange)
 
-    def _rest(
-        self, candidates: Sequence[Candidate], place: int, exchange: Exchange, proceed: Proceed
-    ) -> Callable[[Exchange], Awaitable[Answer]]:
+    def _rest(self, rule: Rule, proceed: Proceed) -> Callable[[Exchange], Awaitable[Answer]]:
         """The rules behind one; of a message that was changed, those that concern it now."""
-        order = candidates[place][0].order
+        order = rule.order
 
         def go_on(now: Exchange) -> Awaitable[Answer]:
-            if now is exchange:
-                return self._act(candidates, place + 1, Facts(now, self.server_of), proceed)
-            rest = [one for one in self.candidates(now) if one[0].order > order]
-            return self._act(rest, 0, Facts(now, self.server_of), proceed)
+            facts = Facts(now, self.server_of)
+            found = self._found.get(facts.key) or self._find(facts.key)
+            rest = [one for one in found.meant_for(facts) if one[0].order > order]
+            return self._act(rest, 0, facts, proceed)
 
         return go_on
 
     async def _act_on_answer(
         self, candidates: Sequence[Candidate], place: int, facts: Facts, proceed: Proceed
     ) -> Answer:
-        rule, exchange = candidates[place][0], facts.exchange
-        answer: Answer = None
-        error: RpcError | None = None
-        try:
-            answer = await self._act(candidates, place + 1, facts, proceed)
-        except RpcError as exc:
-            error = exc
-        if facts.key.asked and rule.condition.holds(facts.answered(answer, error)):
-            exchange.note(f"rule: {rule.name}")
-            return await self._run(rule.actions, exchange, _given(answer, error))
+        """Let all rules about the answer act that follow each other: the last one is the first."""
+        behind = place
+        while behind < len(candidates) and candidates[behind][0].answers:
+            behind += 1
+        answer, error = await _outcome(self._act(candidates, behind, facts, proceed))
+        if facts.key.asked:
+            exchange = facts.exchange
+            found = self._found.get(facts.key) or self._find(facts.key)
+            left_out = found.not_answered_by(facts.answered(answer, error))
+            for rule, _ in reversed(candidates[place:behind]):
+                if rule.order in left_out or not rule.condition.holds(facts):
+                    continue
+                exchange.note(f"rule: {rule.name}")
+                acting = self._run(rule.actions, exchange, _given(answer, error))
+                answer, error = await _outcome(acting)
+                left_out = found.not_answered_by(facts.answered(answer, error))
         if error is not None:
             raise error
         return answer
@@ -211,15 +231,22 @@ class RuleSet:
 
     def _use(self, rules: Sequence[Rule]) -> None:
         self._rules = tuple(rules)
-        self._found: dict[Key, Sequence[Candidate]] = {}
+        self._acts_wait = any(
+            getattr(action.interceptor, "waits", True)
+            for rule in self._rules
+            for action in rule.actions
+        )
+        self._found: dict[Key, _Found] = {}
         self._about: dict[Key, Sequence[Rule]] = {}  # the same for any target
 
-    def _find(self, key: Key) -> Sequence[Candidate]:
-        found: list[Candidate] = []
+    def _find(self, key: Key) -> "_Found":
+        """The rules that may concern a message; for most messages, none."""
+        several: list[Candidate] = []
         for rule in self._about_any(key):
             known = rule.condition.known(key)
             if known is not False or _watching(rule, key.method):
-                found.append((rule, known))
+                several.append((rule, known))
+        found = _Found(several, key)
         if len(self._found) >= MAX_KEYS:
             self._found.clear()
         if len(key.target or "") + len(key.method) <= LONGEST:
@@ -255,6 +282,46 @@ class RuleSet:
             log.info("%s: %d rules", self.path, len(self._rules))
         except RulesError as exc:
             log.error("the rules stay as they were: %s", exc)
+
+
+class _Found:
+    """The rules that may concern messages with one key, and which of them a message needs."""
+
+    def __init__(self, several: Sequence[Candidate], key: Key) -> None:
+        self.all = several
+        self.about_server = any(rule.about_server for rule, _ in several)
+        self._index, self._late = Index(), Index()
+        self._always: set[int] = set()  # places of those that each message has to be shown to
+        self._hooked: set[int] = set()  # rules about answers that need not be, by their order
+        for place, (rule, known) in enumerate(several):
+            hooks = None if known else rule.condition.hooks(key)
+            if hooks is None or _watching(rule, key.method):
+                self._always.add(place)
+            elif rule.answers:
+                self._late.add(hooks, rule.order)
+                self._hooked.add(rule.order)
+                self._always.add(place)
+            else:
+                self._index.add(hooks, place)
+        self._unasked = [several[place] for place in sorted(self._always)]
+
+    def meant_for(self, facts: Facts) -> Sequence[Candidate]:
+        """Those of them that have to be asked about this message."""
+        caught = self._index.caught(facts)
+        if not caught:
+            return self._unasked
+        return [self.all[place] for place in sorted(self._always | caught)]
+
+    def not_answered_by(self, facts: Facts) -> set[int]:
+        """The order of those about answers that need not be asked about this one."""
+        return self._hooked - self._late.caught(facts) if self._hooked else self._hooked
+
+
+async def _outcome(acting: Awaitable[Answer]) -> tuple[Answer, RpcError | None]:
+    try:
+        return await acting, None
+    except RpcError as exc:
+        return None, exc
 
 
 def _watching(rule: Rule, method: str) -> tuple[Action, ...]:

@@ -33,9 +33,9 @@ def wired_actions(desk: Desk | None = None) -> dict[str, Factory]:
         folder: str = "",
     ) -> Interceptor:
         from ..interceptors.toollock import ToolLock
-        from ..locking import read_lock
+        from ..locking import LockFile
 
-        held = read_lock(os.path.join(folder, file))
+        held = LockFile(os.path.join(folder, file))
         at = _needed(desk) if policy == "ask" else None
         return ToolLock(held, policy, server=server, desk=at, new=new)
 

@@ -1,0 +1,307 @@
+"""Interceptors that wait for nothing are led through by hand, and nobody can tell."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any, ClassVar, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw, structs
+from rawends import Client, Scene, Server, scene
+
+from fairlead.errors import ChannelClosed, RpcError
+from fairlead.gateway.interceptors import Allow, RateLimit, Redact
+from fairlead.gateway.stepping import Chain, Steps
+from fairlead.interceptor import Answer, Exchange, Interceptor, Proceed, chain
+from fairlead.protocol.caller import Caller, read_head
+from fairlead.protocol.envelope import Direction, TransportContext
+from fairlead.protocol.revisions import NEWEST
+from fairlead.wire import Request
+
+LIMIT = 10.0
+
+
+def exchange(method: str = "tools/call") -> Exchange:
+    params = Raw(b'{"name":"x"}')
+    return Exchange(
+        Request(1, method, params),
+        Caller(NEWEST, True),
+        read_head(params),
+        Direction.CLIENT_TO_SERVER,
+        TransportContext(transport_type="memory"),
+        None,  # type: ignore[arg-type]  # nobody looks at it
+    )
+
+
+class Quick:
+    """Says that it never waits."""
+
+    waits: ClassVar = False
+
+    def __init__(self, what: str, log: list[str]) -> None:
+        self.what = what
+        self.log = log
+
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        self.log.append(f"{self.what} in")
+        try:
+            answer = await self.act(exchange, proceed)
+        except BaseException as exc:
+            self.log.append(f"{self.what} out: {type(exc).__name__}")
+            raise
+        self.log.append(f"{self.what} out: {bytes(answer or b'')!r}")
+        return answer
+
+    async def act(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        match self.what:
+            case "refuses":
+                raise RpcError(-1, "no")
+            case "answers":
+                return b'{"mine":1}'
+            case "asks twice":
+                await proceed(exchange)
+            case "tries again":
+                with contextlib.suppress(RpcError):
+                    return await proceed(exchange)
+            case "breaks":
+                await proceed(exchange)
+                raise ValueError("broken")
+            case "changes":
+                message = structs.replace(exchange.message, params=Raw(b'{"changed":true}'))
+                exchange = structs.replace(exchange, message=message)
+            case "waits before":
+                await asyncio.sleep(0)
+            case "waits behind":
+                answer = await proceed(exchange)
+                await asyncio.sleep(0.001)
+                return answer
+        return await proceed(exchange)
+
+
+WHAT = (
+    *("passes", "refuses", "answers", "asks twice", "tries again"),
+    *("breaks", "changes", "waits before", "waits behind"),
+)
+OUTCOMES: tuple[Answer | Exception, ...] = (
+    *(b'{"ok":1}', None, RpcError(-2, "the server says no"), ChannelClosed("gone")),
+    ChannelClosed("never sent", delivered=False),
+)
+
+
+class Led(Steps):
+    """Asks somebody who answers in the next turn of the loop, at once, or the usual way."""
+
+    __slots__ = ("_behind", "outcome", "usual")
+
+    def __init__(self, way: Chain, behind: Callable[[Exchange], Answer], *, usual: bool) -> None:
+        super().__init__(way)
+        self._behind = behind
+        self.usual = usual
+        self.outcome: asyncio.Future[Answer | Exception]
+        self.outcome = asyncio.get_running_loop().create_future()
+
+    def ask(self, exchange: Exchange) -> Callable[[str], None] | None:
+        if self.usual:
+            return None
+
+        def answer() -> None:
+            try:
+                self.answered(self._behind(exchange))
+            except Exception as exc:
+                self.answered(exc)
+
+        asyncio.get_running_loop().call_soon(answer)
+        return lambda reason: None
+
+    def done(self, outcome: Answer | Exception) -> None:
+        self.outcome.set_result(outcome)
+
+
+@given(
+    what=st.lists(st.sampled_from(WHAT), max_size=4),
+    outcomes=st.lists(st.sampled_from(OUTCOMES), min_size=1, max_size=3),
+    usual=st.booleans(),
+)
+def test_the_outcome_is_that_of_a_task(
+    what: list[str], outcomes: list[Answer | Exception], usual: bool
+) -> None:
+    """Whatever interceptors do, and whatever comes back: the same happens in the same order."""
+
+    def behind(log: list[str]) -> Callable[[Exchange], Answer]:
+        left = [one for one in outcomes if not _is_unsent(one)] or [b"{}"]
+
+        def answer(exchange: Exchange) -> Answer:
+            log.append(f"asked {bytes(cast(Raw, exchange.message.params))!r}")
+            one = left.pop(0) if len(left) > 1 else left[0]
+            if isinstance(one, Exception):
+                raise one
+            return one
+
+        return answer
+
+    async def in_a_task() -> tuple[Any, list[str]]:
+        log: list[str] = []
+        answer = behind(log)
+
+        async def handler(exchange: Exchange) -> Answer:
+            return answer(exchange)
+
+        try:
+            return await chain([Quick(one, log) for one in what], handler)(exchange()), log
+        except Exception as exc:
+            return repr(exc), log
+
+    async def by_hand() -> tuple[Any, list[str]]:
+        log: list[str] = []
+        answer = behind(log)
+
+        async def handler(exchange: Exchange) -> Answer:
+            return answer(exchange)
+
+        led = Led(Chain([Quick(one, log) for one in what], handler), answer, usual=usual)
+        led.begin(exchange())
+        assert not led.outcome.done()
+        outcome = await led.outcome
+        return repr(outcome) if isinstance(outcome, Exception) else outcome, log
+
+    if what:
+        assert asyncio.run(in_a_task()) == asyncio.run(by_hand())
+
+
+def _is_unsent(outcome: object) -> bool:
+    return isinstance(outcome, ChannelClosed) and not outcome.delivered
+
+
+async def test_what_was_never_sent_takes_the_usual_way() -> None:
+    log: list[str] = []
+
+    async def usual(exchange: Exchange) -> Answer:
+        log.append("the usual way")
+        return b'{"late":1}'
+
+    def fails(exchange: Exchange) -> Answer:
+        raise ChannelClosed("never sent", delivered=False)
+
+    led = Led(Chain([Quick("passes", log)], usual), fails, usual=False)
+    led.begin(exchange())
+    assert await led.outcome == b'{"late":1}'
+    assert log == ["passes in", "the usual way", "passes out: b'{\"late\":1}'"]
+
+
+class Silent(Led):
+    """Nobody ever answers."""
+
+    __slots__ = ("told",)
+
+    def ask(self, exchange: Exchange) -> Callable[[str], None] | None:
+        self.told: list[str] = []
+        return None if self.usual else self.told.append
+
+
+@pytest.mark.parametrize("usual", [False, True])
+async def test_who_is_cancelled_hears_it_and_nobody_else_hears_anything(usual: bool) -> None:
+    log: list[str] = []
+
+    async def waiting(exchange: Exchange) -> Answer:
+        await asyncio.Event().wait()
+        return b"{}"
+
+    led = Silent(Chain([Quick("passes", log)], waiting), lambda _: None, usual=usual)
+    led.begin(exchange())
+    await asyncio.sleep(0)
+    led.cancel("enough")
+    led.answered(b"{}")  # too late
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert log[-1] == "passes out: CancelledError"
+    assert led.told == ([] if usual else ["enough"])
+    assert not led.outcome.done()
+
+
+def test_whoever_may_wait_is_not_led() -> None:
+    async def somebody(exchange: Exchange, proceed: Proceed) -> Answer:
+        return await proceed(exchange)
+
+    async def usual(exchange: Exchange) -> Answer:
+        return None
+
+    class Now:
+        now = True
+
+        @property
+        def waits(self) -> bool:
+            return self.now
+
+        async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+            return await proceed(exchange)
+
+    assert not Chain([Quick("passes", []), somebody], usual).possible
+    changing = Now()
+    way = Chain([Quick("passes", []), changing], usual)
+    assert way.possible
+    assert not way.quick
+    changing.now = False
+    assert way.quick
+
+
+# Through a relay
+
+
+@contextlib.asynccontextmanager
+async def between(*interceptors: Interceptor) -> AsyncIterator[tuple[Scene, Client, Server]]:
+    async with scene(interceptors=interceptors) as place:
+        client = await place.session()
+        server = await place.server()
+        await server.method("notifications/initialized")
+        yield place, client, server
+
+
+GUARDS: tuple[Interceptor, ...] = (Allow(), RateLimit(1e6), Redact(to="both"))
+
+
+@pytest.mark.covers("GTW-04", "GTW-06")
+@pytest.mark.parametrize("interceptors", [(), GUARDS], ids=["bare", "guarded"])
+async def test_no_request_overtakes_another(interceptors: tuple[Interceptor, ...]) -> None:
+    """Some need a task and some do not; the server sees them as they were sent."""
+    methods = ["tools/call", "logging/setLevel", "tools/list", "vendor/one", "tools/call", "x/y"]
+    async with between(*interceptors) as (_, client, server):
+        for round_number in range(5):
+            before = len(server.seen)
+            lines = [
+                {"id": f"{round_number}-{n}", "method": method, "params": {"level": "info"}}
+                for n, method in enumerate(methods)
+            ]
+            for line in lines:
+                client.send(line)
+            async with asyncio.timeout(LIMIT):
+                while len(server.seen) < before + len(methods):
+                    await asyncio.sleep(0.001)
+            assert [one["method"] for one in server.seen[before:]] == methods
+            for one in server.seen[before:]:
+                if one["method"] != "logging/setLevel":
+                    server.reply(one, {})
+            answered = {(await client.read())["id"] for _ in lines}
+            assert answered == {line["id"] for line in lines}
+
+
+@pytest.mark.covers("GTW-06")
+async def test_a_refusal_needs_no_server() -> None:
+    async with between(*GUARDS, Allow(deny=["x"])) as (_, client, server):
+        answer = await client.answer_to(client.ask("tools/call", {"name": "x"}))
+        assert "not allowed" in answer["error"]["message"]
+        assert not [one for one in server.seen if one.get("method") == "tools/call"]
+
+
+@pytest.mark.covers("GTW-06")
+async def test_a_cancelled_call_is_cancelled_at_the_server() -> None:
+    log: list[str] = []
+    async with between(Quick("passes", log), *GUARDS) as (_, client, server):
+        call = client.ask("tools/call", {"name": "x"})
+        asked = await server.method("tools/call")
+        client.tell("notifications/cancelled", {"requestId": call, "reason": "enough"})
+        told = await server.method("notifications/cancelled")
+        assert told["params"] == {"requestId": asked["id"], "reason": "enough"}
+        await client.sync()
+        assert "passes out: CancelledError" in log
