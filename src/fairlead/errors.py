@@ -77,6 +77,7 @@ class RemoteProtocolError(ProtocolError):
         self.request_id = request_id
         self.excerpt = ""  # of an unreadable frame: how it began
         self.size = 0  # and how long it was
+        self.frame = b""  # all of it, where it was read
 
 
 class RpcError(FairleadError):

@@ -14,7 +14,7 @@ from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 
 from .gateways import connected, get, names_of, post, running, text_of
 from .living import Person, person
-from .running import signpost
+from .running import LIMIT, signpost
 
 __all__ = ["person"]
 
@@ -186,6 +186,31 @@ async def test_its_servers_follow_the_file(person: Person) -> None:
         gateway.wait_for("other: connected")
         async with connected(gateway.url) as client:
             assert await names_of(client) == {"other_pid", "other_variable", "other_ask"}
+
+
+async def test_its_views_and_tokens_follow_the_file(person: Person) -> None:
+    env = {"ADMIN": "adm1n", "BOB": "b-token"}
+    file = gateway_file(person, GUARDED)
+    with running(person, "gateway", file, env=env) as gateway:
+        gateway.wait_for("first: connected")
+        gateway.wait_for("second: connected")
+        url = gateway.url
+        async with (
+            connected(url, NEWEST_HANDSHAKE.value, token="a-token") as alice,
+            alice.changes("tools") as news,
+        ):
+            assert "number" in await names_of(alice)
+            changed = GUARDED.replace('"number"', '"count"').replace("token_env", "token")
+            gateway_file(person, changed)
+            async with asyncio.timeout(LIMIT):
+                await anext(aiter(news))
+            assert "count" in await names_of(alice)
+        assert get(url, "/health", authorization="Bearer b-token")[0] == 401
+        assert get(url, "/health", authorization="Bearer BOB")[0] == 200
+        gateway_file(person, changed.replace('view = "all"', 'view = "al"'))
+        assert 'did you mean "all"?' in gateway.wait_for("nothing is changed: ")
+        assert get(url, "/health", authorization="Bearer BOB")[0] == 200
+        assert gateway.ends() == 0
 
 
 async def test_what_is_discovered_can_be_included(person: Person) -> None:

@@ -19,11 +19,14 @@ def test_every_place_is_printed_and_moved_by_one_variable(person: Person) -> Non
     assert places == {
         "config": ours,
         "servers": f"{ours}/mcp.json",
+        "gateway": f"{ours}/gateway.toml",
         "project": f"{project}/.fairlead/mcp.json",
         "cache": f"{ours}/cache",
         "tools": f"{ours}/cache/tools",
+        "eras": f"{ours}/cache/eras.json",
         "data": f"{ours}/data",
         "approvals": f"{ours}/data/approvals.json",
+        "tapes": f"{ours}/data/tapes",
         "FAIRLEAD_HOME": ours,
     }
 
@@ -56,6 +59,7 @@ def test_what_is_written_is_where_the_command_says(person: Person) -> None:
     places = json.loads(person.does("paths", "--json").out)
     assert Path(places["approvals"]).is_file()
     assert len(list(Path(places["tools"]).glob("*.json"))) == 1
+    assert Path(places["eras"]).is_file()
     assert list(person.home.iterdir()) == []
 
 

@@ -202,7 +202,8 @@ def test_a_signal_ends_it_and_its_server_in_the_middle_of_a_call(
 
 
 def test_a_server_that_cannot_be_started_is_an_answer(tmp_path: Path) -> None:
-    done = fairlead("proxy", "--", str(tmp_path / "nothing"), input=talk())
+    (tmp_path / "no-program").write_text("it may not be executed")
+    done = fairlead("proxy", "--", str(tmp_path / "no-program"), input=talk())
     [message] = [json.loads(line) for line in done.stdout.splitlines()]
     assert message["id"] == 0
     assert message["error"]["data"]["source"] == "proxy"
@@ -331,3 +332,26 @@ def test_what_cannot_be_meant_is_said(args: tuple[str, ...], words: str, person:
     done = person.does("proxy", *args)
     assert (done.code, done.out) == (2, "")
     assert words in done.err
+
+
+@pytest.mark.parametrize("command", ["/nowhere/at-all", "no-such-program", "./nothing"])
+@pytest.mark.parametrize("listen", ["stdio", ANYWHERE])
+def test_a_program_that_is_not_there_is_told_before_anybody_waits(
+    command: str, listen: str
+) -> None:
+    done = fairlead("proxy", "--listen", listen, "--", command)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert f"There is no program {command!r}" in done.stderr
+
+
+def test_an_end_before_anybody_asked_for_anything_is_told() -> None:
+    done = fairlead("proxy", "--", "false")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "stdin ended before a client asked for anything; false was not used" in done.stderr
+
+
+def test_a_command_that_ends_at_once_is_told_to_both_sides() -> None:
+    done = fairlead("proxy", "--", "false", input=talk())
+    assert "exited with code 1" in json.loads(done.stdout.splitlines()[0])["error"]["message"]
+    assert "exited with code 1" in done.stderr
+    assert "was not used" not in done.stderr

@@ -208,7 +208,8 @@ class Scene:
                 server = await self._new.get()
                 while not server.seen:
                     await asyncio.sleep(0.002)
-                if not (server.era == "stateless" and server.seen[0]["method"] == "initialize"):
+                refused = server.era == "stateless" and server.seen[0]["method"] == "initialize"
+                if not refused or self.relay.upstream.way.shared:  # a process gets another chance
                     return server
 
     def came(self, server: Server) -> None:

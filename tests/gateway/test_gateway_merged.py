@@ -12,6 +12,7 @@ from fairlead.gateway import Gateway, RelaySettings
 from fairlead.manager import MCPManager
 
 
+@pytest.mark.covers("GTW-12")
 @pytest.mark.parametrize("version", BOTH)
 async def test_each_thing_is_asked_of_the_server_that_has_it(version: str) -> None:
     async with (

@@ -35,6 +35,7 @@ def all_there(gateway: Gateway, count: int = 3) -> bool:
     return len(gateway.manager.get_connected_servers()) == count and gateway.is_ready
 
 
+@pytest.mark.covers("GTW-12")
 async def test_stateless_callers_take_turns_and_sessions_stay() -> None:
     async with asyncio.timeout(LIMIT), Gateway() as gateway:
         await gateway.connect({"red": three()})
@@ -73,6 +74,7 @@ async def test_who_is_asked_back_comes_again_to_the_server_that_asked() -> None:
             assert len(set(answers)) == 3
 
 
+@pytest.mark.covers("GTW-12")
 @pytest.mark.parametrize("version", BOTH)
 async def test_one_that_dies_is_replaced_by_the_others(version: str) -> None:
     async with asyncio.timeout(LIMIT), Gateway() as gateway:
@@ -122,7 +124,7 @@ async def test_the_path_of_a_server_leads_to_whichever_is_there(version: str) ->
             assert rows["red"]["status"] == "failed"
 
 
-@pytest.mark.covers("OBS-02")
+@pytest.mark.covers("GTW-12", "OBS-02")
 async def test_a_server_that_keeps_failing_is_left_alone_and_tried_again() -> None:
     port = free_port()
     async with asyncio.timeout(LIMIT), Gateway(reset_timeout=0.3) as gateway:

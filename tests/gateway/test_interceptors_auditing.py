@@ -83,6 +83,7 @@ async def test_each_decision_is_one_line(tmp_path: Path) -> None:
             (up, "tools/call", "rm", "refused"),
             (up, "tools/call", "read", "refused"),
             (up, "notifications/vendor", None, "dropped"),
+            (up, "notifications/cancelled", None, "passed"),
             (up, "tools/call", "slow", "cancelled"),
             (down, "roots/list", None, "passed"),
         ],

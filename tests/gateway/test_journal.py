@@ -56,6 +56,7 @@ async def test_exchanges_of_a_relay_are_written_down_with_their_outcome() -> Non
         (UP, "request", "prompts/get", "greet", "refused"),
         (DOWN, "request", "sampling/createMessage", None, "ok"),
         (UP, "request", "tools/call", "slow", "cancelled"),
+        (UP, "notification", "notifications/cancelled", None, "passed"),
         (UP, "request", "ping", None, "ok"),
     ]
     assert records[2].duration is not None
@@ -100,6 +101,20 @@ def test_the_oldest_make_room() -> None:
     assert by_size.size <= 50_000
     assert by_size.get(1) is None
     assert by_size.get(100) is not None
+
+
+def test_what_ends_after_it_made_room_takes_none() -> None:
+    journal = Journal(max_entries=3)
+    begun = [journal.begin(UP, "request", "tools/call", params=b"[1,2]") for _ in range(8)]
+    empty = journal.size
+    for record in begun:
+        journal.end(record, "ok", result=b"[1,2,3,4]")
+    kept = journal.records()
+    assert [one.id for one in kept] == [6, 7, 8]
+    assert [one.state for one in kept] == ["ok"] * 3
+    assert journal.size == empty + 3 * len(b"[1,2,3,4]")
+    assert [journal.get(number) for number in (5, 6, 8, 9)] == [None, kept[0], kept[2], None]
+    assert journal.pending == 0
 
 
 def test_a_large_message_is_only_counted() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from rawends import ASKED, META, Client, Scene, Server, members, scene
 
-from fairlead import MCPClient
+from fairlead import MCPClient, MCPClientConfig
+from fairlead.errors import ConnectFailed, FairleadError
 from fairlead.gateway import Relay
 
 SUBSCRIPTION = f"{META}subscriptionId"
@@ -291,3 +292,56 @@ async def test_a_server_that_comes_back_in_the_other_era_is_found_out_about(sess
                 server.refuse(request, -32601, "Method not found")
             server.reply(await server.method("tools/list"), {"tools": []})
             assert (await client.answer_to(call))["result"]["tools"] == []
+
+
+@pytest.mark.parametrize("upstream", ["shared", "per-session"])
+async def test_a_process_that_refuses_the_handshake_is_not_started_once_more(
+    tmp_path: Path, upstream: Any
+) -> None:
+    starts = tmp_path / "starts"
+    program = (
+        "import sys, json\n"
+        f"open({str(starts)!r}, 'a').write('x')\n"
+        "for line in sys.stdin:\n"
+        "    m = json.loads(line)\n"
+        "    if 'id' not in m: continue\n"
+        "    a = {'error': {'code': -32601, 'message': 'Method not found'}}\n"
+        "    if m['method'] == 'server/discover':\n"
+        "        a = {'result': {'resultType': 'complete', 'supportedVersions': ['2026-07-28'],\n"
+        "             'capabilities': {'tools': {}}}}\n"
+        "    elif m['method'] == 'tools/list':\n"
+        "        a = {'result': {'resultType': 'complete', 'tools': []}}\n"
+        "    print(json.dumps({'jsonrpc': '2.0', 'id': m['id'], **a}), flush=True)\n"
+    )
+    place = tmp_path / "strict.py"
+    place.write_text(program)
+    entry = {"command": sys.executable, "args": ["-S", "-E", str(place)]}
+    relay = Relay(entry, "strict", upstream=upstream)
+    config = MCPClientConfig(protocol_version="2025-11-25")
+    try:
+        for _ in range(2):
+            async with MCPClient.connect_inprocess(relay, config) as client:
+                assert await client.list_tools() == []
+        assert relay.upstream.speaks_handshake is False
+        assert starts.read_text() == "x"
+    finally:
+        await relay.close()
+
+
+async def test_a_process_that_never_read_the_probe_is_not_started_once_more(
+    tmp_path: Path,
+) -> None:
+    starts = tmp_path / "starts"
+    program = f"import sys; open({str(starts)!r}, 'a').write('x'); sys.exit(7)"
+    entry = {"command": sys.executable, "args": ["-S", "-E", "-c", program]}
+    relay = Relay(entry, "broken")
+    try:
+        with pytest.raises(FairleadError, match="exited with code 7"):
+            async with MCPClient.connect_inprocess(relay) as client:
+                await client.list_tools()
+        assert starts.read_text() == "x"
+        with pytest.raises(ConnectFailed, match="exited with code 7"):
+            await MCPClient.connect_entry(entry)
+        assert starts.read_text() == "xx"
+    finally:
+        await relay.close()

@@ -387,7 +387,7 @@ def test_initialize_in_a_stateless_envelope_makes_no_handshake() -> None:
 def test_the_id_of_the_handshake_may_be_used_and_cancelled_in_the_other_era() -> None:
     us = server()
     assert asked(us.receive(stateless(0))).id == 0
-    assert us.receive(cancellation(0)) == Cancelled(0, "")
+    assert us.receive(cancellation(0)) == Cancelled(0, "", cancellation(0))
 
 
 # Requests of ours.
@@ -525,7 +525,8 @@ def test_an_error_without_an_id_answers_nothing(absent: bool) -> None:
 def test_a_cancelled_request_is_not_answered() -> None:
     us = server()
     us.receive(Request(1, "tools/call"))
-    assert us.receive(cancellation(1, reason="bored")) == Cancelled(1, "bored")
+    bored = cancellation(1, reason="bored")
+    assert us.receive(bored) == Cancelled(1, "bored", bored)
     assert not us.settled(1)
     assert isinstance(us.receive(cancellation(1)), Stray)
 
@@ -568,7 +569,7 @@ def test_a_server_may_cancel_its_request_under_the_id_of_our_initialize() -> Non
     us.agreed(Agreement(revision=NEWEST_HANDSHAKE))
     us.notification("notifications/initialized")
     assert asked(us.receive(Request(1, "sampling/createMessage"))).id == 1
-    assert us.receive(cancellation(1)) == Cancelled(1, "")
+    assert us.receive(cancellation(1)) == Cancelled(1, "", cancellation(1))
 
 
 @pytest.mark.covers("PRO-18")

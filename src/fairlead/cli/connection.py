@@ -114,9 +114,13 @@ async def _to_named(
     name: str, options: Namespace, listeners: Callbacks, secrets: list[str]
 ) -> AbstractAsyncContextManager[MCPClient]:
     """A server that is configured; those who name a command or a URL do not load all of this."""
+    from ..client.eras import known_eras
+    from ..manager.cache import FileStore, own_folder
+    from ..manager.eras import KeptEras
     from .named import ask_inputs, every_server, fill_in, find_server, secrets_of
     from .remedies import diagnose
 
+    known_eras.keep(KeptEras(FileStore(own_folder())))
     found = find_server(name, every_server(), or_command=True)
     missing: tuple[str, ...] = ()
     try:

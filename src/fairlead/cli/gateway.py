@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from msgspec import structs
 
 from ..errors import ConfigError
+from ..gateway.admission import Admission
 from ..gateway.config import GatewayFile
 from ..gateway.journal import Journal
-from ..gateway.locking import read_lock
+from ..gateway.locking import LockFile
 from ..gateway.observing import Observing
 from ..gateway.pausing import Desk
 from ..gateway.rules.ruleset import RuleSet
@@ -18,6 +19,7 @@ from ..manager.places import this_machine
 from ..observe.metrics import Metrics
 from ..transport.http.settings import HttpSettings
 from .failed import USAGE, Failed
+from .gateway_recording import Record, require_tape, taping
 from .gateway_running import Plan, add_gateway_options, endpoint_of, log_if_asked, run_gateway
 from .gateway_servers import Address, Wanted, of_file
 from .output import safe
@@ -39,6 +41,7 @@ _EXAMPLE = """\
 def run(argv: Sequence[str]) -> int:
     options = _parser().parse_args(argv)
     log_if_asked(options)
+    require_tape(options.record)
     path = options.file or _usual()
     inputs = read_pairs(options.input, "--input")
 
@@ -56,9 +59,10 @@ def _plan(options: Namespace, file: GatewayFile, read: Callable[[Address], Wante
     options.tls_cert = options.tls_cert or file.tls_cert
     options.tls_key = options.tls_key or file.tls_key
     endpoint = endpoint_of(options, file.listen)
+    admission = Admission(file, names_only=endpoint.token is not None)
     http = HttpSettings(
-        auth_token=endpoint.token or file.token,
-        verify_token=file.verify_token,
+        auth_token=endpoint.token,
+        verify_token=admission.verify if admission.guards else None,
         allowed_hosts=(*file.allowed_hosts, *endpoint.hosts),
         allowed_origins=(*file.allowed_origins, *endpoint.origins),
     )
@@ -67,7 +71,8 @@ def _plan(options: Namespace, file: GatewayFile, read: Callable[[Address], Wante
     settings = file.settings
     if options.search is not None:
         settings = structs.replace(settings, search=True)
-    observing = _observing(file)
+    record = Record.of(options, "gateway", file.record)
+    observing = _observing(file, record, endpoint.token)
     return Plan(
         settings=settings,
         http=http,
@@ -75,19 +80,24 @@ def _plan(options: Namespace, file: GatewayFile, read: Callable[[Address], Wante
         project=options.project,
         read=read,
         views=file.views,
+        admission=admission,
         observing=observing,
         rules=_rules(file, observing.desk),
+        record=record,
         json=options.json,
     )
 
 
-def _observing(file: GatewayFile) -> Observing:
+def _observing(file: GatewayFile, record: Record | None, token: str | None) -> Observing:
     """What is kept of the traffic; a desk costs nothing while nothing is held."""
+    admin = file.settings.admin_token
+    secrets = [admin, token, file.token, *(client.token for client in file.clients)]
     return Observing(
         journal=Journal() if file.journal else None,
         metrics=Metrics() if file.metrics else None,
         desk=Desk(),
-        lock=None if file.lock is None else read_lock(file.lock),
+        tapes=taping(file.settings.name, record, admin=admin is not None, secrets=secrets),
+        lock=None if file.lock is None else LockFile(file.lock),
         lock_policy=file.lock_policy,
     )
 

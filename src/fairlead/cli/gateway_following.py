@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ..errors import ConfigError
 from ..gateway import Gateway
+from ..gateway.admission import Admission
 from ..manager.manager import Configured
 from ..manager.reloading import Stamp, stamps_of
 from .gateway_servers import Read, Wanted
@@ -24,19 +25,39 @@ class Following:
         *,
         changed: Callable[[Wanted], None],
         failed: Callable[[str], None],
+        admission: Admission | None = None,
     ) -> None:
         """`changed` hears what is wanted from now on, `failed` why files could not be read."""
+        self._admission = admission
         self._gateway = gateway
         self._read = read
         self._changed = changed
         self._failed = failed
         self._have: dict[str, list[Configured]] = {}
+        self._applying = asyncio.Lock()
+        gateway.reload = self.reload
 
     async def apply(self, now: Wanted) -> bool:
         """Connect what is new, end what is gone; returns whether there was anything.
 
         A file that cannot be read, perhaps because it is just being written, changes nothing.
+
+        Raises:
+            ConfigError: something cannot be changed while the gateway runs; nothing is.
         """
+        async with self._applying:
+            return await self._apply(now)
+
+    async def reload(self) -> None:
+        """Read the files now. Raises `ConfigError`."""
+        wanted = await asyncio.to_thread(self._read)
+        if await self.apply(wanted):
+            self._changed(wanted)
+
+    async def _apply(self, now: Wanted) -> bool:
+        admitted = False
+        if self._admission is not None and now.file is not None:
+            admitted = await self._admission.follow(now.file, self._gateway)
         wanted, have = now.servers, self._have
         gone = [
             name
@@ -51,7 +72,8 @@ class Following:
         await asyncio.gather(*(self._gateway.disconnect(name) for name in gone))
         if new:
             await self._gateway.connect({name: [*entries] for name, entries in new.items()})
-        return bool(gone or new)
+        self._gateway.arrange(wanted)
+        return bool(gone or new or admitted)
 
     async def follow(self, files: Sequence[str]) -> None:
         """Look at the files for ever, and at those that they lead to."""

@@ -12,6 +12,7 @@ from socket import socket
 
 from ..errors import FairleadError
 from ..gateway import Gateway, GatewaySettings, View
+from ..gateway.admission import Admission
 from ..gateway.journal import Journal
 from ..gateway.journal.announcing import announced
 from ..gateway.observing import Observing
@@ -26,9 +27,11 @@ from .connection import be_quiet
 from .failed import USAGE, Failed, say
 from .gateway_following import Following
 from .gateway_port import listen
+from .gateway_recording import Record, recorded
 from .gateway_screen import Screen
 from .gateway_servers import Address, Wanted
 from .network import Endpoint
+from .tape_recording import add_record_options
 from .usage import Parser, add_input_option
 
 __all__ = ["Plan", "add_gateway_options", "endpoint_of", "log_if_asked", "run_gateway"]
@@ -47,8 +50,10 @@ class Plan:
     project: str
     read: Callable[[Address], Wanted]  # the servers, anew each time
     views: Mapping[str, View] = field(default_factory=dict)
+    admission: Admission | None = None
     observing: Observing = field(default_factory=Observing)
     rules: RuleSet | None = None
+    record: Record | None = None
     json: bool = False
 
 
@@ -65,7 +70,8 @@ def run_gateway(plan: Plan) -> int:
         name = listening.getsockname()
         address = Address(unix=name) if isinstance(name, str) else Address(*name[:2])
         wanted = plan.read(address)
-        run_program(lambda: _serve(plan, listening, address, wanted))
+        with recorded(plan.observing.tapes, plan.record):
+            run_program(lambda: _serve(plan, listening, address, wanted))
     finally:
         plan.endpoint.clean_up(listening)
     return 0
@@ -94,7 +100,11 @@ async def _serve(plan: Plan, listening: socket, address: Address, wanted: Wanted
             await stack.enter_async_context(_watched(plan.observing.journal, gateway.info["name"]))
         screen = Screen(gateway, url, has_token=has_token, json=plan.json)
         following = Following(
-            gateway, lambda: plan.read(address), changed=screen.changed, failed=screen.failed
+            gateway,
+            lambda: plan.read(address),
+            changed=screen.changed,
+            failed=screen.failed,
+            admission=plan.admission,
         )
 
         async def attend() -> None:
@@ -165,6 +175,7 @@ def add_gateway_options(parser: Parser) -> None:
         help="print one JSON object when it is ready: the URL, and how the servers are",
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="log to stderr what happens")
+    add_record_options(parser, named=False)
     add_access_options(
         parser.add_argument_group("who may come in", "What other machines can reach needs a token.")
     )

@@ -42,6 +42,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     files: Sequence[str] = ()  # to look at; those that do not exist may appear
     broken: frozenset[str] = frozenset()  # those that could not be read as a whole
     demo: bool = False
+    file: GatewayFile | None = None  # of the gateway itself
 
 
 Read = Callable[[], Wanted]
@@ -114,7 +115,7 @@ def of_file(
     """The servers of a gateway's file, and those it includes. Raises `ConfigError`."""
     file = read_gateway_file(path)
     if not file.discovered:
-        return file, Wanted(servers=file.servers, files=[file.path])
+        return file, Wanted(servers=file.servers, files=[file.path], file=file)
     more = discovered(project, address, inputs)
     return file, Wanted(
         servers={**more.servers, **file.servers},
@@ -122,6 +123,7 @@ def of_file(
         problems=more.problems,
         files=[file.path, *more.files],
         broken=more.broken,
+        file=file,
     )
 
 

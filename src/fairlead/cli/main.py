@@ -36,6 +36,7 @@ _COMMANDS = {
     "tap": "run a server as it is, and listen to what is said",
     "watch": "show what clients and servers say, while they do",
     "intercept": "decide about messages that a gateway holds",
+    "session": "list the clients of a gateway, and end their sessions",
     "rules": "check a file of rules, or try it on a tape",
     "lock": "write down what tools are, and see whether they have changed",
     "paths": "show where our files are",

@@ -19,8 +19,11 @@ _COMMANDS = {
     "export": ("print servers as another program wants them", "mcp_export"),
     "approve": ("let a server of a project's file run", "mcp_trust"),
     "revoke": ("take that back", "mcp_trust"),
-    "resources": ("list what one has to read", "resources"),
-    "prompts": ("list the prompts of one", "prompts"),
+    "resources": ("list what one has to read, or all of a running gateway", "mcp_live"),
+    "prompts": ("list the prompts of one, or of all", "mcp_live"),
+    "reload": ("have a running gateway look at everything again", "mcp_live"),
+    "reconnect": ("have it connect one anew", "mcp_live"),
+    "notifications": ("show what its servers told of late", "mcp_live"),
 }
 
 

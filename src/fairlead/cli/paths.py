@@ -26,11 +26,14 @@ def run(argv: Sequence[str]) -> int:
     places = {
         "config": machine.own_config[0],
         "servers": str(ConfigFile.of_user(machine).path),
+        "gateway": machine.join(machine.own_config[0], "gateway.toml"),
         "project": str(ConfigFile.of_nearest_project(machine).path),
         "cache": machine.own_cache,
         "tools": machine.join(machine.own_cache, "tools"),
+        "eras": machine.join(machine.own_cache, "eras.json"),
         "data": machine.own_data,
         "approvals": str(Trust.of(machine).path),
+        "tapes": machine.join(machine.own_data, "tapes"),
     }
     if options.json:
         home = machine.variable("FAIRLEAD_HOME") or None

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import shutil
 import sys
 from argparse import Namespace
 from collections.abc import Awaitable, Callable, Sequence
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from .access import ACCESS, add_access_options
-from .failed import USAGE, Failed, say
+from .failed import NO_CONNECTION, USAGE, Failed, say
 from .tape_recording import add_record_options, recording
 from .target import Target, split_target
 from .usage import Parser, add_input_option, read_pairs, seconds
@@ -33,8 +34,17 @@ _EXAMPLE = "fairlead proxy --listen http://127.0.0.1:8080"
 
 def run(argv: Sequence[str]) -> int:
     options, target = _read(argv)
+    made: list[Relay] = []
     with recording(options) as interceptors:
-        return serve(options, lambda: _relay(options, target, interceptors))
+
+        def make() -> "Relay":
+            made.append(_relay(options, target, interceptors))
+            return made[0]
+
+        code = serve(options, make)
+    if options.listen == "stdio" and not made[0].upstream.wanted:
+        say("note", f"stdin ended before a client asked for anything; {made[0].name} was not used")
+    return code
 
 
 def serve(options: Namespace, make: Callable[[], "Relay"]) -> int:
@@ -140,6 +150,7 @@ def _relay(
         limits = {"connect_timeout": options.timeout, "call_timeout": options.timeout}
     settings = RelaySettings(upstream=options.upstream, era=options.era, **limits)
     way, entry = way_of(options, target)
+    _require_program(entry)
     rules = _rules(options.rules)
     kind: type[Relay] = Relay
     if options.journal:
@@ -150,6 +161,28 @@ def _relay(
     for one in rules:
         one.stand_before(relay)
     return relay
+
+
+def _require_program(entry: "MCPServerEntry") -> None:
+    """What cannot be found is told now; the first client may come much later."""
+    from ..client.entries import MCPStdioServerConfig
+    from ..transport.process import child_environment
+    from .output import safe
+
+    if not isinstance(entry, MCPStdioServerConfig):
+        return
+    command = entry.command
+    if os.path.dirname(command):
+        there = os.path.lexists(os.path.join(entry.cwd or os.curdir, command))
+    else:
+        path = child_environment(entry.env, entry.inherit_env).get("PATH")
+        there = shutil.which(command, path=path) is not None
+    if not there:
+        raise Failed(
+            f"There is no program {safe(command)!r}",
+            hint="check the spelling and the PATH",
+            code=NO_CONNECTION,
+        )
 
 
 def _rules(path: str | None) -> "list[RuleSet]":

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 
 from ..gateway import GatewaySettings
+from ..gateway.observing import Observing
 from ..transport.http.settings import HttpSettings
+from .gateway_recording import Record, taping
 from .gateway_running import Plan, add_gateway_options, endpoint_of, log_if_asked, run_gateway
 from .gateway_servers import Address, Wanted, discovered
 from .usage import Parser, read_pairs
@@ -18,7 +20,8 @@ def run(argv: Sequence[str]) -> int:
         "http://127.0.0.1:8765/mcp, and follow their files. Servers of project files are left\n"
         "out until they are approved. With none there are two demo servers.",
         usage="[options]",
-        examples="  fairlead up\n  fairlead up --port 0 --json\n  fairlead up --search",
+        examples="  fairlead up\n  fairlead up --port 0 --json\n  fairlead up --search\n"
+        "  fairlead up --record monday",
     )
     add_gateway_options(parser)
     options = parser.parse_args(argv)
@@ -29,6 +32,8 @@ def run(argv: Sequence[str]) -> int:
         return discovered(options.project, address, inputs, or_demo=True)
 
     endpoint = endpoint_of(options)
+    record = Record.of(options, "up")
+    tapes = taping("fairlead", record, admin=False, secrets=[endpoint.token])
     return run_gateway(
         Plan(
             settings=GatewaySettings(name="fairlead", search=bool(options.search)),
@@ -40,6 +45,8 @@ def run(argv: Sequence[str]) -> int:
             endpoint=endpoint,
             project=options.project,
             read=read,
+            observing=Observing(tapes=tapes),
+            record=record,
             json=options.json,
         )
     )

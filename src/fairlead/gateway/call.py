@@ -1,5 +1,6 @@
 """One request of a client, while a server works on it."""
 
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -7,7 +8,7 @@ from msgspec import Struct, UnsetType
 
 from ..interceptor import Exchange
 from ..protocol.downgrade import downgrade_params
-from ..wire import Notification
+from ..wire import Notification, RequestId
 from .outbox import CallOutbox, PeerOutbox
 from .params import retokened
 
@@ -29,7 +30,7 @@ ASKING: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 class Call:
     """Where the news of one request goes."""
 
-    __slots__ = ("_last", "exchange", "front", "outbox", "parking", "rising")
+    __slots__ = ("_last", "exchange", "front", "outbox", "parking", "rising", "sent_as")
 
     def __init__(self, exchange: Exchange, front: "Front | None", *, rising: bool = False) -> None:
         """`rising`: progress only ever grows, also if the request is sent several times."""
@@ -38,7 +39,8 @@ class Call:
         self.outbox: PeerOutbox | CallOutbox | None = None if front is None else front.outbox
         self.parking: Parking | None = None
         self.rising = rising
-        self._last = float("-inf")
+        self.sent_as: RequestId | None = None  # to the server, the last time
+        self._last = -inf
 
     @property
     def may_be_asked(self) -> bool:

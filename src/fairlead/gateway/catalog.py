@@ -70,7 +70,8 @@ class Catalog:
     def __init__(self, page_size: int = 0) -> None:
         """`page_size` is how many items a page has; 0 puts everything on one."""
         self._page_size = page_size
-        # All servers that ever were, in the order in which they came: who was first stays first.
+        # All servers that ever were, in the order in which they came, until somebody says another
+        # one: who was first stays first.
         self._servers: dict[str, dict[Kind, dict[str, _Item]]] = {}
         self._left_out: dict[tuple[str, Kind], int] = {}
         self._versions = dict.fromkeys(Kind, 0)
@@ -80,6 +81,20 @@ class Catalog:
     def expect(self, server: str) -> None:
         """A server will list something: what others have too is its own if it was named first."""
         self._servers.setdefault(server, {})
+
+    def arrange(self, servers: Iterable[str]) -> set[Kind]:
+        """Servers in this order own what several have; others come behind them.
+
+        Returns which merged lists may be others now.
+        """
+        order = [*dict.fromkeys(servers), *self._servers]
+        if [name for name in dict.fromkeys(order) if name in self._servers] == [*self._servers]:
+            return set()
+        self._servers = {name: self._servers.get(name, {}) for name in order}
+        changed = {kind for lists in self._servers.values() for kind in lists}
+        for kind in changed:
+            self._changed(kind)
+        return changed
 
     def put(self, server: str, kind: Kind, items: Sequence[Raw]) -> bool:
         """Take in a server's whole list, and say whether the merged list is another now.

@@ -62,6 +62,7 @@ class GatewayFile(Struct, frozen=True, kw_only=True):
     tls_key: str | None = None
     journal: bool = False  # remember what passes, for who watches
     metrics: bool = False
+    record: str | bool = False  # on a new tape each time, which may have a name
     rules: str | None = None  # the path of the file that says what happens to messages
     lock: str | None = None  # the path of the lock file for tools
     lock_policy: Literal["refuse", "warn", "ask"] = "refuse"
@@ -125,6 +126,7 @@ _PLACE: Final[dict[str, Any]] = {
     "include": Literal["discovered"],
     "journal": bool,
     "metrics": bool,
+    "record": str | bool,
     "rules": str,
     "lock": str,
     "lock_policy": Literal["refuse", "warn", "ask"],
@@ -190,6 +192,7 @@ class _Reading:
             tls_key=place.get("tls_key"),
             journal=place.get("journal", False),
             metrics=place.get("metrics", False),
+            record=place.get("record", False),
             rules=self._beside(place.get("rules")),
             lock=self._beside(place.get("lock")),
             lock_policy=place.get("lock_policy", "refuse"),

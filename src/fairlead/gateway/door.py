@@ -18,6 +18,7 @@ from ..interceptor import Answer, Exchange, Handler, Interceptor, chain
 from ..peer import Peer
 from ..protocol.caller import Caller
 from ..protocol.conversation import Conversation, Role
+from ..protocol.envelope import Direction, SessionState, TransportContext
 from ..protocol.headers import ParamHeader
 from ..protocol.outgoing import Identity
 from ..transport.base import Channel
@@ -28,6 +29,7 @@ from .bridge.errors import ours
 from .call import LEVELS
 from .catalog import Kind
 from .member import Member
+from .passage import Passage
 from .views import View
 from .visitor import Guest
 
@@ -54,8 +56,11 @@ class Door:
         self._gateway = gateway
         self._member = member
         self._interceptors: tuple[Interceptor, ...] = gateway.interceptors
+        self.on_offence = gateway.on_offence
+        self._alone = Passage(self._interceptors, Direction.CLIENT_TO_SERVER)
         self._inner: Handler = chain(self._interceptors, self._judge)
         self.guests: dict[object, Guest] = {}
+        self.listening: dict[object, str | None] = {}  # stateless clients, and who they are
         self._views: dict[View, View] = {}
 
     # What an endpoint asks of whoever it serves
@@ -71,6 +76,7 @@ class Door:
             on_notification=lambda note: guest.passage.put(
                 note, guest.peer, lambda passed: self._told(guest, passed)
             ),
+            on_cancelled=lambda note, cancel: guest.passage.cancel(note, guest.peer, cancel),
             on_close=lambda _: self._left(guest),
             input_timeout=timeout,
         )
@@ -87,10 +93,13 @@ class Door:
         merged = self._gateway.catalog.merged_name(Kind.TOOLS, self._member.name, tool)
         return () if merged is None else self._gateway.marks_of(merged)
 
-    def told_alone(self, note: Notification, caller: Caller) -> None:
+    def told_alone(self, note: Notification, caller: Caller, context: TransportContext) -> None:
         """A notification of a stateless client over HTTP."""
         if not self._restricts(self._gateway.view_of(caller)):
-            self._member.replicas[0].relay.told_alone(note, caller)
+            relay = self._member.replicas[0].relay
+            self._alone.put_alone(
+                note, caller, context, lambda passed: relay.told_alone(passed, caller, context)
+            )
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -102,8 +111,35 @@ class Door:
         for replica in self._member.replicas:
             await replica.end_streams()
 
+    def hang_up_on(self, principals: Container[str | None]) -> None:
+        """End what stateless clients listen to; who may come again asks for what it may hear."""
+        for edge, name in self.listening.items():
+            if name in principals:
+                for replica in self._member.replicas:
+                    replica.hang_up(edge)
+
+    def look_again(self, principals: Container[str | None]) -> None:
+        """What these get to see has changed."""
+        self._views.clear()
+        self.hang_up_on(principals)
+        for guest in list(self.guests.values()):
+            if guest.principal in principals:
+                _tell_of_lists(guest)
+                self._narrow(guest)
+
+    def _narrow(self, guest: Guest) -> None:
+        view = self._gateway.view_for(guest.principal)
+        if not view.includes(self._member.name):
+            self._member.left(guest)
+            return
+        for replica in self._member.replicas:
+            front = guest.fronts.get(replica.relay)
+            if front is not None:
+                replica.relay.unwatch(front, view.permits_uri)
+
     async def close(self) -> None:
         """End all clients."""
+        self._alone.close()
         for guest in list(self.guests.values()):
             await guest.peer.close()
 
@@ -149,7 +185,13 @@ class Door:
                 exchange = listening_to(exchange, uris)
             elif method not in _FOR_ALL:
                 self._check(exchange, view)
-        return await self._pass(exchange, guest)
+        if exchange.method != "subscriptions/listen":
+            return await self._pass(exchange, guest)
+        self.listening[exchange.edge] = exchange.caller.principal
+        try:
+            return await self._pass(exchange, guest)
+        finally:
+            self.listening.pop(exchange.edge, None)
 
     async def _pass(self, exchange: Exchange, guest: Guest | None) -> Answer:
         params = exchange.message.params
@@ -208,3 +250,11 @@ class Door:
                 raise ours(INVALID_PARAMS, "There is nothing of that name to complete")
         else:
             raise ours(METHOD_NOT_FOUND, f"Method not found: {method}")
+
+
+def _tell_of_lists(guest: Guest) -> None:
+    """Every list may have changed for a client; one that has asked nothing yet has seen none."""
+    front = next(iter(guest.fronts.values()), None)
+    if front is not None and guest.peer.conversation.state is SessionState.ACTIVE:
+        for kind in ("tools", "resources", "prompts"):
+            front.outbox.put(Notification(f"notifications/{kind}/list_changed"))

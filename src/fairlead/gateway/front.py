@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Raw, UnsetType
 
 from ..errors import RpcError
-from ..interceptor import Answer, Exchange, Interceptor
+from ..interceptor import Answer, Exchange, Interceptor, hearers
 from ..peer import Peer
 from ..protocol.downgrade import Impossible, downgrade_params
 from ..protocol.envelope import Direction, SessionState
@@ -48,9 +48,11 @@ class Front:
         self.opening = asyncio.Lock()  # of a connection in place of one that was lost
         self.passage = Passage(interceptors, Direction.CLIENT_TO_SERVER)
         self._input_timeout = input_timeout
+        self._interceptors = interceptors
 
     def connect(self, peer: Peer) -> None:
         self.peer = peer
+        peer.on_offence = hearers(self._interceptors)
         self.outbox = PeerOutbox(peer)
 
     @property

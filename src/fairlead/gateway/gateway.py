@@ -7,7 +7,9 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
+    Container,
     Coroutine,
+    Iterable,
     Iterator,
     Mapping,
     Sequence,
@@ -20,7 +22,7 @@ from msgspec import Raw, UnsetType
 
 from ..client.entries import MCPServerEntry, read_entry
 from ..errors import ConfigError, FairleadError, TransportError
-from ..interceptor import Answer, Exchange, Handler, Interceptor, chain
+from ..interceptor import Answer, Exchange, Handler, Interceptor, chain, hearers
 from ..interceptor.breaker import CircuitBreaker
 from ..manager import MCPManager
 from ..manager.manager import Configured, StatusEvent
@@ -28,6 +30,7 @@ from ..peer import Peer
 from ..protocol.caller import SERVER_INFO_KEY, Caller
 from ..protocol.conversation import Conversation, Role
 from ..protocol.downgrade import downgrade_result
+from ..protocol.envelope import TransportContext
 from ..protocol.headers import ParamHeader, param_headers
 from ..protocol.outgoing import Identity
 from ..protocol.revisions import Revision
@@ -37,6 +40,7 @@ from ..transport.base import Channel
 from ..transport.http.settings import HttpSettings
 from ..wire import Notification, to_json
 from ..wire.codes import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND
+from .admin_servers import Hearsay
 from .asked import (
     cursor_of,
     level_of,
@@ -62,7 +66,7 @@ from .watching import Watching
 if TYPE_CHECKING:
     from ..server.http import HttpApp
     from .observing import Observing
-    from .searching import Searching
+    from .searching import Searching, Shown
 
 __all__ = ["Gateway"]
 
@@ -129,6 +133,7 @@ class Gateway(ServesHttp):
         if observing is not None:
             interceptors = (*observing.interceptors, *interceptors)
         self.interceptors = tuple(interceptors)
+        self.on_offence = hearers(interceptors)
         self.handler: Handler = chain(interceptors, self._handle)
         self._direct: Handler = chain(interceptors, self._call_directly)
         self.members: dict[str, Member] = {}
@@ -137,10 +142,14 @@ class Gateway(ServesHttp):
         self.changes = Changes()
         self.parked = Parked(self.settings.relay)
         self.since = time.time()
+        self.hearsay = Hearsay()
+        self.reload: Callable[[], Awaitable[object]] | None = None  # of who follows files for it
         self._views = dict(views or {})
         self._visitors: dict[object, Visitor] = {}
+        self._listening: dict[object, tuple[str | None, list[str]]] = {}  # stateless: who, to what
         self._owners: dict[str, Member] = {}  # by the names that the manager knows
-        self._searching = _searching(self.catalog) if self.settings.search else None
+        shown = [one.shown for one in interceptors if hasattr(one, "shown")]  # a tool lock
+        self._searching = _searching(self.catalog, shown) if self.settings.search else None
         self._marks: dict[str, tuple[ParamHeader, ...]] = {}
         self._marked = 0  # the version of the tools that they are of
         self._looked = 0.0  # when lists were last looked over
@@ -204,6 +213,15 @@ class Gateway(ServesHttp):
         await self.manager.connect_servers(wanted, startup="background")
         for member in members:
             self._take_stock(member)
+
+    def arrange(self, names: Iterable[str]) -> None:
+        """The order of the servers: what several have is the first one's, whoever came first."""
+        names = list(names)
+        place = {name: number for number, name in enumerate(names)}
+        in_order = sorted(self.members.items(), key=lambda one: place.get(one[0], len(place)))
+        self.members = dict(in_order)
+        for kind in self.catalog.arrange(names):
+            self._changed(kind)
 
     def _take_stock(self, member: Member) -> None:
         """What is known of a server at once: that it is there, or its tools from last time."""
@@ -274,6 +292,7 @@ class Gateway(ServesHttp):
         if member is None:
             return
         uri = params.get("uri")
+        self.hearsay.add(server, method, params)
         if method.endswith("/list_changed"):
             member.heard(server, method)
         elif method == UPDATED and isinstance(uri, str):
@@ -327,6 +346,7 @@ class Gateway(ServesHttp):
             on_notification=lambda note: visitor.passage.put(
                 note, visitor.peer, lambda passed: self._told(visitor, passed)
             ),
+            on_cancelled=lambda note, cancel: visitor.passage.cancel(note, visitor.peer, cancel),
             on_eof=self.changes.stop,
             on_close=lambda _: self._left(visitor),
             input_timeout=self.settings.relay.input_timeout,
@@ -370,7 +390,7 @@ class Gateway(ServesHttp):
         """Hang up on everybody who only listens."""
         await self.changes.end()
 
-    def told_alone(self, note: Notification, caller: Caller) -> None:
+    def told_alone(self, note: Notification, caller: Caller, context: TransportContext) -> None:
         """A notification outside of any connection concerns no server in particular."""
 
     def marks_of(self, tool: str) -> tuple[ParamHeader, ...]:
@@ -398,7 +418,7 @@ class Gateway(ServesHttp):
     @property
     def clients(self) -> int:
         """How many clients are connected; those without a connection are not counted."""
-        return sum(1 for _ in self._everybody())
+        return sum(1 for _ in self.visitors())
 
     def sessions(self) -> list[dict[str, Any]]:
         """The connected clients, as plain data."""
@@ -410,10 +430,11 @@ class Gateway(ServesHttp):
                 "transport": visitor.peer.channel.context.transport_type,
                 "subscriptions": sorted(visitor.uris),
             }
-            for visitor in self._everybody()
+            for visitor in self.visitors()
         ]
 
-    def _everybody(self) -> Iterator[Visitor]:
+    def visitors(self) -> Iterator[Visitor]:
+        """Everybody on a connection that lasts."""
         yield from self._visitors.values()
         for door in self.doors.values():
             yield from door.guests.values()
@@ -479,6 +500,58 @@ class Gateway(ServesHttp):
         """The same, by name."""
         view = self._views.get(principal) if principal is not None else None
         return view or self.settings.view
+
+    # Changing who sees what
+
+    def show(self, views: Mapping[str, View], view: View) -> None:
+        """From now on principals see this; those for whom it changes hear that lists have.
+
+        Nobody hears any more of what he does not see.
+        """
+        before = {name: self.view_for(name) for name in {*self._principals(), None}}
+        self._views = dict(views)
+        self.settings = msgspec.structs.replace(self.settings, view=view)
+        affected = {name for name, old in before.items() if old != self.view_for(name)}
+        edges: set[object] = set()
+        for visitor in self._visitors.values():
+            if visitor.principal in affected:
+                edges.add(visitor.peer)
+                self._narrow(visitor)
+        for edge, (name, uris) in self._listening.items():
+            if name in affected:
+                edges.add(edge)
+                if not all(self.view_for(name).permits_uri(uri) for uri in uris):
+                    self.changes.stop(edge)
+        self.changes.look_again(edges)
+        for door in self.doors.values():
+            door.look_again(affected)
+
+    def _principals(self) -> Iterator[str | None]:
+        yield from (visitor.principal for visitor in self.visitors())
+        yield from (name for name, _ in self._listening.values())
+        for door in self.doors.values():
+            yield from door.listening.values()
+
+    def _narrow(self, visitor: Visitor) -> None:
+        """A client sees other things now: what it does not see, it does not hear of."""
+        view = self.view_for(visitor.principal)
+        for uri, server in list(visitor.uris.items()):
+            if not (view.includes(server) and view.permits_uri(uri)):
+                self.changes.unsubscribe(visitor.peer, uri)
+                self._unwatch(visitor, uri)
+        for member in self.members.values():
+            if not view.includes(member.name):
+                member.left(visitor)
+
+    async def dismiss(self, principals: Container[str | None]) -> None:
+        """End all connections of somebody who may not come in any more."""
+        for edge, (name, _) in self._listening.items():
+            if name in principals:
+                self.changes.stop(edge)
+        for door in self.doors.values():
+            door.hang_up_on(principals)
+        peers = [one.peer for one in self.visitors() if one.principal in principals]
+        await asyncio.gather(*(peer.close("the token is not valid any more") for peer in peers))
 
     # What it says about itself
 
@@ -614,11 +687,9 @@ class Gateway(ServesHttp):
         uri = exchange.head.uri
         if isinstance(uri, UnsetType):
             raise ours(INVALID_PARAMS, "params.uri is required: the URI of a resource")
-        view = self.view_of(exchange.caller)
-        owner = self.catalog.owner(uri, view)
-        if owner is None:
+        if not self.is_ready:  # a server that is just starting may come before who has it so far
             await self.listed()
-            owner = self.catalog.owner(uri, view)
+        owner = self.catalog.owner(uri, self.view_of(exchange.caller))
         member = None if owner is None else self.members.get(owner)
         if member is None:
             code = INVALID_PARAMS if exchange.caller.stateless else RESOURCE_NOT_FOUND
@@ -683,8 +754,10 @@ class Gateway(ServesHttp):
         try:
             await asyncio.gather(*(watch(uri, member) for uri, member in watched.items()))
             wanted = [uri for uri in watched if uri in added]
+            self._listening[exchange.edge] = exchange.caller.principal, wanted
             return await self.changes.listen(listening_to(exchange, wanted), _CAPABILITIES)
         finally:
+            self._listening.pop(exchange.edge, None)
             for uri, member in added.items():
                 if self.members.get(member.name) is member:
                     self._watching.remove(member, uri)
@@ -742,10 +815,10 @@ class Gateway(ServesHttp):
         return task
 
 
-def _searching(catalog: Catalog) -> "Searching":
+def _searching(catalog: Catalog, shown: "Sequence[Shown]") -> "Searching":
     from .searching import Searching  # most gateways have none
 
-    return Searching(catalog)
+    return Searching(catalog, shown)
 
 
 async def _quietly(work: Coroutine[Any, Any, object]) -> None:

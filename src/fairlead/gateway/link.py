@@ -2,22 +2,24 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import msgspec
 from msgspec import Raw, Struct, UnsetType
 
-from ..errors import ChannelClosed, FairleadError, LocalProtocolError, RpcError
-from ..interceptor import Answer, Exchange, Interceptor, chain
+from ..errors import ChannelClosed, FairleadError, LocalProtocolError, RequestTimeout, RpcError
+from ..interceptor import Answer, Exchange, Handler, Interceptor, chain, hearers
 from ..peer import Peer
-from ..protocol.caller import SUBSCRIPTION_KEY
+from ..protocol.caller import SUBSCRIPTION_KEY, Caller, read_head
 from ..protocol.conversation import Agreement, Conversation, Role
 from ..protocol.envelope import Direction, SessionState
 from ..protocol.methods import exists
 from ..protocol.outgoing import Identity
+from ..protocol.revisions import NEWEST
 from ..transport.base import Channel
-from ..wire import Notification, RequestId
+from ..wire import Notification, Request, RequestId
 from ..wire.codes import HEADER_MISMATCH, INTERNAL_ERROR, METHOD_NOT_FOUND
 from .bridge.errors import ours
 from .call import LEVELS, Call
@@ -69,12 +71,14 @@ class Link:
         self.on_news: Callable[[Notification], None] | None = None
         self.marks: Marks | None = None  # arguments that travel in headers; None: not our business
         self.listeners = 0  # stateless clients that hear of changes through it
+        self.on_unanswered: Callable[[], None] | None = None  # told when a call was given up
         self.used = asyncio.get_running_loop().time()
         self.ending = False  # by us
         # Many servers ask on the stream that belongs to no call, though they could do better.
         self._aside = False
         self._input_timeout = input_timeout
         self._on_close = on_close
+        self._interceptors = interceptors
         self._background: set[asyncio.Task[None]] = set()
         self.passage = Passage(interceptors, Direction.SERVER_TO_CLIENT)
         self.borrowed = isinstance(channel, Peer)
@@ -83,6 +87,7 @@ class Link:
             self.agreement = channel.conversation.agreement
             self.outbox = PeerOutbox(channel)
             channel.carrier = self
+            channel.on_offence = hearers(interceptors) or channel.on_offence
             return
         conversation = Conversation(
             Role.CLIENT, identity, id_format="string" if id_format == "string" else "integer"
@@ -92,12 +97,14 @@ class Link:
             conversation,
             handler=chain(interceptors, self._asked),
             on_notification=self.told,
+            on_cancelled=self._withdrawn,
             on_close=self._closed,
             input_timeout=input_timeout,
             max_in_flight=1024,
         )
         self.outbox = PeerOutbox(self.peer)
         self.peer.carrier = self
+        self.peer.on_offence = hearers(interceptors)
         self.peer.start()
 
     # What is known
@@ -172,7 +179,7 @@ class Link:
 
         def sent(request_id: RequestId) -> None:
             nonlocal sent_as
-            sent_as = request_id
+            sent_as = call.sent_as = request_id
             self.calls[request_id] = call
             if on_sent is not None:
                 on_sent(request_id)
@@ -189,17 +196,29 @@ class Link:
             )
         except asyncio.CancelledError:
             wanted = False
+            if exchange.message.method != "subscriptions/listen":  # those end so
+                self.unanswered()
+            raise
+        except RequestTimeout:
+            self.unanswered()
             raise
         finally:
-            if sent_as is not None:
-                self.calls.pop(sent_as, None)
             self.used = asyncio.get_running_loop().time()
-            if turn is not None:
-                turn.release()
+            try:
+                if wanted and self.passage.busy:
+                    await self.passage.passed()  # whose call it is, is asked there
+            finally:
+                if sent_as is not None:
+                    self.calls.pop(sent_as, None)
+                if turn is not None:
+                    turn.release()
             if wanted:
-                if self.passage.busy:
-                    await self.passage.passed()
                 await call.flushed()
+
+    def unanswered(self) -> None:
+        """A call was given up: whoever looks after the server may see whether it is still there."""
+        if self.on_unanswered is not None:
+            self.on_unanswered()
 
     def activate(self, note: Notification | None = None) -> None:
         """Tell the server that the handshake is done, if nobody has; in the client's words."""
@@ -229,6 +248,39 @@ class Link:
             await self.peer.close()
 
     # What the server asks
+
+    @contextmanager
+    def goes_on(self, call: Call) -> "Iterator[None]":
+        """The server has answered with questions, so the request is not over for its client."""
+        sent_as = call.sent_as
+        assert sent_as is not None
+        self.calls[sent_as] = call
+        try:
+            yield None
+        finally:
+            self.calls.pop(sent_as, None)
+
+    async def asked_inside(self, call: Call, question: Request, ask: Handler) -> Answer:
+        """A question that came inside a result passes like one that came by itself; `ask` brings
+        it to the client.
+
+        Raises:
+            RpcError: the client said no, or whoever stands in between.
+        """
+        exchange = Exchange(
+            question,
+            self.peer.conversation.peer or Caller(NEWEST, True),
+            read_head(question.params),
+            Direction.SERVER_TO_CLIENT,
+            self.peer.channel.context,
+            self.peer,
+            related=call.sent_as,
+        )
+        return await chain(self._interceptors, ask)(exchange)
+
+    def _withdrawn(self, note: Notification, cancel: Callable[[str], object]) -> None:
+        """The server does not wait for the answer to a question of its own any more."""
+        self.passage.cancel(note, self.peer, cancel, self.peer.heard_for)
 
     async def _asked(self, exchange: Exchange) -> Answer:
         if exchange.method == "ping":

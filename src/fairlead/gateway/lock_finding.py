@@ -23,12 +23,14 @@ def finder_of(gateway: "Gateway") -> Finder:
         if exchange.server is not None:
             return _at_door(gateway, exchange.server, exchange, name)
         view = gateway.view_of(exchange.caller)
+        described = False
         if gateway.settings.search and exchange.method == "tools/call":
-            name = _meant(exchange, name)
+            name, described = _meant(exchange, name)
         target = gateway.catalog.tool(name, view)
         if target is None:
             return None
-        return Whose(target.server, target.name, gateway.catalog.definition(name, view))
+        definition = gateway.catalog.definition(name, view)
+        return Whose(target.server, target.name, definition, described)
 
     return find
 
@@ -44,12 +46,15 @@ def _at_door(gateway: "Gateway", server: str, exchange: Exchange, name: str) -> 
     return Whose(server, own, gateway.catalog.definition(merged, View.everything()))
 
 
-def _meant(exchange: Exchange, name: str) -> str:
+def _meant(exchange: Exchange, name: str) -> tuple[str, bool]:
+    """The tool that it is about, and whether it is only described."""
     from .search import Call, Describe, read_arguments
 
     arguments = exchange.head.arguments
     try:
         wanted = read_arguments(name, None if isinstance(arguments, UnsetType) else arguments)
     except MCPToolError:
-        return name
-    return wanted.name if isinstance(wanted, Call | Describe) else name
+        return name, False
+    if isinstance(wanted, Call | Describe):
+        return wanted.name, isinstance(wanted, Describe)
+    return name, False

@@ -1,4 +1,4 @@
-"""What a gateway has for those who look after it: journal, metrics, a desk, a lock for tools."""
+"""What a gateway has for those who look after it: journal, metrics, desk, tapes, tool lock."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,8 +10,9 @@ from .interceptors.measuring import Measuring
 from .interceptors.toollock import Policy, ToolLock, Whose
 from .journal import Journal
 from .lock_finding import finder_of
-from .locking import Lock
+from .locking import Lock, LockFile
 from .pausing import Desk
+from .taping import Taping
 
 if TYPE_CHECKING:
     from ..manager.manager import StatusEvent
@@ -29,13 +30,15 @@ class Observing:
         journal: Journal | None = None,
         metrics: Metrics | None = None,
         desk: Desk | None = None,
-        lock: Lock | None = None,
+        tapes: Taping | None = None,
+        lock: Lock | LockFile | None = None,
         lock_policy: Policy = "refuse",
     ) -> None:
         """`lock` is what tools of the servers were approved as; to `ask`, a desk is needed."""
         self.journal = journal
         self.metrics = metrics
         self.desk = desk
+        self.tapes = tapes
         self._gateway: Gateway | None = None
         self._lock = None
         if lock is not None:
@@ -46,6 +49,8 @@ class Observing:
     def interceptors(self) -> Sequence[Interceptor]:
         """What goes before all others."""
         found: list[Interceptor] = []
+        if self.tapes is not None:
+            found.append(self.tapes)  # first, where it sees all that comes
         if self.journal is not None:
             found.append(Journaling(self.journal))
         if self.metrics is not None:
@@ -57,9 +62,10 @@ class Observing:
     def attend(self, gateway: "Gateway") -> list[Callable[[], None]]:
         """Count also what no message tells; what is returned ends that."""
         self._gateway = gateway
+        ends = [] if self.tapes is None else [self.tapes.attend(gateway)]
         metrics = self.metrics
         if metrics is None:
-            return []
+            return ends
 
         def heard(event: "StatusEvent") -> None:
             for name in event.names if event.kind == "connected" else ():
@@ -73,7 +79,7 @@ class Observing:
             "Servers that are connected.",
             lambda: len(gateway.manager.get_connected_servers()),
         )
-        return [gateway.manager.add_status_listener(heard)]
+        return [*ends, gateway.manager.add_status_listener(heard)]
 
     def _find(self, exchange: Exchange, name: str) -> Whose | None:
         return None if self._gateway is None else finder_of(self._gateway)(exchange, name)

@@ -9,7 +9,10 @@ from ..errors import ConfigError, FairleadError
 from ..transport.http.asgi import AsgiCall
 from ..transport.http.settings import HttpSettings
 from ..wire import to_json
-from .admin_observing import PATHS, Mistake, act
+from .admin_asking import Mistake, number_of
+from .admin_observing import PATHS, act
+from .admin_servers import SERVER_PATHS, act_on_servers
+from .admin_sessions import ClientSessions
 from .status import health, status
 from .views import View
 
@@ -47,6 +50,7 @@ class GatewayPages:
     def __init__(self, gateway: "Gateway", settings: HttpSettings) -> None:
         self._gateway = gateway
         self._settings = settings
+        self._sessions = ClientSessions(gateway)
 
     async def serve(self, call: AsgiCall, path: str, principal: str | None) -> None:
         """Answer one request."""
@@ -113,9 +117,8 @@ class GatewayPages:
             if answer is None:
                 await call.say(
                     404,
-                    "GET /admin/servers, GET /admin/sessions, DELETE /admin/servers/NAME, "
-                    "POST /admin/servers/NAME/reconnect, POST /admin/servers/NAME/refresh; where "
-                    f"they are on: {PATHS}",
+                    f"{SERVER_PATHS}, GET /admin/sessions, DELETE /admin/sessions/ID; where they "
+                    f"are on: {PATHS}",
                 )
             else:
                 await call.answer(200, to_json(answer))
@@ -126,25 +129,13 @@ class GatewayPages:
         return bool(token) and hmac.compare_digest(given, token.encode())
 
     async def _act(self, method: str, steps: list[str]) -> Any:
-        gateway = self._gateway
         match method, steps:
-            case "GET", ["servers"]:
-                return status(gateway)["servers"]
             case "GET", ["sessions"]:
-                return gateway.sessions()
-            case "POST", ["servers", *name, "reconnect"]:
-                server = "/".join(name)
-                await gateway.manager.reconnect_server(server)
-                return {"reconnected": server}
-            case "POST", ["servers", *name, "refresh"] if "/".join(name) in gateway.members:
-                server = "/".join(name)
-                gateway.members[server].refresh()
-                return {"refreshing": server}
-            case "DELETE", ["servers", *name] if "/".join(name) in gateway.members:
-                server = "/".join(name)
-                await gateway.disconnect(server)
-                return {"disconnected": server}
-        return None
+                return self._sessions.list()
+            case "DELETE", ["sessions", number]:
+                await self._sessions.end(number_of(number))
+                return {"ended": number_of(number)}
+        return await act_on_servers(self._gateway, method, steps)
 
 
 def render(now: dict[str, Any], url: str) -> str:

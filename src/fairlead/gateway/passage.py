@@ -10,10 +10,13 @@ from msgspec import UnsetType
 
 from ..errors import RpcError
 from ..interceptor import Answer, Exchange, Handler, Interceptor, chain
+from ..observe.logs import ABOUT
 from ..peer import Peer
 from ..protocol.caller import Caller, read_head
-from ..protocol.envelope import Direction
+from ..protocol.envelope import Direction, TransportContext
 from ..protocol.revisions import NEWEST_HANDSHAKE
+from ..protocol.rewriting import members_of, string_of
+from ..server.direct import DirectEdge
 from ..wire import Notification, RequestId
 
 __all__ = ["Passage"]
@@ -24,7 +27,7 @@ MAX_BYTES = 16 << 20
 
 log = logging.getLogger("fairlead.gateway")
 
-Deliver: TypeAlias = Callable[[Notification], None]
+Deliver: TypeAlias = Callable[[Notification], object]
 
 
 class Passage:
@@ -57,12 +60,36 @@ class Passage:
             peer,
             related=related,
         )
+        self._enter(exchange, deliver)
+
+    def put_alone(
+        self, note: Notification, caller: Caller, context: TransportContext, deliver: Deliver
+    ) -> None:
+        """The same for one that came outside of any connection."""
+        if not self._interceptors:
+            deliver(note)
+            return
+        head = read_head(note.params)
+        exchange = Exchange(note, caller, head, self._direction, context, DirectEdge())
+        self._enter(exchange, deliver)
+
+    def _enter(self, exchange: Exchange, deliver: Deliver) -> None:
         self._queue.append((exchange, deliver))
-        self._size += _size(note)
+        self._size += _size(exchange.message)
         if len(self._queue) > MAX_NOTES or self._size > MAX_BYTES:
             self._drop()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def cancel(
+        self,
+        note: Notification,
+        peer: Peer,
+        cancel: Callable[[str], object],
+        related: RequestId | None = None,
+    ) -> None:
+        """The same for a cancellation: if it does not get through, what it is about goes on."""
+        self.put(note, peer, lambda passed: cancel(_reason(passed)), related)
 
     @property
     def busy(self) -> bool:
@@ -101,7 +128,9 @@ class Passage:
             except RpcError as exc:
                 log.info("%s was held back: %s", exchange.method, exc.message)
             except Exception:
-                log.exception("an interceptor failed; %s was not passed on", exchange.method)
+                about = {ABOUT: exchange.message.params}
+                why = "an interceptor failed; %s was not passed on"
+                log.exception(why, exchange.method, extra=about)
         self._task = None
 
     def _drop(self) -> None:
@@ -120,6 +149,11 @@ def _last(deliver: Deliver) -> Handler:
         return None
 
     return handle
+
+
+def _reason(note: Notification) -> str:
+    params = None if isinstance(note.params, UnsetType) else members_of(note.params)
+    return string_of((params or {}).get("reason")) or ""
 
 
 def _size(message: object) -> int:

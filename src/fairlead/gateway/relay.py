@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Container, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,11 +12,12 @@ from msgspec import Raw
 from ..client.entries import MCPServerEntry
 from ..client.inprocess import Attaches
 from ..errors import ChannelClosed, FairleadError, LocalProtocolError, RpcError, TransportError
-from ..interceptor import Answer, Exchange, Handler, Interceptor, chain
+from ..interceptor import Answer, Exchange, Handler, Interceptor, chain, hearers
 from ..peer import Peer
 from ..protocol.caller import Caller
 from ..protocol.conversation import Conversation, Role
 from ..protocol.downgrade import Impossible, downgrade_result
+from ..protocol.envelope import Direction, TransportContext
 from ..protocol.headers import ParamHeader
 from ..protocol.methods import exists
 from ..protocol.outgoing import Identity
@@ -35,6 +36,7 @@ from .call import ASKING, LEVELS, Call
 from .front import Front
 from .link import Link
 from .params import Passing, params_of
+from .passage import Passage
 from .settings import RelaySettings
 from .shortcut import Shortcut
 from .turns import Turn
@@ -83,11 +85,15 @@ class Relay(ServesHttp):
         self.handler: Handler = chain(interceptors, self._handle)
         self.upstream.interceptors = interceptors
         self._interceptors = interceptors
+        self.on_offence = hearers(interceptors)
+        self._alone = Passage(interceptors, Direction.CLIENT_TO_SERVER)
         self.parked = parked or Parked(self.settings)
         self._owns_parked = parked is None
         self._stateless = StatelessClients(self.upstream, self.parked)
-        self._shortcut = Shortcut(self.upstream, self.settings.call_timeout)
-        self.take_alone = None if interceptors else self._shortcut.take_alone
+        self._shortcut = Shortcut(
+            self.upstream, self.settings.call_timeout, interceptors, self._handle
+        )
+        self.take_alone = self._shortcut.take_alone if self._shortcut.possible else None
         self._bridges: dict[Link, HandshakeClients] = {}
         self._fronts: dict[object, Front] = {}  # by the peer that it is
         self._listening: dict[asyncio.Future[Raw], object] = {}  # and who does
@@ -131,10 +137,11 @@ class Relay(ServesHttp):
             on_notification=lambda note: front.passage.put(
                 note, front.peer, lambda passed: self.told(front, passed)
             ),
+            on_cancelled=lambda note, cancel: front.passage.cancel(note, front.peer, cancel),
             on_close=lambda _: self._left(front),
-            on_eof=self._hang_up,  # or it would be listened for until nobody waits any longer
+            on_eof=self.hang_up,  # or it would be listened for until nobody waits any longer
             input_timeout=self.settings.input_timeout,
-            take=None if self._interceptors else partial(self._shortcut.take, front),
+            take=partial(self._shortcut.take, front) if self._shortcut.possible else None,
         )
         front.connect(peer)
         self._fronts[peer] = front
@@ -151,6 +158,7 @@ class Relay(ServesHttp):
 
     async def close(self) -> None:
         """End all clients and all connections to the server."""
+        self._alone.close()
         if self._owns_parked:
             self.parked.close()
         await asyncio.gather(*(front.peer.close() for front in list(self._fronts.values())))
@@ -174,15 +182,18 @@ class Relay(ServesHttp):
         """
         return self.upstream.marks.of(tool)
 
-    def told_alone(self, note: Notification, caller: Caller | None) -> None:
+    def told_alone(self, note: Notification, caller: Caller, context: TransportContext) -> None:
         """A notification of a stateless client over HTTP."""
+        self._alone.put_alone(note, caller, context, self._told_alone)
+
+    def _told_alone(self, note: Notification) -> None:
         link = next((one for one in self.upstream.links if one.stateless), None)
         if link is not None:
             link.outbox.put(note)
 
     async def end_streams(self) -> None:
         """Hang up on everybody who only listens."""
-        self._hang_up()
+        self.hang_up()
         for link in self.upstream.links:
             if link.changes is not None:
                 await link.changes.end()
@@ -279,7 +290,7 @@ class Relay(ServesHttp):
         result = Raw(b'{"resultType":"complete"}') if work.cancelled() else work.result()
         return _tagged(result, exchange)
 
-    def _hang_up(self, edge: object | None = None) -> None:
+    def hang_up(self, edge: object | None = None) -> None:
         """End what one client listens to, or all of them."""
         for work, whose in list(self._listening.items()):
             if edge in (None, whose):
@@ -287,6 +298,17 @@ class Relay(ServesHttp):
         for link in self.upstream.links:
             if link.changes is not None:
                 link.changes.stop(edge)
+
+    def unwatch(self, front: Front, permits: Callable[[str], bool]) -> None:
+        """A client may not hear of some resources any more."""
+        link = front.link
+        for uri in [uri for uri in front.uris if not permits(uri)]:
+            front.uris.discard(uri)
+            if link is not None and not _unwatched(uri, front, link) and link.alive:
+                if link.stateless:
+                    link.background(self._bridge(link).follow())
+                else:
+                    link.background(link.peer.request("resources/unsubscribe", {"uri": uri}))
 
     async def _initialize(self, exchange: Exchange, front: Front) -> Answer:
         params = exchange.message.params
@@ -409,9 +431,7 @@ class Relay(ServesHttp):
     def _bridge(self, link: Link) -> HandshakeClients:
         bridge = self._bridges.get(link)
         if bridge is None:
-            settings = self.settings
-            bridge = HandshakeClients(link, settings.call_timeout, settings.input_timeout)
-            self._bridges[link] = bridge
+            bridge = self._bridges[link] = HandshakeClients(link, self.settings.call_timeout)
         return bridge
 
     # What clients tell, and their end
@@ -425,7 +445,7 @@ class Relay(ServesHttp):
             elif link is not None:
                 link.activate(note)
         elif link is None:
-            self.told_alone(note, None)
+            self._told_alone(note)
         elif not link.stateless or not exists(note.method):
             link.outbox.put(note)
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from ..client import MCPClient
@@ -81,8 +82,14 @@ class Replica:
             self.lost()
             self._client = client
             self._link = _borrowed(self.name, client, self._interceptors)
+            self._link.on_unanswered = partial(self._doubt, client)
             self._follow(client)
         return self._link
+
+    def _doubt(self, client: MCPClient) -> None:
+        supervisor = self._manager.describe().get(self.name)
+        if supervisor is not None:
+            supervisor.doubt(client)
 
     def _follow(self, client: MCPClient) -> None:
         """Hear of changed lists, also after a time in which nobody could tell."""
@@ -161,6 +168,12 @@ class Replica:
         await self.relay.end_streams()
         if self._link is not None and self._link.changes is not None:
             await self._link.changes.end()
+
+    def hang_up(self, edge: object) -> None:
+        """Hang up on one who only listens."""
+        self.relay.hang_up(edge)
+        if self._link is not None and self._link.changes is not None:
+            self._link.changes.stop(edge)
 
     def _unfollow(self) -> None:
         following, self._following = self._following, None

@@ -1,16 +1,20 @@
 """Search mode at work: the three tools, over what a client gets to see."""
 
 import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
-from msgspec import UnsetType
+from msgspec import Raw, UnsetType, structs
 
 from ..errors import MCPToolError
 from ..interceptor import Exchange
+from ..protocol.rewriting import members_of, string_of
 from ..wire import to_json
 from .asked import with_members
 from .catalog import Catalog, Kind
 from .search import (
     Describe,
+    Found,
     Search,
     ToolSearch,
     describe_result,
@@ -20,15 +24,21 @@ from .search import (
 )
 from .views import View
 
-__all__ = ["Searching"]
+__all__ = ["Searching", "Shown"]
+
+Shown: TypeAlias = Callable[[Exchange, Raw], Raw | None]
 
 
 class Searching:
     """Answers `search_tools` and `describe_tool`, and takes `call_tool` apart."""
 
-    def __init__(self, catalog: Catalog) -> None:
-        """Raises `ConfigError` if the library for searching is not there."""
+    def __init__(self, catalog: Catalog, shown: Sequence[Shown] = ()) -> None:
+        """`shown` say how a tool may be seen, as in lists; None: not at all.
+
+        Raises `ConfigError` if the library for searching is not there.
+        """
         self._catalog = catalog
+        self._shown = shown
         everything = View.everything()
         self._indexes = {everything: self._new(everything)}
 
@@ -45,13 +55,39 @@ class Searching:
             return None
         index = await self._index(view)
         if isinstance(wanted, Search):
-            return search_result(wanted.query, index.search(wanted.query, wanted.limit), len(index))
+            found = self._visible(exchange, view, index.search(wanted.query, wanted.limit))
+            return search_result(wanted.query, found, len(index))
         definition = self._catalog.definition(wanted.name, view)
+        if isinstance(wanted, Describe) and definition is not None:
+            definition = self._as_shown(exchange, definition)
         if definition is None:
-            return not_found_result(wanted.name, index.search(wanted.name, 3))
+            near = self._visible(exchange, view, index.search(wanted.name, 3))
+            return not_found_result(wanted.name, near)
         if isinstance(wanted, Describe):
             return describe_result(definition)
         return with_members(exchange, name=wanted.name, arguments=wanted.arguments)
+
+    def _visible(self, exchange: Exchange, view: View, found: list[Found]) -> list[Found]:
+        """What was found, as a list would show it."""
+        if not self._shown:
+            return found
+        visible = []
+        for one in found:
+            definition = self._catalog.definition(one.name, view)
+            shown = None if definition is None else self._as_shown(exchange, definition)
+            if shown is definition:
+                visible.append(one)
+            elif shown is not None:
+                described = string_of((members_of(shown) or {}).get("description")) or ""
+                visible.append(structs.replace(one, description=described))
+        return visible
+
+    def _as_shown(self, exchange: Exchange, definition: Raw) -> Raw | None:
+        now: Raw | None = definition
+        for shown in self._shown:
+            if now is not None:
+                now = shown(exchange, now)
+        return now
 
     async def _index(self, view: View) -> ToolSearch:
         index = self._indexes.get(view)

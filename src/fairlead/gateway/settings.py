@@ -19,6 +19,9 @@ class RelaySettings(Struct, frozen=True, kw_only=True):
     max_channels: int = 4  # connections to one server for callers who may be asked back
     connect_timeout: float = 30.0
     call_timeout: float = 3600.0  # without a word from the server; 0: no limit
+    hang_timeout: float = 60.0
+    """Without any answer, not even to a ping, after a call was given up: then the process of a
+    server is ended, and started anew when it is needed; 0: never."""
     turn_timeout: float = 60.0  # until a call that has to wait for others is refused
     input_timeout: float = 600.0  # for an answer of a person or a model
     park_timeout: float = 300.0  # for a client that was asked back to come again

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
@@ -17,10 +17,12 @@ from msgspec import Raw
 from ..client.opening import Introduction, open_conversation
 from ..errors import ChannelClosed, ConnectFailed, FairleadError, HttpError, RpcError
 from ..interceptor import Interceptor
+from ..manager.pulse import Pulse
 from ..protocol.caller import Caller
 from ..protocol.methods import has_capability
 from ..protocol.outgoing import Identity
 from ..protocol.probe import judge_initialize
+from ..protocol.revisions import NEWEST
 from ..wire import Success
 from .bridge.capabilities import fingerprint, for_handshake_server
 from .front import Front
@@ -67,6 +69,7 @@ class Upstream:
         # What it speaks, as far as it is known; or as far as it shall be used.
         self.speaks_stateless: bool | None = False if settings.era == "handshake" else None
         self.speaks_handshake: bool | None = False if settings.era == "stateless" else None
+        self.wanted = False  # somebody has asked for a connection
         self.error: BaseException | None = None  # of the last attempt, while there is no connection
         self.base: Callable[[], Awaitable[Link]] | None = None  # a connection that is there anyway
         self.interceptors: Sequence[Interceptor] = ()  # around what the server asks and tells
@@ -79,6 +82,7 @@ class Upstream:
         self._opening: dict[Hashable, asyncio.Task[Link]] = {}
         self._timers: dict[Link, asyncio.TimerHandle] = {}
         self._retiring: set[asyncio.Task[None]] = set()
+        self._pulse = Pulse(settings.hang_timeout)
         self._coming = 0  # those of one session each that are being opened
         self._failures = 0
         self._not_before = 0.0
@@ -123,7 +127,11 @@ class Upstream:
         if link is None:
             greeting = _introduction(capabilities, caller)
             try:
-                link = await self._once(key, lambda: self._greet(greeting), file_as=lambda _: key)
+                link = await self._once(
+                    key,
+                    lambda: self._greet(greeting),
+                    file_as=lambda link: _STATELESS if link.stateless else key,
+                )
             except (RpcError, HttpError) as exc:
                 if not self._doubted(exc):
                     raise
@@ -231,7 +239,7 @@ class Upstream:
         return await self._once(
             (key, len(links)),
             lambda: self._open(lambda link: self._handshake(link, introduction)),
-            lambda _: key,
+            lambda link: _STATELESS if link.stateless else key,
         )
 
     async def _of_its_own(self, introduction: Raw) -> Link:
@@ -242,6 +250,8 @@ class Upstream:
             link = await self._open(lambda link: self._handshake(link, introduction))
         finally:
             self._coming -= 1
+        if link.stateless:
+            return await self._made(lambda: _at_once(link), lambda _: _STATELESS)
         self.own.add(link)
         return link
 
@@ -302,6 +312,9 @@ class Upstream:
     ) -> Link:
         self._make_room()
         link = await make()
+        if link.stateless and (there := self._shared(_STATELESS)) is not None:
+            self._retire(link)  # two were opened before it was known that one is enough
+            return there
         self._links.setdefault(file_as(link), []).append(link)
         self._look_after(link)
         return link
@@ -356,6 +369,7 @@ class Upstream:
             FairleadError: and why there is none.
         """
         self._check_open()
+        self.wanted = True
         if self.error is not None and time.monotonic() < self._not_before:
             raise ConnectFailed(f"{self.name} is not there: {self.error}")
         link: Link | None = None
@@ -372,6 +386,8 @@ class Upstream:
                     on_close=self._lost,
                 )
                 link.marks = self.marks
+                if self.way.shared:  # a process of ours, which can be ended
+                    link.on_unanswered = partial(self._doubt, link)
                 if hasattr(channel, "param_headers_of"):
                     channel.param_headers_of = self.marks.of
                 await converse(link)
@@ -403,14 +419,39 @@ class Upstream:
 
     async def _handshake(self, link: Link, introduction: Raw) -> None:
         """Pass an `initialize` on as it is; `initialized` follows when the client says so."""
-        result = await link.peer.forward(
-            "initialize", lambda _: introduction, timeout=self.settings.connect_timeout
-        )
+        try:
+            result = await link.peer.forward(
+                "initialize", lambda _: introduction, timeout=self.settings.connect_timeout
+            )
+        except RpcError as exc:
+            if not self._may_stay(exc):
+                raise
+            await self._stay(link, msgspec.json.decode(introduction), exc)
+            return
         agreement = judge_initialize(Success(0, result))
         link.introduction = result.copy()
         link.agreement = agreement
         link.peer.conversation.agreed(agreement)
         self.speaks_handshake = True
+
+    def _may_stay(self, refusal: RpcError) -> bool:
+        """Whether a process that refused `initialize` is asked if it is stateless, not ended.
+
+        Over HTTP a new connection costs nothing, and an old one may stand for a session.
+        """
+        if not self.way.shared or self.settings.era != "auto" or not _may_be_stateless(refusal):
+            return False
+        return not self.speaks_handshake or self._doubted(refusal)
+
+    async def _stay(self, link: Link, said: dict[str, Any], refusal: RpcError) -> None:
+        timeout = self.settings.connect_timeout
+        asking = Introduction(said, version=NEWEST.value, timeout=timeout)
+        try:
+            link.agreement = await open_conversation(link.peer, asking)
+        except (RpcError, ConnectFailed) as exc:
+            log.debug("%s: nor is it stateless: %s", self.name, exc)
+            raise refusal from None
+        self.speaks_stateless, self.speaks_handshake = True, False
 
     async def _greet(self, introduction: dict[str, Any]) -> Link:
         return await self._converse(introduction, stateless=False)
@@ -420,7 +461,7 @@ class Upstream:
         try:
             link = await self._converse(introduction, stateless=None)
         except ChannelClosed as exc:
-            if exc.exit_code is None:
+            if exc.exit_code is None or not exc.delivered:
                 raise
             # Some servers die of a first message they do not know; they get the one they expect.
             self._not_before = 0.0
@@ -433,7 +474,13 @@ class Upstream:
 
         async def converse(link: Link) -> None:
             opening = Introduction(introduction, timeout=self.settings.connect_timeout)
-            link.agreement = await open_conversation(link.peer, opening, stateless=stateless)
+            try:
+                link.agreement = await open_conversation(link.peer, opening, stateless=stateless)
+            except RpcError as exc:
+                if stateless is None or not self._may_stay(exc):
+                    raise
+                await self._stay(link, introduction, exc)
+                return
             if stateless is None:
                 self.speaks_stateless = link.agreement.revision.stateless
             if not link.agreement.revision.stateless:
@@ -442,6 +489,23 @@ class Upstream:
         return await self._open(converse, identity)
 
     # Ending
+
+    def _doubt(self, link: Link) -> None:
+        """Somebody gave up waiting on it: is it busy, or does it hang?"""
+        if not self._closed:
+            self._pulse.doubt(link.peer, partial(self._hangs, link))
+
+    def _hangs(self, link: Link, why: str) -> None:
+        """Who waits hears so; the next one who asks gets another process."""
+
+        async def end() -> None:
+            await link.peer.close(why)
+            await link.close()
+
+        task = asyncio.get_running_loop().create_task(end())
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
+        self._lost(link, ChannelClosed(why))
 
     def _lost(self, link: Link, end: ChannelClosed) -> None:
         self._forget(link)
@@ -465,6 +529,7 @@ class Upstream:
     async def close(self) -> None:
         """End all connections."""
         self._closed = True
+        self._pulse.close()
         tasks = list(self._opening.values())
         for task in tasks:
             task.cancel()
@@ -477,6 +542,10 @@ class Upstream:
 
 
 _STATELESS = "stateless"
+
+
+async def _at_once(link: Link) -> Link:
+    return link
 
 
 async def _first_turn(links: list[Link], who: object, seconds: float) -> tuple[Link, Turn]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import Raw
 
-from ..interceptor import Interceptor
+from ..interceptor import Interceptor, hearers
 from ..peer import Peer
 from ..protocol.envelope import Direction
 from ..wire import Notification
@@ -39,6 +39,7 @@ class Visitor:
 
     def connect(self, peer: Peer) -> None:
         self.peer = peer
+        peer.on_offence = hearers(self._interceptors)
         self._outbox = PeerOutbox(peer)
 
     def front(self, relay: object) -> Front:

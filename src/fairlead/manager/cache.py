@@ -21,7 +21,7 @@ from ..client.entries import MCPServerEntry
 from ..wire import to_json
 from .places import this_machine
 
-__all__ = ["CacheStore", "FileStore", "MCPToolCache", "MemoryStore", "entry_hash"]
+__all__ = ["CacheStore", "FileStore", "MCPToolCache", "MemoryStore", "entry_hash", "own_folder"]
 
 VERSION = 1
 LIFETIME = 30 * 24 * 3600.0
@@ -84,8 +84,13 @@ class FileStore:
 
 
 def default_folder() -> Path:
-    """In our folder for what we can do without."""
-    return Path(this_machine().own_cache) / "tools"
+    """Where the tools are."""
+    return own_folder() / "tools"
+
+
+def own_folder() -> Path:
+    """Our folder for what we can do without."""
+    return Path(this_machine().own_cache)
 
 
 class _Cached(Struct):
@@ -100,6 +105,7 @@ class MCPToolCache:
 
     def __init__(self, store: CacheStore | None = None) -> None:
         self._store = store if store is not None else FileStore()
+        self.others = store if store is not None else FileStore(own_folder())  # beside the tools
 
     def get(
         self, name: str, entry: "MCPServerEntry | dict[str, Any]"

@@ -13,10 +13,12 @@ from msgspec import Struct
 from ..client import MCPClient, MCPClientConfig
 from ..client.callbacks import Callbacks
 from ..client.entries import MCPServerEntry, read_entry
+from ..client.eras import known_eras
 from ..errors import ConfigError
 from .cache import MCPToolCache
 from .catalog import Catalog, Listed
 from .connecting import MCPServerConnection, Source
+from .eras import KeptEras
 from .offers import Offered
 from .slots import StartSlots
 from .supervisor import END_LIMIT, Rules, Supervisor
@@ -97,6 +99,8 @@ class MCPManager(Offered):
         self._startup: Startup = startup
         self._lazy = lazy
         self._cache = cache
+        if cache is not None:
+            known_eras.keep(KeptEras(cache.others))
         self._rules = rules or Rules()
         self._config = config or MCPClientConfig()
         callbacks.setdefault("on_roots", lambda: [self.cwd])  # None: servers get none

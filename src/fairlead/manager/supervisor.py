@@ -30,6 +30,7 @@ from ..errors import (
 )
 from .attending import Attending
 from .connecting import open_client, timed_out
+from .pulse import Pulse
 from .slots import StartSlots
 
 __all__ = ["END_LIMIT", "Rules", "State", "Supervisor", "Wants"]
@@ -59,6 +60,7 @@ class Rules(Struct, frozen=True, kw_only=True):
 
     connect_timeout: float = 30.0
     health_interval: float = 60.0
+    hang_timeout: float = 60.0  # of silence after a call was given up, until a process is replaced
     idle_stop: float = 300.0  # after which a lazy server that nobody uses is stopped
     tools_retry: float = 5.0  # until a failed `tools/list` is tried again; then ever later
 
@@ -108,6 +110,7 @@ class Supervisor:
         self._changed = changed
         self._told = told
         self._wants = Wants()
+        self._pulse = Pulse(rules.hang_timeout)
         self._retry = Retry(1, 0.0)
         self.answered = time.monotonic()  # when it last did
         self._used = self.answered
@@ -236,6 +239,7 @@ class Supervisor:
         except TimeoutError as exc:
             if not limit.expired():
                 raise
+            self.doubt(self.client)
             raise RequestTimeout(timeout, "tools/call") from exc
 
     async def read(self, method: str, fetch: Callable[[MCPClient], Awaitable[T]]) -> T:
@@ -263,6 +267,7 @@ class Supervisor:
                     why = f'server "{self.name}" was disconnected'
                     raise ChannelClosed(why, delivered=exc.delivered) from exc
                 if not isinstance(failure, ChannelClosed | ConnectFailed):
+                    self.doubt(client)
                     raise  # it is there, and slow
                 if isinstance(failure, ConnectFailed) or not client.connected:
                     self.lose(client, failure)  # over HTTP each answer has its own way
@@ -270,6 +275,9 @@ class Supervisor:
                     raise
                 again = True
                 log.info("%s: the connection was lost; %s is sent once more", self.name, method)
+            except RequestTimeout:
+                self.doubt(client)
+                raise
             finally:
                 self._in_use -= 1
                 self._used = time.monotonic()
@@ -440,6 +448,17 @@ class Supervisor:
             self._become("reconnecting", why)
         self._wake.set()
 
+    def doubt(self, client: MCPClient | None) -> None:
+        """Somebody gave up waiting for an answer: a process that hangs is replaced."""
+        if client is not None and client is self.client and self._is_process and not self._lost:
+            self._pulse.doubt(client.transport.peer, partial(self._hangs, client))
+
+    def _hangs(self, client: MCPClient, why: str) -> None:
+        self.lose(client, ConnectFailed(why))
+        # Those who wait for it shall hear why it ends.
+        ending = asyncio.get_running_loop().create_task(client.transport.peer.close(why))
+        self._follow_to_its_end(ending)
+
     def _erred(self, error: Exception) -> None:
         """Something went wrong that costs no connection: those say so when they close."""
         log.info("%s: %s", self.name, error)
@@ -471,6 +490,7 @@ class Supervisor:
         return False
 
     async def _disconnect(self) -> None:
+        self._pulse.close()
         attending, self._attending = self._attending, None
         client, self.client = self.client, None
         if client is not None:

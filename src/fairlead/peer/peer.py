@@ -9,9 +9,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Container, Mapping
-from typing import Any, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 from msgspec import Raw, UnsetType
+from msgspec.structs import replace
 
 from ..errors import (
     ChannelClosed,
@@ -20,18 +21,29 @@ from ..errors import (
     RequestTimeout,
     RpcError,
 )
-from ..interceptor import Answer, Exchange, Handler
+from ..interceptor import Answer, Exchange, Handler, Offence, OnOffence
+from ..observe.logs import ABOUT
 from ..protocol.conversation import Conversation, Role
 from ..protocol.envelope import Direction, SessionContext
 from ..protocol.events import Answered, Asked, Cancelled, Event, Progressed, Refused, Stray, Told
 from ..protocol.methods import is_question
 from ..transport.base import Channel, Incoming, Lost
-from ..wire import Batch, Failure, Notification, Params, Request, RequestId, Success, failure
+from ..wire import (
+    Batch,
+    Failure,
+    Notification,
+    Params,
+    Request,
+    RequestId,
+    Success,
+    encode,
+    failure,
+)
 from ..wire.codes import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND
 from .deadlines import Deadlines
 from .outcome import Handed, OnProgress, Overhear, Pending
 
-__all__ = ["Inline", "Peer", "Take", "Taken"]
+__all__ = ["Inline", "OnCancelled", "Peer", "Take", "Taken", "refusal_of"]
 
 MAX_IN_FLIGHT = 256  # requests of the peer handled at once
 MAX_QUEUED = 1024  # and waiting for their turn, before they are refused
@@ -57,6 +69,9 @@ class Taken(Protocol):
         """Nobody waits for the answer any more."""
 
 
+# Hears that the peer cancels a request; what it then does is up to it: the callable cancels.
+OnCancelled = Callable[[Notification, Callable[[str], object]], None]
+
 # Takes a request over, to answer it with `Peer.answer`; or returns None to have a task started.
 Take = Callable[[Exchange], Taken | None]
 
@@ -76,6 +91,7 @@ class Peer:
         on_error: Callable[[Exception], None] | None = None,
         on_close: Callable[[ChannelClosed], None] | None = None,
         on_eof: Callable[["Peer"], object] | None = None,
+        on_cancelled: OnCancelled | None = None,
         max_in_flight: int = MAX_IN_FLIGHT,
         input_timeout: float = 600.0,
         take: Take | None = None,
@@ -84,11 +100,13 @@ class Peer:
         what `take` takes over.
 
         `on_eof` is told when the peer has ended its side, while work in progress may still finish.
+        `on_cancelled` is asked to cancel a request that the peer does not wait for any more.
         """
         self.channel = channel
         self.conversation = conversation
         self.strays = 0
         self.malformed = 0
+        self.on_offence: OnOffence | None = None  # hears of frames that are no good
         self.carrier: object | None = None  # who passes messages of others on it, if anybody
         self._loop = asyncio.get_running_loop()
         self._handler = handler or _nobody
@@ -99,6 +117,7 @@ class Peer:
         self._on_error = on_error
         self._on_close = on_close
         self._on_eof = on_eof
+        self._on_cancelled = on_cancelled
         self._max_in_flight = max_in_flight
         self._input_timeout = input_timeout
         self._asks_people = conversation.role is Role.CLIENT
@@ -112,7 +131,10 @@ class Peer:
         self._running: dict[RequestId, asyncio.Task[None]] = {}
         self._leaving: set[asyncio.Task[None]] = set()  # cancelled by the peer, cleaning up
         self._taken: dict[RequestId, Taken] = {}
+        self._behind = 0  # requests that must not be overtaken
         self._none_taken: asyncio.Future[None] | None = None  # somebody waits for that
+        # Cancelled by the peer, but nobody has passed that on; the last ones.
+        self._let_go_of: deque[Taken] = deque(maxlen=MAX_IN_FLIGHT)
         self._queued: deque[Exchange] = deque()
         self._queued_bytes = 0
         self._owner: asyncio.Task[None] | None = None
@@ -144,21 +166,21 @@ class Peer:
         assert self._end is not None
         return self._end
 
-    async def close(self) -> None:
-        """End the connection in bounded time.
+    async def close(self, reason: str = "") -> None:
+        """End the connection in bounded time; `reason` is what those hear who wait for an answer.
 
         By any task, more than once, also by a handler of ours.
         """
         self.conversation.closing()
+        self._over(ChannelClosed(reason))
         if self._owner is None:
-            self._over(ChannelClosed())
             await self.channel.close()
             return
-        self._over(ChannelClosed())
         current = asyncio.current_task()
         for task in self._running.values():
             if task is not current:
                 task.cancel()
+        self._end_leaving(current)
         self._drop_taken()
         await self.channel.close()
         if current not in {self._owner, *self._running.values(), *self._leaving}:
@@ -184,6 +206,7 @@ class Peer:
             self._queued_bytes = 0
             for task in self._running.values():
                 task.cancel()
+            self._end_leaving(None)
             self._drop_taken()
             await self._finish_work(CANCEL_GRACE)
             self._running.clear()
@@ -208,10 +231,17 @@ class Peer:
             else:
                 await asyncio.wait(working, timeout=left)
 
+    def _end_leaving(self, current: asyncio.Task[None] | None) -> None:
+        """Those too whose cancellation was kept from them."""
+        for task in self._leaving:
+            if task is not current and not task.cancelling():
+                task.cancel()
+
     def _drop_taken(self) -> None:
         taken, self._taken = self._taken, {}
-        for one in taken.values():
+        for one in (*taken.values(), *self._let_go_of):
             one.cancel("the client has gone")
+        self._let_go_of.clear()
 
     def _over(self, end: ChannelClosed) -> None:
         """Every request of ours fails now, once, with the reason."""
@@ -221,7 +251,12 @@ class Peer:
         self.conversation.closed()
         pending, self._pending = self._pending, {}
         for waiting in pending.values():
-            again = type(end)(end.reason, exit_code=end.exit_code, stderr=end.stderr)
+            again = type(end)(
+                end.reason,
+                delivered=end.delivered,
+                exit_code=end.exit_code,
+                stderr=end.stderr,
+            )
             again.__cause__ = end.__cause__
             waiting.settle(again)
 
@@ -456,6 +491,11 @@ class Peer:
                     self._asked(event)
                 else:
                     self._take(event)
+                    if isinstance(event, Refused) and self.on_offence is not None:
+                        self._offended("refused", encode(item), event.answer.message)
+            elif type(item) is Success and self.conversation.answered(item.id):
+                self._heard = True
+                self._answered(item)
             elif isinstance(item, _MESSAGES):
                 self._heard = True
                 self._take(self.conversation.receive(item))
@@ -484,9 +524,11 @@ class Peer:
             case Refused(answer):
                 log.warning("refused a request: %s", answer.message)
                 self._send_quietly(answer)
-            case Stray(_, why):
+            case Stray(message, why):
                 self.strays += 1
                 log.debug("stray message: %s", why)
+                if self.on_offence is not None:
+                    self._offended("nobody asked", encode(message), why)
 
     def _answered(self, message: Success | Failure) -> None:
         request_id = cast(RequestId, message.id)  # one of ours, so not null
@@ -516,6 +558,8 @@ class Peer:
 
     def _unreadable(self, error: RemoteProtocolError) -> None:
         self.malformed += 1
+        if self.on_offence is not None:
+            self._offended("no message", error.frame, str(error), error.size)
         if self.conversation.role is Role.SERVER:
             self._refuse_unreadable(error)
             return
@@ -530,6 +574,25 @@ class Peer:
             pending.settle(error)
         if not self._heard:
             self._count_garbage(error)
+
+    def _offended(
+        self,
+        kind: Literal["no message", "nobody asked", "refused"],
+        frame: bytes,
+        why: str,
+        size: int = 0,
+    ) -> None:
+        assert self.on_offence is not None
+        self.on_offence(
+            Offence(
+                frame=frame,
+                size=size or len(frame),
+                kind=kind,
+                why=why,
+                direction=self._direction,
+                transport=self.channel.context,
+            )
+        )
 
     def _refuse_unreadable(self, error: RemoteProtocolError) -> None:
         log.warning("refused a frame that is no message: %s", error)
@@ -580,7 +643,7 @@ class Peer:
         if len(self._running) + len(self._leaving) + len(self._taken) >= self._max_in_flight:
             self._queue(exchange)
             return
-        if self._take_over is not None:
+        if self._take_over is not None and not self._behind:
             taken = self._take_over(exchange)
             if taken is not None:
                 self._taken[request_id] = taken
@@ -614,7 +677,18 @@ class Peer:
         if waiter is not None and not self._taken and not waiter.done():
             waiter.set_result(None)
 
+    def stay_behind(self) -> None:
+        """A request is on its way only in the next turn of the loop: those that come until then
+        have a task too, so that they stay behind it."""
+        self._behind += 1
+        self._loop.call_soon(self._went_ahead)
+
+    def _went_ahead(self) -> None:
+        self._behind -= 1
+
     def _begin(self, exchange: Exchange, request_id: RequestId) -> None:
+        if self._take_over is not None:
+            self.stay_behind()
         task = self._running[request_id] = self._loop.create_task(self._serve(exchange, request_id))
         if self._asks_people and is_question(exchange.message.method):
             self._stand_still(task)
@@ -663,17 +737,11 @@ class Peer:
                 channel.send_success(request_id, b"{}" if answer is None else answer)
                 if channel.congested:
                     await channel.drain()
-        except RpcError as exc:
-            self._fail(request_id, exc)
         except ChannelClosed as exc:
-            if self._end is None:  # another connection, one that the handler used
-                log.warning("%s failed: %s", exchange.method, exc)
-                self._fail(request_id, RpcError(INTERNAL_ERROR, "Internal error"))
-        except (LocalProtocolError, RemoteProtocolError) as exc:
-            self._fail(request_id, RpcError(exc.code, str(exc)))
-        except Exception:
-            log.exception("%s failed", exchange.method)
-            self._fail(request_id, RpcError(INTERNAL_ERROR, "Internal error"))
+            if self._end is None:  # else it was this connection
+                self._fail(request_id, refusal_of(exchange, exc))
+        except Exception as exc:
+            self._fail(request_id, refusal_of(exchange, exc))
         finally:
             # Nearly always it is ours; after a cancellation the id may belong to another by now.
             if not self._leaving or self._running.get(request_id) is asyncio.current_task():
@@ -695,18 +763,35 @@ class Peer:
             self._send_quietly(answer)
 
     def _cancelled(self, event: Cancelled) -> None:
-        task = self._running.pop(event.request_id, None)
+        cancel = self._let_go(event.request_id)
+        if self._on_cancelled is None:
+            cancel(event.reason)
+        else:
+            self._on_cancelled(event.message, cancel)
+        self.channel.finish(event.request_id)
+
+    def _let_go(self, request_id: RequestId) -> Callable[[str], object]:
+        """A request of the peer is not its business any more; returns what ends it."""
+        task = self._running.pop(request_id, None)
         if task is not None:
             # A stateless peer may use the id again at once, while this one still cleans up.
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)
-            task.cancel(event.reason or None)  # whoever passed it on tells why
-        elif (taken := self._taken.pop(event.request_id, None)) is not None:
-            taken.cancel(event.reason or "cancelled by the caller")
-            self._one_taken_less()
-        else:
-            self._drop_queued(event.request_id)
-        self.channel.finish(event.request_id)
+            return lambda why: task.cancel(why or None)  # whoever passed it on tells why
+        taken = self._taken.pop(request_id, None)
+        if taken is None:
+            self._drop_queued(request_id)
+            return lambda _: None
+
+        self._let_go_of.append(taken)
+        self._one_taken_less()
+
+        def cancel(why: str) -> None:
+            if taken in self._let_go_of:
+                self._let_go_of.remove(taken)
+            taken.cancel(why or "cancelled by the caller")
+
+        return cancel
 
     def _drop_queued(self, request_id: RequestId) -> None:
         for exchange in self._queued:
@@ -732,7 +817,10 @@ class Peer:
 
     @property
     def session(self) -> SessionContext:
-        return self.conversation.session
+        known, named = self.conversation.session, getattr(self.channel, "id", None)
+        if known.session_id is not None or not isinstance(named, str):
+            return known
+        return replace(known, session_id=named)  # a session over HTTP has an id of its own
 
     @property
     def log_level(self) -> str | None:
@@ -761,6 +849,20 @@ class Peer:
         return await self.request(
             method, params, timeout=self._input_timeout, reply_to=exchange.request_id
         )
+
+
+def refusal_of(exchange: Exchange, error: Exception) -> RpcError:
+    """What the peer is answered if its request failed so. What it need not know is logged."""
+    if isinstance(error, RpcError):
+        return error
+    if isinstance(error, LocalProtocolError | RemoteProtocolError):
+        return RpcError(error.code, str(error))
+    if isinstance(error, ChannelClosed):  # another connection, one that the handler used
+        log.warning("%s failed: %s", exchange.method, error)
+    else:
+        about = {ABOUT: exchange.message.params}
+        log.error("%s failed", exchange.method, exc_info=error, extra=about)
+    return RpcError(INTERNAL_ERROR, "Internal error")
 
 
 def _size(exchange: Exchange) -> int:

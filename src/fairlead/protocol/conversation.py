@@ -31,6 +31,7 @@ from .events import Answered, Asked, Cancelled, Event, Progressed, Refused, Stra
 from .methods import exists, find
 from .outgoing import Identity, with_meta
 from .revisions import NEWEST_HANDSHAKE, STATELESS, Revision, agree
+from .tracing import outgoing
 
 __all__ = ["Agreement", "Conversation", "Role"]
 
@@ -76,7 +77,7 @@ class Conversation:
         self.gated = gated
         self.state = SessionState.UNINITIALIZED
         self._identity = identity or Identity()
-        self._id_format = id_format
+        self._numbers = id_format == "integer"
         self._session_id = session_id
         self._principal = principal
         self._last_id = 0
@@ -192,15 +193,23 @@ class Conversation:
         request_id = _read(message, _decode_cancelled, "request_id")
         if request_id in self._owed and request_id != self._owed_initialize:
             self._owed.discard(request_id)
-            return Cancelled(request_id, _read(message, _decode_cancelled, "reason") or "")
+            reason = _read(message, _decode_cancelled, "reason") or ""
+            return Cancelled(request_id, reason, message)
         if self.stateless and request_id in self._waiting:
             return Told(message)  # a server ends a subscription this way
         return Stray(message, "cancels a request that is not under way")
 
+    def answered(self, request_id: RequestId) -> bool:
+        """Take in that a request was answered: the same as `receive`, for those who know that it is
+        an answer. False if nobody waits for it."""
+        if request_id not in self._waiting:
+            return False
+        self._waiting.discard(request_id)
+        return True
+
     def _answered(self, message: Success | Failure) -> Answered | Stray:
-        if message.id not in self._waiting:
+        if message.id is None or not self.answered(message.id):
             return Stray(message, "an answer to a request that nobody waits for")
-        self._waiting.discard(message.id)
         return Answered(message)
 
     # What we send
@@ -215,7 +224,7 @@ class Conversation:
         """
         request_id = self._next_id(method)
         stamp = self._identity.stamp if self.stateless or method == "server/discover" else b""
-        complete = with_meta(params, request_id if track else None, stamp)
+        complete = with_meta(params, request_id if track else None, stamp, outgoing())
         return self._under_way(Request(request_id, method, complete))
 
     def forwarded(
@@ -235,8 +244,8 @@ class Conversation:
             self._check_opening(method)
         elif self.role is Role.SERVER and self.gated:
             self._check_asking(method)
-        self._last_id += 1
-        return self._new_id(self._last_id)
+        number = self._last_id = self._last_id + 1
+        return number if self._numbers else _long_id(number)
 
     def _under_way(self, request: Request) -> Request:
         if request.method == "initialize":
@@ -391,14 +400,6 @@ class Conversation:
                 code=METHOD_NOT_FOUND,
             )
 
-    def _new_id(self, number: int) -> RequestId:
-        if self._id_format == "integer":
-            return number
-        from secrets import token_hex
-        from time import time_ns
-
-        return f"{token_hex(8)}-{time_ns() // 1_000_000:x}-{number}"
-
 
 class _InitializeParams(Struct):
     protocol_version: str = field(name="protocolVersion")
@@ -423,6 +424,13 @@ _NOT_INTRODUCED = (
     "Send initialize first, or carry _meta with io.modelcontextprotocol/protocolVersion and "
     f"io.modelcontextprotocol/clientCapabilities; supported: {', '.join(Revision)}"
 )
+
+
+def _long_id(number: int) -> str:
+    from secrets import token_hex
+    from time import time_ns
+
+    return f"{token_hex(8)}-{time_ns() // 1_000_000:x}-{number}"
 
 
 def _read(message: Notification, decode: Any, attribute: str) -> Any:

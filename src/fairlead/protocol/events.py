@@ -42,6 +42,7 @@ class Cancelled(Struct, frozen=True, gc=False):
 
     request_id: RequestId
     reason: str
+    message: Notification
 
 
 class Refused(Struct, frozen=True, gc=False):

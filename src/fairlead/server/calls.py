@@ -11,6 +11,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from ..errors import CannotAsk, MCPErrorCode, MCPToolError, RpcError
 from ..interceptor import Exchange, Handler
+from ..observe.logs import ABOUT
 from ..peer import Deadlines
 from ..protocol.downgrade import downgrade_result
 from ..wire import to_json
@@ -20,7 +21,7 @@ from .checking import InvalidArguments
 from .config import MCPServerConfig
 from .context import Context
 from .correlation import correlation_id
-from .refusals import refused
+from .refusals import about, refused
 from .results import Content, as_content, error_content, text_result
 from .resumed import Rest
 from .sealing import KeyRing
@@ -259,7 +260,7 @@ class Calls:
             error.correlation_id,
             error,
             exc_info=cause,
-            extra={"correlation_id": error.correlation_id},
+            extra={"correlation_id": error.correlation_id, ABOUT: about(exchange)},
         )
         return error_content(error, tail).result
 

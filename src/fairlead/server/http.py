@@ -9,8 +9,10 @@ from typing import Any, Protocol
 
 from ..errors import ChannelClosed
 from ..interceptor import Answer, Exchange, Handler
+from ..observe.logs import beware
 from ..peer import Peer
 from ..protocol.caller import Caller
+from ..protocol.envelope import TransportContext
 from ..protocol.headers import ParamHeader
 from ..transport.base import Channel
 from ..transport.http.asgi import AsgiCall, Receive, Scope, Send
@@ -45,7 +47,7 @@ class Endpoint(Protocol):
         """Which arguments of a tool travel as headers too."""
 
     @property
-    def told_alone(self) -> Callable[[Notification, Caller], None] | None:
+    def told_alone(self) -> Callable[[Notification, Caller, TransportContext], None] | None:
         """Takes in a notification that came outside of any connection, if anybody wants it."""
 
     def running(self) -> contextlib.AbstractAsyncContextManager[Any]:
@@ -79,6 +81,7 @@ class HttpApp:
         """`others` are further endpoints, by their paths."""
         self.server = server
         self.settings = settings
+        beware(self, lambda: {"token": settings.auth_token})
         self.edge = _edge(server, settings)
         self.edges: dict[str, HttpEdge] = {settings.path: self.edge}
         self._others = dict(others or {})
@@ -223,4 +226,5 @@ def _edge(server: Endpoint, settings: HttpSettings) -> HttpEdge:
         marks_of=server.marks_of,
         told_alone=server.told_alone,
         take_alone=getattr(server, "take_alone", None),  # a relay can do without tasks
+        on_offence=getattr(server, "on_offence", None),
     )

@@ -4,11 +4,12 @@ import logging
 
 from ..errors import ProtocolError, RpcError
 from ..interceptor import Answer, Exchange, Proceed
+from ..observe.logs import ABOUT
 from ..wire.codes import INTERNAL_ERROR
 from .context import Context
 from .correlation import correlation_id
 
-__all__ = ["log_refusals", "refused"]
+__all__ = ["about", "log_refusals", "refused"]
 
 _LOGGED = "_fairlead_logged"
 
@@ -21,7 +22,7 @@ def refused(exc: Exception, exchange: Exchange, context: Context | None = None) 
         return exc
     name = correlation_id(exchange) if context is None else context.correlation_id
     what = exchange.method if exchange.target is None else f"{exchange.method} {exchange.target}"
-    extra = {"correlation_id": name}
+    extra = {"correlation_id": name, ABOUT: about(exchange)}
     if isinstance(exc, RpcError | ProtocolError):
         log.warning("%s [%s]: %s", what, name, exc, extra=extra)
         answer = exc if isinstance(exc, RpcError) else RpcError(exc.code, str(exc))
@@ -30,6 +31,11 @@ def refused(exc: Exception, exchange: Exchange, context: Context | None = None) 
         answer = RpcError(INTERNAL_ERROR, "Internal error")
     setattr(answer, _LOGGED, exchange.started)  # by this request; it may be raised again
     return answer
+
+
+def about(exchange: Exchange) -> tuple[object, ...]:
+    """What may have secrets that an error repeats."""
+    return exchange.message.params, exchange.transport.headers
 
 
 async def log_refusals(exchange: Exchange, proceed: Proceed) -> Answer:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from ..errors import MCPErrorCode, MCPToolError, RemoteProtocolError, RpcError
-from ..interceptor import Answer, Exchange, Handler, Interceptor, chain
+from ..interceptor import Answer, Exchange, Handler, Interceptor, chain, hearers
 from ..interceptor.limit import RateLimiter
 from ..peer import Peer
 from ..protocol.caller import SERVER_INFO_KEY, Caller
@@ -20,6 +20,7 @@ from ..protocol.downgrade import downgrade_result
 from ..protocol.events import Asked, Refused
 from ..protocol.outgoing import Identity
 from ..protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
+from ..protocol.tracing import is_traced, names_trace, of_request
 from ..transport.base import Channel
 from ..transport.http.settings import HttpSettings
 from ..wire import Batch, Failure, decode, encode, encode_success, failure, to_json
@@ -96,6 +97,7 @@ class MCPServer(ServesHttp, Offers):
         # What is answered without a task; interceptors must see everything, so then nothing is.
         self._inline_methods = set[str]() if interceptors else set(_WITHOUT_WAITING)
         self._interceptors = tuple(interceptors)
+        self.on_offence = hearers(interceptors)
         if registry is None:
             registry = MCPToolRegistry(config, calls=self._calls)
         super().__init__(config, registry, self._calls.workers)
@@ -278,6 +280,7 @@ class MCPServer(ServesHttp, Offers):
             max_in_flight=self.config.max_in_flight,
             input_timeout=self.config.input_timeout,
         )
+        peer.on_offence = self.on_offence
         self._peers.add(peer)
         peer.start()
         return peer
@@ -319,6 +322,18 @@ class MCPServer(ServesHttp, Offers):
     # How it answers. Every error is in the log before it is returned.
 
     def _handle(self, exchange: Exchange) -> Awaitable[Answer]:
+        if is_traced(exchange.head.meta):
+            return self._traced(exchange)
+        return self._route(exchange)
+
+    async def _traced(self, exchange: Exchange) -> Answer:
+        meta = exchange.head.meta
+        if exchange.transport.transport_type == "direct" and not names_trace(meta):
+            return await self._route(exchange)  # asked from within: it belongs where that does
+        with of_request(meta):
+            return await self._route(exchange)
+
+    def _route(self, exchange: Exchange) -> Awaitable[Answer]:
         match exchange.message.method:
             case "tools/call":
                 return self._call_tool(exchange, exchange.head.name)

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
@@ -36,6 +36,9 @@ MAX_LISTENERS = 32  # of one connection; each holds one of its places for reques
 log = logging.getLogger("fairlead.server")
 
 _Change = tuple[str, str | None]  # the notification's method, and the URI if it has one
+_LISTS: tuple[_Change, ...] = tuple(
+    (f"notifications/{kind}/list_changed", None) for kind in ("tools", "resources", "prompts")
+)
 
 
 @runtime_checkable
@@ -94,6 +97,12 @@ class Changes:
                 self._rooms.pop(loop, None)
             else:
                 room.changed((method, uri))
+
+    def look_again(self, edges: Container[object]) -> None:
+        """For these connections every list has changed; for all others nothing has."""
+        room = self._rooms.get(asyncio.get_running_loop())
+        if room is not None:
+            room.tell(dict.fromkeys(_LISTS), edges)
 
     # Handshake era
 
@@ -232,11 +241,18 @@ class _Room:
     def _spread(self) -> None:
         with self._lock:
             news, self._news = self._news, {}
+        self.tell(news)
+
+    def tell(self, news: Iterable[_Change], edges: Container[object] | None = None) -> None:
+        """Tell all who want to hear it; or only those."""
         for listener in self.listeners:
-            listener.untold.update((c, None) for c in news if c in listener.wanted)
+            if edges is None or listener.edge in edges:
+                listener.untold.update((c, None) for c in news if c in listener.wanted)
             if listener.untold:
                 listener.news.set()
         for edge, session in list(self.sessions.items()):
+            if edges is not None and edge not in edges:
+                continue
             if edge.session.state is SessionState.ACTIVE:
                 session.untold.update((c, None) for c in news if session.wants(c))
                 self._start_telling(edge, session)

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import os
 import re
+import sys
 from typing import NoReturn, Protocol, cast
 
 import msgspec
@@ -80,6 +81,8 @@ class LineChannel:
         self._early = b""  # arrived before anybody ran us
         self._joined: list[bytes] | None = None  # written at the end of this turn of the loop
         self._fd: int | None = None
+        self._offered = 0  # bytes that were written, or queued
+        self._untouched: bool | None = None  # see `untouched`
 
     # Channel
 
@@ -155,6 +158,7 @@ class LineChannel:
             except RemoteProtocolError as exc:
                 self.malformed += 1
                 exc.excerpt = _excerpt(line)
+                exc.frame = line if isinstance(line, bytes) else b""
                 exc.size = line.size if isinstance(line, TooLong) else len(line)
                 deliver(exc)
             else:
@@ -172,7 +176,15 @@ class LineChannel:
         if not self._read_ended.done():
             self._read_ended.set_result(exc)
 
+    def untouched(self) -> bool:
+        """Whether the other end of a pipe certainly never read anything that we wrote."""
+        if self._untouched is None and self._fd is not None and self._offered:
+            queued = 0 if self._sink is None else self._sink.get_write_buffer_size()
+            return _unread(self._fd) + queued >= self._offered
+        return bool(self._untouched)
+
     def write_ended(self, exc: Exception | None) -> None:
+        self._untouched = self.untouched()
         if self._write_error is None:
             self._write_error = ChannelClosed(_why(exc), delivered=False)
         self._drop_descriptor()
@@ -206,6 +218,7 @@ class LineChannel:
         sink = self._sink
         if self._write_error is not None or sink is None:
             raise self._write_error or ChannelClosed("not open", delivered=False)
+        self._offered += len(data)
         if self._joined is not None:
             self._joined.append(data)
             if len(self._joined) >= JOIN:
@@ -331,6 +344,17 @@ class BothSides(WriteSide):
     def connection_lost(self, exc: Exception | None) -> None:
         self._channel.read_ended(exc)
         self._channel.write_ended(exc)
+
+
+def _unread(pipe: int) -> int:
+    """How many bytes are in it; none where the system does not say."""
+    try:
+        from fcntl import ioctl
+        from termios import FIONREAD
+
+        return int.from_bytes(ioctl(pipe, FIONREAD, bytes(4)), sys.byteorder)
+    except (ImportError, OSError):
+        return 0
 
 
 def _why(exc: Exception | None) -> str:

@@ -16,6 +16,7 @@ from functools import cache
 from typing import Literal
 
 from ..errors import ChannelClosed, ConnectFailed
+from ..observe.logs import cleaned
 from ..observe.redact import redact
 from ..protocol.envelope import TransportContext
 from ..wire import MAX_MESSAGE
@@ -172,7 +173,12 @@ class ProcessChannel(LineChannel):
                 reading.cancel()
             await asyncio.wait((reading,))
         self.exit_code = self._exit_code()
-        raise ChannelClosed(self._obituary(), exit_code=self.exit_code, stderr=self.stderr)
+        raise ChannelClosed(
+            self._obituary(),
+            delivered=not self.untouched(),
+            exit_code=self.exit_code,
+            stderr=self.stderr,
+        )
 
     async def close(self) -> None:
         # Several tasks may close at once, and one of them may be cancelled: the work is done by
@@ -259,7 +265,7 @@ class _Stderr(asyncio.Protocol):
 
     def __init__(self, on_line: Callable[[str], None] | None, logger: str) -> None:
         self._on_line = on_line
-        self._log = logging.getLogger(logger)
+        self._log = cleaned(logger)
         self._lines: deque[str] = deque(maxlen=self.LINES)
         self._partial = b""
         self._transport: asyncio.BaseTransport | None = None

@@ -40,10 +40,9 @@ class HandshakeClients:
     One long request hears of all changes that the server tells of, for all of them.
     """
 
-    def __init__(self, link: "Link", call_timeout: float, input_timeout: float) -> None:
+    def __init__(self, link: "Link", call_timeout: float) -> None:
         self._link = link
         self._call_timeout = call_timeout
-        self._input_timeout = input_timeout
         self._listening = Listening(missed=self._missed)
         self._heard = False  # it was asked to tell
         self._granted: set[str] | None = None  # the resources that it tells of, if it said so
@@ -98,7 +97,7 @@ class HandshakeClients:
             result = await ask({})
             kind = kind_of(result)
             if kind == "input_required":
-                result = await Rounds(call, self._input_timeout).finish(result, ask)
+                result = await Rounds(call, self._link).finish(result, ask)
             elif kind != "complete":
                 raise ours(INTERNAL_ERROR, f"The server's result is of an unknown type: {kind}")
         except RpcError as exc:

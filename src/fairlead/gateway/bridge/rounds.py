@@ -6,20 +6,23 @@ The client's own request stays open all the while, and `requestState` never reac
 import asyncio
 from collections.abc import Awaitable, Callable
 from secrets import token_hex
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Raw, Struct, UnsetType
 
 from ...errors import FairleadError, RpcError
-from ...interceptor import Exchange
+from ...interceptor import Answer, Exchange
 from ...protocol.downgrade import Impossible, downgrade_params
 from ...protocol.methods import has_capability
 from ...protocol.rewriting import Members, encoded, members_of, string_of
-from ...wire import Notification
+from ...wire import Notification, Request
 from ...wire.codes import INTERNAL_ERROR, METHOD_NOT_FOUND, MISSING_CAPABILITY
 from ..call import Call
 from .errors import ours
+
+if TYPE_CHECKING:
+    from ..link import Link
 
 __all__ = ["RESULT_TYPE", "Rounds", "kind_of"]
 
@@ -59,9 +62,9 @@ def kind_of(result: Raw) -> str:
 class Rounds:
     """Goes on with one request until the server knows everything."""
 
-    def __init__(self, call: Call, input_timeout: float) -> None:
+    def __init__(self, call: Call, link: "Link") -> None:
         self._call = call
-        self._input_timeout = input_timeout
+        self._link = link
         self._visited: set[str] = set()  # addresses that the user has been sent to
         self._visits: list[str] = []  # and the ids of those visits
 
@@ -77,7 +80,9 @@ class Rounds:
             added: Members = {}
             quiet = bool(wanted.input_requests) and self._only_known_visits(wanted)
             if wanted.input_requests:
-                added["inputResponses"] = encoded(await self._collect(wanted.input_requests))
+                with self._link.goes_on(self._call):
+                    given = await self._collect(wanted.input_requests)
+                added["inputResponses"] = encoded(given)
             if not isinstance(wanted.request_state, UnsetType):
                 added["requestState"] = wanted.request_state
             if quiet or not wanted.input_requests:
@@ -92,18 +97,23 @@ class Rounds:
             result = await again(added)
             kind = kind_of(result)
             if kind == "complete":
-                self._tell_completed()
+                await self._tell_completed()
                 return result
             if kind != "input_required":
                 raise ours(INTERNAL_ERROR, f"The server's result is of an unknown type: {kind}")
         raise ours(INTERNAL_ERROR, "The server asks without end")
 
-    def _tell_completed(self) -> None:
+    async def _tell_completed(self) -> None:
         """The pages that the user was sent to have done their work, so a client can say so."""
-        if self._call.exchange.caller.revision.elicitation_ids:
+        call, link = self._call, self._link
+        if not self._visits or not call.exchange.caller.revision.elicitation_ids:
+            return
+        with link.goes_on(call):
             for visit in self._visits:
                 params = encoded({"elicitationId": visit})
-                self._call.tell(Notification("notifications/elicitation/complete", params))
+                note = Notification("notifications/elicitation/complete", params)
+                link.passage.put(note, link.peer, call.tell, call.sent_as)
+            await link.passage.passed()
 
     def _only_known_visits(self, wanted: _Wanted) -> bool:
         """Whether it only asks for pages that the user has been sent to: then it waits for them."""
@@ -112,7 +122,7 @@ class Rounds:
 
     async def _collect(self, questions: dict[str, Raw]) -> dict[str, Raw]:
         """Ask everything at once; if one is refused, nobody needs the others."""
-        tasks = [asyncio.ensure_future(self._ask(raw)) for raw in questions.values()]
+        tasks = [asyncio.ensure_future(self._ask(key, raw)) for key, raw in questions.items()]
         try:
             given = await asyncio.gather(*tasks)
         finally:
@@ -121,7 +131,7 @@ class Rounds:
             await asyncio.wait(tasks)
         return dict(zip(questions, given, strict=True))
 
-    async def _ask(self, question: Raw) -> Raw:
+    async def _ask(self, key: str, question: Raw) -> Raw:
         members = members_of(question) or {}
         method = string_of(members.get("method")) or ""
         exchange = self._call.exchange
@@ -137,21 +147,34 @@ class Rounds:
         if url is not None:
             params, visit = _with_id(params)
             self._visits.append(visit)
+        self._worded(method, params)
+        request = Request(f"{self._call.sent_as}/{key}", method, params)
         try:
-            params = downgrade_params(method, params, exchange.caller.revision)
-        except Impossible as exc:
-            raise ours(METHOD_NOT_FOUND, f"This client cannot be asked: {exc}") from exc
-        try:
-            answer = await exchange.edge.ask(exchange, method, params)
+            given = await self._link.asked_inside(self._call, request, self._bring)
         except RpcError:
             if method != "elicitation/create":
                 raise  # there is no word for a refusal but not to come back
             return Raw(b'{"action":"cancel"}')
         except FairleadError as exc:
             raise ours(INTERNAL_ERROR, f"{method} was not answered: {exc}") from exc
+        answer = Raw(b"{}" if given is None else given)
         if url is not None and string_of((members_of(answer) or {}).get("action")) == "accept":
             self._visited.add(url)
         return answer
+
+    async def _bring(self, asked: Exchange) -> Answer:
+        """Ask the client, in the words of its revision."""
+        exchange, params = self._call.exchange, asked.message.params
+        if isinstance(params, UnsetType):
+            params = Raw(b"{}")
+        return await exchange.edge.ask(exchange, asked.method, self._worded(asked.method, params))
+
+    def _worded(self, method: str, params: Raw) -> Raw:
+        """Raises: RpcError: there are no words for it."""
+        try:
+            return downgrade_params(method, params, self._call.exchange.caller.revision)
+        except Impossible as exc:
+            raise ours(METHOD_NOT_FOUND, f"This client cannot be asked: {exc}") from exc
 
 
 def _cannot(exchange: Exchange, method: str, capability: str) -> RpcError:

@@ -104,7 +104,7 @@ class Answers:
         try:
             message = self._decode(body)
         except RemoteProtocolError as exc:
-            exc.excerpt, exc.size = repr(body[:200]), len(body)
+            exc.excerpt, exc.size, exc.frame = repr(body[:200]), len(body), body
             if reply.content_type not in ("application/json", ""):
                 exc.args = (f"{exc.args[0]} (it came as {reply.content_type})",)
             raise

@@ -425,7 +425,9 @@ class HttpChannel:
         except RemoteProtocolError as exc:
             if posted is not None and not posted.answered:
                 raise
-            exc.excerpt = repr(event.data[:200]) if isinstance(event, Event) else ""
+            if isinstance(event, Event):
+                exc.excerpt, exc.frame = repr(event.data[:200]), event.data
+                exc.size = len(event.data)
             self._hand_over(exc)
         finally:
             self.heard_for = None

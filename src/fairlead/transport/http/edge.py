@@ -8,13 +8,15 @@ session; and what is left is served without a session, if that is allowed.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Container
+from typing import Literal
 
 from msgspec import UNSET, Raw, UnsetType
 
 from ...errors import ChannelClosed, RemoteProtocolError, RpcError
-from ...interceptor import Handler
+from ...interceptor import Handler, Offence, OnOffence
 from ...protocol.caller import Caller, Head, read_head, stateless_caller
 from ...protocol.conversation import Conversation, Role
+from ...protocol.envelope import Direction, TransportContext
 from ...protocol.events import Asked, Refused
 from ...protocol.headers import ParamHeader, check_mirrored, check_params, status_of
 from ...protocol.revisions import HANDSHAKE, Revision, known
@@ -78,17 +80,20 @@ class HttpEdge:
         inline: Inline | None = None,
         inline_methods: Container[str] = (),
         marks_of: Callable[[str], tuple[ParamHeader, ...]] | None = None,
-        told_alone: Callable[[Notification, Caller], None] | None = None,
+        told_alone: Callable[[Notification, Caller, TransportContext], None] | None = None,
         take_alone: TakeAlone | None = None,
+        on_offence: OnOffence | None = None,
     ) -> None:
         """`accept` starts serving a session's channel; `marks_of` knows which arguments of a tool
         travel as headers; `told_alone` hears notifications that need no session, `take_alone`
-        takes such requests over, if they need no task."""
+        takes such requests over, if they need no task; `on_offence` hears of bodies that are no
+        good."""
         self.settings = settings
         self.guard = Guard(settings)
         self.sessions = Sessions(settings, accept)
         self._marks_of = marks_of
         self._told_alone = told_alone
+        self._on_offence = on_offence
         self.posts = Posts(
             handler,
             inline=inline,
@@ -163,6 +168,7 @@ class HttpEdge:
         try:
             message = self.decoder.decode(body)
         except RemoteProtocolError as exc:
+            self._offended("no message", call, body, str(exc))
             absent = exc.request_id is None and self._claims_stateless(headers)
             answer = failure(exc.request_id, exc.code, str(exc), absent_id=absent)
             await call.answer(400, encode(answer))
@@ -194,7 +200,7 @@ class HttpEdge:
             return
         if isinstance(message, Notification):
             if self._told_alone is not None:
-                self._told_alone(message, caller)
+                self._told_alone(message, caller, http_context(call))
             await call.answer(202)
             return
         await self.posts.serve(
@@ -325,20 +331,6 @@ class HttpEdge:
         for message in messages:
             session.take(message)
         await self.answer_in_session(call, session, stream, batch=batch)
-
-    def session_for(
-        self, call: Call, message: Request, principal: str | None
-    ) -> HttpSession | None:
-        """The session that a request plainly belongs to; None if there is anything to object."""
-        headers = call.headers
-        session_id = headers.get(b"mcp-session-id")
-        if session_id is None or message.method == "initialize":
-            return None
-        version = headers.get(b"mcp-protocol-version")
-        if version is not None and known(version.decode("latin-1")) is None:
-            return None
-        session = self.sessions.get(session_id.decode("latin-1"), principal)
-        return None if session is None or session.asked(message.id) else session
 
     async def answer_in_session(
         self,
@@ -533,11 +525,28 @@ class HttpEdge:
         self, call: AsgiCall, message: Message | Batch | None, why: RpcError, status: int
     ) -> None:
         log.info("refused a request with %d: %s", status, why.message)
+        if message is not None and not isinstance(message, Batch):
+            self._offended("refused", call, encode(message), why.message)
         if isinstance(message, Request):
             answer = failure_of(message, why)
         else:
             answer = failure(None, why.code, why.message, why.data, absent_id=True)
         await call.answer(status, encode(answer))
+
+    def _offended(
+        self, kind: Literal["no message", "refused"], call: AsgiCall, frame: bytes, why: str
+    ) -> None:
+        if self._on_offence is not None:
+            self._on_offence(
+                Offence(
+                    frame=frame,
+                    size=len(frame),
+                    kind=kind,
+                    why=why,
+                    direction=Direction.CLIENT_TO_SERVER,
+                    transport=http_context(call),
+                )
+            )
 
     def _in_parts(self, call: AsgiCall, message: Request) -> bool:
         """DEC-06: whether a tool's answer is a stream of parts, because somebody wants it so."""

@@ -14,6 +14,7 @@ from msgspec import Raw
 
 from ...errors import LocalProtocolError, RemoteProtocolError, RpcError, TransportError
 from ...interceptor import Answer, Exchange, Handler
+from ...observe.logs import ABOUT
 from ...protocol.caller import Caller, Head
 from ...protocol.envelope import Direction, SessionContext, SessionState, TransportContext
 from ...protocol.headers import status_of
@@ -305,7 +306,7 @@ class DirectCall(Call, Protocol):
 def _failed(message: Request, error: Exception, status: Callable[[int], int]) -> tuple[bytes, int]:
     if isinstance(error, RpcError | LocalProtocolError | RemoteProtocolError):
         return encode(failure_of(message, error)), status(error.code)
-    log.error("%s failed", message.method, exc_info=error)
+    log.error("%s failed", message.method, exc_info=error, extra={ABOUT: message.params})
     answer = failure(message.id, INTERNAL_ERROR, "Internal error")
     return encode(answer), status(INTERNAL_ERROR)
 

@@ -165,7 +165,7 @@ class WebSocketChannel:
         """A frame is no message: the peer layer answers or skips it."""
         self.malformed += 1
         error.excerpt = frame[:200].decode("utf-8", "replace")
-        error.size = len(frame)
+        error.size, error.frame = len(frame), frame
         self.hand_over(error)
 
     def hand_over(self, item: Incoming) -> None:

@@ -1,0 +1,67 @@
+"""Who may come in to a gateway that a file describes; it follows the file while it runs."""
+
+import hmac
+from typing import TYPE_CHECKING
+
+from ..errors import ConfigError
+from .config import GatewayFile
+
+if TYPE_CHECKING:
+    from .gateway import Gateway
+
+__all__ = ["Admission"]
+
+ANYBODY = "token"  # the principal of those whose token has no name
+
+
+class Admission:
+    """Whose token something is, and what each gets to see, as the file says now."""
+
+    def __init__(self, file: GatewayFile, *, names_only: bool = False) -> None:
+        """`names_only`: the file's token for everybody counts for nothing; there is another."""
+        self._names_only = names_only
+        self._tokens = self._of(file)
+        self._seen = _seen(file)
+        self.guards = bool(self._tokens)  # whether a token is needed at all
+
+    def verify(self, token: str) -> str | None:
+        """Whose token it is; None: nobody's."""
+        given, whose = token.encode(), None
+        for expected, name in self._tokens:  # all of them, so that time tells nothing
+            if hmac.compare_digest(given, expected):
+                whose = name
+        return whose
+
+    async def follow(self, file: GatewayFile, gateway: "Gateway") -> bool:
+        """The file may say something else now; returns whether it does.
+
+        A token that is not there any more is refused from here on, and connections that were
+        opened with it end. Whose view changes is told that lists have changed.
+
+        Raises:
+            ConfigError: this cannot be changed while it runs; nothing has been.
+        """
+        tokens, seen = self._of(file), _seen(file)
+        if tokens and not self.guards:
+            raise ConfigError(
+                "it was started for everybody; start it again to have tokens", path=file.path
+            )
+        gone = {name for token, name in self._tokens if (token, name) not in tokens}
+        changed = tokens != self._tokens or seen != self._seen
+        self._tokens = tokens
+        if seen != self._seen:
+            self._seen = seen
+            gateway.show(file.views, file.settings.view)
+        if gone:
+            await gateway.dismiss(gone)
+        return changed
+
+    def _of(self, file: GatewayFile) -> list[tuple[bytes, str]]:
+        known = [(one.token.encode(), one.name) for one in file.clients]
+        if file.token is not None and not self._names_only:
+            known.append((file.token.encode(), ANYBODY))
+        return known
+
+
+def _seen(file: GatewayFile) -> object:
+    return file.views, file.settings.view

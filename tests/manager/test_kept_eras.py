@@ -1,0 +1,182 @@
+"""Era verdicts on disk: asked once, by whichever process; wrong ones heal."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fairlead.client.eras import Eras, fingerprint
+from fairlead.manager.cache import FileStore, MemoryStore
+from fairlead.manager.eras import LIFETIME, LIMIT, KeptEras
+
+# Speaks one era, as a file says, and writes down what it is asked.
+SERVER = """
+import json, sys
+from pathlib import Path
+folder = Path(sys.argv[1])
+stateless = (folder / "era").read_text() == "stateless"
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message:
+        continue
+    method = message["method"]
+    with open(folder / "asked", "a") as log:
+        log.write(method + "\\n")
+    answer = {"error": {"code": -32601, "message": "Method not found"}}
+    if method == "server/discover" and stateless:
+        answer = {"result": {"resultType": "complete", "supportedVersions": ["2026-07-28"],
+                  "capabilities": {}}}
+    elif method == "initialize" and not stateless:
+        answer = {"result": {"protocolVersion": "2025-06-18", "capabilities": {},
+                  "serverInfo": {"name": "x", "version": "1"}}}
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}), flush=True)
+"""
+CLIENT = """
+import asyncio, sys
+from fairlead.manager import MCPManager, MCPToolCache
+
+async def main():
+    async with MCPManager(cache=MCPToolCache()) as manager:
+        await manager.connect_servers({"a": {"command": sys.executable, "args": sys.argv[1:]}})
+        await manager.settled()
+        print(manager.get_connection_status("a"))
+
+asyncio.run(main())
+"""
+
+
+class Place:
+    """A server, and processes that connect to it one after the other."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.home = folder / "home"
+        self.file = self.home / "cache" / "eras.json"
+        (folder / "server.py").write_text(SERVER)
+
+    def connect(self, era: str) -> list[str]:
+        """What the server was asked by a new process."""
+        (self.folder / "era").write_text(era)
+        asked = self.folder / "asked"
+        asked.write_text("")
+        words = ["-S", "-E", str(self.folder / "server.py"), str(self.folder)]
+        done = subprocess.run(
+            [sys.executable, "-c", CLIENT, *words],
+            env={**os.environ, "FAIRLEAD_HOME": str(self.home)},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        )
+        assert done.stdout == "connected\n", done.stderr
+        opening = ("server/discover", "initialize")
+        return [method for method in asked.read_text().split() if method in opening]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+PROBED = ["server/discover", "initialize"]
+
+
+@pytest.mark.covers("CFG-13")
+def test_the_second_process_does_not_probe(place: Place) -> None:
+    assert place.connect("handshake") == PROBED
+    assert place.connect("handshake") == ["initialize"]
+    assert stat.S_IMODE(place.file.stat().st_mode) == 0o600
+    assert "server.py" not in place.file.read_text()  # nobody learns what is run, or with what
+
+
+@pytest.mark.covers("CFG-13")
+def test_a_verdict_that_is_wrong_heals_at_once(place: Place) -> None:
+    assert place.connect("handshake") == PROBED
+    assert place.connect("stateless") == ["initialize", "server/discover"]
+    assert place.connect("stateless") == ["server/discover"]
+    assert place.connect("handshake") == PROBED
+    assert place.connect("handshake") == ["initialize"]
+
+
+@pytest.mark.covers("CFG-13")
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "not JSON",
+        "[]",
+        '{"version": 1}',
+        '{"version": 2, "eras": {}}',
+        '{"version": 1, "eras": {"x": [1, "y"]}}',
+        "[" * 100_000,
+        " " * (1 << 20),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_ignored_and_replaced(place: Place, content: str) -> None:
+    place.file.parent.mkdir(parents=True)
+    place.file.write_text(content)
+    assert place.connect("handshake") == PROBED
+    assert json.loads(place.file.read_text())["version"] == 1
+
+
+def _file(store: MemoryStore, **eras: tuple[bool, float]) -> None:
+    store.write("eras", json.dumps({"version": 1, "eras": eras}).encode())
+
+
+def test_what_is_old_or_from_the_future_counts_for_nothing() -> None:
+    store, now = MemoryStore(), time.time()
+    _file(store, old=(True, now - LIFETIME - 1), young=(True, now - 1), odd=(True, now + 3600))
+    assert KeptEras(store).load() == {"young": True}
+
+
+def test_those_that_were_asked_longest_ago_go_first() -> None:
+    store, now = MemoryStore(), time.time()
+    _file(store, **{f"s{n}": (False, now - LIMIT + n) for n in range(LIMIT)})
+    kept = KeptEras(store)
+    kept.save("new", True)
+    assert len(kept.load()) == LIMIT
+    assert kept.load()["new"] is True
+    assert "s0" not in kept.load()
+    assert "s1" in kept.load()
+
+
+def test_two_processes_lose_nothing_of_each_other() -> None:
+    store = MemoryStore()
+    one, other = Eras(), Eras()
+    one.keep(KeptEras(store))
+    other.keep(KeptEras(store))
+    assert one.stateless("a") is other.stateless("b") is None  # both have read it now
+    one.remember("a", True)
+    other.remember("b", False)
+    assert KeptEras(store).load() == {fingerprint("a"): True, fingerprint("b"): False}
+    one.forget("a")
+    assert KeptEras(store).load() == {fingerprint("b"): False}
+
+
+def test_a_folder_that_cannot_be_written_does_no_harm(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    eras = Eras()
+    eras.keep(KeptEras(FileStore(tmp_path / "file" / "folder")))
+    eras.remember("a", True)
+    assert eras.stateless("a") is True
+
+
+def test_what_is_known_is_not_written_again_so_it_grows_old() -> None:
+    class Counting(MemoryStore):
+        writes = 0
+
+        def write(self, key: str, value: bytes) -> None:
+            self.writes += 1
+            super().write(key, value)
+
+    store = Counting()
+    for _ in range(3):
+        eras = Eras()
+        eras.keep(KeptEras(store))
+        eras.remember("a", False)
+    assert store.writes == 1
