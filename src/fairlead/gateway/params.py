@@ -21,11 +21,13 @@ from ..protocol.caller import (
 from ..protocol.rewriting import Members, members_of
 from ..wire import Notification, Params, RequestId, to_json
 
-__all__ = ["STATELESS_KEYS", "Passing", "params_of", "retagged", "retokened"]
+__all__ = ["STATELESS_KEYS", "Passing", "has_no_meta", "params_of", "retagged", "retokened"]
 
 TOKEN: Final = "progressToken"
 # What a request of the stateless era says about itself; a handshake server has heard it before.
 STATELESS_KEYS: Final = (VERSION_KEY, CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY)
+
+_SHORT: Final = 4096  # bytes that are quickly looked through
 
 _encode = msgspec.json.Encoder().encode
 _Meta = dict[str, Raw]
@@ -79,6 +81,15 @@ class Passing:
         if not meta and not members.keys() - {"_meta"} and isinstance(self._given, UnsetType):
             return UNSET
         return Raw(_encode({**members, "_meta": meta}))
+
+
+def has_no_meta(params: Params) -> bool:
+    """Whether params certainly have no `_meta`, spelled in whatever way: then they can pass as they
+    are."""
+    if not isinstance(params, Raw) or len(memoryview(params)) > _SHORT:
+        return False
+    raw = bytes(params)
+    return b"_meta" not in raw and b"\\u" not in raw
 
 
 def params_of(exchange: Exchange) -> Passing:

@@ -91,7 +91,11 @@ class Relay(ServesHttp):
         self._owns_parked = parked is None
         self._stateless = StatelessClients(self.upstream, self.parked)
         self._shortcut = Shortcut(
-            self.upstream, self.settings.call_timeout, interceptors, self._handle
+            self.upstream,
+            self._stateless,
+            self.settings.call_timeout,
+            interceptors,
+            self._handle,
         )
         self.take_alone = self._shortcut.take_alone if self._shortcut.possible else None
         self._bridges: dict[Link, HandshakeClients] = {}

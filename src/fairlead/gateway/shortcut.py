@@ -15,15 +15,17 @@ from msgspec import Raw
 from ..errors import FairleadError, RequestTimeout, RpcError, TransportError
 from ..interceptor import Answer, Exchange, Handler, Interceptor
 from ..peer import Taken, refusal_of
+from ..protocol.conversation import Fill
 from ..protocol.envelope import SessionState
 from ..wire import Notification, RequestId
 from .bridge.errors import unreachable
 from .call import ASKING, Call
-from .params import params_of
+from .params import Passing, has_no_meta, params_of
 from .stepping import Chain, Steps
 from .upstream import asks_back
 
 if TYPE_CHECKING:
+    from .bridge.stateless_client import StatelessClients
     from .front import Front
     from .link import Link
     from .upstream import Upstream
@@ -53,12 +55,14 @@ class Shortcut:
     def __init__(
         self,
         upstream: "Upstream",
+        bridge: "StatelessClients",
         call_timeout: float,
         interceptors: Sequence[Interceptor],
         usual: Handler,
     ) -> None:
         """`usual` answers what has passed the interceptors, whatever it takes."""
         self._upstream = upstream
+        self.bridge = bridge
         self._timeout = call_timeout
         self.chain = Chain(interceptors, usual)
         self.possible = self.chain.possible
@@ -70,10 +74,7 @@ class Shortcut:
             return None
         if not self.chain.empty:
             return self._lead(_Led(self, exchange, front))
-        link = self.way_for(exchange, front)
-        if link is None:
-            return None
-        return self.pass_on(_Passed(self, link, Call(exchange, front)))
+        return self.pass_on(exchange, front)
 
     def take_alone(
         self, exchange: Exchange, done: Callable[[Outcome], None]
@@ -84,10 +85,7 @@ class Shortcut:
         if not self.chain.empty:
             steps = self._lead(_Led(self, exchange, None, done))
             return None if steps is None else steps.cancel
-        link = self.way_for(exchange, None)
-        if link is None:
-            return None
-        passed = self.pass_on(_Passed(self, link, Call(exchange, None), done))
+        passed = self.pass_on(exchange, None, done)
         return None if passed is None else passed.cancel
 
     def _lead(self, led: "_Led") -> "_Led | None":
@@ -110,48 +108,68 @@ class Shortcut:
                 link = front.link
         return link is not None and link.passage.busy
 
-    def way_for(self, exchange: Exchange, front: "Front | None") -> "Link | None":
-        """The connection on which a request can be passed on as it is, if there is one."""
-        method, caller = exchange.message.method, exchange.caller
-        if method in _USUAL_WAY:
-            return None
-        if caller.stateless:
-            link = self._upstream.stateless_link
-        else:
-            link = None if front is None else front.link
-        if link is None or link.ending or link.agreement is None:
-            return None
-        peer = link.peer
-        if not peer.connected or peer.channel.congested:
-            return None
-        if link.agreement.revision is not caller.revision:
-            return None
-        if method == "tools/list" and link.marks is not None:
-            return None  # which learns from it
-        if caller.stateless:
-            # Over HTTP some arguments may have to be repeated in headers.
-            over_http = hasattr(peer.channel, "add_headers")
-            return None if over_http and method == "tools/call" else link
-        if peer.conversation.state is not SessionState.ACTIVE:
-            return None
-        alone = method in ASKING and not link.tells_apart and asks_back(caller.capabilities)
-        return None if alone else link
+    def pass_on(
+        self,
+        exchange: Exchange,
+        front: "Front | None",
+        done: Callable[[Outcome], None] | None = None,
+    ) -> "_Passed | None":
+        """Pass it on, if nothing else has to be done about it.
 
-    def pass_on(self, passed: "_Passed") -> "_Passed | None":
+        `done` gets the outcome; without it, the client's connection does.
+        """
+        caller = exchange.caller
+        bridged: Passing | None = None
+        link = self._link_for(exchange, front)
+        if link is None and caller.stateless:
+            plain = self.bridge.plain(exchange)
+            if plain is not None:
+                link, bridged = plain
+        if link is None or not self._is_ready(link, exchange):
+            return None
+        passed = _Passed(self, link, Call(exchange, front), done, bridged)
         try:
             passed.send(self._timeout)
         except FairleadError:
             return None  # the usual way says what is wrong, or mends it
         return passed
 
-    def give(self, front: "Front", exchange: Exchange, outcome: Outcome) -> None:
-        """Answer whoever asked on a connection; or begin again, if nothing was sent."""
-        if not isinstance(outcome, Exception):
-            front.peer.answer(exchange.request_id, outcome)
-        elif isinstance(outcome, TransportError) and not outcome.delivered:
+    def _link_for(self, exchange: Exchange, front: "Front | None") -> "Link | None":
+        """The connection on which a request can be passed on as it is, if there is one."""
+        method, caller = exchange.message.method, exchange.caller
+        if method in _USUAL_WAY:
+            return None
+        if caller.stateless:
+            link = self._upstream.stateless_link
+            if link is None:
+                return None
+            # Over HTTP some arguments may have to be repeated in headers.
+            over_http = method == "tools/call" and hasattr(link.peer.channel, "add_headers")
+        else:
+            link = None if front is None else front.link
+            if link is None:
+                return None
+            over_http = False
+        if over_http or link.agreement is None or link.agreement.revision is not caller.revision:
+            return None
+        if caller.stateless or method not in ASKING or not asks_back(caller.capabilities):
+            return link
+        return link if link.tells_apart else None
+
+    def _is_ready(self, link: "Link", exchange: Exchange) -> bool:
+        peer = link.peer
+        if link.ending or not peer.connected or peer.channel.congested:
+            return False
+        if link.marks is not None and exchange.message.method == "tools/list":
+            return False  # which learns from it
+        return peer.conversation.state is SessionState.ACTIVE
+
+    def refuse(self, front: "Front", exchange: Exchange, error: Exception) -> None:
+        """Tell whoever asked on a connection; or begin again, if nothing was sent."""
+        if isinstance(error, TransportError) and not error.delivered:
             front.peer.give_back(exchange)
         else:
-            front.peer.answer(exchange.request_id, self._refusal(outcome))
+            front.peer.answer(exchange.request_id, self._refusal(error))
 
     def clean(self, outcome: Outcome) -> Outcome:
         """Errors in the words of whoever asked; but for those after which it is tried again."""
@@ -204,11 +222,9 @@ class _Led(Steps):
 
     def ask(self, exchange: Exchange) -> Callable[[str], None] | None:
         shortcut, front = self._shortcut, self.front
-        link = shortcut.way_for(exchange, front)
-        if link is not None:
-            asked = _Passed(shortcut, link, Call(exchange, front), self.answered)
-            if shortcut.pass_on(asked) is not None:
-                return asked.cancel
+        asked = shortcut.pass_on(exchange, front, self.answered)
+        if asked is not None:
+            return asked.cancel
         if front is not None:
             front.peer.stay_behind()
         return None
@@ -227,17 +243,19 @@ class _Led(Steps):
 class _Passed:
     """One request under way."""
 
-    __slots__ = ("_call", "_done", "_id", "_link", "_over", "_shortcut")
+    __slots__ = ("_bridged", "_call", "_done", "_id", "_link", "_over", "_shortcut")
 
     def __init__(
         self,
         shortcut: Shortcut,
         link: "Link",
         call: Call,
-        done: Callable[[Outcome], None] | None = None,
+        done: Callable[[Outcome], None] | None,
+        bridged: Passing | None,
     ) -> None:
-        """Without `done`, the outcome is for the connection that the call came on."""
+        """`bridged` are the params for a server of the other era."""
         self._shortcut = shortcut
+        self._bridged = bridged
         self._link = link
         self._call = call
         self._done = done
@@ -246,16 +264,23 @@ class _Passed:
 
     def send(self, timeout: float) -> None:
         call, link = self._call, self._link
-        message = call.exchange.message
-        passing = params_of(call.exchange)
+        exchange = call.exchange
+        message = exchange.message
+        fill: Fill = message.params
+        overhear = None
+        # What somebody has looked at is sent as he has read it: a name may be there twice.
+        if self._bridged or not (self._shortcut.chain.empty and has_no_meta(message.params)):
+            passing = self._bridged or params_of(exchange)
+            fill = passing.fill
+            overhear = self._progressed if passing.tracked else None
         self._id = link.peer.hand_on(
             message.method,
-            passing.fill,
+            fill,
             self._settled,
             extra=message.extra,
             timeout=timeout,
             max_total=timeout * 24,
-            overhear=self._progressed if passing.tracked else None,
+            overhear=overhear,
         )
         call.sent_as = self._id
         link.calls[self._id] = call
@@ -277,6 +302,9 @@ class _Passed:
         self._over = True
         if isinstance(outcome, RequestTimeout):
             self._link.unanswered()
+        if self._bridged is not None:
+            method = self._call.exchange.message.method
+            outcome = self._shortcut.bridge.plain_outcome(method, self._link, outcome)
         outbox = self._call.outbox
         if (outbox is None or outbox.empty) and not self._link.passage.busy:
             self._finish(outcome)
@@ -285,11 +313,15 @@ class _Passed:
 
     def _finish(self, outcome: Raw | Exception) -> None:
         self._leave()
-        call = self._call
+        call, front = self._call, self._call.front
         if self._done is not None:
             self._done(self._shortcut.clean(outcome))
-        elif call.front is not None:
-            self._shortcut.give(call.front, call.exchange, outcome)
+        elif front is None:
+            pass  # such a call has somebody who is told
+        elif not isinstance(outcome, Exception):
+            front.peer.answer(call.exchange.request_id, outcome)
+        else:
+            self._shortcut.refuse(front, call.exchange, outcome)
 
     def _leave(self) -> None:
         self._over = True

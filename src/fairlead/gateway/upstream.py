@@ -93,6 +93,14 @@ class Upstream:
         """The connection that all stateless requests share, while there is one."""
         return None if self.base is not None else self._shared(_STATELESS)
 
+    def handshake_link(self, caller: Caller) -> Link | None:
+        """The connection for a request that stands alone, if there is one and the server is known
+        to want a handshake."""
+        if self.base is not None or self.speaks_stateless is not False:
+            return None
+        capabilities = for_handshake_server(caller.capabilities)
+        return self._shared((caller.principal, fingerprint(capabilities)))
+
     @property
     def links(self) -> list[Link]:
         """All connections that there are."""

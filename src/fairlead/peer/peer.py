@@ -23,7 +23,7 @@ from ..errors import (
 )
 from ..interceptor import Answer, Exchange, Handler, Offence, OnOffence
 from ..observe.logs import ABOUT
-from ..protocol.conversation import Conversation, Role
+from ..protocol.conversation import Conversation, Fill, Role
 from ..protocol.envelope import Direction, SessionContext
 from ..protocol.events import Answered, Asked, Cancelled, Event, Progressed, Refused, Stray, Told
 from ..protocol.methods import is_question
@@ -329,7 +329,7 @@ class Peer:
     def hand_on(
         self,
         method: str,
-        fill: Callable[[RequestId], Params],
+        fill: Fill,
         done: Callable[[Raw | Exception], None],
         *,
         extra: dict[str, Raw] | None = None,

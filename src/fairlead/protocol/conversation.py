@@ -33,7 +33,10 @@ from .outgoing import Identity, with_meta
 from .revisions import NEWEST_HANDSHAKE, STATELESS, Revision, agree
 from .tracing import outgoing
 
-__all__ = ["Agreement", "Conversation", "Role"]
+__all__ = ["Agreement", "Conversation", "Fill", "Role"]
+
+# The params of a request, or what makes them for the id that it gets.
+Fill = Params | Callable[[RequestId], Params]
 
 
 class Role(Enum):
@@ -227,16 +230,15 @@ class Conversation:
         complete = with_meta(params, request_id if track else None, stamp, outgoing())
         return self._under_way(Request(request_id, method, complete))
 
-    def forwarded(
-        self, method: str, fill: Callable[[RequestId], Params], extra: dict[str, Raw] | None = None
-    ) -> Request:
-        """Somebody else's request, passed on under an id of ours; `fill` makes its params.
+    def forwarded(self, method: str, fill: Fill, extra: dict[str, Raw] | None = None) -> Request:
+        """Somebody else's request, passed on under an id of ours; `fill` is or makes its params.
 
         Raises:
             LocalProtocolError: if it may not be sent now.
         """
         request_id = self._next_id(method)
-        return self._under_way(Request(request_id, method, fill(request_id), extra))
+        params = fill(request_id) if callable(fill) else fill
+        return self._under_way(Request(request_id, method, params, extra))
 
     def _next_id(self, method: str) -> RequestId:
         """Raises `LocalProtocolError` if that may not be asked now."""

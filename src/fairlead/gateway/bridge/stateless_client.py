@@ -9,7 +9,7 @@ from msgspec import Raw, Struct
 
 from ...errors import RpcError
 from ...interceptor import Answer, Exchange
-from ...protocol.downgrade import downgrade_result, upgrade_result
+from ...protocol.downgrade import Impossible, downgrade_result, upgrade_result
 from ...protocol.methods import has_capability
 from ...protocol.revisions import NEWEST, Revision
 from ...protocol.rewriting import Members, encoded, members_of, string_of
@@ -39,6 +39,9 @@ _GONE: Final = frozenset(
         *("tasks/list", "tasks/result"),
     }
 )
+
+
+_OURS: Final = _GONE | {"server/discover", "subscriptions/listen"}
 
 
 class StatelessClients:
@@ -76,6 +79,37 @@ class StatelessClients:
                 return self._visits(exchange, passing, exc)
             raise for_stateless_client(exc) from None
         return _complete(method, result, link)
+
+    def plain(self, exchange: Exchange) -> "tuple[Link, Passing] | None":
+        """Where a request can be passed on, and how, if nothing else has to be done about it.
+
+        Nearly all are so: the server cannot ask back, and nobody comes back with answers.
+        """
+        from ..upstream import asks_back
+
+        method, caller = exchange.message.method, exchange.caller
+        if method in _OURS or caller.log_level is not None or asks_back(caller.capabilities):
+            return None
+        link = self._upstream.handshake_link(caller)
+        if link is None:
+            return None
+        passing = params_of(exchange)
+        members = passing.members
+        if members is None or "requestState" in members or "inputResponses" in members:
+            return None
+        passing.without(STATELESS_KEYS)
+        return link, passing
+
+    def plain_outcome(self, method: str, link: "Link", outcome: Raw | Exception) -> Raw | Exception:
+        """What became of such a request, in the words of the client's era."""
+        if isinstance(outcome, RpcError):
+            return for_stateless_client(outcome)
+        if isinstance(outcome, Exception):
+            return outcome
+        try:
+            return _complete(method, outcome, link)
+        except Impossible as exc:
+            return ours(METHOD_NOT_FOUND, str(exc))
 
     async def _pass_on(
         self, link: "Link", call: Call, passing: Passing, turn: "Turn | None" = None

@@ -57,11 +57,13 @@ class FastProtocol(GuardedProtocol):
         self._body: list[bytes] | None = None  # of a request that may be quick
         self._piece = b""  # what is being read
         self._known: dict[bytes, tuple[Head, int]] = {}  # by their bytes; with the body's length
+        self._last: tuple[bytes, Head | None, int] = (b"", None, 0)  # of those
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self.patience.stop()
         self._known.clear()
+        self._last = (b"", None, 0)
 
     def data_received(self, data: bytes) -> None:
         cycle = self.cycle
@@ -72,9 +74,13 @@ class FastProtocol(GuardedProtocol):
             and not self.deaf
             and not self.flow.write_paused  # else whoever does not read would pile up answers
         ):
-            end = data.find(_END) + len(_END)
-            head, length = self._known.get(data[:end], (None, 0))
+            start, head, length = self._last  # most are like the one before
+            if len(data) - len(start) != length or not data.startswith(start):
+                start = data[: data.find(_END) + len(_END)]
+                head, length = self._known.get(start, (None, 0))
+            end = len(start)
             if head is not None and len(data) - end == length and self._quick(head, data[end:]):
+                self._last = start, head, length
                 return
         self._piece = data
         super().data_received(data)

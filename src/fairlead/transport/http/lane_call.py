@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["Head", "LaneCall", "SessionCall"]
 
 
+_PLAIN = STATUS_LINE[200] + b"content-type: " + JSON + b"\r\ncontent-length: %d\r\n\r\n%b"
+
+
 class Head(Struct, frozen=True, gc=False):
     """What the request line and the headers of a POST say; checked, and the same every time."""
 
@@ -177,6 +180,9 @@ class SessionCall(LaneCall):
     def answered(self, frame: bytes | None) -> None:
         if frame is None:
             self.answer_now(202, b"")
+        elif self.keep_alive and not self.gone:
+            self._connection.transport.write(_PLAIN % (len(frame), frame))
+            self._complete()
         else:
             self.answer_now(200, frame)
 
