@@ -5,13 +5,16 @@ import logging
 from collections.abc import Callable, Generator, Hashable
 from typing import Any, Generic, Protocol, TypeVar
 
-from ..errors import ChannelClosed, ConnectFailed, RpcError
+from ..errors import ChannelClosed, ConnectFailed, HttpError, RemoteProtocolError, RpcError
 from .config import MCPClientConfig
 from .eras import known_eras
 
 __all__ = ["Connecting"]
 
 log = logging.getLogger("fairlead.client")
+
+# Answers to `initialize` of a server that has moved on to the stateless era.
+_REFUSALS = (RpcError, RemoteProtocolError, HttpError)
 
 
 class Opens(Protocol):
@@ -60,41 +63,46 @@ class Connecting(Generic[C]):
 
     async def _open(self, client: C) -> C:
         remembered = known_eras.stateless(self._server_key)
+        if remembered is not None:
+            try:
+                await client.open(remembered)
+                return client
+            except ConnectFailed as exc:
+                if remembered or not isinstance(exc.__cause__, _REFUSALS):
+                    raise
+            except ChannelClosed as exc:
+                known_eras.forget(self._server_key)
+                if not self._died_of_it(exc):
+                    raise _lost(exc) from exc
+            log.debug("the server refused what it spoke last time; once more with a probe")
+            client = await self._anew(client)
         try:
-            await client.open(remembered)
-        except ConnectFailed as exc:
-            if remembered is not False or not isinstance(exc.__cause__, RpcError):
-                raise
-            return await self._ask_again(client)
+            await client.open()
+            return client
         except ChannelClosed as exc:
-            probed = client.config.protocol_version == "auto" and remembered is None
-            died_of_it = exc.exit_code is not None and exc.delivered
-            if self._server_key is None or not probed or not died_of_it:
+            if remembered is False or not self._died_of_it(exc):
                 known_eras.forget(self._server_key)
                 raise _lost(exc) from exc
-        else:
-            return client
         # Some servers die of a first message they do not know. That is no verdict: start again,
         # and open with the handshake they expect.
         log.debug("the server ended while it was probed; once more with initialize")
-        await client.close()
-        client = self._client = self._make()
+        client = await self._anew(client)
         try:
             await client.open(stateless=False)
         except ChannelClosed as exc:
             raise _lost(exc) from exc
         return client
 
-    async def _ask_again(self, client: C) -> C:
-        """What was known of the server is true no longer: it refuses the handshake."""
-        log.debug("the server refused what it spoke last time; once more with a probe")
+    def _died_of_it(self, exc: ChannelClosed) -> bool:
+        """Whether our first message may be what ended a process of ours."""
+        free = self._client is not None and self._client.config.protocol_version == "auto"
+        ours = self._server_key is not None and exc.exit_code is not None
+        return free and ours and bool(exc.delivered)
+
+    async def _anew(self, client: C) -> C:
         await client.close()
-        client = self._client = self._make()
-        try:
-            await client.open(None)
-        except ChannelClosed as exc:
-            raise _lost(exc) from exc
-        return client
+        self._client = self._make()
+        return self._client
 
 
 def _lost(exc: ChannelClosed) -> ConnectFailed:

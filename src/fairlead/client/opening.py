@@ -93,6 +93,10 @@ async def agree_with(
         if isinstance(exc, HttpError) and exc.status in (401, 403):
             raise  # who we are is what is wrong, not what we say
         raise ConnectFailed(f"The server did not open the conversation: {exc}") from exc
+    except asyncio.CancelledError:
+        if stateless is False:  # nobody answered in time, and what was remembered may be why
+            known_eras.forget(server_key)
+        raise
     if server_key is not None and introduction.probes:
         known_eras.remember(server_key, agreement.revision.stateless)
     return agreement

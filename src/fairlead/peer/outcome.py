@@ -79,6 +79,11 @@ class Pending:
             self._said = []
             self._runner = asyncio.ensure_future(self._run(waiting))
 
+    async def told(self) -> None:
+        """Wait until the callback has heard all progress that came."""
+        if self._runner is not None:
+            await asyncio.wait((self._runner,))
+
     async def _run(self, waiting: Awaitable[None] | None) -> None:
         assert self._said is not None
         while True:

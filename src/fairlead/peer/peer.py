@@ -273,13 +273,14 @@ class Peer:
         on_sent: Callable[[RequestId], None] | None = None,
         quiet: bool = False,
         reply_to: RequestId | None = None,
+        reserved: RequestId | None = None,
     ) -> Raw:
         """Ask the peer something and wait for the result's bytes.
 
         With `max_total`, progress restarts the clock until so many seconds have passed in all; a
         `timeout` of 0 means no limit. `on_sent` learns the id; a `quiet` request is not cancelled
         at the peer when nobody waits any more; `reply_to` is the request of the peer that makes us
-        ask.
+        ask; `reserved` is an id that it has already.
 
         Raises:
             RpcError: the peer said no.
@@ -294,7 +295,7 @@ class Peer:
         if channel.congested:
             await self._wait_writable(timeout, method)
         track = on_progress is not None or method == "tools/call"
-        message = self.conversation.request(method, params, track=track)
+        message = self.conversation.request(method, params, track=track, reserved=reserved)
         future: asyncio.Future[Raw] = loop.create_future()
         gives_up_at = started + max_total if max_total else 0.0
         pending = Pending(method, future, timeout, gives_up_at, on_progress)
@@ -472,10 +473,11 @@ class Peer:
         self._deadlines.remove(request_id)
         notification = self.conversation.abandon(request_id, reason)
         if notification is not None and self._end is None and not quiet:
-            try:
-                self.channel.send(notification)
-            except ChannelClosed:
-                pass  # then it knows
+            self._give_notice(notification, request_id)
+
+    def _give_notice(self, note: Notification, request_id: RequestId) -> None:
+        """Tell the peer that a request of ours needs no answer any more."""
+        self._send_quietly(note)
 
     # Hearing
 

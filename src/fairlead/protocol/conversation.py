@@ -217,15 +217,26 @@ class Conversation:
 
     # What we send
 
+    def reserve(self) -> RequestId:
+        """The id of a request that is made later, or never."""
+        number = self._last_id = self._last_id + 1
+        return number if self._numbers else _long_id(number)
+
     def request(
-        self, method: str, params: Mapping[str, Any] | Raw | None = None, *, track: bool = False
+        self,
+        method: str,
+        params: Mapping[str, Any] | Raw | None = None,
+        *,
+        track: bool = False,
+        reserved: RequestId | None = None,
     ) -> Request:
-        """A request with a fresh id and the metadata of the era; `track` asks for progress.
+        """A request with the metadata of the era, under a fresh id or one that was reserved;
+        `track` asks for progress.
 
         Raises:
             LocalProtocolError: if it may not be sent now.
         """
-        request_id = self._next_id(method)
+        request_id = self._next_id(method, reserved)
         stamp = self._identity.stamp if self.stateless or method == "server/discover" else b""
         complete = with_meta(params, request_id if track else None, stamp, outgoing())
         return self._under_way(Request(request_id, method, complete))
@@ -240,12 +251,14 @@ class Conversation:
         params = fill(request_id) if callable(fill) else fill
         return self._under_way(Request(request_id, method, params, extra))
 
-    def _next_id(self, method: str) -> RequestId:
+    def _next_id(self, method: str, reserved: RequestId | None = None) -> RequestId:
         """Raises `LocalProtocolError` if that may not be asked now."""
         if self.state is not SessionState.ACTIVE:
             self._check_opening(method)
         elif self.role is Role.SERVER and self.gated:
             self._check_asking(method)
+        if reserved is not None:
+            return reserved
         number = self._last_id = self._last_id + 1
         return number if self._numbers else _long_id(number)
 
@@ -336,6 +349,11 @@ class Conversation:
     def peer(self) -> Caller | None:
         """Who is at the other end, once that is known for the whole connection."""
         return self._caller
+
+    @property
+    def identity(self) -> Identity:
+        """How we introduce ourselves."""
+        return self._identity
 
     @property
     def agreement(self) -> Agreement | None:
