@@ -1,7 +1,8 @@
-"""What it costs our relay to have something between its two sides: CPU time of its process.
+"""What it costs our relay to have something between its two sides.
 
-Every figure compares our relay with itself, in turns. It is CPU time, because what is added to a
-call is little beside the noise of a clock on the wall; the calls per second are in the results.
+Every figure compares our relay with itself, in turns: calls per second, as everywhere, and for
+rules the CPU time that they add, because that is little beside the noise of a clock on the wall.
+How much CPU time each call takes of the relay's process is in the results.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _SHORT = Echo()
 
 @dataclass(frozen=True, kw_only=True)
 class Watching:
-    """Microseconds of CPU per call: of the relay with `how` in the way, and of the others."""
+    """Calls per second through the relay with `how` in the way, and through the others."""
 
     how: str
     others: Sequence[str] = (WITHOUT, PASSING)
@@ -54,6 +55,11 @@ class Watching:
     window: int = 1
 
     def __call__(self, row: Row, runtimes: Sequence[Runtime], effort: Effort, pool: Pool) -> None:
+        for name, spent in self.spend(row, effort, pool).items():
+            row.notes[name] = {"cpu_us": round(median(spent), 1)}
+
+    def spend(self, row: Row, effort: Effort, pool: Pool) -> dict[str, list[float]]:
+        """Fill the row; the microseconds of CPU that a call took of each, round by round."""
         seen: dict[str, list[Burst]] = {}
 
         def burst(server: Session | WebServer, name: str, calls: int) -> float:
@@ -79,10 +85,10 @@ class Watching:
                 play(row, players, effort, pool, join, key, range(2 * self.window, _SHORT.most))
             for _, command in players:
                 pool.drop((key, command))  # before the folder goes
-        for name, rates in row.samples.items():
-            measured = seen[name][-len(rates) :]  # without the warm-up
-            row.notes[name] = {"calls_per_second": round(median(rates))}
-            row.samples[name] = [one.served / one.calls * 1e6 for one in measured]
+        return {
+            name: [one.served / one.calls * 1e6 for one in seen[name][-len(rates) :]]  # no warm-up
+            for name, rates in row.samples.items()
+        }
 
     def _others(self) -> Mapping[str, str]:
         return {name: _KINDS[name] for name in self.others}
@@ -97,14 +103,14 @@ class Adding(Watching):
     """Microseconds of CPU that rules add to each call, none of which is meant for it."""
 
     def __call__(self, row: Row, runtimes: Sequence[Runtime], effort: Effort, pool: Pool) -> None:
-        super().__call__(row, runtimes, effort, pool)
-        with_rules = row.samples.get(OURS)
+        spent = self.spend(row, effort, pool)
+        with_rules = spent.get(OURS)
+        row.samples.clear()
         for name in self.others:
-            without = row.samples.pop(name, None)
-            if with_rules is None or without is None:
+            if with_rules is None or name not in spent:
                 continue
-            added = [more - less for more, less in zip(with_rules, without, strict=True)]
+            added = [more - less for more, less in zip(with_rules, spent[name], strict=True)]
             if name == self.others[0]:
                 row.samples[OURS] = added
             else:
-                row.notes[OURS][f"over {name}"] = round(median(added), 2)
+                row.notes[OURS] = {f"over {name}": round(median(added), 2)}

@@ -305,3 +305,33 @@ async def test_a_cancelled_call_is_cancelled_at_the_server() -> None:
         assert told["params"] == {"requestId": asked["id"], "reason": "enough"}
         await client.sync()
         assert "passes out: CancelledError" in log
+
+
+class Pausing:
+    """Waits, where it has anything to do."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self.asked: list[str] = []
+
+    def passes(self, exchange: Exchange) -> bool:
+        self.asked.append(exchange.method)
+        return exchange.method != "tools/call"
+
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        self.seen.append(exchange.method)
+        await asyncio.sleep(0.001)
+        return await proceed(exchange)
+
+
+@pytest.mark.covers("GTW-06")
+async def test_who_says_that_it_is_not_his_business_is_left_out() -> None:
+    pausing = Pausing()
+    async with between(pausing) as (_, client, server):
+        for method in ("vendor/one", "tools/call", "vendor/two"):
+            call = client.ask(method, {"name": "x"})
+            server.reply(await server.method(method), {"n": 1})
+            assert (await client.answer_to(call))["result"] == {"n": 1}
+        assert {"vendor/one", "tools/call", "vendor/two"} <= set(pausing.asked)
+        assert "tools/call" in pausing.seen
+        assert not {"vendor/one", "vendor/two"} & set(pausing.seen)

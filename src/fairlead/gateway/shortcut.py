@@ -72,9 +72,9 @@ class Shortcut:
         """Take over a request of a client on a connection; None if it needs the usual way."""
         if front.peer.channel.congested:
             return None
-        if not self.chain.empty:
-            return self._lead(_Led(self, exchange, front))
-        return self.pass_on(exchange, front)
+        if self._is_none_of_theirs(exchange, front):
+            return self.pass_on(exchange, front)
+        return self._lead(_Led(self, exchange, front))
 
     def take_alone(
         self, exchange: Exchange, done: Callable[[Outcome], None]
@@ -82,11 +82,18 @@ class Shortcut:
         """The same for a request that stands alone; returns what cancels it."""
         if exchange.caller.log_level is not None:
             return None
-        if not self.chain.empty:
-            steps = self._lead(_Led(self, exchange, None, done))
-            return None if steps is None else steps.cancel
-        passed = self.pass_on(exchange, None, done)
-        return None if passed is None else passed.cancel
+        taken: _Passed | _Led | None
+        if self._is_none_of_theirs(exchange, None):
+            taken = self.pass_on(exchange, None, done)
+        else:
+            taken = self._lead(_Led(self, exchange, None, done))
+        return None if taken is None else taken.cancel
+
+    def _is_none_of_theirs(self, exchange: Exchange, front: "Front | None") -> bool:
+        """Whether no interceptor has anything to do with it."""
+        if self.chain.empty:
+            return True
+        return self.chain.passes(exchange) and not self._is_news_on_its_way(exchange, front)
 
     def _lead(self, led: "_Led") -> "_Led | None":
         """Through the interceptors, if none of them has to wait."""
@@ -100,12 +107,12 @@ class Shortcut:
 
     def _is_news_on_its_way(self, exchange: Exchange, front: "Front | None") -> bool:
         """Whether an interceptor has yet to see a notification that came before, of either side."""
-        link = self._upstream.stateless_link
-        if front is not None:
-            if front.passage.busy:
-                return True
-            if not exchange.caller.stateless:
-                link = front.link
+        if front is not None and front.passage.busy:
+            return True
+        if exchange.caller.stateless or front is None:
+            link = self._upstream.stateless_link
+        else:
+            link = front.link
         return link is not None and link.passage.busy
 
     def pass_on(

@@ -5,7 +5,8 @@ but what is behind it. Such a chain is a coroutine that stops at one place, wher
 be asked. So it can be run up to there at once, and on from there when the answer arrives; a task
 and a future cost more than all that these interceptors do.
 
-What says `waits = False` of itself may do that. Everything else has a task, as usual.
+What says `waits = False` of itself may do that. Everything else has a task, as usual. And who has
+a method `passes` can say beforehand that a request is none of his business.
 """
 
 import asyncio
@@ -27,13 +28,24 @@ class Chain:
         self.usual = usual
         # A set of rules waits or not, by what they are; the others never change.
         self._changing = [one for one in interceptors if _changes(one)]
-        self.possible = all(_changes(one) or not _waits(one) for one in interceptors)
+        self._leads = all(_changes(one) or not _waits(one) for one in interceptors)
         self.enter = chain(interceptors, _Behind)
+        looks: list[Any] = [getattr(one, "passes", None) for one in interceptors]
+        self._looks: list[Callable[[Exchange], bool]] = [] if None in looks else looks
+
+    @property
+    def possible(self) -> bool:
+        """Whether a request may ever need no task."""
+        return self._leads or bool(self._looks)
 
     @property
     def quick(self) -> bool:
         """Whether a request may be led through now."""
-        return self.possible and not any(_waits(one) for one in self._changing)
+        return self._leads and not any(_waits(one) for one in self._changing)
+
+    def passes(self, exchange: Exchange) -> bool:
+        """Whether none of them has anything to do with a request, nor with its answer."""
+        return bool(self._looks) and all(look(exchange) for look in self._looks)
 
 
 class _Behind:

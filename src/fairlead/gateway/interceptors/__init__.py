@@ -8,7 +8,9 @@ Some say more about themselves:
 * `also` names methods that they have to see whatever a rule's conditions say;
 * `pure` says that they only look and change: they may be tried out on a recording;
 * `waits`, if it is False, says that they wait for nothing but what is behind them, and use nothing
-  that needs a task of asyncio: a request that meets only such ones needs none either.
+  that needs a task of asyncio: a request that meets only such ones needs none either;
+* `passes(exchange)` says beforehand whether a message is none of their business, and so is its
+  answer.
 """
 
 from .allowing import Allow

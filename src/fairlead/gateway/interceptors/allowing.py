@@ -37,6 +37,10 @@ class Allow:
         self._methods, self._deny_methods = _any(methods), _any(deny_methods)
         self._known: set[tuple[str, str | None]] = set()
 
+    def passes(self, exchange: Exchange) -> bool:
+        """Whether it is known to be allowed."""
+        return (exchange.message.method, exchange.target) in self._known
+
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.direction is Direction.CLIENT_TO_SERVER:
             asked = exchange.message.method, exchange.target

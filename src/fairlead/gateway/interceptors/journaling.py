@@ -2,7 +2,7 @@
 
 import itertools
 from typing import ClassVar
-from weakref import WeakKeyDictionary
+from weakref import finalize
 
 from ...errors import RpcError
 from ...interceptor import Answer, Exchange, Offence, Proceed
@@ -25,7 +25,7 @@ class Journaling:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._labels: WeakKeyDictionary[Peer, str] = WeakKeyDictionary()
+        self._labels: dict[int, str] = {}  # by the id of the peer, for as long as there is one
         self._numbers = itertools.count(1)
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
@@ -82,7 +82,8 @@ class Journaling:
     def _label(self, edge: object) -> str | None:
         if not isinstance(edge, Peer):
             return None  # a request that stands alone
-        label = self._labels.get(edge)
+        label = self._labels.get(id(edge))
         if label is None:
-            label = self._labels[edge] = f"s{next(self._numbers)}"
+            label = self._labels[id(edge)] = f"s{next(self._numbers)}"
+            finalize(edge, self._labels.pop, id(edge), None).atexit = False
         return label

@@ -12,6 +12,7 @@ from msgspec import Raw
 from ...errors import RpcError
 from ...interceptor import Answer, Exchange, Interceptor, Proceed
 from ...peer import Peer
+from ...peer.intercepted import InterceptedPeer
 from ...protocol.caller import SUBSCRIPTION_KEY
 from ...protocol.envelope import Direction, TransportContext
 from ...protocol.rewriting import members_of
@@ -95,7 +96,8 @@ class Recorder:
             write(encode(_refusal(request_id, exc)), back, **place, did=exchange.did)
             raise
         except asyncio.CancelledError as exc:
-            if (id(exchange.edge), request_id) not in self._cancelled:
+            told = (id(exchange.edge), request_id) in self._cancelled
+            if not told and not _tells_itself(exchange):
                 write(_cancelled(message, exc), direction, **place, did=exchange.did)
             raise
         except Exception as exc:
@@ -145,11 +147,13 @@ class Recorder:
             server = None if self._server_of is None else self._server_of(exchange)
             return {"session": self._label(edge), "server": server}
         link, call = _link_of(exchange), _call_of(exchange)
-        place: dict[str, Any] = {"server": None if link is None else link.name}
+        if link is None:  # in a server or a client, where the connection is the client's own
+            return {"session": self._label(edge), "related": exchange.related}
+        place: dict[str, Any] = {"server": link.name}
         if call is not None:
             place["session"] = self._label(call.exchange.edge)
             place["related"] = call.exchange.request_id
-        elif link is not None and len(link.fronts) == 1:
+        elif len(link.fronts) == 1:
             place["session"] = self._label(next(iter(link.fronts)).peer)
         return place
 
@@ -184,6 +188,12 @@ class _OneWay:
         if exchange.direction is self._direction:
             return await self._recorder(exchange, proceed)
         return await proceed(exchange)
+
+
+def _tells_itself(exchange: Exchange) -> bool:
+    """Whether it is a request of ours, so that what we say to cancel it comes by here as well."""
+    edge = exchange.edge
+    return isinstance(edge, InterceptedPeer) and exchange.direction is edge.ours
 
 
 def _link_of(exchange: Exchange) -> Link | None:

@@ -1,4 +1,8 @@
-"""A bounded memory of exchanges, and readers that hear of each as it ends."""
+"""A bounded memory of exchanges, and readers that hear of each as it ends.
+
+Most of what is remembered is never looked at. So secrets are taken out when somebody looks, and not
+before: nothing leaves here with them.
+"""
 
 import asyncio
 import time
@@ -82,10 +86,10 @@ class Journal:
             at=time.time(),
             dir=direction,
             kind=kind,
-            method=self._names.get(method) or self._clean(method),
-            target=None if target is None else self._names.get(target) or self._clean(target),
+            method=method,
+            target=target,
             session=session,
-            request_id=request_id if type(request_id) is int else self._short(request_id),
+            request_id=request_id,
             text=None if text is None else self._redactor.text(text)[:SHOWN],
         )
         kept = _Kept(record, self._clock())
@@ -120,9 +124,10 @@ class Journal:
         if code is not None:
             record.code = code
         if error is not None:
-            record.error = self._redactor.text(error)
+            record.error = error
         if did:
-            record.did = [self._redactor.text(one) for one in did]
+            record.did = did.copy()
+        kept.clean = False
         if result is not None:
             before = kept.size
             record.result = self._part(kept, result)
@@ -131,7 +136,7 @@ class Journal:
                 if self._bytes > self._max_bytes:
                     self._make_room()
         if self._readers:
-            self._publish(record)
+            self._publish(kept)
 
     def flag(self, record: Record, what: str) -> None:
         """Something is odd about it."""
@@ -149,7 +154,7 @@ class Journal:
                 continue
             if HANGS not in record.flags:
                 self.flag(record, HANGS)
-                self._publish(record)
+                self._publish(kept)
 
     # Reading it
 
@@ -168,11 +173,11 @@ class Journal:
 
     def records(self, after: int = 0) -> list[Record]:
         """What is remembered, the oldest first; those with an id above `after`."""
-        return [kept.record for kept in self._kept if kept.record.id > after]
+        return [self._shown(kept) for kept in self._kept if kept.record.id > after]
 
     def get(self, number: int) -> Record | None:
         place = number - self._kept[0].record.id if self._kept else -1
-        return self._kept[place].record if 0 <= place < len(self._kept) else None
+        return self._shown(self._kept[place]) if 0 <= place < len(self._kept) else None
 
     def follow(self, *, room: int = 1000) -> "Reader":
         """What ends from now on, or hangs. Who reads slower than that loses the oldest.
@@ -191,21 +196,44 @@ class Journal:
 
     # Inside
 
-    def _publish(self, record: Record) -> None:
+    def _publish(self, kept: "_Kept") -> None:
         if self._readers:
-            now = msgspec.structs.replace(record)  # it may change again before it is read
+            now = msgspec.structs.replace(self._shown(kept))  # it may change before it is read
             for reader in self._readers:
                 reader.put(now)
 
     def _part(self, kept: "_Kept", part: object) -> Raw | UnsetType:
         """Params or a result, as they are kept."""
         raw = bytes(part)  # type: ignore[call-overload]  # Raw or bytes
-        kept.record.size += len(raw)
-        if len(raw) > self._longest:
+        size = len(raw)
+        kept.record.size += size
+        if size > self._longest:
             return UNSET
+        kept.size += size
+        return Raw(raw)
+
+    def _shown(self, kept: "_Kept") -> Record:
+        """A record, for others to see."""
+        record = kept.record
+        if not kept.clean:
+            kept.clean = True
+            record.method = self._clean(record.method)
+            if record.target is not None:
+                record.target = self._clean(record.target)
+            record.request_id = self._short(record.request_id)
+            record.params = self._without_secrets(record.params)
+            record.result = self._without_secrets(record.result)
+            if record.error is not None:
+                record.error = self._redactor.text(record.error)
+            record.did = [self._redactor.text(one) for one in record.did]
+        return record
+
+    def _without_secrets(self, part: Raw | UnsetType) -> Raw | UnsetType:
+        if isinstance(part, UnsetType):
+            return part
+        raw = bytes(part)
         clean = self._redactor.message(raw)
-        kept.size += len(clean)
-        return Raw(clean)
+        return part if clean is raw else Raw(clean)
 
     def _clean(self, name: str) -> str:
         """A name that somebody chose: the same few come again and again."""
@@ -241,6 +269,7 @@ class _Kept(Struct, gc=False):
     record: Record
     since: float
     size: int = OVERHEAD
+    clean: bool = False  # nothing secret is in it any more
 
 
 class Reader:

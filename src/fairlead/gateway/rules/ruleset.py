@@ -139,6 +139,18 @@ class RuleSet:
             self._look()  # here, or it could be otherwise in a moment
         return self._known is not None or self._acts_wait
 
+    def passes(self, exchange: Exchange) -> bool:
+        """Whether no rule is about this message; what nobody can say yet is not so."""
+        if self.path is not None and time.monotonic() >= self._look_at:
+            self._look()
+        key = key_of(exchange)
+        found = self._found.get(key) or self._find(key)
+        if not found.all:
+            return True
+        if self._known is not None and found.about_server:
+            return False
+        return not found.meant_for(Facts(exchange, self.server_of, key))
+
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if self.path is not None and time.monotonic() >= self._look_at:
             self._look()
