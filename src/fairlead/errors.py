@@ -75,6 +75,7 @@ class RemoteProtocolError(ProtocolError):
     def __init__(self, message: str, *, code: int, request_id: int | str | None = None) -> None:
         super().__init__(message, code=code)
         self.request_id = request_id
+        self.answers: int | str | None = None  # of an unreadable answer: the request it is for
         self.excerpt = ""  # of an unreadable frame: how it began
         self.size = 0  # and how long it was
         self.frame = b""  # all of it, where it was read

@@ -124,6 +124,33 @@ def test_what_is_wrong_with_the_machine_is_told_with_its_place(person: Person) -
     assert "0 of 1 servers work, 3 things to mend" in done.out
 
 
+def test_an_odd_name_that_works_is_not_broken(person: Person) -> None:
+    tool = person.server()
+    person.has("home/.cursor/mcp.json", {"my notes": tool})
+    code, servers, told = examine(person)
+    assert (code, servers["my notes"]["status"], told["ok"]) == (0, "ok", True)
+    assert "  ! " in person.runs("doctor").out
+
+
+def test_also_what_nobody_foresaw_comes_with_what_to_do(person: Person) -> None:
+    refuses = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    error = {"code": -32603, "message": "not today"}
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": error}), flush=True)
+"""
+    file = person.has(
+        "ours/mcp.json",
+        {"dies": python("raise SystemExit('no licence')"), "refuses": python(refuses)},
+    )
+    _, servers, _ = examine(person)
+    assert servers["dies"]["stderr"] == ["no licence"]
+    assert f"its entry is {file}" in servers["dies"]["hint"]
+    assert "not today" in servers["refuses"]["error"]
+    assert "its own log" in servers["refuses"]["hint"]
+
+
 def test_what_nobody_approved_is_not_broken_unless_it_is_asked_for(person: Person) -> None:
     person.has("project/.mcp.json", {"p": {"command": "x"}})
     done = person.runs("doctor")

@@ -63,15 +63,37 @@ def test_every_configured_server_is_shown_with_how_it_is(home: Path) -> None:
     assert "connected" not in plain.stdout
 
 
-def test_those_that_are_off_or_left_out_are_shown_too(home: Path) -> None:
+def has(home: Path, **entries: dict[str, Any]) -> None:
     ours = home / "fairlead_home" / "mcp.json"
-    ours.parent.mkdir()
-    entries = {"exa": {"command": "x"}, "off": {"command": "x", "enabled": False}}
+    ours.parent.mkdir(exist_ok=True)
     ours.write_text(json.dumps({"mcpServers": entries}))
+
+
+def test_every_name_is_shown_also_those_that_are_not_connected(home: Path) -> None:
+    good = json.loads((home / "home/.cursor/mcp.json").read_text())["mcpServers"]["good"]
+    has(home, exa={"command": "x"}, off={"command": "y", "enabled": False}, mine=good)
     done = at_home(home, "mcp", "list", "--no-connect", "--json")
     rows = {row["name"]: row for row in json.loads(done.stdout)["servers"]}
     assert rows["off"]["status"] == "disabled"
-    assert (rows["exa"]["status"], rows["exa"]["reason"]) == ("left out", "Exa is built in")
+    assert rows["exa"]["status"] == "configured"  # nothing of the kind is built in here
+    assert (rows["good"]["status"], rows["good"]["sameServerAs"]) == ("duplicate", "mine")
+    plain = at_home(home, "list", "--no-connect").stdout
+    assert [line.split()[1:3] for line in plain.splitlines() if line.startswith("good")] == [
+        ["is", "mine"]
+    ]
+    assert "doctor" not in plain  # a second name is nothing to be mended
+
+
+def test_a_lazy_server_rests_with_the_tools_of_last_time(home: Path) -> None:
+    has(home, slow={"command": sys.executable, "args": [str(home / "server.py")], "lazy": True})
+    first, second = (at_home(home, "list", "--json") for _ in range(2))
+    status = [
+        (row["status"], row["tools"])
+        for done in (first, second)
+        for row in json.loads(done.stdout)["servers"]
+        if row["name"] == "slow"
+    ]
+    assert status == [("connected", 1), ("idle", 1)]
 
 
 def test_on_a_terminal_the_table_fills_while_servers_connect(home: Path) -> None:
@@ -80,7 +102,7 @@ def test_on_a_terminal_the_table_fills_while_servers_connect(home: Path) -> None
     assert "\x1b[1A" in shown  # lines are written again
     final = shown[shown.rindex("\x1b[2K") :]
     assert "connecting" not in final
-    assert "1 tools" in final
+    assert "1 tool " in final
     assert "fairlead doctor" in final
 
 

@@ -24,8 +24,9 @@ def blocks(kind: str) -> list[str]:
 
 
 def test_every_command_runs_as_it_stands(person: Person) -> None:
-    [server] = blocks("python")
-    (person.project / "server.py").write_text(server)
+    for title in ("server.py", "agent.py"):
+        [program] = blocks(f'python title="{title}"')
+        (person.project / title).write_text(program)
     bin = Path(sys.executable).parent
     env = {**os.environ, **person.env, "PATH": f"{bin}{os.pathsep}{os.environ['PATH']}"}
     shown = ""
@@ -50,6 +51,8 @@ def test_every_command_runs_as_it_stands(person: Person) -> None:
         "\n3\n",
         "Buy bread.",
         "notes answers in",
+        "['mcp_notes_add']",
+        "'content': [{'type': 'text', 'text': '3'}]",
         '"command": "python"',
         "[mcp_servers.notes]",
     ):

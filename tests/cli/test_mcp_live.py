@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import Any
 
 from .gateways import Running, connected, running, text_of
@@ -71,6 +73,40 @@ def test_what_the_servers_of_a_gateway_have_and_how_they_are(person: Person) -> 
         assert "notes_greet" in scene.runs("prompts").out
         assert person.runs("mcp", "reload", "--url", "http://127.0.0.1:9", env=ENV).code == 3
         assert person.runs("mcp", "reload", "--url", scene.url.removesuffix("/mcp")).code == 1
+
+
+def test_who_lacks_a_token_hears_which_one(person: Person) -> None:
+    file = person.folder / "gateway.json"
+    file.write_text(json.dumps({"admin_token": "open-sesame", "token": "for-all", "servers": {}}))
+    with running(person, "gateway", str(file), "--port", "0", "--json") as gateway:
+        url = ("--url", gateway.report()["url"].removesuffix("/mcp"))
+        no_client = person.runs("mcp", "reload", *url, env=ENV)
+        assert no_client.code == 1
+        assert no_client.err.splitlines() == [
+            "error: The gateway wants the token of a client, too",
+            "hint: FAIRLEAD_TOKEN in the environment",
+        ]
+        token = {"FAIRLEAD_TOKEN": "for-all"}
+        assert "hint: --admin-token TOKEN" in person.runs("mcp", "reload", *url, env=token).err
+        assert person.runs("mcp", "reload", *url, env={**ENV, **token}).code == 0
+
+
+def test_something_else_at_that_address_is_told(person: Person) -> None:
+    class Other(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html>hello</html>")
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Other) as other:
+        Thread(target=other.serve_forever, daemon=True).start()
+        done = person.runs("mcp", "reload", "--url", f"127.0.0.1:{other.server_port}", env=ENV)
+        other.shutdown()
+    assert done.code == 3
+    assert "is no gateway of Fairlead" in done.err
 
 
 async def test_a_server_is_connected_anew(person: Person) -> None:

@@ -41,13 +41,13 @@ def test_the_same_server_under_two_names(person: Person) -> None:
     assert (facts["sameServerAs"], facts["used"]) == ("mine", False)
 
 
-def test_whether_it_is_on_filtered_and_approved(person: Person) -> None:
+def test_whether_it_is_on_and_approved(person: Person) -> None:
     person.has("ours/mcp.json", {"off": {"command": "x", "enabled": False}})
     person.has("home/.cursor/mcp.json", {"exa": {"command": "y"}})
     file = person.has("project/.cursor/mcp.json", {"p": {"command": "x"}})
     off, exa, p = (why(person, name) for name in ("off", "exa", "p"))
     assert (off["enabled"], off["used"]) == (False, False)
-    assert (exa["filtered"], exa["used"]) == ("Exa is built in", False)
+    assert exa["used"] is True  # nothing of the kind is built in here
     assert (p["approved"], p["used"]) == (False, False)
     assert "not approved yet: see `fairlead mcp approve p`" in person.does("mcp", "why", "p").out
     person.does("mcp", "approve", "p", "--yes")

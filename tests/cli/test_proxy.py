@@ -355,3 +355,13 @@ def test_a_command_that_ends_at_once_is_told_to_both_sides() -> None:
     assert "exited with code 1" in json.loads(done.stdout.splitlines()[0])["error"]["message"]
     assert "exited with code 1" in done.stderr
     assert "was not used" not in done.stderr
+
+
+def test_a_key_in_the_url_is_told_to_nobody() -> None:
+    url = "http://me:pass@127.0.0.1:9/mcp?api_key=hush#hush"
+    done = fairlead("proxy", url, input=talk())
+    error = json.loads(done.stdout.splitlines()[0])["error"]
+    assert error["data"] == {"source": "proxy", "server": "http://127.0.0.1:9/mcp"}
+    for said in (done.stdout, done.stderr):
+        assert "hush" not in said
+        assert "pass" not in said

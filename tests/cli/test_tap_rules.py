@@ -15,7 +15,7 @@ import pytest
 from fairlead.gateway.tape import TapeReader, plain
 
 from .living import Person, person
-from .running import LIMIT, server_file, talk
+from .running import LIMIT, fairlead, server_file, talk
 
 __all__ = ["person"]
 
@@ -26,6 +26,10 @@ when = { tool = "erase" }
 do = "block"
 """
 TOOLS = """
+    @server.tool()
+    def die(code: int) -> str:
+        os._exit(code)
+
     @server.tool()
     def erase(title: str) -> str:
         print("about to erase", file=sys.stderr, flush=True)
@@ -122,3 +126,30 @@ def test_wrong_rules_or_no_command_are_told_at_once(person: Person, text: str, s
         done = person.runs("tap", "--rules", "rules.toml", "--", sys.executable, "-c", "pass")
         assert done.code == 2
     assert said in done.err
+
+
+def test_a_server_that_ends_ends_the_tap_with_its_code(person: Person) -> None:
+    (person.project / "rules.toml").write_text(BLOCKED)
+    with tapped(person, "--rules", "rules.toml", "--no-tape") as it:
+        it.say(talk())
+        assert it.hear()["result"]["serverInfo"]["name"] == "test"
+        call = {"name": "die", "arguments": {"code": 9}}
+        asked = {"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": call}
+        it.say(json.dumps(asked) + "\n")
+        assert it.process.wait(LIMIT) == 9  # while its stdin is open still
+
+
+def test_the_exit_code_of_the_server_passes_a_tap_with_rules(person: Person) -> None:
+    (person.project / "rules.toml").write_text(BLOCKED)
+    file = server_file(person.folder, "")
+    program = "import atexit, os, runpy; atexit.register(lambda: os._exit(7)); "
+    program += f"runpy.run_path({str(file)!r}, run_name='__main__')"
+    command = ("--", sys.executable, "-c", program)
+    done = fairlead(
+        *("tap", "--rules", "rules.toml", "--no-tape", *command),
+        input=talk(),
+        cwd=person.project,
+        env=person.env,
+    )
+    assert done.returncode == 7
+    assert "serverInfo" in done.stdout

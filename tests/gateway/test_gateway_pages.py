@@ -127,8 +127,11 @@ async def test_the_admin_api_wants_its_token() -> None:
             assert gateway.manager.describe()["red"].generation == generation + 1
             path = admin + "/servers/b%2Fl%20ue/refresh"
             assert (await get(web, path, headers=ADMIN, method="POST"))[0] == 200
-            path = admin + "/servers/nobody/reconnect"
-            assert (await get(web, path, headers=ADMIN, method="POST"))[0] == 404
+            for act, method in (("/reconnect", "POST"), ("/refresh", "POST"), ("", "DELETE")):
+                path = admin + "/servers/nobody" + act
+                status, said = await get(web, path, headers=ADMIN, method=method)
+                assert status == 404
+                assert "There is no server 'nobody'; there are: " in said
 
             ears.drain()
             path = admin + "/servers/red"

@@ -148,6 +148,45 @@ async def test_an_answer_over_the_limit_settles_the_call() -> None:
         assert (await client.answer_to(call_id))["result"] == {"n": 1}
 
 
+@pytest.mark.parametrize(
+    "result",
+    [b'{"n":NaN}', b'{"text":"\xff"}', b'{"n":1,}', b"[" * 100_000 + b"]" * 100_000],
+    ids=["nan", "bad utf-8", "trailing comma", "too deep"],
+)
+@pytest.mark.parametrize("client_era", ["handshake", "stateless"])
+async def test_an_answer_that_cannot_be_read_settles_the_call(
+    client_era: str, result: bytes
+) -> None:
+    async with scene() as place:
+        if client_era == "handshake":
+            client = await place.session()
+            call_id = client.ask("tools/call", {"name": "x"})
+        else:
+            client = await place.client()
+            call_id = client.stateless("tools/call", {"name": "x", "arguments": {}})
+        server = await place.server()
+        request = await server.method("tools/call")
+        server.send(b'{"jsonrpc": "2.0", "id": %d, "result": %b}' % (request["id"], result))
+        error = (await client.answer_to(call_id))["error"]
+        assert error["message"].startswith("raw cannot be understood: The message is n")
+        assert error["data"] == {"source": "proxy", "server": "raw"}
+        await client.sync()
+        assert client.skipped == []
+
+
+async def test_a_clients_answer_that_cannot_be_read_settles_the_servers_question() -> None:
+    async with scene() as place:
+        client = await place.session(ASKED)
+        server = await place.server()
+        server.ask("roots/list", None, "s1")
+        question = await client.method("roots/list")
+        client.send(b'{"jsonrpc":"2.0","id":%d,"result":{"n":NaN}}' % question["id"])
+        assert (await server.answer_to("s1"))["error"]["data"]["source"] == "proxy"
+        told = await client.until(lambda message: "error" in message)
+        assert told["error"]["code"] == -32700
+        assert told.get("id") is None  # it answers no request of the client's
+
+
 async def test_a_flood_of_notifications_holds_nothing_up_and_keeps_its_order() -> None:
     async with scene() as place:
         client = await place.session()

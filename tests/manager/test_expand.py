@@ -22,6 +22,7 @@ from fairlead.manager import (
     resolve_in_thread,
 )
 from fairlead.manager.dialects import DIALECTS, Scope, substitute
+from fairlead.manager.found import Input
 from fairlead.manager.sources import HOSTS
 from fairlead.manager.sources.spelling import respell
 
@@ -182,6 +183,14 @@ def test_inputs_have_to_be_given() -> None:
     with pytest.raises(ConfigError, match="the input 'key' has to be given first"):
         text("vscode", "${input:key}")
     assert text("vscode", "${input:key}", inputs={"key": "${env:A}"}) == "${env:A}"
+
+
+def test_an_input_has_its_default_until_it_is_given() -> None:
+    needs = (Input("key", default="usual"),)
+    one = found({"command": "x", "args": ["${input:key}"]}, "vscode", needs_input=needs)
+    assert resolve(one, ENV).entry.args == ["usual"]  # type: ignore[union-attr]
+    given = resolve(one, ENV, inputs={"key": "mine"}).entry
+    assert given.args == ["mine"]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("value", ["${config:a.b}", "${command:x.y}"])

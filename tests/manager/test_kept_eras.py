@@ -1,24 +1,30 @@
 """Era verdicts on disk: asked once, by whichever process; wrong ones heal."""
 
+import asyncio
 import json
 import os
 import stat
 import subprocess
 import sys
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import pytest
 
-from fairlead.client.eras import Eras, fingerprint
+from fairlead import MCPClient
+from fairlead.client.eras import Eras, fingerprint, known_eras
 from fairlead.manager.cache import FileStore, MemoryStore
 from fairlead.manager.eras import LIFETIME, LIMIT, KeptEras
 
-# Speaks one era, as a file says, and writes down what it is asked.
+# Speaks one era, as a file says, and writes down what it is asked. What it does with the other one
+# is its second argument.
 SERVER = """
 import json, sys
 from pathlib import Path
-folder = Path(sys.argv[1])
+folder, manners = Path(sys.argv[1]), sys.argv[2]
 stateless = (folder / "era").read_text() == "stateless"
 for line in sys.stdin:
     message = json.loads(line)
@@ -28,6 +34,13 @@ for line in sys.stdin:
     with open(folder / "asked", "a") as log:
         log.write(method + "\\n")
     answer = {"error": {"code": -32601, "message": "Method not found"}}
+    foreign = method == ("initialize" if stateless else "server/discover")
+    if foreign and manners == "dies":
+        sys.exit(3)
+    if foreign and manners == "is silent":
+        continue
+    if foreign and manners == "says yes":
+        answer = {"result": {}}
     if method == "server/discover" and stateless:
         answer = {"result": {"resultType": "complete", "supportedVersions": ["2026-07-28"],
                   "capabilities": {}}}
@@ -42,7 +55,8 @@ from fairlead.manager import MCPManager, MCPToolCache
 
 async def main():
     async with MCPManager(cache=MCPToolCache()) as manager:
-        await manager.connect_servers({"a": {"command": sys.executable, "args": sys.argv[1:]}})
+        entry = {"command": sys.executable, "args": sys.argv[2:], "timeout": float(sys.argv[1])}
+        await manager.connect_servers({"a": entry})
         await manager.settled()
         print(manager.get_connection_status("a"))
 
@@ -59,21 +73,26 @@ class Place:
         self.file = self.home / "cache" / "eras.json"
         (folder / "server.py").write_text(SERVER)
 
-    def connect(self, era: str) -> list[str]:
+    def start(self, manners: str, timeout: int = 20_000) -> "subprocess.Popen[str]":
+        """A process that connects to the server."""
+        words = ["-S", "-E", str(self.folder / "server.py"), str(self.folder), manners]
+        return subprocess.Popen(
+            [sys.executable, "-c", CLIENT, str(timeout), *words],
+            env={**os.environ, "FAIRLEAD_HOME": str(self.home)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def connect(
+        self, era: str, manners: str = "refuses", outcome: str = "connected", **limit: int
+    ) -> list[str]:
         """What the server was asked by a new process."""
         (self.folder / "era").write_text(era)
         asked = self.folder / "asked"
         asked.write_text("")
-        words = ["-S", "-E", str(self.folder / "server.py"), str(self.folder)]
-        done = subprocess.run(
-            [sys.executable, "-c", CLIENT, *words],
-            env={**os.environ, "FAIRLEAD_HOME": str(self.home)},
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=True,
-        )
-        assert done.stdout == "connected\n", done.stderr
+        out, errors = self.start(manners, **limit).communicate(timeout=30)
+        assert out == f"{outcome}\n", errors
         opening = ("server/discover", "initialize")
         return [method for method in asked.read_text().split() if method in opening]
 
@@ -101,6 +120,91 @@ def test_a_verdict_that_is_wrong_heals_at_once(place: Place) -> None:
     assert place.connect("stateless") == ["server/discover"]
     assert place.connect("handshake") == PROBED
     assert place.connect("handshake") == ["initialize"]
+
+
+@pytest.mark.parametrize("manners", ["dies", "says yes"])
+def test_it_heals_at_once_however_the_server_refuses(place: Place, manners: str) -> None:
+    assert place.connect("handshake", manners) == PROBED
+    assert place.connect("stateless", manners) == ["initialize", "server/discover"]
+    assert place.connect("stateless", manners) == ["server/discover"]
+    assert place.connect("handshake", manners)[-2:] == PROBED
+    assert place.connect("handshake", manners) == ["initialize"]
+
+
+def test_a_server_that_no_longer_answers_is_asked_anew_the_next_time(place: Place) -> None:
+    manners = "is silent"
+    assert place.connect("handshake", manners) == PROBED
+    lost = place.connect("stateless", manners, outcome="disconnected", timeout=1000)
+    assert lost == ["initialize"]
+    assert place.connect("stateless", manners) == ["server/discover"]
+
+
+class _OneEra(BaseHTTPRequestHandler):
+    """Answers POSTs of one era, and the others with a status and no message."""
+
+    stateless = False
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        match message["method"], self.stateless:
+            case "server/discover", True:
+                result: dict[str, Any] = {"resultType": "complete"}
+                result |= {"supportedVersions": ["2026-07-28"], "capabilities": {}}
+            case "initialize", False:
+                result = {"protocolVersion": "2025-06-18", "capabilities": {}}
+                result["serverInfo"] = {"name": "x", "version": "1"}
+            case _:
+                self._answer(400 if "id" in message else 202)
+                return
+        body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result})
+        self._answer(200, body.encode())
+
+    def do_GET(self) -> None:
+        self._answer(405)
+
+    do_DELETE = do_GET
+
+    def _answer(self, status: int, body: bytes = b"") -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+async def test_a_server_elsewhere_heals_too() -> None:
+    class Web(_OneEra):
+        pass
+
+    known_eras.clear()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Web) as web:
+        thread = Thread(target=web.serve_forever)
+        thread.start()
+        url = f"http://127.0.0.1:{web.server_port}/mcp"
+        try:
+            for Web.stateless in (False, True, False):
+                async with asyncio.timeout(20), MCPClient.connect_http(url) as client:
+                    spoken = client.protocol_version
+                assert spoken == ("2026-07-28" if Web.stateless else "2025-06-18")
+                assert known_eras.stateless(url) is Web.stateless
+        finally:
+            web.shutdown()
+            thread.join()
+
+
+def test_processes_that_write_at_once_leave_a_whole_file(place: Place) -> None:
+    (place.folder / "era").write_text("handshake")
+    started = [place.start(f"refuses {n}") for n in range(6)]  # six servers
+    outcomes = [process.communicate(timeout=60) for process in started]
+    assert [out for out, _ in outcomes] == ["connected\n"] * 6, outcomes
+    kept = json.loads(place.file.read_text())["eras"]
+    assert 1 <= len(kept) <= 6  # who wrote last may not have seen the others: they ask once more
+    assert all(stateless is False for stateless, _ in kept.values())
+    assert not list(place.home.rglob("*.part"))
 
 
 @pytest.mark.covers("CFG-13")

@@ -64,6 +64,13 @@ async def test_a_result_keeps_everything_it_came_with() -> None:
     assert not details.is_error
 
 
+async def test_a_model_reads_what_is_only_structured() -> None:
+    result = await tool({"content": [], "structuredContent": {"n": 1}}).execute({})
+    assert result.text == '{"n":1}'
+    assert (result.details.raw_content, result.details.structured_content) == ([], {"n": 1})
+    assert (await tool({"content": []}).execute({})).content == []
+
+
 @pytest.mark.covers("HST-54")
 async def test_failures_are_content_and_cancellation_is_cancellation() -> None:
     failed = await tool(said("out of paint", isError=True)).execute()
@@ -109,9 +116,15 @@ def test_a_tool_says_where_it_comes_from() -> None:
 
 
 def test_a_schema_that_is_none_is_no_problem() -> None:
-    for schema in (None, 7, "x", [], {"properties": {}}):
-        made = tool(said(""), inputSchema=schema)
-        assert made.parameters["type"] == "object"
+    for schema in (
+        *(None, 7, "x", [], {"properties": {}}, {"type": "object"}, {"type": "string"}),
+        *({"type": 5}, {"type": ["object", "null"]}, {"type": "object", "properties": []}),
+    ):
+        made = tool(said(""), inputSchema=schema).parameters
+        assert (made["type"], made["properties"]) == ("object", {})
+    whole = {"type": "object", "properties": {"a": {}}, "required": ["a"]}
+    assert tool(said(""), inputSchema=whole).parameters is whole
+    assert tool(said(""), inputSchema={**whole, "type": ["object"]}).parameters == whole
 
 
 @pytest.mark.covers("HST-58")

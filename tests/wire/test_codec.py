@@ -503,6 +503,27 @@ def test_nan_and_infinity_are_not_json(word: bytes) -> None:
     assert plain(refusal(frame)) == (PARSE_ERROR, None)
 
 
+@pytest.mark.parametrize(
+    ("frame", "answers"),
+    [
+        (b'{"jsonrpc":"2.0","id":7,"result":{"n":NaN}}', 7),
+        (b'{ "jsonrpc": "2.0", "id": "a b", "error": {"n":}}', "a b"),
+        (b'\xef\xbb\xbf{"jsonrpc":"2.0","id":0,"result":{}}', 0),
+        (b'{"jsonrpc":"2.0","id":7,"result":"\xff"}', 7),
+        (b'{"jsonrpc":"2.0","id":7,"result":' + b"[" * 200_000, 7),
+        (b'{"jsonrpc":"2.0","id":007,"result":{}}', None),
+        (b'{"jsonrpc":"2.0","id":"\\u00","result":{}}', None),
+        (b'{"jsonrpc":"2.0","id":7,"method":"m","params":{"n":NaN}}', None),
+    ],
+)
+def test_an_answer_that_is_no_json_names_whoever_waits_for_it(
+    frame: bytes, answers: int | str | None
+) -> None:
+    error = refusal(frame)
+    assert plain(error) == (PARSE_ERROR, None)
+    assert error.answers == answers
+
+
 def test_a_message_keeps_its_frame_and_a_copy_does_not() -> None:
     frame = b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":1}}' + b" " * 1000
     before = sys.getrefcount(frame)

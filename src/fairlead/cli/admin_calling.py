@@ -68,7 +68,21 @@ def ask_admin(
     finally:
         connection.close()
     if answer.status == 200:
-        return json.loads(said)
-    text = safe(said.decode("utf-8", "replace").strip()[:500])
+        return _read(said, parts.netloc)
+    text = said.decode("utf-8", "replace").strip()
     hint = f"--admin-token TOKEN, or {TOKEN} in the environment" if answer.status == 401 else ""
-    raise Failed(text or f"The gateway answered with HTTP {answer.status}", hint=hint)
+    if answer.status == 401 and text.startswith("{"):  # said at the door, before the admin API
+        text = "The gateway wants the token of a client, too"
+        hint = f"{AUTH} in the environment"
+    raise Failed(safe(text[:500]) or f"The gateway answered with HTTP {answer.status}", hint=hint)
+
+
+def _read(said: bytes, place: str) -> Any:
+    try:
+        return json.loads(said)
+    except ValueError:
+        raise Failed(
+            f"What answers at {safe(place)} is no gateway of Fairlead",
+            hint="is that its address? --url URL",
+            code=NO_CONNECTION,
+        ) from None

@@ -37,6 +37,7 @@ class Finding:
     ok: bool
     text: str
     hint: str = ""
+    odd: bool = False  # but it works
 
 
 def run(argv: Sequence[str]) -> int:
@@ -105,7 +106,9 @@ def _machine(loaded: Loaded, servers: list[Found]) -> list[Finding]:
     version = platform.python_version()
     findings = [Finding(True, f"Python {version} on {platform.system()}, {sys.executable}")]
     for problem in loaded.warnings:
-        findings.append(Finding(False, safe(str(problem)), "correct the file there"))
+        text, odd = safe(str(problem)), problem.harmless
+        hint = "another name would do everywhere" if odd else "correct the file there"
+        findings.append(Finding(odd, text, hint, odd=odd))
     trust = Trust()
     for found in servers[:1]:
         trust.trusts(found)  # which reads the file
@@ -148,7 +151,8 @@ def _programs(servers: list[Found]) -> list[Finding]:
 def _show_machine(findings: list[Finding]) -> None:
     write_plain(styled("this machine", "1", sys.stdout))
     for finding in findings:
-        write_plain(f"  {_mark(finding.ok)} {finding.text}")
+        mark = styled("!", "33", sys.stdout) if finding.odd else _mark(finding.ok)
+        write_plain(f"  {mark} {finding.text}")
         if finding.hint:
             write_plain(f"    {styled('→', '36', sys.stdout)} {finding.hint}")
 

@@ -3,13 +3,13 @@
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..manager.cache import MCPToolCache
 from ..manager.discovering import configured
-from ..manager.load import Loaded, load_all_mcp_configs
+from ..manager.load import Loaded
 from ..manager.manager import MCPManager
 from ..manager.supervisor import Supervisor
 from ..manager.trust import Trust
@@ -17,6 +17,7 @@ from ..observe.redact import redact
 from ..protocol.revisions import Revision
 from .connection import be_quiet, run_async
 from .described import source_of
+from .named import every_server
 from .output import pretty, safe, write
 from .usage import Parser
 
@@ -48,18 +49,18 @@ def run(argv: Sequence[str]) -> int:
 
 
 async def _list(options: Namespace) -> int:
-    found = load_all_mcp_configs(options.project)
+    found = every_server(options.project)
     trust = Trust()
     if options.no_connect:
-        rows = _rows(found, {}, trust)
+        rows = _rows(found, None, trust)
     else:
         async with MCPManager(options.project, cache=MCPToolCache()) as manager:
-            with _progress(lambda: _rows(found, manager.describe(), trust)) as changed:
+            with _progress(lambda: _rows(found, manager, trust)) as changed:
                 manager.add_status_listener(lambda event: changed())
                 approved = configured(found, trust=trust)
                 await manager.connect_servers(approved)
                 await manager.settled()
-            rows = _rows(found, manager.describe(), trust)
+            rows = _rows(found, manager, trust)
     if options.json:
         problems = [str(problem) for problem in found.warnings]
         write(pretty({"servers": rows, "problems": problems}))
@@ -68,11 +69,11 @@ async def _list(options: Namespace) -> int:
     return 0
 
 
-def _rows(found: Loaded, servers: Mapping[str, Supervisor], trust: Trust) -> list[Row]:
-    """Every name, also those that are switched off or left out."""
-    left_out = {one.name: one.reason for one in found.filtered}
+def _rows(found: Loaded, manager: MCPManager | None, trust: Trust) -> list[Row]:
+    """Every name, also those that are switched off or mean the server of another name."""
+    servers = {} if manager is None else manager.describe()
     rows = []
-    for name in sorted({*found.found, *found.disabled, *left_out}):
+    for name in sorted({*found.found, *found.disabled, *found.duplicates}):
         one = found.found.get(name) or found.places[name][0][0]
         row: Row = {
             "name": name,
@@ -84,17 +85,17 @@ def _rows(found: Loaded, servers: Mapping[str, Supervisor], trust: Trust) -> lis
         }
         if name in found.disabled:
             row["status"] = "disabled"
-        elif name in left_out:
-            row |= {"status": "left out", "reason": left_out[name]}
-        else:
-            _add_state(row, servers.get(name))
+        elif name in found.duplicates:
+            row |= {"status": "duplicate", "sameServerAs": found.duplicates[name]}
+        elif manager is not None and row["status"] != "not approved":
+            _add_state(row, servers.get(name), manager.remembered(name))
         rows.append(row)
     return rows
 
 
-def _add_state(row: Row, server: Supervisor | None) -> None:
-    """What is known about a server that is being connected, or was."""
-    if server is None or row["status"] == "not approved":
+def _add_state(row: Row, server: Supervisor | None, before: Sequence[Any] | None) -> None:
+    """What is known about a server that is being connected, or was; `before` are its old tools."""
+    if server is None:
         return
     if server.state == "connected" and server.client is not None:
         row["status"] = "connected" if server.tools_error is None else "tools unavailable"
@@ -106,6 +107,8 @@ def _add_state(row: Row, server: Supervisor | None) -> None:
             row["error"] = redact(str(server.tools_error))
         return
     row["status"] = server.state
+    if server.state == "idle" and before is not None:
+        row["tools"] = len(before)
     if server.error is not None:
         row["error"] = redact(str(server.error))
 
@@ -141,7 +144,8 @@ def _show(rows: list[Row], found: Loaded) -> None:
                 page.print(Text(f"{safe(row['name'])}: {first}", "red"))
     for problem in found.warnings:
         page.print(Text(safe(str(problem)), "yellow"))
-    if any(row["status"] not in ("connected", "configured", "idle", "disabled") for row in rows):
+    well = ("connected", "configured", "idle", "disabled", "duplicate")
+    if any(row["status"] not in well for row in rows):
         page.print(Text("`fairlead doctor` says what to do about it.", "dim"))
 
 
@@ -157,16 +161,22 @@ def _table(rows: list[Row]) -> "Table":
             _status(row),
             Text(row["transport"], "dim"),
             Text(f"{safe(version)} {era}".strip(), "dim"),
-            Text(f"{row['tools']} tools" if "tools" in row else ""),
+            Text(_count(row["tools"]) if "tools" in row else ""),
             Text(f"{row['latency_ms']} ms" if "latency_ms" in row else "", "dim"),
             Text(safe(source_of(row["source"], row["level"])), "dim"),
         )
     return table
 
 
+def _count(tools: int) -> str:
+    return "1 tool" if tools == 1 else f"{tools} tools"
+
+
 def _status(row: Row) -> "Text":
     from rich.text import Text
 
-    quiet = dict.fromkeys(("disabled", "left out", "connecting"), "dim")
+    if "sameServerAs" in row:
+        return Text(f"is {safe(row['sameServerAs'])}", "dim")
+    quiet = dict.fromkeys(("disabled", "connecting"), "dim")
     colours = {"connected": "green", "configured": "", "idle": "cyan", "not approved": "yellow"}
     return Text(row["status"], (colours | quiet).get(row["status"], "red"))

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ..manager.load import Loaded, load_all_mcp_configs
+from ..manager.load import Loaded
 from ..manager.trust import Trust
 from .described import describe, needs_of, source_of
-from .named import unknown
+from .named import every_server, unknown
 from .output import pretty, visible, write
 from .usage import Parser
 
@@ -24,7 +24,7 @@ def run_why(argv: Sequence[str]) -> int:
     parser.add_argument("name", metavar="NAME")
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     options = parser.parse_args(argv)
-    loaded = load_all_mcp_configs()
+    loaded = every_server()
     if options.name not in loaded.places:
         raise unknown(options.name, loaded.places)
     facts = _facts(options.name, loaded)
@@ -39,7 +39,6 @@ def _facts(name: str, loaded: Loaded) -> dict[str, Any]:
     places = loaded.places[name]
     found, what = places[0]
     trust = Trust()
-    filtered = next((one.reason for one in loaded.filtered if one.name == name), None)
     same = [other for other, whose in loaded.duplicates.items() if whose == name]
     approved = None if found.level != "project" else trust.trusts(found)
     facts: dict[str, Any] = {
@@ -53,7 +52,6 @@ def _facts(name: str, loaded: Loaded) -> dict[str, Any]:
         "enabled": name not in loaded.disabled,
         "approved": approved,
         "changedSinceApproval": (approved is False and trust.trusted_before(found)) or None,
-        "filtered": filtered,
         "sameServerAs": loaded.duplicates.get(name),
         "alsoKnownAs": same,
         "entry": describe(found),

@@ -236,7 +236,8 @@ def _found(options: Namespace, target: Target) -> "tuple[FindEntry, MCPServerEnt
             entry = MCPWebSocketServerConfig(url=_with_path(target.url), headers=headers)
         else:
             entry = kind(url=target.url, headers=headers)
-        name = re.sub(r"//[^/@]*@", "//", target.url)  # a password is not for everybody
+        # A password or a key is not for everybody, and clients are told the name.
+        name = re.sub(r"//[^/@]*@", "//", target.url).partition("?")[0].partition("#")[0]
 
     async def find() -> "MCPServerEntry":
         return entry

@@ -36,7 +36,7 @@ def diagnose(exc: FairleadError, found: Found, missing: Sequence[str] = ()) -> F
     from .connection import explain
 
     failed = explain(exc, _target(found.entry))
-    hint = _remedy(exc, found) or failed.hint
+    hint = _remedy(exc, found) or failed.hint or _otherwise(failed, found)
     if missing and not isinstance(exc, NotApproved):
         unset = f"the entry uses what is not set in the environment: {', '.join(missing)}"
         hint = f"{unset}; {hint}" if hint else unset
@@ -76,6 +76,13 @@ def _remedy(exc: FairleadError, found: Found) -> str:
         return _for_process(exc, entry)
     host = urlsplit(entry.url).netloc if "${" not in entry.url else "the host"
     return f"does the server run, and can {host or 'it'} be reached from here?"
+
+
+def _otherwise(failed: Failed, found: Found) -> str:
+    """Nothing is known but where to look."""
+    if failed.details:
+        return f"what it says is all there is to go by; its entry is {found.place}"
+    return "the trouble is in the server: its own log may say more"
 
 
 def _for_config(exc: ConfigError, found: Found) -> str:

@@ -1,17 +1,20 @@
 """A tap with rules: no longer every byte as it came, but a relay that does what the rules say."""
 
+import asyncio
 import os
 import shutil
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ..client.entries import MCPStdioServerConfig
 from ..client.transports import StdioTransport
-from ..errors import ConfigError
-from ..gateway import RelaySettings
+from ..errors import ChannelClosed, ConfigError
+from ..gateway import Relay, RelaySettings
 from ..gateway.interceptors.recording import Recorder
 from ..gateway.journal import Journal
+from ..gateway.link import Link
 from ..gateway.rules.ruleset import RuleSet
 from ..gateway.rules.wired import wired_actions
 from ..gateway.tape import TapeWriter
@@ -44,10 +47,11 @@ def run_ruled(command: Sequence[str], rules: str, about: dict[str, Any]) -> int:
     except ConfigError as exc:
         raise Failed(safe(str(exc)), code=USAGE) from exc
     redactor = Redactor(values=secrets_known_to(command))
+    server = _Server(command)
     tape = _tape(about, redactor) if about["record"] else None
     interceptors: list[Interceptor] = [] if tape is None else [Recorder(tape)]
     relay = WatchedRelay(
-        _way(command, about["name"]),
+        Way(name=about["name"], open=server.start, shared=True),
         kind="tap",
         journal=Journal(hangs_after=about["hangs_after"], redactor=redactor),
         settings=RelaySettings(upstream="per-session"),
@@ -55,21 +59,56 @@ def run_ruled(command: Sequence[str], rules: str, about: dict[str, Any]) -> int:
     )
     acting.stand_before(relay)
     try:
-        run_program(relay.run_stdio)
+        run_program(lambda: server.while_it_runs(relay))
     finally:
         acting.close()
         if tape is not None:
             tape.close()
-    return 0
+    return server.exit_code
 
 
-def _way(command: Sequence[str], name: str) -> Way:
-    entry = MCPStdioServerConfig(command=command[0], args=list(command[1:]))
+class _Server:
+    """The command, whose end is ours too: whoever started us must be able to tell no difference."""
 
-    async def dial() -> Channel:
-        return await StdioTransport(entry, on_stderr=_show).open_channel()
+    def __init__(self, command: Sequence[str]) -> None:
+        self._entry = MCPStdioServerConfig(command=command[0], args=list(command[1:]))
+        self._running: Channel | None = None
 
-    return Way(name=name, open=dial, shared=True, id_format=entry.request_id_format)
+    async def start(self) -> Channel:
+        channel = await StdioTransport(self._entry, on_stderr=_show).open_channel()
+        self._running = channel
+        return channel
+
+    async def while_it_runs(self, relay: Relay) -> None:
+        """Serve stdin and stdout until they end, or the server ends by itself."""
+        gone = asyncio.Event()
+        before = relay.upstream.on_lost
+
+        def lost(link: Link, end: ChannelClosed) -> None:
+            if before is not None:
+                before(link, end)
+            if link.agreement is not None and end.exit_code is not None and not link.ending:
+                gone.set()
+
+        relay.upstream.on_lost = lost
+        serving = asyncio.ensure_future(relay.run_stdio())
+        ending = asyncio.ensure_future(gone.wait())
+        try:
+            await asyncio.wait((serving, ending), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ending.cancel()
+            serving.cancel()
+            await asyncio.wait((serving, ending))
+        if not serving.cancelled():
+            serving.result()
+
+    @property
+    def exit_code(self) -> int:
+        """The server's; one that had to be ended, because it did not end with its input, has 0."""
+        code: int | None = getattr(self._running, "exit_code", None)
+        if code is None or -code in (signal.SIGTERM, signal.SIGKILL):
+            return 0
+        return code if code >= 0 else 128 - code
 
 
 def _tape(about: dict[str, Any], redactor: Redactor) -> TapeWriter | None:

@@ -24,4 +24,4 @@ class Callbacks(TypedDict, total=False):
     on_roots: OnRoots | None  # names the folders a server may work in
     elicit_url: bool  # `on_elicit` can show pages, not only forms
     sample_tools: bool  # `on_sample` understands tools
-    interceptors: Sequence[Interceptor]  # around each request we send, the first one outermost
+    interceptors: Sequence[Interceptor]  # around all that passes, the first one outermost

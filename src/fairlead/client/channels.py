@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
 import msgspec
 from msgspec import UnsetType
 
 from ..errors import ChannelClosed, FairleadError, RpcError
-from ..interceptor import Answer, Exchange, OnOffence
+from ..interceptor import Answer, Exchange, Interceptor, OnOffence, chain
 from ..observe.logs import ABOUT
 from ..peer import Peer
 from ..protocol.conversation import Conversation, Role
@@ -34,6 +34,13 @@ class ChannelOptions(TypedDict, total=False):
     input_timeout: float  # seconds that a question of the server may stop our clocks
 
 
+class _PeerOptions(TypedDict):
+    on_notification: Callable[[Notification], None]
+    on_error: Callable[[Exception], None]
+    on_close: Callable[[ChannelClosed], None]
+    input_timeout: float
+
+
 class ChannelTransport(MCPTransport):
     """A transport on a `Channel`: everything that is a long-lived stream of messages."""
 
@@ -56,6 +63,7 @@ class ChannelTransport(MCPTransport):
         self.overhear: Callable[[Notification], None] | None = None  # before any listener, at once
         self.on_lost: Callable[[], None] | None = None  # before `on_close`; not after `close()`
         self.on_offence: OnOffence | None = None
+        self.interceptors: Sequence[Interceptor] = ()  # around all that passes, from `connect` on
         self._peer: Peer | None = None
         self._connecting: asyncio.Lock = asyncio.Lock()
         self._closed = False
@@ -81,18 +89,25 @@ class ChannelTransport(MCPTransport):
                 raise _not_connected()  # closed stays closed
             if self._peer is not None:
                 return
-            channel = await self._open_channel()
-            self._peer = Peer(
-                channel,
-                self._conversation,
-                handler=self._answer,
-                on_notification=self._told,
-                on_error=self._failed,
-                on_close=self._ended,
-                input_timeout=self._input_timeout,
-            )
+            self._peer = self._make_peer(await self._open_channel())
             self._peer.on_offence = self.on_offence
             self._peer.start()
+
+    def _make_peer(self, channel: Channel) -> Peer:
+        options = _PeerOptions(
+            on_notification=self._told,
+            on_error=self._failed,
+            on_close=self._ended,
+            input_timeout=self._input_timeout,
+        )
+        if not self.interceptors:
+            return Peer(channel, self._conversation, handler=self._answer, **options)
+        from ..peer.intercepted import InterceptedPeer  # for those who have some
+
+        handler = chain(self.interceptors, self._answer)
+        return InterceptedPeer(
+            channel, self._conversation, self.interceptors, handler=handler, **options
+        )
 
     async def request(
         self,

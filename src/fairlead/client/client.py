@@ -264,7 +264,7 @@ class MCPClient(Hearing):
 
     async def open_on(self, transport: ChannelTransport, stateless: bool | None = None) -> None:
         """Open the conversation on a transport and use that from now on."""
-        transport.on_offence = self._on_offence
+        transport.interceptors, transport.on_offence = self._interceptors, self._on_offence
         await transport.connect()
         agreement = await agree_with(
             transport.peer, self._identity, self.config, stateless, self._server_key

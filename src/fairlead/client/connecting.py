@@ -13,9 +13,6 @@ __all__ = ["Connecting"]
 
 log = logging.getLogger("fairlead.client")
 
-# Answers to `initialize` of a server that has moved on to the stateless era.
-_REFUSALS = (RpcError, RemoteProtocolError, HttpError)
-
 
 class Opens(Protocol):
     """What can be opened and closed."""
@@ -68,7 +65,7 @@ class Connecting(Generic[C]):
                 await client.open(remembered)
                 return client
             except ConnectFailed as exc:
-                if remembered or not isinstance(exc.__cause__, _REFUSALS):
+                if remembered or not _is_refusal(exc.__cause__):
                     raise
             except ChannelClosed as exc:
                 known_eras.forget(self._server_key)
@@ -97,12 +94,19 @@ class Connecting(Generic[C]):
         """Whether our first message may be what ended a process of ours."""
         free = self._client is not None and self._client.config.protocol_version == "auto"
         ours = self._server_key is not None and exc.exit_code is not None
-        return free and ours and bool(exc.delivered)
+        return free and ours and exc.delivered
 
     async def _anew(self, client: C) -> C:
         await client.close()
         self._client = self._make()
         return self._client
+
+
+def _is_refusal(error: BaseException | None) -> bool:
+    """Whether a server that has moved on to the stateless era may answer `initialize` so."""
+    if isinstance(error, HttpError):
+        return error.status < 500
+    return isinstance(error, RpcError | RemoteProtocolError)
 
 
 def _lost(exc: ChannelClosed) -> ConnectFailed:

@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Self, Unpack
 
 from msgspec import UnsetType
 
 from ..errors import RpcError
-from ..interceptor import OnOffence, hearers
+from ..interceptor import Interceptor, OnOffence, hearers
 from ..wire import Notification, to_json
 from ..wire.codes import INTERNAL_ERROR, METHOD_NOT_FOUND
 from .answers import OnElicit, OnRoots, OnSample
@@ -22,7 +22,6 @@ from .listening import ACKNOWLEDGED, CANCELLED
 from .mailbox import Listener
 from .network import HttpTransport
 from .reading import read_object
-from .sending import intercepted
 from .transport import OnRequest
 from .typed import TypedCalls
 from .visiting import COMPLETED
@@ -48,6 +47,7 @@ class Hearing(TypedCalls, Following):
         self.on_log: OnLog | None = None
         self.on_notification: Listener | None = None  # hears every notification of the server
         self.on_request: OnRequest | None = None
+        self._interceptors: Sequence[Interceptor] = ()
         self._on_offence: OnOffence | None = None
 
     @property
@@ -101,7 +101,7 @@ class Hearing(TypedCalls, Following):
         answers.sample_tools = given.get("sample_tools", False)
         self._declare()
         if interceptors := given.get("interceptors"):
-            self._send = intercepted(interceptors, lambda: self.transport.peer, self._identity)
+            self._interceptors = tuple(interceptors)
             self._on_offence = hearers(interceptors)
         return self
 

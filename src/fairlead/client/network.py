@@ -9,7 +9,7 @@ from ..observe.logs import beware, secrets_in
 from ..peer import Peer
 from ..protocol.headers import ParamHeader
 from ..transport.base import Channel
-from ..wire import RequestId
+from ..wire import Notification, RequestId
 from .channels import ChannelOptions, ChannelTransport
 from .entries import (
     MCPHttpServerConfig,
@@ -96,11 +96,22 @@ class HttpTransport(ChannelTransport):
         from ..transport.http.client import HttpChannel
 
         peer = self.peer
-        if not isinstance(peer.channel, HttpChannel) or method == "notifications/initialized":
+        channel = peer.channel
+        if not isinstance(channel, HttpChannel) or method == "notifications/initialized":
             await super().notify(method, params)
+            return
+
+        async def deliver(note: Notification) -> None:
+            await channel.tell(note, timeout=self.timeout)
+
+        message = peer.conversation.notification(method, params)
+        if self.interceptors:
+            from ..peer.intercepted import InterceptedPeer
+
+            assert isinstance(peer, InterceptedPeer)
+            await peer.notify_by(deliver, message)
         else:
-            message = peer.conversation.notification(method, params)
-            await peer.channel.tell(message, timeout=self.timeout)
+            await deliver(message)
 
     async def start_sse_listener(self) -> None:
         """Hear what a server of the handshake era says unasked, if that is not done already."""

@@ -16,7 +16,6 @@ from .config import MCPClientConfig
 from .keeping import Keeper
 from .known import KnownTools
 from .retry import Retry, exhausted, pause
-from .sending import Send
 
 __all__ = ["Requesting"]
 
@@ -36,7 +35,6 @@ class Requesting:
         self._retry = Retry(
             config.max_retries, config.retry_delay, tool_calls=config.retry_tool_calls
         )
-        self._send: Send | None = None  # instead of the peer, when something stands in between
 
     async def request(
         self,
@@ -65,9 +63,6 @@ class Requesting:
         else:
             limit, total = timeout, 0.0
         try:
-            send = self._send
-            if send is not None:
-                return await send(method, params, limit, total, on_progress, on_sent)
             return await self.transport.peer.request(
                 method,
                 params,
@@ -118,8 +113,6 @@ class Requesting:
             try:
                 if not self.transport.connected:
                     await self._keeper.renew(self._keeper.generation)
-                if self._send is not None:
-                    return await self._send(method, params, limit, total, on_progress, on_sent)
                 return await self.transport.peer.request(
                     method,
                     params,

@@ -14,6 +14,7 @@ from collections import deque
 from time import time
 from typing import TYPE_CHECKING, Any
 
+from ..errors import ConfigError
 from .catalog import Kind
 from .status import status
 
@@ -69,15 +70,23 @@ async def act_on_servers(gateway: "Gateway", method: str, steps: list[str]) -> A
             server = "/".join(name)
             await gateway.manager.reconnect_server(server)
             return {"reconnected": server}
-        case "POST", ["servers", *name, "refresh"] if "/".join(name) in gateway.members:
-            server = "/".join(name)
+        case "POST", ["servers", *name, "refresh"]:
+            server = _known(gateway, name)
             gateway.members[server].refresh()
             return {"refreshing": server}
-        case "DELETE", ["servers", *name] if "/".join(name) in gateway.members:
-            server = "/".join(name)
+        case "DELETE", ["servers", *name] if name:
+            server = _known(gateway, name)
             await gateway.disconnect(server)
             return {"disconnected": server}
     return None
+
+
+def _known(gateway: "Gateway", name: list[str]) -> str:
+    server = "/".join(name)
+    if server not in gateway.members:
+        there = ", ".join(gateway.members) or "none"
+        raise ConfigError(f"There is no server {server!r}; there are: {there}")
+    return server
 
 
 async def _reload(gateway: "Gateway") -> dict[str, Any]:

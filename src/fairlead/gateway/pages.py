@@ -62,7 +62,8 @@ class GatewayPages:
         elif call.method not in ("GET", "HEAD"):
             await call.say(405, "there is GET", [(b"allow", b"GET")])
         elif path == "/":
-            page = render(self._status(principal), self._url(call))
+            needs_token = b"authorization" in call.headers  # who came in with one had to have it
+            page = render(self._status(principal), self._url(call), needs_token=needs_token)
             await call.answer(200, page.encode(), _HTML, _LOCKED)
         elif path == "/health":
             await call.answer(200, to_json(health(self._gateway)))
@@ -138,11 +139,15 @@ class GatewayPages:
         return await act_on_servers(self._gateway, method, steps)
 
 
-def render(now: dict[str, Any], url: str) -> str:
+def render(now: dict[str, Any], url: str, *, needs_token: bool = False) -> str:
     """The status page. Everything that came from elsewhere is escaped."""
     title = escape(now["name"])
     rows = "".join(_row(server) for server in now["servers"])
-    entry = json.dumps({"mcpServers": {now["name"]: {"type": "http", "url": url}}}, indent=2)
+    entry: dict[str, Any] = {"type": "http", "url": url}
+    if needs_token:
+        entry["headers"] = {"Authorization": "Bearer TOKEN"}
+    shown = json.dumps({"mcpServers": {now["name"]: entry}}, indent=2)
+    clients = f"{now['clients']} client{'' if now['clients'] == 1 else 's'}"
     counts = ", ".join(f"{count} {kind}" for kind, count in now["counts"].items() if count)
     heads = ("Server", "Status", "Era", "Transport", "Tools", "Calls", "Errors", "Latency", "From")
     return (
@@ -150,11 +155,11 @@ def render(now: dict[str, Any], url: str) -> str:
         '<meta http-equiv="refresh" content="5">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{title}</title><style>{_STYLE}</style></head><body>"
-        f'<h1>{title}</h1><p class="dim">{escape(now["version"])} · {now["clients"]} clients · '
+        f'<h1>{title}</h1><p class="dim">{escape(now["version"])} · {clients} · '
         f"{escape(counts) or 'nothing offered yet'}</p>"
         f"<table><tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr>{rows}</table>"
         f"<h2>Connect</h2><p>All of them are at <code>{escape(url)}</code>, each one at "
-        f"<code>{escape(url)}/NAME</code>.</p><pre>{escape(entry)}</pre>"
+        f"<code>{escape(url)}/NAME</code>.</p><pre>{escape(shown)}</pre>"
         '<p class="dim">As JSON: <a href="/status">status</a> · <a href="/health">health</a> · '
         '<a href="/ready">ready</a></p></body></html>\n'
     )

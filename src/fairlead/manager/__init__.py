@@ -26,6 +26,14 @@ from .validate import is_server_name, validate_server_config
 from .write import ConfigFile
 
 if TYPE_CHECKING:
+    from .adapters import (
+        as_callables,
+        run_anthropic,
+        run_openai,
+        to_anthropic,
+        to_openai,
+        to_openai_responses,
+    )
     from .cache import MCPToolCache
     from .connecting import (
         MCPServerConnection,
@@ -72,6 +80,7 @@ __all__ = [
     "StatusEvent",
     "ToolSession",
     "Trust",
+    "as_callables",
     "call_tool",
     "config_schema",
     "connect_to_server",
@@ -85,6 +94,11 @@ __all__ = [
     "load_all_mcp_configs",
     "resolve",
     "resolve_in_thread",
+    "run_anthropic",
+    "run_openai",
+    "to_anthropic",
+    "to_openai",
+    "to_openai_responses",
     "validate_server_config",
 ]
 
@@ -98,6 +112,7 @@ _HOMES = {
     "Rules": "supervisor",
     "StatusEvent": "manager",
     "ToolSession": "session",
+    "as_callables": "adapters",
     "call_tool": "connecting",
     "connect_to_server": "connecting",
     "create_tool_session": "session",
@@ -105,6 +120,11 @@ _HOMES = {
     "discover_and_load_mcp_tools": "discovering",
     "discover_mcp_servers": "discovering",
     "list_tools": "connecting",
+    "run_anthropic": "adapters",
+    "run_openai": "adapters",
+    "to_anthropic": "adapters",
+    "to_openai": "adapters",
+    "to_openai_responses": "adapters",
 }
 
 

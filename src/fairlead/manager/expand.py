@@ -103,12 +103,13 @@ class _Work:
         self.commands = commands
         self.warnings: list[str] = []
         self.held = set(values_of(found.raw))  # what no text may show
+        defaults = {one.id: one.default for one in found.needs_input if one.default is not None}
         self.scope = Scope(
             env=env,
             home=found.home,
             workspace=found.workspace,
             platform=found.platform,
-            inputs=inputs,
+            inputs={**defaults, **inputs},
             secrets=secrets,
             read_file=self._read_beside,
         )

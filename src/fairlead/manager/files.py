@@ -78,8 +78,8 @@ class Files:
         except (OSError, ValueError):
             return []
 
-    def problem(self, path: str, line: int, reason: str) -> None:
-        self.problems.append(Problem(path, line, reason))
+    def problem(self, path: str, line: int, reason: str, *, harmless: bool = False) -> None:
+        self.problems.append(Problem(path, line, reason, harmless))
 
     def _open(self, path: str, format: Format | None) -> Document | None:
         try:

@@ -48,6 +48,7 @@ class Problem(Struct, frozen=True):
     path: str
     line: int
     reason: str
+    harmless: bool = False  # everything works all the same
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.reason}"

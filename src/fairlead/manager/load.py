@@ -166,6 +166,7 @@ class _Loading:
                 found.line,
                 f"Server {name[:100]!r}: only letters, digits, _ - . : belong"
                 " into a name; it is used all the same",
+                harmless=True,
             )
         if off is not None:
             result.disabled[name] = found

@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from ..client.values import tool_error
+from ..wire import to_json
 
 __all__ = ["ToolDetails", "ToolResult", "failed", "normalized", "succeeded"]
 
@@ -47,7 +48,12 @@ def succeeded(result: Mapping[str, Any], **about: Any) -> ToolResult:
         is_error=is_error,
         **about,
     )
-    return ToolResult(_as_error(result, blocks) if is_error else blocks, details)
+    if is_error:
+        return ToolResult(_as_error(result, blocks), details)
+    if not blocks and details.structured_content is not None:  # a model reads only content
+        text = to_json(details.structured_content).decode()
+        return ToolResult([{"type": "text", "text": text}], details)
+    return ToolResult(blocks, details)
 
 
 def failed(problem: str, **about: Any) -> ToolResult:

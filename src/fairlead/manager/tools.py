@@ -64,15 +64,18 @@ class MCPTool:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The JSON Schema of its arguments."""
+        """The JSON Schema of its arguments: always one of an object with properties.
+
+        A provider refuses all tools for one whose schema is anything else.
+        """
         schema = self.source.get("inputSchema")
-        if not isinstance(schema, Mapping):
+        kind = schema.get("type", "object") if isinstance(schema, Mapping) else None
+        if not isinstance(schema, Mapping) or (kind != "object" and "object" not in _several(kind)):
             return {"type": "object", "properties": {}}
-        return (
-            schema
-            if isinstance(schema, dict) and "type" in schema
-            else ({"type": "object", **schema})
-        )
+        if not isinstance(schema.get("properties"), Mapping):
+            return {**schema, "type": "object", "properties": {}}
+        is_fine = isinstance(schema, dict) and schema.get("type") == "object"
+        return schema if is_fine else {**schema, "type": "object"}
 
     @property
     def annotations(self) -> Mapping[str, Any]:
@@ -124,6 +127,10 @@ class MCPTool:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
+
+
+def _several(kind: Any) -> list[Any]:
+    return kind if isinstance(kind, list) else []
 
 
 class DeferredMCPTool(MCPTool):

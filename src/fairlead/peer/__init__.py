@@ -2,7 +2,6 @@
 
 from ..observe.logs import clean_logs
 from .deadlines import Deadlines
-from .intercepted import InterceptedPeer, say
 from .outcome import OnProgress
 from .peer import Inline, Peer, Take, Taken, refusal_of
 

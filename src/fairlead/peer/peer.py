@@ -562,6 +562,7 @@ class Peer:
         self.malformed += 1
         if self.on_offence is not None:
             self._offended("no message", error.frame, str(error), error.size)
+        self._settle_unreadable(error)
         if self.conversation.role is Role.SERVER:
             self._refuse_unreadable(error)
             return
@@ -569,13 +570,18 @@ class Peer:
 
         log.warning("skipped a frame that is no message: %.100r", redact(error.excerpt))
         self._report(error)
-        if error.request_id in self._pending:
-            # An answer, but not one we can read (too long): whoever waits for it need not go on.
-            pending = self._pending[error.request_id]
-            self._abandon(error.request_id, "unreadable answer", quiet=True)
-            pending.settle(error)
         if not self._heard:
             self._count_garbage(error)
+
+    def _settle_unreadable(self, error: RemoteProtocolError) -> None:
+        """An answer that cannot be read, or is too long: whoever waits for it need not go on."""
+        answers = error.answers
+        if answers is None and self.conversation.role is Role.CLIENT:
+            answers = error.request_id
+        pending = None if answers is None else self._pending.get(answers)
+        if pending is not None and answers is not None:
+            self._abandon(answers, "unreadable answer", quiet=True)
+            pending.settle(error)
 
     def _offended(
         self,

@@ -237,9 +237,15 @@ class Conversation:
             LocalProtocolError: if it may not be sent now.
         """
         request_id = self._next_id(method, reserved)
-        stamp = self._identity.stamp if self.stateless or method == "server/discover" else b""
-        complete = with_meta(params, request_id if track else None, stamp, outgoing())
+        complete = self.dressed(method, params, request_id if track else None)
         return self._under_way(Request(request_id, method, complete))
+
+    def dressed(
+        self, method: str, params: Mapping[str, Any] | Raw | None, token: RequestId | None
+    ) -> Params:
+        """Params as they are sent: with the metadata of the era, and the token for progress."""
+        stamp = self._identity.stamp if self.stateless or method == "server/discover" else b""
+        return with_meta(params, token, stamp, outgoing())
 
     def forwarded(self, method: str, fill: Fill, extra: dict[str, Raw] | None = None) -> Request:
         """Somebody else's request, passed on under an id of ours; `fill` is or makes its params.

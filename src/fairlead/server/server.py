@@ -2,7 +2,7 @@
 
 import logging
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Container, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,13 +17,14 @@ from ..peer import Peer
 from ..protocol.caller import SERVER_INFO_KEY, Caller
 from ..protocol.conversation import Conversation, Role
 from ..protocol.downgrade import downgrade_result
+from ..protocol.envelope import TransportContext
 from ..protocol.events import Asked, Refused
 from ..protocol.outgoing import Identity
 from ..protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
 from ..protocol.tracing import is_traced, names_trace, of_request
 from ..transport.base import Channel
 from ..transport.http.settings import HttpSettings
-from ..wire import Batch, Failure, decode, encode, encode_success, failure, to_json
+from ..wire import Batch, Failure, Notification, decode, encode, encode_success, failure, to_json
 from ..wire.codes import (
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -48,6 +49,7 @@ from .serving import ServesHttp
 
 if TYPE_CHECKING:
     from ..protocol.headers import ParamHeader
+    from .heard import Heard
     from .http import HttpApp
     from .marks import Marks
 
@@ -90,13 +92,20 @@ class MCPServer(ServesHttp, Offers):
         elif settings:
             raise TypeError("give settings, or a configuration that has them, not both")
         self.info = _without_none(name=config.name, version=config.version, title=config.title)
-        around = (log_refusals, *interceptors) if interceptors else ()
-        self.handler: Handler = chain(around, self._handle)
+        self.handler: Handler = self._handle
+        self._heard: Heard | None = None
+        # Outside of a connection, notifications tell a server nothing: only its interceptors.
+        self.told_alone: Callable[[Notification, Caller, TransportContext], None] | None = None
+        if interceptors:
+            from . import heard
+
+            self._heard = heard.Heard(tuple(interceptors), self.info, self._handle)
+            self.handler = chain((log_refusals, *interceptors), self._heard)
+            self.told_alone = self._heard.told_alone
         meta = {SERVER_INFO_KEY: self.info}
         self._calls = Calls(config, meta, lambda: self.state, self.handler)
         # What is answered without a task; interceptors must see everything, so then nothing is.
         self._inline_methods = set[str]() if interceptors else set(_WITHOUT_WAITING)
-        self._interceptors = tuple(interceptors)
         self.on_offence = hearers(interceptors)
         if registry is None:
             registry = MCPToolRegistry(config, calls=self._calls)
@@ -220,8 +229,6 @@ class MCPServer(ServesHttp, Offers):
             self._marks = Marks(self._registry)
         return self._marks.of(tool)
 
-    told_alone = None  # notifications outside of a connection tell a server nothing
-
     async def end_streams(self) -> None:
         """Hang up on everybody who only listens for changes."""
         await self.changes.end()
@@ -270,7 +277,8 @@ class MCPServer(ServesHttp, Offers):
             self.warm_up()
         identity = Identity(self.info, self._capabilities())
         conversation = Conversation(Role.SERVER, identity, principal=principal)
-        peer = Peer(
+        make = Peer if self._heard is None else self._heard.make_peer
+        peer = make(
             channel,
             conversation,
             handler=self.handler,
@@ -446,7 +454,7 @@ class MCPServer(ServesHttp, Offers):
 
     def _tools_changed(self) -> None:
         super()._tools_changed()
-        if self._registry.has_inline and not self._interceptors:
+        if self._registry.has_inline and self._heard is None:
             self._inline_methods.add("tools/call")
 
     def _subscribe(self, exchange: Exchange) -> bytes:

@@ -4,11 +4,9 @@ import asyncio
 import contextlib
 import logging
 import os
-import re
 import sys
 from typing import NoReturn, Protocol, cast
 
-import msgspec
 from msgspec import Raw
 
 from ..errors import ChannelClosed, RemoteProtocolError
@@ -20,6 +18,7 @@ from ..wire import (
     Message,
     RequestId,
     TooLong,
+    answered_by,
     encode,
     encode_success,
 )
@@ -34,12 +33,6 @@ JOIN = 32  # messages that are written together, at most
 LINGER = 2.0  # seconds that queued bytes may take to leave when we close
 
 log = logging.getLogger("fairlead.transport")
-
-# How an answer begins, when it is written in the usual order: so that the request which waits for
-# one that is too long can be told.
-_ANSWER = re.compile(
-    rb'\{\s*"jsonrpc"\s*:\s*"2.0"\s*,\s*"id"\s*:\s*(\d+|"[^"\\]*")\s*,\s*"(?:result|error)"'
-)
 
 
 class Source(Protocol):
@@ -165,12 +158,12 @@ class LineChannel:
                 deliver(item)
 
     def _too_long(self, line: TooLong) -> NoReturn:
-        answered = _ANSWER.match(line.start)
-        raise RemoteProtocolError(
+        error = RemoteProtocolError(
             f"A message of {line.size} bytes is over the limit of {self._limit}",
             code=INVALID_REQUEST,
-            request_id=msgspec.json.decode(answered[1]) if answered else None,
         )
+        error.answers = answered_by(line.start)
+        raise error
 
     def read_ended(self, exc: Exception | None) -> None:
         if not self._read_ended.done():

@@ -18,7 +18,7 @@ from .codes import INVALID_REQUEST, PARSE_ERROR
 from .json import single_line, to_json
 from .messages import Failure, Message, Notification, Request, RequestId, Success
 
-__all__ = ["Batch", "Decoder", "decode", "encode", "encode_success"]
+__all__ = ["Batch", "Decoder", "answered_by", "decode", "encode", "encode_success"]
 
 
 class Batch(Struct, frozen=True):
@@ -64,6 +64,13 @@ _SURROGATES = re.compile(
     rb"|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
 
+# How an answer begins, when it is written in the usual order: so that whoever waits for one that
+# cannot be read can be told.
+_ANSWER = re.compile(
+    rb'(?:\xef\xbb\xbf)?\s*\{\s*"jsonrpc"\s*:\s*"2.0"\s*,'
+    rb'\s*"id"\s*:\s*(0|[1-9]\d{0,17}|"[^"\\\x00-\x1f\x80-\xff]*")\s*,\s*"(?:result|error)"'
+)
+
 
 class Decoder:
     """Decodes frames of one connection and counts what had to be mended.
@@ -71,7 +78,8 @@ class Decoder:
     Raises (from `decode`):
         RemoteProtocolError: -32700 if the frame is not JSON, -32600 if it is no JSON-RPC message;
         with the
-            id of the request where it could be read.
+            id of the request where it could be read, and the id that an answer which is not JSON
+            seems to be for.
     """
 
     __slots__ = ("repaired",)
@@ -110,11 +118,9 @@ class Decoder:
     def _second_look(self, frame: bytes, cause: Exception) -> Message | Batch:
         """Why did the quick way fail? Mend what can be mended, name what cannot."""
         if isinstance(cause, RecursionError):
-            raise RemoteProtocolError(
-                "The message is nested too deeply", code=PARSE_ERROR
-            ) from cause
+            raise _no_json("The message is nested too deeply", frame) from cause
         if isinstance(cause, UnicodeDecodeError):
-            raise RemoteProtocolError("The message is not valid UTF-8", code=PARSE_ERROR) from cause
+            raise _no_json("The message is not valid UTF-8", frame) from cause
         if isinstance(cause, msgspec.ValidationError):
             return self._not_plain(frame)
         mended = _SURROGATES.sub(_replace_lone, frame)
@@ -122,9 +128,7 @@ class Decoder:
             message = self.decode(mended)
             self.repaired += 1
             return message
-        raise RemoteProtocolError(
-            f"The message is not valid JSON: {cause}", code=PARSE_ERROR
-        ) from cause
+        raise _no_json(f"The message is not valid JSON: {cause}", frame) from cause
 
     def _not_plain(self, frame: bytes) -> Message | Batch:
         """JSON, but not a plain envelope: a batch, one with more members, or no message."""
@@ -135,9 +139,9 @@ class Decoder:
                 return self._batch(frame)
             members = _decode_members(frame)
         except UnicodeDecodeError as exc:
-            raise RemoteProtocolError("The message is not valid UTF-8", code=PARSE_ERROR) from exc
+            raise _no_json("The message is not valid UTF-8", frame) from exc
         except RecursionError as exc:
-            raise RemoteProtocolError("The message is nested too deeply", code=PARSE_ERROR) from exc
+            raise _no_json("The message is nested too deeply", frame) from exc
         except msgspec.ValidationError as exc:
             raise RemoteProtocolError("A message is a JSON object", code=INVALID_REQUEST) from exc
         except msgspec.DecodeError as exc:  # the syntax error comes after the member we stumbled on
@@ -167,6 +171,15 @@ class Decoder:
             return self.decode(bytes(raw))  # type: ignore[return-value]  # of an object, no batch
         except RemoteProtocolError as exc:
             return exc
+
+
+def answered_by(start: bytes) -> RequestId | None:
+    """The request that a frame which begins so answers, as far as that can be seen."""
+    answer = _ANSWER.match(start)
+    if answer is None:
+        return None
+    found: RequestId = msgspec.json.decode(answer[1])
+    return found
 
 
 def decode(frame: bytes) -> Message | Batch:
@@ -295,6 +308,12 @@ def _read_id(raw: Raw | None) -> int | float | str | UnsetType | None:
         return msgspec.json.decode(raw, type=int | float | str | None)
     except msgspec.DecodeError:
         return math.nan  # present, but nothing an id can be
+
+
+def _no_json(why: str, frame: bytes) -> RemoteProtocolError:
+    error = RemoteProtocolError(why, code=PARSE_ERROR)
+    error.answers = answered_by(frame)
+    return error
 
 
 def _invalid(why: str, request_id: object = None) -> RemoteProtocolError:

@@ -5,7 +5,14 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from ...errors import FairleadError, HttpError, RequestTimeout, RpcError
+from ...errors import (
+    FairleadError,
+    HttpError,
+    NoAnswer,
+    RemoteProtocolError,
+    RequestTimeout,
+    RpcError,
+)
 from ...protocol.rewriting import encoded, members_of
 from ...wire.codes import INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOUND
 
@@ -49,7 +56,11 @@ def unreachable(server: str, error: FairleadError | TimeoutError) -> RpcError:
             server=server,
             status=error.status,
         )
+    if isinstance(error, NoAnswer):
+        return ours(INTERNAL_ERROR, f"{server} ended its answer without a result", server=server)
     said = getattr(error, "summary", None) or str(error)
+    if isinstance(error, RemoteProtocolError):
+        return ours(INTERNAL_ERROR, f"{server} cannot be understood: {said}", server=server)
     return ours(INTERNAL_ERROR, f"{server} cannot be reached: {said}", server=server)
 
 

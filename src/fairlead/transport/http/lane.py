@@ -55,7 +55,7 @@ class FastProtocol(GuardedProtocol):
         # between two of them.
         self.patience = LazyTimer(self.loop, self._out_of_patience)
         self._body: list[bytes] | None = None  # of a request that may be quick
-        self._piece = b""  # what is being read
+        self._piece = b""  # what is being read, if a request begins with it
         self._known: dict[bytes, tuple[Head, int]] = {}  # by their bytes; with the body's length
         self._last: tuple[bytes, Head | None, int] = (b"", None, 0)  # of those
 
@@ -81,8 +81,11 @@ class FastProtocol(GuardedProtocol):
             end = len(start)
             if head is not None and len(data) - end == length and self._quick(head, data[end:]):
                 self._last = start, head, length
+                if self._timer is not None:  # something blank came before: here is the request
+                    self._watch_sender()
                 return
-        self._piece = data
+        # What begins inside of a request would mean something else where one begins.
+        self._piece = data if self.stage is Stage.BETWEEN else b""
         super().data_received(data)
         self._piece = b""
         if self._body is not None and self._is_too_long():
@@ -191,7 +194,10 @@ class FastProtocol(GuardedProtocol):
     def _quick(self, head: Head, body: bytes) -> bool:
         """Answer this POST, if it is in order."""
         edge = head.edge
-        who = None if edge.guard.open else edge.guard.principal(head.headers)
+        try:
+            who = None if edge.guard.open else edge.guard.principal(head.headers)
+        except Exception:
+            return False  # whoever knows the tokens fails: the usual way says so
         if isinstance(who, Refusal):
             return False
         try:
@@ -263,11 +269,13 @@ class FastProtocol(GuardedProtocol):
         super()._unset_keepalive_if_required()
 
     def _out_of_patience(self) -> None:
-        cycle: Any = self.cycle
-        if not isinstance(cycle, LaneCall) or cycle.response_complete:
+        # The one that is silent may have others behind it, which wait for their turn.
+        for cycle in (*self._earlier, self.cycle):
+            if isinstance(cycle, LaneCall) and not cycle.response_complete:
+                cycle.silent()
+                return
+        if not self.busy:
             self.timeout_keep_alive_handler()
-        else:
-            cycle.silent()
 
 
 def _takes_both(headers: dict[bytes, bytes]) -> bool:

@@ -90,14 +90,15 @@ class LaneCall:
         self, status: int, body: bytes, kind: bytes = JSON, headers: Headers = ()
     ) -> None:
         """The whole answer, in one write."""
-        if self.gone:
+        if self.gone or self.response_complete:
             return
         extra = b"".join([b"%b: %b\r\n" % field for field in (*headers, *self.extra)])
         if not self.keep_alive:
             extra += b"connection: close\r\n"
+        if body:
+            extra = b"content-type: %b\r\n%b" % (kind, extra)
         self._connection.transport.write(
-            b"%bcontent-type: %b\r\ncontent-length: %d\r\n%b\r\n%b"
-            % (STATUS_LINE[status], kind, len(body), extra, body)
+            b"%bcontent-length: %d\r\n%b\r\n%b" % (STATUS_LINE[status], len(body), extra, body)
         )
         self._complete()
 
@@ -106,8 +107,10 @@ class LaneCall:
     ) -> None:
         self.answer_now(status, body, kind, headers)
 
+    # A heartbeat has a task of its own, which may come to it when the answer is written already.
+
     async def open_stream(self, headers: Headers = ()) -> None:
-        if not self.gone:
+        if not (self.gone or self.response_complete):
             fields = b"".join([b"%b: %b\r\n" % f for f in (*STREAM, *headers, *self.extra)])
             head = b"%b%btransfer-encoding: chunked\r\n\r\n" % (STATUS_LINE[200], fields)
             self._connection.transport.write(head)
@@ -118,15 +121,18 @@ class LaneCall:
             await flow.drain()
         if self._connection.transport.is_closing():
             await asyncio.sleep(0)  # so that whoever talks without a pause hears of it
-        if not self.gone:
+        if not (self.gone or self.response_complete):
             self._connection.transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
 
     async def end(self) -> None:
-        if not self.gone:
+        if not (self.gone or self.response_complete):
             self._connection.transport.write(b"0\r\n\r\n")
             self._complete()
 
     def watch(self, left: Callable[[], None], beat: Beat, every: float) -> None:
+        if self.gone:  # while nobody watched
+            left()
+            return
         self._left, self._beat, self._every = left, beat, every
         if every:
             self._connection.patience.set(every)
