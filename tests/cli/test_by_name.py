@@ -55,6 +55,23 @@ def test_a_name_that_nobody_has_is_answered_with_those_that_are_near(person: Per
     assert "`fairlead tools -- python server.py`" in person.does("tools", "python", "server.py").err
 
 
+def test_a_file_that_cannot_be_read_may_be_why_a_name_is_unknown(person: Person) -> None:
+    file = person.has("ours/mcp.json", {})
+    file.write_text('{"mcpServers": {')
+    for command in (("call", "notes", "add"), ("mcp", "why", "notes"), ("mcp", "disable", "notes")):
+        done = person.does(*command)
+        assert done.code == 2
+        assert f"  | {file}:1: not valid JSON" in done.err
+
+
+def test_a_server_without_a_tool_is_half_of_a_call(person: Person) -> None:
+    person.has("ours/mcp.json", {"notes": {"command": "x"}})
+    done = person.does("call", "notes")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: Which tool of notes?\nhint: `fairlead tools notes`")
+    assert "There is no server to talk to" in person.does("call", "add").err
+
+
 def test_options_for_a_url_do_not_fit_a_name(person: Person) -> None:
     person.has("ours/mcp.json", {"notes": {"command": "x"}})
     done = person.does("ping", "notes", "--token", "t")

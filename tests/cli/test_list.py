@@ -106,6 +106,12 @@ def test_on_a_terminal_the_table_fills_while_servers_connect(home: Path) -> None
     assert "fairlead doctor" in final
 
 
+def test_a_project_that_does_not_exist(home: Path) -> None:
+    done = at_home(home, "list", "--project", str(home / "nowhere"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "There is no folder" in done.stderr
+
+
 def test_nothing_is_configured(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     done = at_home(tmp_path, "list", "--project", str(tmp_path))

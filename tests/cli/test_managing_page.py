@@ -1,10 +1,13 @@
 """The page about managing servers: its commands run in order, and it names every one there is."""
 
+import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from fairlead.cli import mcp
 from fairlead.manager.export import EXPORTS
@@ -57,6 +60,22 @@ def test_every_command_runs_as_it_stands(person: Person) -> None:
         "[mcp_servers.notes]",
     ):
         assert words in shown, words
+
+
+def test_the_file_that_is_shown_is_one(person: Person) -> None:
+    person.ours.mkdir()
+    (person.ours / "mcp.json").write_text(blocks("json")[0])
+    done = person.does("list", "--no-connect", "--json")
+    told = json.loads(done.out)
+    assert told["problems"] == []
+    assert [(one["name"], one["status"]) for one in told["servers"]] == [
+        ("calendar", "disabled"),
+        ("files", "configured"),
+    ]
+    jsonschema_rs = pytest.importorskip("jsonschema_rs")
+    assert jsonschema_rs.is_valid(
+        json.loads(PAGE.with_name("mcp.schema.json").read_text()), json.loads(blocks("json")[0])
+    )
 
 
 def test_the_page_names_every_command_and_program() -> None:

@@ -60,7 +60,12 @@ def test_a_name_that_is_there_is_replaced_only_by_force(person: Person) -> None:
         (("a", "--env", "nothing", "--", "x"), 2, "--env is written NAME=VALUE"),
         (("a", "--header", "X: 1", "--", "x"), 2, "--header is for a server with a URL"),
         (("a", "--env", "X=1", "http://x"), 2, "--env is for a command"),
-        (("a", "--timeout", "-5", "--", "x"), 1, "greater than zero"),
+        (("a", "--timeout", "-5", "--", "x"), 2, "no number of milliseconds"),
+        (("a", "--timeout", "nan", "--", "x"), 2, "no number of milliseconds"),
+        (("a", "--timeout", "inf", "--", "x"), 2, "no number of milliseconds"),
+        (("a", "http://"), 2, "is no URL"),
+        (("a", "http://exa mple/mcp"), 2, "begins like https://"),
+        (("a", "http://x:99999/mcp"), 2, "is no URL"),
     ],
 )
 def test_what_is_wrong_is_not_written(

@@ -139,6 +139,7 @@ def test_files_are_read_again_at_once(person: Person) -> None:
         (person.folder / "gateway.json").write_text('{"serch": true}')
         wrong = scene.runs("reload")
         assert wrong.code == 1
+        assert wrong.err.startswith("error: 400 Bad Request: ")
         assert 'did you mean "search"?' in wrong.err
         assert [one["server"] for one in scene.asks("prompts")].count("notes") == 1
 

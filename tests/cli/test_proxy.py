@@ -365,3 +365,10 @@ def test_a_key_in_the_url_is_told_to_nobody() -> None:
     for said in (done.stdout, done.stderr):
         assert "hush" not in said
         assert "pass" not in said
+
+
+def test_how_a_server_was_started_is_told_to_no_client() -> None:
+    done = fairlead("proxy", "--", sys.executable, "-c", "exit(3)", "hush)hush", input=talk())
+    error = json.loads(done.stdout.splitlines()[0])["error"]
+    assert error["message"].endswith("Transport closed: the server exited with code 3")
+    assert "hush" not in done.stdout

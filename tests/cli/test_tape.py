@@ -182,3 +182,13 @@ def test_a_full_disk_does_not_stop_the_conversation(
     shown = fairlead("tape", "show", "full", env=home)
     assert f"{tape['lost']} messages were lost" in shown.stderr
     assert "could not be read" not in shown.stderr
+
+
+@pytest.mark.parametrize("command", [("tape", "show"), ("tape", "export", "--har"), ("replay",)])
+def test_a_file_that_is_no_tape_is_told_so(
+    tmp_path: Path, home: dict[str, str], command: tuple[str, ...]
+) -> None:
+    other = tmp_path / "letter.txt"
+    other.write_text("Dear all,\nthis is no tape.\n")
+    said = run(home, *command[:2], str(other), *command[2:], code=1)
+    assert f"{other} is no tape" in said

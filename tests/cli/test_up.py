@@ -215,7 +215,7 @@ def test_a_table_fills_on_a_terminal(person: Person) -> None:
     os.close(theirs)
     shown = ""
     try:
-        while "1 tools" not in shown or "dead:" not in shown:
+        while "1 tool" not in shown or "dead:" not in shown:
             assert select.select([ours], [], [], LIMIT)[0], shown
             shown += os.read(ours, 65536).decode()
         process.send_signal(signal.SIGTERM)

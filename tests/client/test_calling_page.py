@@ -41,7 +41,7 @@ async def test_every_snippet_runs(capsys: pytest.CaptureFixture[str]) -> None:
         "{'elicitation': {'form': {}}, 'sampling': {}, 'roots': {'listChanged': True}}",
         "visit ['https://example.com/login']",
         "memo://today has changed",
-        "-> tools/call add",
+        "client_to_server tools/call add",
     ):
         assert words in printed
 

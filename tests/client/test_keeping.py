@@ -144,3 +144,29 @@ async def test_closing_ends_a_reconnect_that_is_under_way(tmp_path: Path) -> Non
             with pytest.raises(FairleadError):
                 await call
         assert not client.connected
+
+
+SHY = """
+for line in sys.stdin:
+    with open(LOG, "a") as log:
+        log.write(line)
+    request = json.loads(line)
+    name = request.get("params", {}).get("name")
+    if request["method"] == "server/discover" or name == "die":
+        os._exit(7)
+    elif request["method"] == "initialize":
+        answer(request, {"protocolVersion": "2025-06-18", "capabilities": CAPABILITIES})
+    elif name == "who":
+        answer(request, {"content": text(str(os.getpid()))})
+"""
+
+
+async def test_a_server_that_dies_of_the_probe_is_not_probed_again(tmp_path: Path) -> None:
+    config = MCPClientConfig(timeout_seconds=5, retry_delay=0.01, auto_reconnect=True)
+    async with MCPClient.connect_stdio(program(tmp_path, SHY, stateless=False), config) as client:
+        first = await who(client)
+        with pytest.raises(ChannelClosed):
+            await client.call_tool("die")
+        assert await who(client) != first
+    opened = [message["method"] for message in heard(tmp_path) if "id" in message]
+    assert opened.count("server/discover") == 1

@@ -4,11 +4,11 @@ import asyncio
 import contextlib
 
 import pytest
-from fleet import BOTH, LIMIT, Ears, joining, make, names, program, serving, until
+from fleet import BOTH, LIMIT, Ears, config, joining, make, names, program, serving, until
 
-from fairlead import MCPServer, RpcError
+from fairlead import MCPClient, MCPServer, RpcError
 from fairlead.errors import ConfigError
-from fairlead.gateway import Gateway, RelaySettings
+from fairlead.gateway import Gateway, RelaySettings, View
 from fairlead.manager import MCPManager
 
 
@@ -65,6 +65,31 @@ async def test_what_nobody_has_is_refused_by_the_gateway(version: str) -> None:
                     await asking
                 assert caught.value.code == expected
                 assert caught.value.data["source"] == "proxy"
+
+
+async def test_whose_server_is_not_there_hears_why_the_name_is_unknown() -> None:
+    views = {"bob": View(servers=("red",))}
+    async with (
+        asyncio.timeout(LIMIT),
+        serving(make("red")) as red,
+        Gateway(views=views) as gateway,
+    ):
+        await gateway.connect({"red": {"url": red}, "gone": {"command": "/nowhere/at-all"}})
+        await until(lambda: gateway.is_ready)
+        async with serving(gateway, verify_token={"a": "alice", "b": "bob"}.get) as url:
+            for token, name, why in (
+                ("a", "gone_who", "; gone is not connected"),
+                ("a", "red_nothing", ""),
+                ("b", "gone_who", ""),  # who does not know that there is such a server
+            ):
+                who = {"Authorization": f"Bearer {token}"}
+                async with MCPClient.connect_http(url, config(), headers=who) as client:
+                    with pytest.raises(RpcError) as caught:
+                        await client.call_tool(name, {})
+                    assert caught.value.message == f"Unknown tool: {name}{why}"
+                    with pytest.raises(RpcError) as caught:
+                        await client.get_prompt(name, {})
+                    assert caught.value.message == f"Unknown prompt: {name}{why}"
 
 
 async def test_two_templates_that_look_alike_are_completed_by_their_own_servers() -> None:

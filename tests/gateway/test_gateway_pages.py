@@ -141,6 +141,25 @@ async def test_the_admin_api_wants_its_token() -> None:
             assert (await get(web, f"{url}/red", method="POST"))[0] == 404
 
 
+async def test_only_the_admin_sees_how_a_server_was_started() -> None:
+    async with (
+        asyncio.timeout(LIMIT),
+        Gateway(admin_token="open sesame") as gateway,
+        serving(gateway) as url,
+        aiohttp.ClientSession() as web,
+    ):
+        entry = {"command": "/nowhere/at-all", "args": ["hush"]}
+        await gateway.connect({"gone": entry})
+        await until(lambda: gateway.is_ready)
+        base = url.removesuffix("/mcp")
+        told = "Could not start it: there is no program '/nowhere/at-all'"
+        _, now = await get(web, base + "/status")
+        assert now["servers"][0]["error"].startswith(told)
+        assert "hush" not in (await get(web, base + "/"))[1]
+        _, servers = await get(web, base + "/admin/servers", headers=ADMIN)
+        assert "`/nowhere/at-all hush`" in servers[0]["error"]
+
+
 async def test_an_empty_admin_token_is_none() -> None:
     async with (
         asyncio.timeout(LIMIT),
@@ -180,4 +199,6 @@ async def test_the_page_shows_a_client_with_a_view_no_other_servers() -> None:
                 _, now = await get(web, base + "/status", headers=head)
                 assert [row["name"] for row in now["servers"]] == seen
                 assert now["counts"]["tools"] == 8 * len(seen)
-            assert "blue" not in (await get(web, base + "/", headers=head))[1]
+            page = (await get(web, base + "/", headers=head))[1]
+            assert "blue" not in page
+            assert "Bearer TOKEN" in page  # what is there to be copied works

@@ -108,6 +108,38 @@ async def test_a_server_that_dies_right_after_the_handshake_is_no_endless_loop(
         assert len((tmp_path / "starts").read_text()) <= 3
 
 
+async def test_a_server_that_closes_its_input_and_stays_is_replaced(tmp_path: Path) -> None:
+    program = tmp_path / "deaf.py"
+    program.write_text(
+        "import json, os, sys, time\n"
+        f"starts = open({str(tmp_path / 'starts')!r}, 'a')\n"
+        "print(os.getpid(), file=starts, flush=True)\n"
+        "for line in sys.stdin:\n"
+        "    m = json.loads(line)\n"
+        "    if m.get('method') == 'initialize':\n"
+        "        r = {'protocolVersion': '2025-06-18', 'capabilities': {},\n"
+        "             'serverInfo': {'name': 'x', 'version': '1'}}\n"
+        "    elif m.get('method') == 'tools/call':\n"
+        "        os.close(0)\n"
+        "        time.sleep(60)\n"
+        "    else:\n"
+        "        r = {'tools': []}\n"
+        "    if 'id' in m:\n"
+        "        print(json.dumps({'jsonrpc': '2.0', 'id': m['id'], 'result': r}), flush=True)\n"
+    )
+    async with nothing_left(tmp_path), AsyncExitStack() as stack:
+        entry = {"command": sys.executable, "args": ["-S", "-E", str(program)]}
+        relay = Relay(entry, "deaf", era="handshake")
+        stack.push_async_callback(relay.close)
+        client = await raw_client(relay, tmp_path, stack)
+        await client.initialize()
+        lost = client.ask("tools/call", {"name": "x"})
+        assert "closed its input" in (await client.answer_to(lost))["error"]["message"]
+        listed = client.ask("tools/list")
+        assert (await client.answer_to(listed))["result"] == {"tools": []}
+        assert len((tmp_path / "starts").read_text().splitlines()) == 2
+
+
 @pytest.mark.covers("GTW-03")
 async def test_garbage_second_answers_and_strays_do_no_harm() -> None:
     async with scene() as place:

@@ -857,3 +857,40 @@ asyncio.run(main())
     answer, after = done.stdout.splitlines()
     assert json.loads(answer)["result"]["content"][0]["text"] == "3"
     assert after == b"after it"
+
+
+def test_work_that_gets_on_is_finished_after_the_end_of_stdin() -> None:
+    program = """
+import asyncio
+from fairlead import MCPServer
+server = MCPServer("s")
+turn = asyncio.Semaphore(1)
+
+@server.tool()
+async def work(what: int) -> int:
+    async with turn:  # all of them take longer than a peer waits for one
+        await asyncio.sleep(0.6)
+    return what
+
+@server.tool()
+async def hang() -> None:
+    await asyncio.Event().wait()
+
+server.run()
+"""
+
+    def call(number: int, name: str, **arguments: Any) -> str:
+        params = {"name": name, "arguments": arguments, "_meta": META}
+        message = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+        return json.dumps(message) + "\n"
+
+    asked = [call(n, "work", what=n) for n in range(5)]
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        input="".join([*asked, call(9, "hang")]).encode(),
+        capture_output=True,
+        timeout=30,
+        check=True,
+    )
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [answer["id"] for answer in answers] == [0, 1, 2, 3, 4]

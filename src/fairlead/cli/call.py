@@ -11,7 +11,7 @@ from ..errors import RpcError
 from .arguments import Given, parse
 from .asking import ask_person
 from .connection import connected, explain, run_async
-from .failed import FAILED, Failed
+from .failed import FAILED, USAGE, Failed
 from .output import blocks, pretty, safe, write
 from .target import Target, split_target
 from .usage import Parser, add_connection_options, two_ways
@@ -26,8 +26,21 @@ def run(argv: Sequence[str]) -> int:
     own, target = split_target(argv, 1)
     options = _parser().parse_intermixed_args(own)
     given = parse(options.arguments, options.args)
+    _require_tool(options, target)
     target.require(options, f"fairlead call {options.tool}")
     return run_async(_call(options, given, target))
+
+
+def _require_tool(options: Namespace, target: Target) -> None:
+    """A single word may be the name of a server, and the tool is what was forgotten."""
+    if target != Target() or options.arguments or options.args:
+        return
+    from .named import every_server
+
+    name = options.tool
+    if name in every_server().places:
+        hint = f"`fairlead tools {name}` lists them; then `fairlead call {name} TOOL`"
+        raise Failed(f"Which tool of {safe(name)}?", hint=safe(hint), code=USAGE)
 
 
 def _parser() -> Parser:

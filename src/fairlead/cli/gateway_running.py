@@ -26,6 +26,7 @@ from .access import add_access_options
 from .connection import be_quiet
 from .failed import USAGE, Failed, say
 from .gateway_following import Following
+from .gateway_notices import tell_notices
 from .gateway_port import listen
 from .gateway_recording import Record, recorded
 from .gateway_screen import Screen
@@ -204,6 +205,7 @@ def log_if_asked(options: Namespace) -> None:
         logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=form)
     else:
         be_quiet()
+        tell_notices()
 
 
 def _port(text: str) -> int:

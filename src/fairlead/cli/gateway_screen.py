@@ -13,7 +13,7 @@ from ..observe.redact import redact
 from .failed import say, styled
 from .gateway_hints import how_to_connect
 from .gateway_servers import LeftOut, Wanted
-from .output import pretty, safe, write
+from .output import counted, pretty, safe, write
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -124,8 +124,8 @@ class Screen:
         if event.kind != "connected" or supervisor is None or supervisor.client is None:
             why = f": {_first(redact(event.error))}" if event.error else ""
             return f"{event.kind}{why}"
-        count = len(supervisor.tools or ())
-        return f"connected ({supervisor.client.protocol_version}, {count} tools)"
+        tools = counted(len(supervisor.tools or ()), "tool")
+        return f"connected ({supervisor.client.protocol_version}, {tools})"
 
     def _rows(self) -> list[Row]:
         rows: list[Row] = status(self._gateway)["servers"]
@@ -198,7 +198,7 @@ def _table(rows: list[Row]) -> "Table":
             Text(row["status"], looks.get(row["status"], "red")),
             Text(row["transport"] or "", "dim"),
             Text(f"{row['revision']} {row['era']}" if there else "", "dim"),
-            Text(f"{row['tools']} tools" if there or row["tools"] else ""),
+            Text(counted(row["tools"], "tool") if there or row["tools"] else ""),
             Text(safe(row["source"] or ""), "dim"),
         )
     return table

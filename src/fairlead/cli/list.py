@@ -17,8 +17,9 @@ from ..observe.redact import redact
 from ..protocol.revisions import Revision
 from .connection import be_quiet, run_async
 from .described import source_of
+from .failed import USAGE, Failed
 from .named import every_server
-from .output import pretty, safe, write
+from .output import counted, pretty, safe, write
 from .usage import Parser
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def run(argv: Sequence[str]) -> int:
         "--project", metavar="FOLDER", default=os.curdir, help="whose project files count, too"
     )
     options = parser.parse_args(argv)
+    if not os.path.isdir(options.project):
+        raise Failed(f"There is no folder {safe(options.project)}", code=USAGE)
     be_quiet()
     return run_async(_list(options))
 
@@ -161,15 +164,11 @@ def _table(rows: list[Row]) -> "Table":
             _status(row),
             Text(row["transport"], "dim"),
             Text(f"{safe(version)} {era}".strip(), "dim"),
-            Text(_count(row["tools"]) if "tools" in row else ""),
+            Text(counted(row["tools"], "tool") if "tools" in row else ""),
             Text(f"{row['latency_ms']} ms" if "latency_ms" in row else "", "dim"),
             Text(safe(source_of(row["source"], row["level"])), "dim"),
         )
     return table
-
-
-def _count(tools: int) -> str:
-    return "1 tool" if tools == 1 else f"{tools} tools"
 
 
 def _status(row: Row) -> "Text":

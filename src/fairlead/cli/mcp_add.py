@@ -1,9 +1,10 @@
 """`fairlead mcp add`: a server for your own file, or for the project's."""
 
 import re
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from .failed import USAGE, Failed, say
 from .named import every_server
@@ -56,7 +57,9 @@ def _parser() -> Parser:
     parser.add_argument(
         "--type", choices=("http", "sse", "ws"), help="how to talk to the URL (default: by it)"
     )
-    parser.add_argument("--timeout", type=float, metavar="MS", help="milliseconds for an answer")
+    parser.add_argument(
+        "--timeout", type=_milliseconds, metavar="MS", help="milliseconds for an answer"
+    )
     parser.add_argument("--lazy", action="store_true", help="start it when it is first used")
     return parser
 
@@ -77,15 +80,17 @@ def _entry(options: Namespace, command: list[str]) -> dict[str, Any]:
         entry["cwd"] = options.cwd
     else:
         _refuse(options, "a command", env=options.env, cwd=options.cwd)
-        if not _URL.match(options.url):
+        if not _is_url(options.url):
             raise Failed(
                 f"{safe(options.url)!r} is no URL",
-                hint=f"a command goes after `--`: fairlead mcp add {options.name} -- {options.url}",
+                hint="it begins like https://example.com/mcp"
+                if _URL.match(options.url)
+                else f"a command goes after `--`: fairlead mcp add {options.name} -- {options.url}",
                 code=USAGE,
             )
         kind = options.type or ("ws" if options.url[:2].lower() == "ws" else "http")
         entry = {"type": kind, "url": options.url, "headers": _headers(options.header)}
-    entry["timeout"] = _number(options.timeout)
+    entry["timeout"] = options.timeout
     entry["lazy"] = options.lazy or None
     return {key: value for key, value in entry.items() if value not in (None, {}, [])}
 
@@ -106,8 +111,27 @@ def _headers(texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _number(value: float | None) -> float | None:
-    return int(value) if value is not None and value == int(value) else value
+def _milliseconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1
+    if not 0 < value < float("inf"):
+        raise ArgumentTypeError(f"{text!r} is no number of milliseconds above 0")
+    return int(value) if value == int(value) else value
+
+
+def _is_url(text: str) -> bool:
+    if not _URL.match(text):
+        return False
+    if "${" in text:  # nobody knows what it will be
+        return True
+    try:
+        parts = urlsplit(text)
+        named = parts.path if parts.scheme.lower() == "unix" else parts.hostname
+        return bool(named) and parts.port != 0 and not re.search(r"\s", text)
+    except ValueError:
+        return False
 
 
 def _mention(name: str, path: str) -> None:

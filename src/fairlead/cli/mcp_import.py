@@ -56,7 +56,7 @@ def _wanted(options: Namespace, loaded: Loaded) -> dict[str, Found]:
     every = {name: places[0][0] for name, places in loaded.places.items()}
     for name in options.names:
         if name not in every:
-            raise unknown(name, every)
+            raise unknown(name, loaded)
     if not every:
         raise Failed(f"{safe(options.host)} has no servers configured")
     return {name: every[name] for name in options.names or every}

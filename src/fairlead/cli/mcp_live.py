@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from .admin_calling import add_admin_options, ask_admin
 from .failed import Failed, say
-from .output import pretty, safe, visible, write
+from .output import counted, pretty, safe, visible, write
 from .usage import Parser
 
 __all__ = ["run_notifications", "run_prompts", "run_reconnect", "run_reload", "run_resources"]
@@ -90,7 +90,7 @@ def _servers(options: Namespace, found: Sequence[Mapping[str, Any]]) -> int:
         write(pretty(list(found)))
         return 0
     for one in found:
-        facts = [one["status"], f"{one['tools']} tools", one["source"], one["path"]]
+        facts = [one["status"], counted(one["tools"], "tool"), one["source"], one["path"]]
         _line(one["name"], facts, found, "name")
         if one["error"]:
             say("warning", safe(f"{one['name']}: {one['error']}"), "33")

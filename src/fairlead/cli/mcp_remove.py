@@ -32,10 +32,10 @@ def run_remove(argv: Sequence[str]) -> int:
 
 
 def _elsewhere(name: str, path: str) -> Failed:
-    places = every_server().places
-    if name not in places:
-        return unknown(name, places)
-    found = places[name][0][0]
+    loaded = every_server()
+    if name not in loaded.places:
+        return unknown(name, loaded)
+    found = loaded.places[name][0][0]
     if found.dialect == "fairlead":
         option = " --project" if found.level == "project" else ""
         hint = (

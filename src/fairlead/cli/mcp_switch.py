@@ -66,9 +66,9 @@ def _options(command: str, description: str, argv: Sequence[str]) -> Namespace:
     parser.add_argument("name", metavar="NAME")
     add_file_option(parser)
     options = parser.parse_args(argv)
-    places = every_server().places
-    if options.name not in places:
-        raise unknown(options.name, places)
+    loaded = every_server()
+    if options.name not in loaded.places:
+        raise unknown(options.name, loaded)
     return options
 
 

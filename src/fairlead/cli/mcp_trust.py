@@ -68,10 +68,10 @@ def run_revoke(argv: Sequence[str]) -> int:
 
 def _find(name: str) -> Found:
     """The place of that name that counts, whether it is switched on or not."""
-    places = every_server().places
-    if name not in places:
-        raise unknown(name, places)
-    return places[name][0][0]
+    loaded = every_server()
+    if name not in loaded.places:
+        raise unknown(name, loaded)
+    return loaded.places[name][0][0]
 
 
 def _show(found: Found, *, changed: bool) -> None:

@@ -26,7 +26,7 @@ def run_why(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv)
     loaded = every_server()
     if options.name not in loaded.places:
-        raise unknown(options.name, loaded.places)
+        raise unknown(options.name, loaded)
     facts = _facts(options.name, loaded)
     if options.json:
         write(pretty(facts))

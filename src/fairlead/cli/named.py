@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from getpass import getpass
 
@@ -50,18 +50,21 @@ def find_server(name: str, loaded: Loaded, *, or_command: bool = False) -> Found
             f"{safe(name)} is switched off: {safe(why.removeprefix('not used: '))}",
             hint=f"`fairlead mcp enable {safe(name)}` switches it on",
         )
-    raise unknown(name, loaded.places, or_command=or_command)
+    raise unknown(name, loaded, or_command=or_command)
 
 
-def unknown(name: str, known: Iterable[str], *, or_command: bool = False) -> Failed:
-    """Nobody has configured that name: here are those that are near."""
-    near = get_close_matches(name, list(known), 3, 0.5)
+def unknown(name: str, loaded: Loaded, *, or_command: bool = False) -> Failed:
+    """Nobody has configured that name: here are those that are near, and what could not be read."""
+    near = get_close_matches(name, list(loaded.places), 3, 0.5)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     hint += "`fairlead list` shows those there are"
     if or_command:
         hint += "; the command of one that is not configured goes after `--`"
     return Failed(
-        f"There is no server {safe(name)!r} in any configuration", hint=safe(hint), code=USAGE
+        f"There is no server {safe(name)!r} in any configuration",
+        hint=safe(hint),
+        details=[safe(str(problem)) for problem in loaded.warnings if not problem.harmless],
+        code=USAGE,
     )
 
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
 
-__all__ = ["blocks", "for_stream", "pretty", "safe", "size", "visible", "write"]
+__all__ = ["blocks", "counted", "for_stream", "pretty", "safe", "size", "visible", "write"]
 
 # Control characters, which a terminal would obey, as pictures of themselves.
 _PICTURES = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"}
@@ -48,6 +48,11 @@ def blocks(result: Mapping[str, Any]) -> Iterator[str]:
         yield str(block.get("text", "")) if block.get("type") == "text" else _described(block)
     if structured and not any(block.get("text") for block in content):
         yield pretty(result["structuredContent"])
+
+
+def counted(count: int, what: str) -> str:
+    """How many of something there are: 1 tool, 2 tools."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def size(count: int) -> str:

@@ -109,7 +109,8 @@ def run_show(argv: Sequence[str]) -> int:
             if options.full:
                 write(safe(pretty(plain(entry))))
     if reader.skipped:
-        say("note", f"{reader.skipped} lines could not be read", "33")
+        lines = "1 line" if reader.skipped == 1 else f"{reader.skipped} lines"
+        say("note", f"{lines} could not be read", "33")
     if reader.info.lost:
         say("note", f"{reader.info.lost} messages were lost while it was recorded", "33")
     return 0

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["new_place", "open_tape", "place_of", "tapes_folder"]
 
 KEPT = 20  # tapes of one name that nobody asked to keep elsewhere
+LOOKED_AT = 1 << 20  # bytes of a file that may be a tape
 _ENDINGS = (".tape.jsonl", ".tape.json")
 
 
@@ -65,6 +66,8 @@ def open_tape(name: str) -> "TapeReader":
     bytes(16 << 20)  # from then on glibc keeps the memory of a long line for the next one
     try:
         if Path(name).is_file() and not place.with_name(f"{place.name}.tape.jsonl").is_file():
+            if not _looks_like_one(name):
+                raise Failed(f"{name} is no tape: nothing at its beginning is a message of one")
             return TapeReader(name)
         return TapeReader(place)
     except ConfigError as exc:
@@ -72,3 +75,22 @@ def open_tape(name: str) -> "TapeReader":
         raise Failed(str(exc.args[0]), hint=hint) from exc
     except OSError as exc:
         raise Failed(f"{name} cannot be read: {exc}") from exc
+
+
+def _looks_like_one(path: str) -> bool:
+    """Whether any file may be read as a tape: one of its first lines is an entry, or it has none.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    import msgspec
+
+    from ..gateway.tape import Entry
+
+    with open(path, "rb") as file:
+        *whole, rest = file.read(LOOKED_AT).split(b"\n")
+    for line in whole:
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            msgspec.json.decode(line, type=Entry)
+            return True
+    return not whole and (not rest or len(rest) == LOOKED_AT)  # a first line that is very long

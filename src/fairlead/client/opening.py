@@ -77,6 +77,8 @@ async def agree_with(
         ConnectFailed: and why.
         ChannelClosed: if the server ended meanwhile.
     """
+    if stateless is None:  # once more, perhaps; some servers die of a probe
+        stateless = known_eras.stateless(server_key)
     introduction = Introduction(
         {
             "capabilities": msgspec.json.decode(identity.capabilities),

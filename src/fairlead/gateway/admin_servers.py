@@ -15,6 +15,7 @@ from time import time
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
+from .admin_asking import Mistake
 from .catalog import Kind
 from .status import status
 
@@ -91,7 +92,10 @@ def _known(gateway: "Gateway", name: list[str]) -> str:
 
 async def _reload(gateway: "Gateway") -> dict[str, Any]:
     if gateway.reload is not None:
-        await gateway.reload()
+        try:
+            await gateway.reload()
+        except ConfigError as exc:
+            raise Mistake(str(exc)) from exc
     for member in gateway.members.values():
         member.refresh()
     return {"reloaded": list(gateway.members)}

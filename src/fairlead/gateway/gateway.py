@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Raw, UnsetType
 
 from ..client.entries import MCPServerEntry, read_entry
-from ..errors import ConfigError, FairleadError, TransportError
+from ..errors import ConfigError, FairleadError, RpcError, TransportError
 from ..interceptor import Answer, Exchange, Handler, Interceptor, chain, hearers
 from ..interceptor.breaker import CircuitBreaker
 from ..manager import MCPManager
@@ -57,6 +57,7 @@ from .catalog import Catalog, Kind, Target
 from .door import Door
 from .link import Link
 from .member import Member
+from .names import full_name
 from .replica import Replica
 from .settings import GatewaySettings
 from .views import View
@@ -471,7 +472,7 @@ class Gateway(ServesHttp):
             case "prompts/get":
                 target = await self._find(self.catalog.prompt, exchange)
                 if target is None:
-                    raise ours(INVALID_PARAMS, f"Unknown prompt: {exchange.target}")
+                    raise self._unknown("prompt", exchange)
                 return await self._to(target, exchange, visitor)
             case "resources/read":
                 member = await self._member_with(exchange)
@@ -642,7 +643,7 @@ class Gateway(ServesHttp):
                 return answer
         target = await self._find(self.catalog.tool, exchange)
         if target is None:
-            raise ours(INVALID_PARAMS, f"Unknown tool: {exchange.target}")
+            raise self._unknown("tool", exchange)
         return await self._to(target, exchange, visitor)
 
     async def _call_directly(self, exchange: Exchange) -> Answer:
@@ -662,6 +663,20 @@ class Gateway(ServesHttp):
             await self.listed()
             target = look(name, view)
         return target
+
+    def _unknown(self, what: str, exchange: Exchange) -> RpcError:
+        """Why there is no such thing; perhaps its server could not say yet what it has."""
+        name, view = exchange.target or "", self.view_of(exchange.caller)
+        message = f"Unknown {what}: {name}"
+        connected = set(self.manager.get_connected_servers())
+        for member in self.members.values():
+            if not view.includes(member.name) or not name.startswith(full_name(member.name, "")):
+                continue
+            if connected.isdisjoint(member.names):
+                message += f"; {member.name} is not connected"
+            elif not member.listed.is_set() or member.error is not None:
+                message += f"; {member.name} has not said what it offers"
+        return ours(INVALID_PARAMS, message)
 
     def _to(self, target: Target, exchange: Exchange, visitor: Visitor | None) -> Awaitable[Answer]:
         member = self.members.get(target.server)

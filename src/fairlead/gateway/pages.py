@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..errors import ConfigError, FairleadError
 from ..transport.http.asgi import AsgiCall
 from ..transport.http.settings import HttpSettings
+from ..transport.process import without_command
 from ..wire import to_json
 from .admin_asking import Mistake, number_of
 from .admin_observing import PATHS, act
@@ -86,7 +87,10 @@ class GatewayPages:
             await call.answer(200, metrics.prometheus().encode(), _METRICS)
 
     def _status(self, principal: str | None) -> dict[str, Any]:
-        return status(self._gateway, self._gateway.view_for(principal))
+        now = status(self._gateway, self._gateway.view_for(principal))
+        for server in now["servers"]:  # the admin API tells how they were started, too
+            server["error"] = server["error"] and without_command(server["error"])
+        return now
 
     def _url(self, call: AsgiCall) -> str:
         host = call.headers.get(b"host", b"").decode("latin-1")

@@ -165,18 +165,20 @@ class Shortcut:
 
     def _is_ready(self, link: "Link", exchange: Exchange) -> bool:
         peer = link.peer
-        if link.ending or not peer.connected or peer.channel.congested:
+        if link.ending or not peer.connected or peer.congested:
             return False
         if link.marks is not None and exchange.message.method == "tools/list":
             return False  # which learns from it
         return peer.conversation.state is SessionState.ACTIVE
 
-    def refuse(self, front: "Front", exchange: Exchange, error: Exception) -> None:
+    def refuse(
+        self, front: "Front", passed: "_Passed", exchange: Exchange, error: Exception
+    ) -> None:
         """Tell whoever asked on a connection; or begin again, if nothing was sent."""
         if isinstance(error, TransportError) and not error.delivered:
-            front.peer.give_back(exchange)
+            front.peer.give_back(passed, exchange)
         else:
-            front.peer.answer(exchange.request_id, self._refusal(error))
+            front.peer.answer(passed, exchange.request_id, self._refusal(error))
 
     def clean(self, outcome: Outcome) -> Outcome:
         """Errors in the words of whoever asked; but for those after which it is tried again."""
@@ -244,7 +246,7 @@ class _Led(Steps):
         elif self.front is not None:
             if isinstance(outcome, Exception):
                 outcome = refusal_of(self.exchange, outcome)
-            self.front.peer.answer(self.exchange.request_id, outcome)
+            self.front.peer.answer(self, self.exchange.request_id, outcome)
 
 
 class _Passed:
@@ -326,9 +328,9 @@ class _Passed:
         elif front is None:
             pass  # such a call has somebody who is told
         elif not isinstance(outcome, Exception):
-            front.peer.answer(call.exchange.request_id, outcome)
+            front.peer.answer(self, call.exchange.request_id, outcome)
         else:
-            self._shortcut.refuse(front, call.exchange, outcome)
+            self._shortcut.refuse(front, self, call.exchange, outcome)
 
     def _leave(self) -> None:
         self._over = True

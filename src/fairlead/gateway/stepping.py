@@ -10,6 +10,7 @@ a method `passes` can say beforehand that a request is none of his business.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ from ..errors import RpcError, TransportError
 from ..interceptor import Answer, Exchange, Handler, Interceptor, chain
 
 __all__ = ["Chain", "Steps"]
+
+log = logging.getLogger("fairlead.gateway")
 
 
 class Chain:
@@ -104,6 +107,8 @@ class Steps:
             self._coroutine.throw(asyncio.CancelledError(reason))
         except (StopIteration, asyncio.CancelledError, RpcError):
             pass  # whatever the outcome is, nobody is there to hear it
+        except Exception:
+            log.exception("an interceptor failed when its request was cancelled")
         else:
             self._coroutine.close()
 

@@ -50,7 +50,7 @@ class Edge(Protocol):
         """
 
 
-class Exchange(Struct, gc=False):
+class Exchange(Struct):
     """A message on its way to a handler, with everything known about who sent it and how."""
 
     message: Request | Notification

@@ -74,8 +74,9 @@ class MCPTool:
             return {"type": "object", "properties": {}}
         if not isinstance(schema.get("properties"), Mapping):
             return {**schema, "type": "object", "properties": {}}
-        is_fine = isinstance(schema, dict) and schema.get("type") == "object"
-        return schema if is_fine else {**schema, "type": "object"}
+        if isinstance(schema, dict) and schema.get("type") == "object":
+            return schema
+        return {**schema, "type": "object"}
 
     @property
     def annotations(self) -> Mapping[str, Any]:

@@ -49,7 +49,7 @@ MAX_IN_FLIGHT = 256  # requests of the peer handled at once
 MAX_QUEUED = 1024  # and waiting for their turn, before they are refused
 MAX_QUEUED_BYTES = 16 << 20
 FEW = 4  # with more than so many under way, it pays to write their messages together
-EOF_GRACE = 1.5  # seconds that work in progress may take after the peer ended its side
+EOF_GRACE = 1.5  # seconds without any answer, after which a peer that ended its side hears no more
 LAST_WORDS = 1.5  # seconds that a channel may take to find out why it has ended
 CANCEL_GRACE = 1.0  # seconds that cancelled handlers may take to clean up
 GARBAGE_LINES, GARBAGE_BYTES = 100, 64 << 10  # without one message, a connection is not one
@@ -73,6 +73,7 @@ class Taken(Protocol):
 OnCancelled = Callable[[Notification, Callable[[str], object]], None]
 
 # Takes a request over, to answer it with `Peer.answer`; or returns None to have a task started.
+# What it returns is known by who it is: an id may be used again by a request that is not its own.
 Take = Callable[[Exchange], Taken | None]
 
 
@@ -132,6 +133,7 @@ class Peer:
         self._leaving: set[asyncio.Task[None]] = set()  # cancelled by the peer, cleaning up
         self._taken: dict[RequestId, Taken] = {}
         self._behind = 0  # requests that must not be overtaken
+        self._wanting = 0  # requests of ours that wait until the channel is not congested
         self._none_taken: asyncio.Future[None] | None = None  # somebody waits for that
         # Cancelled by the peer, but nobody has passed that on; the last ones.
         self._let_go_of: deque[Taken] = deque(maxlen=MAX_IN_FLIGHT)
@@ -193,7 +195,8 @@ class Peer:
             if self._on_eof is not None:
                 self._on_eof(self)
             if self.conversation.role is Role.SERVER and self._end is None:
-                await self._finish_work(EOF_GRACE)
+                while await self._got_on(EOF_GRACE):
+                    pass
         except ChannelClosed as exc:
             end = exc
         except Exception as exc:
@@ -217,6 +220,20 @@ class Peer:
                     self._on_close(self._end)
                 except Exception:
                     log.exception("on_close failed")
+
+    async def _got_on(self, seconds: float) -> bool:
+        """Give work in progress some time; whether there is more of it, and some of it got done.
+
+        Whoever pipes many requests into a server wants all of their answers.
+        """
+        owed, before = self.conversation.owed, self._under_way()
+        await self._finish_work(seconds)
+        left = self._under_way()
+        got_on = self.conversation.owed < owed or not before <= left  # answered, or read as well
+        return bool(left) and got_on and self._end is None
+
+    def _under_way(self) -> set[object]:
+        return {*self._running.values(), *self._taken.values(), *self._leaving}
 
     async def _finish_work(self, seconds: float) -> None:
         deadline = self._loop.time() + seconds
@@ -439,6 +456,7 @@ class Peer:
         return error
 
     async def _wait_writable(self, timeout: float, method: str) -> None:
+        self._wanting += 1
         try:
             async with asyncio.timeout(timeout or None):
                 await self.channel.drain()
@@ -446,6 +464,13 @@ class Peer:
             error = RequestTimeout(timeout, method)
             error.delivered = False
             raise error from exc
+        finally:
+            self._wanting -= 1
+
+    @property
+    def congested(self) -> bool:
+        """Whether a request of ours would have to wait; also behind those that do so already."""
+        return self._wanting > 0 or self.channel.congested
 
     def _expired(self, request_id: RequestId) -> None:
         pending = self._pending.get(request_id)
@@ -648,7 +673,7 @@ class Peer:
                 if self.conversation.settled(request_id):
                     self.channel.send_success(request_id, answer)
                 return
-        if len(self._running) + len(self._leaving) + len(self._taken) >= self._max_in_flight:
+        if self._is_full:
             self._queue(exchange)
             return
         if self._take_over is not None and not self._behind:
@@ -658,10 +683,11 @@ class Peer:
                 return
         self._begin(exchange, request_id)
 
-    def answer(self, request_id: RequestId, outcome: bytes | Raw | RpcError) -> None:
+    def answer(self, taken: Taken, request_id: RequestId, outcome: bytes | Raw | RpcError) -> None:
         """Answer a request that was taken over. First outcome wins."""
-        if self._taken.pop(request_id, None) is None:
-            return
+        if self._taken.get(request_id) is not taken:
+            return  # cancelled, and perhaps the id has another owner by now
+        del self._taken[request_id]
         if isinstance(outcome, RpcError):
             self._fail(request_id, outcome)
         elif self.conversation.settled(request_id):
@@ -673,14 +699,19 @@ class Peer:
                 pass  # the owner hears of it from the channel
         self._one_taken_less()
 
-    def give_back(self, exchange: Exchange) -> None:
+    def give_back(self, taken: Taken, exchange: Exchange) -> None:
         """A request that was taken over needs a task after all."""
-        if self._taken.pop(exchange.request_id, None) is not None and self._end is None:
+        if self._taken.get(exchange.request_id) is taken and self._end is None:
+            del self._taken[exchange.request_id]
             self._begin(exchange, exchange.request_id)
+            self._tell_none_taken()
 
     def _one_taken_less(self) -> None:
-        if self._queued and self._end is None:
+        if self._queued:
             self._next()
+        self._tell_none_taken()
+
+    def _tell_none_taken(self) -> None:
         waiter = self._none_taken
         if waiter is not None and not self._taken and not waiter.done():
             waiter.set_result(None)
@@ -723,6 +754,10 @@ class Peer:
             if pending.gives_up_at:
                 pending.gives_up_at += shift
 
+    @property
+    def _is_full(self) -> bool:
+        return len(self._running) + len(self._leaving) + len(self._taken) >= self._max_in_flight
+
     def _queue(self, exchange: Exchange) -> None:
         size = _size(exchange)
         if len(self._queued) >= MAX_QUEUED or self._queued_bytes + size > MAX_QUEUED_BYTES:
@@ -738,7 +773,7 @@ class Peer:
         """Handle one request. First outcome wins and is delivered once."""
         try:
             answer = await self._handler(exchange)
-            if self.conversation.settled(request_id):
+            if not self._is_let_go and self.conversation.settled(request_id):
                 channel = self.channel
                 if len(self._running) > FEW:
                     channel.join_writes()
@@ -746,21 +781,30 @@ class Peer:
                 if channel.congested:
                     await channel.drain()
         except ChannelClosed as exc:
-            if self._end is None:  # else it was this connection
+            if self._end is None and not self._is_let_go:  # else it was this connection
                 self._fail(request_id, refusal_of(exchange, exc))
         except Exception as exc:
-            self._fail(request_id, refusal_of(exchange, exc))
+            refusal = refusal_of(exchange, exc)
+            if not self._is_let_go:
+                self._fail(request_id, refusal)
         finally:
             # Nearly always it is ours; after a cancellation the id may belong to another by now.
             if not self._leaving or self._running.get(request_id) is asyncio.current_task():
                 del self._running[request_id]
-            if self._queued and self._end is None:
+            if self._queued:
                 self._next()
 
+    @property
+    def _is_let_go(self) -> bool:
+        """Whether the peer has cancelled the request of this task: its id may be another's now."""
+        return bool(self._leaving) and asyncio.current_task() in self._leaving
+
     def _next(self) -> None:
-        exchange = self._queued.popleft()
-        self._queued_bytes -= _size(exchange)
-        self._begin(exchange, exchange.request_id)
+        """Begin with one that waits, if there is room for it now."""
+        if self._queued and self._end is None and not self._is_full:
+            exchange = self._queued.popleft()
+            self._queued_bytes -= _size(exchange)
+            self._begin(exchange, exchange.request_id)
 
     def _fail(self, request_id: RequestId, error: RpcError) -> None:
         if self.conversation.settled(request_id):
@@ -784,7 +828,7 @@ class Peer:
         if task is not None:
             # A stateless peer may use the id again at once, while this one still cleans up.
             self._leaving.add(task)
-            task.add_done_callback(self._leaving.discard)
+            task.add_done_callback(self._left)
             return lambda why: task.cancel(why or None)  # whoever passed it on tells why
         taken = self._taken.pop(request_id, None)
         if taken is None:
@@ -800,6 +844,10 @@ class Peer:
             taken.cancel(why or "cancelled by the caller")
 
         return cancel
+
+    def _left(self, task: asyncio.Task[None]) -> None:
+        self._leaving.discard(task)
+        self._next()  # if it never began, it could not see to that itself
 
     def _drop_queued(self, request_id: RequestId) -> None:
         for exchange in self._queued:

@@ -357,6 +357,11 @@ class Conversation:
         return self._caller
 
     @property
+    def owed(self) -> int:
+        """How many requests of the peer have no answer yet."""
+        return len(self._owed)
+
+    @property
     def identity(self) -> Identity:
         """How we introduce ourselves."""
         return self._identity

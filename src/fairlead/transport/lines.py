@@ -102,7 +102,7 @@ class LineChannel:
 
     async def drain(self) -> None:
         if self._write_error is not None:
-            raise self._write_error
+            raise _again(self._write_error)
         if self.congested:
             if self._drained is None:
                 self._drained = self._loop.create_future()
@@ -195,7 +195,7 @@ class LineChannel:
         if self._drained is not None:
             if not self._drained.done():
                 if self._write_error is not None:
-                    self._drained.set_exception(self._write_error)
+                    self._drained.set_exception(_again(self._write_error))
                     self._drained.exception()  # seen, also when nobody waits
                 else:
                     self._drained.set_result(None)
@@ -209,8 +209,10 @@ class LineChannel:
 
     def write(self, data: bytes) -> None:
         sink = self._sink
-        if self._write_error is not None or sink is None:
-            raise self._write_error or ChannelClosed("not open", delivered=False)
+        if self._write_error is not None:
+            raise _again(self._write_error)
+        if sink is None:
+            raise ChannelClosed("not open", delivered=False)
         self._offered += len(data)
         if self._joined is not None:
             self._joined.append(data)
@@ -348,6 +350,11 @@ def _unread(pipe: int) -> int:
         return int.from_bytes(ioctl(pipe, FIONREAD, bytes(4)), sys.byteorder)
     except (ImportError, OSError):
         return 0
+
+
+def _again(error: ChannelClosed) -> ChannelClosed:
+    """The same for the next one who hears it: what is raised keeps hold of those who were told."""
+    return ChannelClosed(error.reason, delivered=False)
 
 
 def _why(exc: Exception | None) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -25,13 +26,20 @@ from .base import Deliver
 from .lines import LineChannel, ReadSide, WriteSide
 from .stdio import widen_pipe
 
-__all__ = ["InheritEnv", "ProcessChannel", "child_environment", "spawn"]
+__all__ = ["InheritEnv", "ProcessChannel", "child_environment", "spawn", "without_command"]
 
 InheritEnv = Literal["all", "safe"] | Sequence[str]
 
 STDIN_GRACE = 2.0  # seconds after the end of its stdin
 TERM_GRACE = 1.0  # seconds after SIGTERM to its group
 KILL_GRACE = 0.5  # seconds after SIGKILL
+LAST_ANSWERS = 1.0  # seconds from a server that hears nothing any more
+
+# Where the command is in what is said below.
+_ENDED = re.compile(
+    r"(the server (?:exited with code \d+|was ended by \w+|closed its \w+)) \(.*\)", re.S
+)
+_STARTED = re.compile(r"Could not start `.*`:", re.S)
 
 log = logging.getLogger("fairlead.process")
 
@@ -126,6 +134,7 @@ class ProcessChannel(LineChannel):
         self._exited: asyncio.Future[None] = self._loop.create_future()
         self._closing: asyncio.Task[None] | None = None
         self._reaped = False
+        self._deaf = False  # it has closed its input
         # Pipes that the loop has not taken yet, so that nobody else would close them.
         self._unclaimed = [process.stderr, process.stdin, process.stdout]
 
@@ -179,6 +188,15 @@ class ProcessChannel(LineChannel):
             exit_code=self.exit_code,
             stderr=self.stderr,
         )
+
+    def write_ended(self, exc: Exception | None) -> None:
+        if self._write_error is None:  # it was not us who ended it
+            self._deaf = True
+            self._write_error = ChannelClosed(self._obituary(), delivered=False)
+            # Nothing can be asked any more, so it is as good as gone, though it may still run; but
+            # what it has been asked it may answer.
+            self._loop.call_later(LAST_ANSWERS, self.read_ended, None)
+        super().write_ended(exc)
 
     async def close(self) -> None:
         # Several tasks may close at once, and one of them may be cancelled: the work is done by
@@ -238,7 +256,7 @@ class ProcessChannel(LineChannel):
         code = self.exit_code
         name = shlex.join(self.command)
         if code is None:
-            return f"the server closed its output ({name})"
+            return f"the server closed its {'input' if self._deaf else 'output'} ({name})"
         if code < 0:
             return f"the server was ended by {signal.Signals(-code).name} ({name})"
         return f"the server exited with code {code} ({name})"
@@ -370,6 +388,12 @@ def _wait_in_thread(pid: int, loop: asyncio.AbstractEventLoop, ended: Callable[[
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(ended)
+
+
+def without_command(text: str) -> str:
+    """What a channel said about its end, for those who need not know how the server was started:
+    its arguments may be secrets."""
+    return _STARTED.sub("Could not start it:", _ENDED.sub(r"\1", text))
 
 
 def _why_not_started(

@@ -312,6 +312,20 @@ async def test_a_session_nobody_uses_expires_and_one_in_use_does_not() -> None:
             assert (await used.call("add", {"a": 1, "b": 2})).text == "3"
 
 
+async def test_a_session_is_not_idle_right_behind_a_long_call() -> None:
+    desk = Desk()
+    async with serving(make_server(desk), session_idle=0.4) as web:
+        session = await web.initialize()
+        calling = asyncio.create_task(session.call("wait"))
+        async with asyncio.timeout(LIMIT):
+            await desk.started.wait()
+        await asyncio.sleep(0.5)  # longer than it may be idle
+        desk.go_on.set()
+        assert (await calling).text == "waited"
+        await asyncio.sleep(0.2)  # and some sweeps later
+        assert (await session.call("add", {"a": 1, "b": 2})).text == "3"
+
+
 async def idle_status(session: Session) -> int:
     return (await session.post(call("add", {"a": 1, "b": 2}))).status
 

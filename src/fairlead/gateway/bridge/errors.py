@@ -14,6 +14,7 @@ from ...errors import (
     RpcError,
 )
 from ...protocol.rewriting import encoded, members_of
+from ...transport.process import without_command
 from ...wire.codes import INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOUND
 
 __all__ = ["for_handshake_client", "for_stateless_client", "ours", "unreachable"]
@@ -58,7 +59,7 @@ def unreachable(server: str, error: FairleadError | TimeoutError) -> RpcError:
         )
     if isinstance(error, NoAnswer):
         return ours(INTERNAL_ERROR, f"{server} ended its answer without a result", server=server)
-    said = getattr(error, "summary", None) or str(error)
+    said = without_command(getattr(error, "summary", None) or str(error))
     if isinstance(error, RemoteProtocolError):
         return ours(INTERNAL_ERROR, f"{server} cannot be understood: {said}", server=server)
     return ours(INTERNAL_ERROR, f"{server} cannot be reached: {said}", server=server)

@@ -26,7 +26,7 @@ COMPLAIN_AGAIN: Final = 60.0  # seconds
 
 _OFFENCES: Final = (PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS)
 
-log = logging.getLogger("fairlead.gateway")
+log = logging.getLogger("fairlead.gateway.audit")
 
 
 class Audit:

@@ -23,7 +23,7 @@ Policy = Literal["fail_closed", "fail_open", "skip"]
 LIMIT: Final = 30.0  # seconds that an interceptor may take for itself
 REST: Final = 60.0  # seconds for which one that failed is left out, with "skip"
 
-log = logging.getLogger("fairlead.gateway")
+log = logging.getLogger("fairlead.gateway.interceptors")
 
 
 def guarded(

@@ -21,7 +21,7 @@ __all__ = ["Finder", "Policy", "ToolLock", "Whose"]
 
 MAX_KNOWN: Final = 10_000  # tools whose definitions are remembered
 
-log = logging.getLogger("fairlead.gateway")
+log = logging.getLogger("fairlead.gateway.lock")
 
 Policy: TypeAlias = Literal["refuse", "warn", "ask"]
 

@@ -12,7 +12,7 @@ __all__ = ["LockFile"]
 
 LOOK_AGAIN: Final = 0.5  # seconds after which the file is looked at with the next message
 
-log = logging.getLogger("fairlead.gateway")
+log = logging.getLogger("fairlead.gateway.lock")
 
 
 class LockFile:

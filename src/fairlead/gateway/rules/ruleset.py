@@ -29,7 +29,7 @@ LOOK_AGAIN: Final = 0.5  # seconds after which the file is looked at with the ne
 MAX_KEYS: Final = 4096  # methods and targets whose rules are remembered
 LONGEST: Final = 512  # characters of a target that is
 
-log = logging.getLogger("fairlead.gateway")
+log = logging.getLogger("fairlead.gateway.rules")
 
 Stamp = tuple[int, int, int]
 # A rule that may concern a message; whether it does, if that is known.

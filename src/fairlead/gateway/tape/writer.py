@@ -23,7 +23,7 @@ MAX_BYTES: Final = 256 << 20  # of one part
 MAX_PARTS: Final = 8  # the oldest parts are dropped, the first one never: it has the handshake
 COMPLAIN_AGAIN: Final = 60.0  # seconds
 
-log = logging.getLogger("fairlead.gateway")
+log = logging.getLogger("fairlead.gateway.tape")
 
 _encode = msgspec.json.Encoder().encode
 _check = msgspec.json.Decoder(Raw).decode

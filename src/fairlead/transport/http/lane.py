@@ -4,6 +4,7 @@ A stateless POST needs nothing of what ASGI offers, yet the way through it costs
 everything else in a call. So such a POST, once it is complete, is answered from here.
 """
 
+import asyncio
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
@@ -248,7 +249,20 @@ class FastProtocol(GuardedProtocol):
         """Do something that uvicorn waits for before it ends."""
         task = self.loop.create_task(work)
         self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        # Not because the client has left: it waits for something that will not come.
+        if task.cancelled() and (call := self._under_way()) is not None:
+            call.give_up()
+
+    def _under_way(self) -> LaneCall | None:
+        """The call that is being answered from here; others may wait behind it for their turn."""
+        for cycle in (*self._earlier, self.cycle):
+            if isinstance(cycle, LaneCall) and not cycle.response_complete:
+                return cycle
+        return None
 
     def lane_complete(self) -> None:
         """A request was answered from here: do what uvicorn does then, but for its timer."""
@@ -269,12 +283,10 @@ class FastProtocol(GuardedProtocol):
         super()._unset_keepalive_if_required()
 
     def _out_of_patience(self) -> None:
-        # The one that is silent may have others behind it, which wait for their turn.
-        for cycle in (*self._earlier, self.cycle):
-            if isinstance(cycle, LaneCall) and not cycle.response_complete:
-                cycle.silent()
-                return
-        if not self.busy:
+        call = self._under_way()
+        if call is not None:
+            call.silent()
+        elif not self.busy:
             self.timeout_keep_alive_handler()
 
 

@@ -9,7 +9,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from ...protocol.envelope import TransportContext
 from ...wire import RequestId
-from .asgi import JSON, STREAM, Beat, Headers
+from .asgi import JSON, STREAM, TEXT, Beat, Headers
 from .edge import HttpEdge
 from .sessions import HttpSession
 from .streams import Stream
@@ -43,6 +43,7 @@ class LaneCall:
     extra: tuple[tuple[bytes, bytes], ...] = ()
     gone = False
     # What uvicorn looks at
+    response_started = False
     response_complete = False
     disconnected = False
 
@@ -83,8 +84,10 @@ class LaneCall:
     def set(self) -> None:
         if not self.response_complete:
             self.gone = True
-            if self._left is not None:
-                self._left()
+            # An exchange leads back here, and the garbage collector does not look into those.
+            left, self._left, self._beat = self._left, None, None
+            if left is not None:
+                left()
 
     def answer_now(
         self, status: int, body: bytes, kind: bytes = JSON, headers: Headers = ()
@@ -111,6 +114,7 @@ class LaneCall:
 
     async def open_stream(self, headers: Headers = ()) -> None:
         if not (self.gone or self.response_complete):
+            self.response_started = True
             fields = b"".join([b"%b: %b\r\n" % f for f in (*STREAM, *headers, *self.extra)])
             head = b"%b%btransfer-encoding: chunked\r\n\r\n" % (STATUS_LINE[200], fields)
             self._connection.transport.write(head)
@@ -128,6 +132,15 @@ class LaneCall:
         if not (self.gone or self.response_complete):
             self._connection.transport.write(b"0\r\n\r\n")
             self._complete()
+
+    def give_up(self) -> None:
+        """The server ends before the answer is there."""
+        self.keep_alive = False
+        if not self.response_started:
+            said = b"503 Service Unavailable: the server ends\n"
+            self.answer_now(503, said, TEXT, ((b"retry-after", b"5"),))
+        elif not (self.gone or self.response_complete):
+            self._connection.transport.close()
 
     def watch(self, left: Callable[[], None], beat: Beat, every: float) -> None:
         if self.gone:  # while nobody watched

@@ -95,6 +95,7 @@ class HttpSession(StreamedChannel):
     def send_success(self, request_id: RequestId, result: bytes | Raw) -> None:
         direct = self._direct.pop(request_id, None)
         if direct is not None:
+            self.used = time.monotonic()
             direct.answered(encode_success(request_id, result))
             return
         stream = self._posts.pop(request_id, None)
@@ -190,6 +191,7 @@ class HttpSession(StreamedChannel):
         return self._posts.get(request_id)
 
     def _finished(self, stream: Stream) -> None:
+        self.used = time.monotonic()  # a call may have lasted longer than a session may be idle
         if stream.done:
             self._resumable.pop(stream.name, None)
 
@@ -275,9 +277,7 @@ class Sessions:
     def _expire(self) -> None:
         oldest = time.monotonic() - self._settings.session_idle
         for session in list(self._sessions.values()):
-            if session.used > oldest:
-                break  # the rest was used later
-            if not session.busy:
+            if session.used <= oldest and not session.busy:
                 log.debug("session %s… was idle for too long", session.id[:6])
                 self._end_soon(session)
         if self._sessions:

@@ -1,0 +1,260 @@
+"""A connection with interceptors: all that either side says on it passes them.
+
+Whoever has none uses a plain `Peer`, which knows nothing of this.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec import UNSET, Raw, UnsetType
+
+from ..errors import FairleadError, RpcError
+from ..interceptor import Answer, Exchange, Handler, Interceptor, chain
+from ..observe.logs import ABOUT
+from ..protocol.caller import Caller, read_head
+from ..protocol.conversation import Conversation
+from ..protocol.envelope import Direction
+from ..protocol.events import Progressed
+from ..protocol.revisions import NEWEST
+from ..transport.base import Channel
+from ..wire import Notification, Request, RequestId, to_json
+from .outcome import OnProgress, Pending
+from .passage import Passage
+from .peer import Peer
+
+__all__ = ["InterceptedPeer", "say"]
+
+log = logging.getLogger("fairlead.peer")
+
+
+class InterceptedPeer(Peer):
+    """A peer whose interceptors see requests, answers, notifications, progress and cancellations.
+
+    What we ask has its id and its metadata before they see it, and gets the latter again if they
+    lose it. What the peer tells passes them one after the
+    other, and the answers that came behind it wait for it. The `handler` has them around it
+    already, because requests also come from elsewhere.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        conversation: Conversation,
+        interceptors: Sequence[Interceptor],
+        *,
+        on_notification: Callable[[Notification], None] | None = None,
+        **options: Any,
+    ) -> None:
+        """Options are those of a `Peer`."""
+        super().__init__(
+            channel,
+            conversation,
+            on_notification=self._hear,
+            on_cancelled=self._withdrawn,
+            **options,
+        )
+        self.interceptors = interceptors
+        self.ours: Direction = self._direction.reverse()
+        self._deliver_note = on_notification or _nobody_listens
+        self._inbound = Passage(interceptors, self._direction)
+        self._outbound = Passage(interceptors, self.ours)
+
+    # What we say
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | Raw | None = None,
+        *,
+        timeout: float = 30.0,
+        max_total: float = 0.0,
+        on_progress: OnProgress | None = None,
+        on_sent: Callable[[RequestId], None] | None = None,
+        quiet: bool = False,
+        reply_to: RequestId | None = None,
+        reserved: RequestId | None = None,
+    ) -> Raw:
+        under: RequestId | None = self.conversation.reserve() if reserved is None else reserved
+
+        async def deliver(exchange: Exchange) -> Answer:
+            nonlocal under
+            message = exchange.message
+            mine, under = under, None  # whoever proceeds twice sends two requests
+
+            def sent(request_id: RequestId) -> None:
+                exchange.message = Request(request_id, message.method, message.params)
+                if on_sent is not None:
+                    on_sent(request_id)
+
+            return await Peer.request(
+                self,
+                message.method,
+                None if isinstance(message.params, UnsetType) else message.params,
+                timeout=timeout,
+                max_total=max_total,
+                on_progress=on_progress,
+                on_sent=sent,
+                quiet=quiet,
+                reply_to=reply_to,
+                reserved=mine,
+            )
+
+        assert under is not None
+        token = under if on_progress is not None or method == "tools/call" else None
+        asked = Request(under, method, self.conversation.dressed(method, params, token))
+        answer = await chain(self.interceptors, deliver)(self._exchange(asked, reply_to))
+        return answer if isinstance(answer, Raw) else Raw(answer or b"{}")
+
+    async def notify(
+        self,
+        method: str,
+        params: Mapping[str, Any] | Raw | None = None,
+        *,
+        timeout: float = 30.0,
+    ) -> None:
+        async def deliver(note: Notification) -> None:
+            given = None if isinstance(note.params, UnsetType) else note.params
+            await Peer.notify(self, note.method, given, timeout=timeout)
+
+        await self.notify_by(deliver, Notification(method, _body(params)))
+
+    async def notify_by(
+        self, deliver: Callable[[Notification], Awaitable[None]], note: Notification
+    ) -> None:
+        """Tell the peer something in another way than over the channel.
+
+        Raises:
+            FairleadError: what `deliver` raises.
+        """
+        await say(self._exchange(note), self.interceptors, deliver)
+
+    async def tell(self, exchange: Exchange, notification: Notification) -> None:
+        async def deliver(note: Notification) -> None:
+            await Peer.tell(self, exchange, note)
+
+        told = self._exchange(notification, exchange.request_id)
+        await say(told, self.interceptors, deliver)
+
+    def _give_notice(self, note: Notification, request_id: RequestId) -> None:
+        self._outbound.enter(self._exchange(note, request_id), self._send_quietly)
+
+    def _exchange(
+        self, message: Request | Notification, related: RequestId | None = None
+    ) -> Exchange:
+        known, identity = self.conversation.peer, self.conversation.identity
+        revision = NEWEST if known is None else known.revision
+        return Exchange(
+            message,
+            Caller(
+                revision,
+                revision.stateless,
+                identity.capabilities,
+                identity.info,
+                principal=None if known is None else known.principal,
+            ),
+            read_head(message.params),
+            self.ours,
+            self.channel.context,
+            self,
+            related=related,
+        )
+
+    # What we hear
+
+    def _hear(self, note: Notification) -> None:
+        self._inbound.put(note, self, self._deliver_note, self.heard_for)
+
+    def _withdrawn(self, note: Notification, cancel: Callable[[str], object]) -> None:
+        self._inbound.cancel(note, self, cancel, self.heard_for)
+
+    def _progressed(self, event: Progressed) -> None:
+        pending = self._pending.get(event.request_id)
+        if pending is None:
+            return
+
+        def deliver(note: Notification) -> None:
+            if event.request_id in self._pending:
+                Peer._progressed(self, Progressed(event.request_id, note))
+            else:  # the answer is there already, and waits for this
+                pending.progressed(note)
+
+        self._inbound.put(event.message, self, deliver, event.request_id)
+
+    async def _outcome(
+        self,
+        message: Request,
+        pending: Pending,
+        on_sent: Callable[[RequestId], None] | None,
+        reply_to: RequestId | None,
+        *,
+        quiet: bool = False,
+    ) -> Raw:
+        try:
+            result = await super()._outcome(message, pending, on_sent, reply_to, quiet=quiet)
+        except RpcError:
+            await self._heard_before(pending)
+            raise
+        await self._heard_before(pending)
+        return result
+
+    async def _heard_before(self, pending: Pending) -> None:
+        await self._inbound.passed()
+        await pending.told()
+
+    # The end
+
+    async def _finish_work(self, seconds: float) -> None:
+        began = self._loop.time()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._inbound.passed()
+        except TimeoutError:
+            log.warning("interceptors are too slow for what was told at the end")
+        await super()._finish_work(max(0.0, seconds - (self._loop.time() - began)))
+
+    async def _own(self) -> None:
+        try:
+            await super()._own()
+        finally:
+            self._inbound.close()
+            self._outbound.close()
+
+
+async def say(
+    exchange: Exchange,
+    interceptors: Sequence[Interceptor],
+    deliver: Callable[[Notification], Awaitable[None]],
+) -> None:
+    """Send a notification of ours through interceptors; one that they refuse is not sent.
+
+    Raises:
+        FairleadError: what `deliver` raises, but for refusals.
+    """
+
+    async def last(passed: Exchange) -> Answer:
+        assert isinstance(passed.message, Notification)
+        await deliver(passed.message)
+        return None
+
+    handler: Handler = chain(interceptors, last)
+    try:
+        await handler(exchange)
+    except RpcError as exc:
+        log.info("%s was held back: %s", exchange.method, exc.message)
+    except FairleadError:
+        raise
+    except Exception:
+        about = {ABOUT: exchange.message.params}
+        log.exception("an interceptor failed; %s was not sent", exchange.method, extra=about)
+
+
+def _body(params: Mapping[str, Any] | Raw | None) -> Raw | UnsetType:
+    if params is None:
+        return UNSET
+    return params if isinstance(params, Raw) else Raw(to_json(params))
+
+
+def _nobody_listens(note: Notification) -> None:
+    pass

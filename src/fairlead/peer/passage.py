@@ -1,0 +1,161 @@
+"""Notifications on their way through interceptors: one after the other, in the order they came."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from typing import TypeAlias
+
+from msgspec import UnsetType
+
+from ..errors import RpcError
+from ..interceptor import Answer, Exchange, Handler, Interceptor, chain
+from ..observe.logs import ABOUT
+from ..protocol.caller import Caller, read_head
+from ..protocol.envelope import Direction
+from ..protocol.revisions import NEWEST_HANDSHAKE
+from ..protocol.rewriting import members_of, string_of
+from ..wire import Notification, RequestId
+from .peer import Peer
+
+__all__ = ["Passage"]
+
+# What waits for slow interceptors; older notes are dropped.
+MAX_NOTES = 10_000
+MAX_BYTES = 16 << 20
+
+log = logging.getLogger("fairlead.peer")
+
+Deliver: TypeAlias = Callable[[Notification], object]
+
+
+class Passage:
+    """One connection's notifications in one direction.
+
+    An interceptor refuses one by raising, or changes it by proceeding with another message. Without
+    interceptors nothing waits and nothing is built.
+    """
+
+    def __init__(self, interceptors: Sequence[Interceptor], direction: Direction) -> None:
+        self._interceptors = interceptors
+        self._direction = direction
+        self._queue: deque[tuple[Exchange, Deliver] | asyncio.Future[None]] = deque()
+        self._size = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def put(
+        self, note: Notification, peer: Peer, deliver: Deliver, related: RequestId | None = None
+    ) -> None:
+        """Let a notification through; `deliver` gets what comes out."""
+        if not self._interceptors:
+            deliver(note)
+            return
+        exchange = Exchange(
+            note,
+            peer.conversation.peer or Caller(NEWEST_HANDSHAKE, False),
+            read_head(note.params),
+            self._direction,
+            peer.channel.context,
+            peer,
+            related=related,
+        )
+        self.enter(exchange, deliver)
+
+    def enter(self, exchange: Exchange, deliver: Deliver) -> None:
+        """The same for one of which everything is known already; there are interceptors."""
+        self._queue.append((exchange, deliver))
+        self._size += _size(exchange.message)
+        if len(self._queue) > MAX_NOTES or self._size > MAX_BYTES:
+            self._drop()
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def cancel(
+        self,
+        note: Notification,
+        peer: Peer,
+        cancel: Callable[[str], object],
+        related: RequestId | None = None,
+    ) -> None:
+        """The same for a cancellation: if it does not get through, what it is about goes on."""
+        self.put(note, peer, lambda passed: cancel(_reason(passed)), related)
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is on its way."""
+        return self._task is not None
+
+    async def passed(self) -> None:
+        """Wait until what came before is through: what comes after it comes behind it."""
+        if self._task is not None and _inside.get() is not self:
+            mark = asyncio.get_running_loop().create_future()
+            self._queue.append(mark)
+            await mark
+
+    def close(self) -> None:
+        """Nobody is there any more."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+        for entry in self._queue:
+            if isinstance(entry, asyncio.Future) and not entry.done():
+                entry.set_result(None)
+        self._queue.clear()
+        self._size = 0
+
+    async def _run(self) -> None:
+        _inside.set(self)
+        while self._queue:
+            entry = self._queue.popleft()
+            if isinstance(entry, asyncio.Future):
+                if not entry.done():
+                    entry.set_result(None)
+                continue
+            exchange, deliver = entry
+            self._size -= _size(exchange.message)
+            try:
+                await chain(self._interceptors, _last(deliver))(exchange)
+            except RpcError as exc:
+                log.info("%s was held back: %s", exchange.method, exc.message)
+            except Exception:
+                about = {ABOUT: exchange.message.params}
+                why = "an interceptor failed; %s was not passed on"
+                log.exception(why, exchange.method, extra=about)
+        self._task = None
+
+    def _drop(self) -> None:
+        for index, entry in enumerate(self._queue):
+            if not isinstance(entry, asyncio.Future):
+                self._size -= _size(entry[0].message)
+                del self._queue[index]
+                log.warning("interceptors are too slow: a notification was dropped")
+                return
+
+
+def _last(deliver: Deliver) -> Handler:
+    async def handle(exchange: Exchange) -> Answer:
+        assert isinstance(exchange.message, Notification)
+        inside = _inside.get()
+        _inside.set(None)  # what is begun there is not an interceptor's doing
+        try:
+            deliver(exchange.message)
+        finally:
+            _inside.set(inside)
+        return None
+
+    return handle
+
+
+def _reason(note: Notification) -> str:
+    params = None if isinstance(note.params, UnsetType) else members_of(note.params)
+    return string_of((params or {}).get("reason")) or ""
+
+
+def _size(message: object) -> int:
+    params = getattr(message, "params", None)
+    return 0 if params is None or isinstance(params, UnsetType) else len(memoryview(params))
+
+
+# An interceptor that asks something itself must not wait for what waits for it.
+_inside: ContextVar[Passage | None] = ContextVar("_inside", default=None)
