@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw, structs
-from rawends import Client, Scene, Server, scene
+from rawends import HANDSHAKE, Client, Scene, Server, scene
 
 from fairlead.errors import ChannelClosed, RpcError
 from fairlead.gateway.interceptors import Allow, RateLimit, Redact
@@ -335,3 +335,23 @@ async def test_who_says_that_it_is_not_his_business_is_left_out() -> None:
         assert {"vendor/one", "tools/call", "vendor/two"} <= set(pausing.asked)
         assert "tools/call" in pausing.seen
         assert not {"vendor/one", "vendor/two"} & set(pausing.seen)
+
+
+@pytest.mark.covers("GTW-04")
+@pytest.mark.parametrize("interceptors", [(), GUARDS], ids=["bare", "guarded"])
+async def test_what_is_asked_behind_initialize_stays_in_order(
+    interceptors: tuple[Interceptor, ...],
+) -> None:
+    """A client that does not wait for the handshake is served all the same, first things first."""
+    async with scene(interceptors=interceptors) as place:
+        client = await place.client()
+        said = {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": {"name": "hasty"}}
+        client.ask("initialize", said)
+        client.tell("notifications/initialized")
+        asked = [client.ask("vendor/count", {"n": n}) for n in range(300)]
+        server = await place.server()
+        for n, request_id in enumerate(asked):
+            request = await server.method("vendor/count")
+            assert request["params"] == {"n": n}
+            server.reply(request, {})
+            await client.answer_to(request_id)

@@ -46,6 +46,7 @@ class Front:
         self.uris: set[str] = set()  # handshake era: the resources it watches
         self.asked = 0  # questions of servers that it has not answered
         self.opening = asyncio.Lock()  # of a connection in place of one that was lost
+        self.joining = 0  # requests that wait for that; the next ones wait behind them
         self.passage = Passage(interceptors, Direction.CLIENT_TO_SERVER)
         self._input_timeout = input_timeout
         self._interceptors = interceptors

@@ -335,7 +335,7 @@ class Relay(ServesHttp):
         if front is None:  # a message that stands alone
             return await self.upstream.for_caller(exchange.caller)
         link = front.link
-        if link is None or not link.alive:
+        if link is None or not link.alive or front.joining:
             link = await self.rejoin(front, exchange.caller)
         link.activate()
         return link
@@ -349,12 +349,16 @@ class Relay(ServesHttp):
         """
         if front.introduction is None:
             raise ours(INVALID_PARAMS, "Send initialize first")
-        async with front.opening:  # one for all that the client asks meanwhile
-            link = front.link
-            if link is None or not link.alive:
-                link = await self.upstream.for_session(front, front.introduction, caller)
-                await self._restore(front, link)
-            return link
+        front.joining += 1
+        try:
+            async with front.opening:  # one for all that the client asks meanwhile, in their order
+                link = front.link
+                if link is None or not link.alive:
+                    link = await self.upstream.for_session(front, front.introduction, caller)
+                    await self._restore(front, link)
+                return link
+        finally:
+            front.joining -= 1
 
     async def _restore(self, front: Front, link: Link) -> None:
         """A server that came back hears again what the client had asked for."""

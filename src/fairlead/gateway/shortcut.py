@@ -153,7 +153,7 @@ class Shortcut:
             # Over HTTP some arguments may have to be repeated in headers.
             over_http = method == "tools/call" and hasattr(link.peer.channel, "add_headers")
         else:
-            link = None if front is None else front.link
+            link = None if front is None or front.joining else front.link
             if link is None:
                 return None
             over_http = False
