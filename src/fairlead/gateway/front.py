@@ -13,7 +13,7 @@ from ..peer import Peer
 from ..protocol.downgrade import Impossible, downgrade_params
 from ..protocol.envelope import Direction, SessionState
 from ..protocol.revisions import Revision
-from ..wire import Notification
+from ..wire import Notification, RequestId
 from ..wire.codes import METHOD_NOT_FOUND
 from .call import LEVELS, Call
 from .outbox import PeerOutbox
@@ -48,6 +48,7 @@ class Front:
         self.opening = asyncio.Lock()  # of a connection in place of one that was lost
         self.joining = 0  # requests that wait for that; the next ones wait behind them
         self.passage = Passage(interceptors, Direction.CLIENT_TO_SERVER)
+        self._questions: dict[RequestId, Exchange] = {}  # of servers, by the ids we gave them
         self._input_timeout = input_timeout
         self._interceptors = interceptors
 
@@ -55,6 +56,7 @@ class Front:
         self.peer = peer
         peer.on_offence = hearers(self._interceptors)
         self.outbox = PeerOutbox(peer)
+        peer.on_members = self.members_came
 
     @property
     def revision(self) -> Revision | None:
@@ -102,6 +104,12 @@ class Front:
         def progressed(note: Notification) -> None:
             self.passage.put(note, self.peer, passed)
 
+        def sent(request_id: RequestId) -> None:
+            self._questions[request_id] = exchange
+            asked_as.append(request_id)
+
+        asked_as: list[RequestId] = []
+
         self.asked += 1
         try:
             answer = await self.peer.forward(
@@ -111,9 +119,19 @@ class Front:
                 timeout=self._input_timeout,
                 max_total=self._input_timeout * 6,
                 overhear=progressed if passing.tracked else None,
+                on_sent=sent,
                 reply_to=None if call is None else call.exchange.request_id,
             )
             await self.passage.passed()
             return answer
         finally:
             self.asked -= 1
+            for request_id in asked_as:
+                self._questions.pop(request_id, None)
+
+    def members_came(self, request_id: RequestId, members: dict[str, Raw]) -> None:
+        """The client's answer has more to it than a result; the server gets that as well."""
+        question = self._questions.get(request_id)
+        add = None if question is None else getattr(question.edge, "add_members", None)
+        if question is not None and add is not None:
+            add(question.request_id, members)

@@ -88,6 +88,7 @@ class Link:
             self.outbox = PeerOutbox(channel)
             channel.carrier = self
             channel.on_offence = hearers(interceptors) or channel.on_offence
+            channel.on_members = self._members_came
             return
         conversation = Conversation(
             Role.CLIENT, identity, id_format="string" if id_format == "string" else "integer"
@@ -105,6 +106,7 @@ class Link:
         self.outbox = PeerOutbox(self.peer)
         self.peer.carrier = self
         self.peer.on_offence = hearers(interceptors)
+        self.peer.on_members = self._members_came
         self.peer.start()
 
     # What is known
@@ -214,6 +216,13 @@ class Link:
                     turn.release()
             if wanted:
                 await call.flushed()
+
+    def _members_came(self, request_id: RequestId, members: dict[str, Raw]) -> None:
+        """The server's answer has more to it than a result; whoever asked gets that as well."""
+        call = self.calls.get(request_id)
+        add = None if call is None else getattr(call.exchange.edge, "add_members", None)
+        if call is not None and add is not None:
+            add(call.exchange.request_id, members)
 
     def unanswered(self) -> None:
         """A call was given up: whoever looks after the server may see whether it is still there."""

@@ -7,7 +7,7 @@ from msgspec import Raw
 from ..interceptor import Interceptor, hearers
 from ..peer import Peer
 from ..protocol.envelope import Direction
-from ..wire import Notification
+from ..wire import Notification, RequestId
 from .front import Front
 from .link import Link
 from .outbox import PeerOutbox
@@ -41,6 +41,11 @@ class Visitor:
         self.peer = peer
         peer.on_offence = hearers(self._interceptors)
         self._outbox = PeerOutbox(peer)
+        peer.on_members = self._members_came
+
+    def _members_came(self, request_id: RequestId, members: dict[str, Raw]) -> None:
+        for front in self.fronts.values():
+            front.members_came(request_id, members)  # only one has asked under that id
 
     def front(self, relay: object) -> Front:
         """Its standing with one server."""

@@ -108,6 +108,8 @@ class Peer:
         self.strays = 0
         self.malformed = 0
         self.on_offence: OnOffence | None = None  # hears of frames that are no good
+        # Hears of members that an answer has besides its result: of which request, and which.
+        self.on_members: Callable[[RequestId, dict[str, Raw]], None] | None = None
         self.carrier: object | None = None  # who passes messages of others on it, if anybody
         self._loop = asyncio.get_running_loop()
         self._handler = handler or _nobody
@@ -133,6 +135,7 @@ class Peer:
         self._leaving: set[asyncio.Task[None]] = set()  # cancelled by the peer, cleaning up
         self._taken: dict[RequestId, Taken] = {}
         self._behind = 0  # requests that must not be overtaken
+        self._members: dict[RequestId, dict[str, Raw]] = {}  # that answers of ours will have
         self._wanting = 0  # requests of ours that wait until the channel is not congested
         self._none_taken: asyncio.Future[None] | None = None  # somebody waits for that
         # Cancelled by the peer, but nobody has passed that on; the last ones.
@@ -563,6 +566,8 @@ class Peer:
         if pending is None:
             return
         self._deadlines.remove(request_id)
+        if message.extra is not None and self.on_members is not None:
+            self.on_members(request_id, message.extra)
         if isinstance(message, Success):
             pending.settle(message.result)
         else:
@@ -694,7 +699,7 @@ class Peer:
             if len(self._taken) > FEW:
                 self.channel.join_writes()
             try:
-                self.channel.send_success(request_id, outcome)
+                self._succeed(request_id, outcome)
             except ChannelClosed:
                 pass  # the owner hears of it from the channel
         self._one_taken_less()
@@ -777,7 +782,7 @@ class Peer:
                 channel = self.channel
                 if len(self._running) > FEW:
                     channel.join_writes()
-                channel.send_success(request_id, b"{}" if answer is None else answer)
+                self._succeed(request_id, b"{}" if answer is None else answer)
                 if channel.congested:
                     await channel.drain()
         except ChannelClosed as exc:
@@ -806,10 +811,23 @@ class Peer:
             self._queued_bytes -= _size(exchange)
             self._begin(exchange, exchange.request_id)
 
+    def add_members(self, request_id: RequestId, members: dict[str, Raw]) -> None:
+        """Our answer to a request, when there is one, has these members besides."""
+        if self.conversation.owes(request_id):
+            self._members[request_id] = members
+
+    def _succeed(self, request_id: RequestId, result: bytes | Raw) -> None:
+        if self._members and (members := self._members.pop(request_id, None)) is not None:
+            self.channel.send(Success(request_id, Raw(bytes(result)), members))
+        else:
+            self.channel.send_success(request_id, result)
+
     def _fail(self, request_id: RequestId, error: RpcError) -> None:
         if self.conversation.settled(request_id):
             if error.raw is not None:
-                answer = Failure(request_id, error.code, error.message, Raw(error.raw))
+                members = self._members.pop(request_id, None)
+                raw = Raw(error.raw)
+                answer = Failure(request_id, error.code, error.message, raw, members)
             else:
                 answer = failure(request_id, error.code, error.message, error.data)
             self._send_quietly(answer)
@@ -824,6 +842,7 @@ class Peer:
 
     def _let_go(self, request_id: RequestId) -> Callable[[str], object]:
         """A request of the peer is not its business any more; returns what ends it."""
+        self._members.pop(request_id, None)
         task = self._running.pop(request_id, None)
         if task is not None:
             # A stateless peer may use the id again at once, while this one still cleans up.

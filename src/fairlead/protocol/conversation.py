@@ -294,6 +294,10 @@ class Conversation:
         body = to_json({"requestId": request_id, "reason": reason})
         return Notification("notifications/cancelled", Raw(body))
 
+    def owes(self, request_id: RequestId) -> bool:
+        """Whether a request of the peer is not answered yet."""
+        return request_id in self._owed
+
     def settled(self, request_id: RequestId) -> bool:
         """A request of the peer has its outcome. False if it had one before: then say nothing."""
         if request_id in self._owed:

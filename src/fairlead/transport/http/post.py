@@ -18,7 +18,16 @@ from ...observe.logs import ABOUT
 from ...protocol.caller import Caller, Head
 from ...protocol.envelope import Direction, SessionContext, SessionState, TransportContext
 from ...protocol.headers import status_of
-from ...wire import Failure, Notification, Request, encode, encode_success, failure
+from ...wire import (
+    Failure,
+    Notification,
+    Request,
+    RequestId,
+    Success,
+    encode,
+    encode_success,
+    failure,
+)
 from ...wire.codes import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND
 from ...wire.sse import HEARTBEAT, encode_event
 from .asgi import Call
@@ -86,10 +95,11 @@ def http_context(call: Call) -> TransportContext:
 class PostEdge:
     """The way back to whoever sent a POST: notifications before the answer, and nothing else."""
 
-    __slots__ = ("_call", "log_level", "opened")
+    __slots__ = ("_call", "_members", "log_level", "opened")
 
     def __init__(self, call: Call) -> None:
         self._call = call
+        self._members: dict[str, Raw] | None = None
         self.opened = False
         self.log_level: str | None = None
 
@@ -110,6 +120,16 @@ class PostEdge:
             f"{method} cannot be asked: this client has no session to answer in",
             code=METHOD_NOT_FOUND,
         )
+
+    def add_members(self, request_id: RequestId, members: dict[str, Raw]) -> None:
+        """The answer will have these members besides its result."""
+        self._members = members
+
+    def frame(self, request_id: RequestId, result: bytes | Raw) -> bytes:
+        """A successful answer."""
+        if self._members is None:
+            return encode_success(request_id, result)
+        return encode(Success(request_id, Raw(bytes(result)), self._members))
 
     async def write(self, chunk: bytes) -> None:
         """Add to the stream; the first time, it begins."""
@@ -216,7 +236,7 @@ class Posts:
             if isinstance(outcome, Exception):
                 frame, code = _failed(cast(Request, exchange.message), outcome, status)
             else:
-                frame = encode_success(exchange.request_id, outcome)
+                frame = edge.frame(exchange.request_id, outcome)
             if edge.opened:
                 start(edge.finish(code, frame, failed=isinstance(outcome, Exception)))
             else:
@@ -287,7 +307,7 @@ class Posts:
             raise
         finally:
             call.unwatch()
-        return encode_success(exchange.request_id, b"{}" if answer is None else answer)
+        return edge.frame(exchange.request_id, b"{}" if answer is None else answer)
 
 
 class Gone(Exception):

@@ -1,0 +1,128 @@
+"""What an envelope has besides what the protocol knows passes as well, in answers too."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import aiohttp
+import msgspec
+import pytest
+from rawends import ASKED, META, STATELESS, members, scene
+
+from fairlead.interceptor import Answer, Exchange, Interceptor, Proceed
+
+
+class Quick:
+    """Is led through by hand."""
+
+    waits: ClassVar = False
+
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        return await proceed(exchange)
+
+
+async def waiting(exchange: Exchange, proceed: Proceed) -> Answer:
+    """Has a task."""
+    await asyncio.sleep(0)
+    return await proceed(exchange)
+
+
+WAYS: dict[str, tuple[Interceptor, ...]] = {"bare": (), "led": (Quick(),), "task": (waiting,)}
+
+
+@pytest.mark.covers("GTW-04", "RPC-06")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("era", ["handshake", "stateless"])
+@pytest.mark.parametrize("outcome", ["result", "error"])
+async def test_members_of_an_answer_pass(way: str, era: str, outcome: str) -> None:
+    async with scene(era, interceptors=WAYS[way]) as place:
+        if era == "handshake":
+            client = await place.session()
+            ask: Callable[..., Any] = client.ask
+        else:
+            client = await place.client()
+            ask = client.stateless
+        first = ask("vendor/first")
+        server = await place.server()
+        server.reply(await server.method("vendor/first"), {})
+        await client.answer_to(first)
+        call = ask("vendor/ask", {"n": 1})
+        request = await server.method("vendor/ask")
+        said: dict[str, Any] = {"result": {"a": 1}, "error": {"code": -7, "message": "no"}}
+        extra = b'"trace":{"id":12345678901234567890},"z":[1.50]'
+        body = msgspec.json.encode(said[outcome])
+        head = b'{"jsonrpc":"2.0","id":%d,"%b":' % (request["id"], outcome.encode())
+        server.send(head + body + b"," + extra + b"}")
+        line = await client.line()
+        got = members(line)
+        assert got["id"] == msgspec.json.encode(call)
+        assert msgspec.json.decode(got[outcome])  # and what it says is another test's business
+        assert got["trace"] == b'{"id":12345678901234567890}'
+        assert got["z"] == b"[1.50]"
+        again = ask("vendor/again")
+        server.reply(await server.method("vendor/again"), {})
+        assert "trace" not in members(await client.line())
+        assert again != call
+
+
+@pytest.mark.covers("GTW-04")
+@pytest.mark.parametrize("way", WAYS)
+async def test_members_of_a_client_s_answer_pass(way: str) -> None:
+    async with scene(interceptors=WAYS[way]) as place:
+        client = await place.session(ASKED)
+        server = await place.server()
+        await server.method("notifications/initialized")
+        server.ask("roots/list", request_id=77)
+        question = await client.method("roots/list")
+        client.send({"id": question["id"], "result": {"roots": []}, "vendor": {"x": [1]}})
+        answer = await server.until(lambda m: m.get("id") == 77 and "method" not in m)
+        assert answer["vendor"] == {"x": [1]}
+
+
+@pytest.mark.covers("GTW-04")
+@pytest.mark.parametrize("way", WAYS)
+async def test_nothing_is_kept_of_a_call_that_was_cancelled(way: str) -> None:
+    async with scene(interceptors=WAYS[way]) as place:
+        client = await place.session()
+        server = await place.server()
+        call = client.ask("vendor/ask", request_id="same")
+        request = await server.method("vendor/ask")
+        client.tell("notifications/cancelled", {"requestId": call})
+        await server.method("notifications/cancelled")
+        server.send({"id": request["id"], "result": {}, "late": True})
+        client.ask("vendor/ask", request_id="same")
+        server.reply(await server.method("vendor/ask"), {})
+        assert "late" not in await client.answer_to("same")
+
+
+@pytest.mark.covers("GTW-04")
+@pytest.mark.parametrize("way", WAYS)
+async def test_members_of_an_answer_pass_over_http(way: str) -> None:
+    meta = {f"{META}protocolVersion": STATELESS, f"{META}clientCapabilities": {}}
+    headers = {
+        "Content-Type": "application/json",
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": STATELESS,
+        "Mcp-Method": "vendor/ask",
+    }
+    async with scene("stateless", interceptors=WAYS[way]) as place, aiohttp.ClientSession() as http:
+        url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        serving = asyncio.create_task(place.relay.run_http(port=0, started=url.set_result))
+        try:
+            for n in range(3):
+                body = {
+                    "jsonrpc": "2.0",
+                    "id": n,
+                    "method": "vendor/ask",
+                    "params": {"_meta": meta},
+                }
+                asking = asyncio.create_task(http.post(await url, json=body, headers=headers))
+                server = await place.server() if n == 0 else server
+                request = await server.method("vendor/ask")
+                server.send({"id": request["id"], "result": {"n": n}, "trace": n})
+                async with await asking as answer:
+                    said = await answer.json()
+                assert (said["id"], said["result"]["n"], said["trace"]) == (n, n, n)
+        finally:
+            serving.cancel()
+            await asyncio.wait((serving,))
