@@ -117,7 +117,8 @@ async def test_members_of_an_answer_pass_over_http(way: str) -> None:
                     "params": {"_meta": meta},
                 }
                 asking = asyncio.create_task(http.post(await url, json=body, headers=headers))
-                server = await place.server() if n == 0 else server
+                if n == 0:
+                    server = await place.server()
                 request = await server.method("vendor/ask")
                 server.send({"id": request["id"], "result": {"n": n}, "trace": n})
                 async with await asking as answer:
