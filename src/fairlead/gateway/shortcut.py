@@ -72,7 +72,7 @@ class Shortcut:
         """Take over a request of a client on a connection; None if it needs the usual way."""
         if front.peer.channel.congested:
             return None
-        if self._is_none_of_theirs(exchange, front):
+        if self.chain.empty or self._is_none_of_theirs(exchange, front):
             return self.pass_on(exchange, front)
         return self._lead(_Led(self, exchange, front))
 
@@ -83,7 +83,7 @@ class Shortcut:
         if exchange.caller.log_level is not None:
             return None
         taken: _Passed | _Led | None
-        if self._is_none_of_theirs(exchange, None):
+        if self.chain.empty or self._is_none_of_theirs(exchange, None):
             taken = self.pass_on(exchange, None, done)
         else:
             taken = self._lead(_Led(self, exchange, None, done))
@@ -91,8 +91,6 @@ class Shortcut:
 
     def _is_none_of_theirs(self, exchange: Exchange, front: "Front | None") -> bool:
         """Whether no interceptor has anything to do with it."""
-        if self.chain.empty:
-            return True
         return self.chain.passes(exchange) and not self._is_news_on_its_way(exchange, front)
 
     def _lead(self, led: "_Led") -> "_Led | None":
@@ -132,7 +130,14 @@ class Shortcut:
             plain = self.bridge.plain(exchange)
             if plain is not None:
                 link, bridged = plain
-        if link is None or not self._is_ready(link, exchange):
+        if link is None or link.ending:
+            return None
+        peer = link.peer
+        if not peer.connected or peer.congested:
+            return None
+        if link.marks is not None and exchange.message.method == "tools/list":
+            return None  # which learns from it
+        if peer.conversation.state is not SessionState.ACTIVE:
             return None
         passed = _Passed(self, link, Call(exchange, front), done, bridged)
         try:
@@ -162,14 +167,6 @@ class Shortcut:
         if caller.stateless or method not in ASKING or not asks_back(caller.capabilities):
             return link
         return link if link.tells_apart else None
-
-    def _is_ready(self, link: "Link", exchange: Exchange) -> bool:
-        peer = link.peer
-        if link.ending or not peer.connected or peer.congested:
-            return False
-        if link.marks is not None and exchange.message.method == "tools/list":
-            return False  # which learns from it
-        return peer.conversation.state is SessionState.ACTIVE
 
     def refuse(
         self, front: "Front", passed: "_Passed", exchange: Exchange, error: Exception
@@ -321,7 +318,9 @@ class _Passed:
             self._shortcut.flush(self._link, self._call, lambda: self._finish(outcome))
 
     def _finish(self, outcome: Raw | Exception) -> None:
-        self._leave()
+        link = self._link
+        link.calls.pop(self._id, None)
+        link.used = asyncio.get_running_loop().time()
         call, front = self._call, self._call.front
         if self._done is not None:
             self._done(self._shortcut.clean(outcome))

@@ -119,7 +119,7 @@ class Pending:
 class Handed:
     """A request that was passed on for somebody else: its outcome goes to a callback, at once."""
 
-    __slots__ = ("_done", "_overhear", "gives_up_at", "method", "timeout")
+    __slots__ = ("_overhear", "gives_up_at", "method", "settle", "timeout")
 
     def __init__(
         self,
@@ -132,12 +132,8 @@ class Handed:
         self.method = method
         self.timeout = timeout
         self.gives_up_at = gives_up_at
-        self._done = done
+        self.settle = done  # whoever holds the table of what is under way calls it once
         self._overhear = overhear
-
-    def settle(self, result: Raw | Exception) -> None:
-        """Whoever holds the table of what is under way calls this once."""
-        self._done(result)
 
     def progressed(self, notification: Notification) -> None:
         if self._overhear is not None:

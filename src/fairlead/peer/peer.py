@@ -699,10 +699,14 @@ class Peer:
             if len(self._taken) > FEW:
                 self.channel.join_writes()
             try:
-                self._succeed(request_id, outcome)
+                if self._members:
+                    self._succeed(request_id, outcome)
+                else:
+                    self.channel.send_success(request_id, outcome)
             except ChannelClosed:
                 pass  # the owner hears of it from the channel
-        self._one_taken_less()
+        if self._queued or self._none_taken is not None:
+            self._one_taken_less()
 
     def give_back(self, taken: Taken, exchange: Exchange) -> None:
         """A request that was taken over needs a task after all."""

@@ -180,7 +180,9 @@ class SessionCall(LaneCall):
     def __init__(
         self, connection: "FastProtocol", head: Head, session: HttpSession, request_id: RequestId
     ) -> None:
-        super().__init__(connection, head)
+        self._connection = connection
+        self._head = head
+        self.keep_alive = head.keep_alive
         self._session = session
         self._request_id = request_id
 
@@ -200,8 +202,10 @@ class SessionCall(LaneCall):
         if frame is None:
             self.answer_now(202, b"")
         elif self.keep_alive and not self.gone:
-            self._connection.transport.write(_PLAIN % (len(frame), frame))
-            self._complete()
+            connection = self._connection
+            connection.transport.write(_PLAIN % (len(frame), frame))
+            self.response_complete = True
+            connection.lane_complete()
         else:
             self.answer_now(200, frame)
 
