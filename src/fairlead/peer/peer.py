@@ -828,8 +828,8 @@ class Peer:
 
     def _fail(self, request_id: RequestId, error: RpcError) -> None:
         if self.conversation.settled(request_id):
+            members = self._members.pop(request_id, None)
             if error.raw is not None:
-                members = self._members.pop(request_id, None)
                 raw = Raw(error.raw)
                 answer = Failure(request_id, error.code, error.message, raw, members)
             else:
