@@ -135,6 +135,10 @@ class Peer:
         self._leaving: set[asyncio.Task[None]] = set()  # cancelled by the peer, cleaning up
         self._taken: dict[RequestId, Taken] = {}
         self._behind = 0  # requests that must not be overtaken
+        # Writes a request that is only passed on, where the channel can do so and ids are numbers.
+        self._send_request: Callable[[Any, str, Any], None] | None = None
+        if conversation.numbers:
+            self._send_request = getattr(channel, "send_request", None)
         self._members: dict[RequestId, dict[str, Raw]] = {}  # that answers of ours will have
         self._wanting = 0  # requests of ours that wait until the channel is not congested
         self._none_taken: asyncio.Future[None] | None = None  # somebody waits for that
@@ -366,20 +370,26 @@ class Peer:
         """
         if self._end is not None or self._owner is None:
             raise self._not_connected()
-        message = self.conversation.forwarded(method, fill, extra)
-        channel = self.channel
+        channel, conversation = self.channel, self.conversation
         if len(self._pending) > FEW:
             channel.join_writes()
+        write, request_id = self._send_request, cast(RequestId, 0)
         try:
-            channel.send(message)
+            if write is not None and type(fill) is Raw and extra is None:
+                request_id = conversation.begin(method)
+                write(request_id, method, fill)
+            else:
+                message = conversation.forwarded(method, fill, extra)
+                request_id = message.id
+                channel.send(message)
         except ChannelClosed:
-            self.conversation.abandon(message.id, "not sent")
+            conversation.abandon(request_id, "not sent")
             raise
         gives_up_at = self._loop.time() + max_total if max_total else 0.0
-        self._pending[message.id] = Handed(method, timeout, gives_up_at, done, overhear)
+        self._pending[request_id] = Handed(method, timeout, gives_up_at, done, overhear)
         if timeout:
-            self._deadlines.add(message.id, timeout, self._expired)
-        return message.id
+            self._deadlines.add(request_id, timeout, self._expired)
+        return request_id
 
     def give_up(self, request_id: RequestId, reason: str) -> None:
         """Nobody waits for a request of ours that was handed on: the peer is told."""

@@ -80,7 +80,7 @@ class Conversation:
         self.gated = gated
         self.state = SessionState.UNINITIALIZED
         self._identity = identity or Identity()
-        self._numbers = id_format == "integer"
+        self.numbers = id_format == "integer"
         self._session_id = session_id
         self._principal = principal
         self._last_id = 0
@@ -220,7 +220,7 @@ class Conversation:
     def reserve(self) -> RequestId:
         """The id of a request that is made later, or never."""
         number = self._last_id = self._last_id + 1
-        return number if self._numbers else _long_id(number)
+        return number if self.numbers else _long_id(number)
 
     def request(
         self,
@@ -257,6 +257,12 @@ class Conversation:
         params = fill(request_id) if callable(fill) else fill
         return self._under_way(Request(request_id, method, params, extra))
 
+    def begin(self, method: str) -> RequestId:
+        """The same for those who write it by themselves: the id that it has."""
+        request_id = self._next_id(method)
+        self._waiting.add(request_id)
+        return request_id
+
     def _next_id(self, method: str, reserved: RequestId | None = None) -> RequestId:
         """Raises `LocalProtocolError` if that may not be asked now."""
         if self.state is not SessionState.ACTIVE:
@@ -266,7 +272,7 @@ class Conversation:
         if reserved is not None:
             return reserved
         number = self._last_id = self._last_id + 1
-        return number if self._numbers else _long_id(number)
+        return number if self.numbers else _long_id(number)
 
     def _under_way(self, request: Request) -> Request:
         if request.method == "initialize":

@@ -20,6 +20,7 @@ from ..wire import (
     TooLong,
     answered_by,
     encode,
+    encode_request,
     encode_success,
 )
 from ..wire.codes import INVALID_REQUEST
@@ -92,6 +93,10 @@ class LineChannel:
 
     def send(self, message: Message, *, reply_to: RequestId | None = None) -> None:
         self.write(encode(message) + b"\n")
+
+    def send_request(self, number: int, method: str, params: Raw) -> None:
+        """The same as `send`, for a request that is only passed on."""
+        self.write(encode_request(number, method, params, b"\n"))
 
     def send_success(self, request_id: RequestId, result: bytes | Raw) -> None:
         frame = encode_success(request_id, result, b"\n")

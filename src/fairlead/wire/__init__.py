@@ -1,6 +1,6 @@
 """JSON-RPC 2.0: message structure and encoding. Pure, and ignorant of MCP."""
 
-from .codec import Batch, Decoder, answered_by, decode, encode, encode_success
+from .codec import Batch, Decoder, answered_by, decode, encode, encode_request, encode_success
 from .framing import MAX_MESSAGE, LineSplitter, TooLong
 from .json import single_line, to_json
 from .messages import (
@@ -40,6 +40,7 @@ __all__ = [
     "answered_by",
     "decode",
     "encode",
+    "encode_request",
     "encode_success",
     "failure",
     "single_line",

@@ -18,7 +18,15 @@ from .codes import INVALID_REQUEST, PARSE_ERROR
 from .json import single_line, to_json
 from .messages import Failure, Message, Notification, Request, RequestId, Success
 
-__all__ = ["Batch", "Decoder", "answered_by", "decode", "encode", "encode_success"]
+__all__ = [
+    "Batch",
+    "Decoder",
+    "answered_by",
+    "decode",
+    "encode",
+    "encode_request",
+    "encode_success",
+]
 
 
 class Batch(Struct, frozen=True):
@@ -193,10 +201,7 @@ def encode(message: Message) -> bytes:
     if type(message) is Request and message.extra is None:
         params = message.params
         if type(message.id) is int and type(params) is Raw:
-            body = single_line(bytes(params))
-            return b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}' % (
-                *(message.id, _method_text(message.method), body),
-            )
+            return encode_request(message.id, message.method, params)
     match message:
         case Success(id=request_id, result=result, extra=None):
             return encode_success(request_id, result)
@@ -214,6 +219,14 @@ def encode(message: Message) -> bytes:
             head = {} if message.absent_id else {"id": message.id}
             head["error"] = message.error
     return single_line(to_json({"jsonrpc": "2.0", **head, **(message.extra or {})}))
+
+
+def encode_request(number: int, method: str, params: Raw, end: bytes = b"") -> bytes:
+    """The frame of a request with params that somebody else has encoded; `end` is the line end."""
+    body = single_line(bytes(params))
+    return b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}%b' % (
+        *(number, _method_text(method), body, end),
+    )
 
 
 def encode_success(request_id: RequestId, result: bytes | Raw, end: bytes = b"") -> bytes:
