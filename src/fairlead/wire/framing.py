@@ -40,6 +40,16 @@ class LineSplitter:
         return self._size if self._size <= self._limit else len(self._start)
 
     def feed(self, chunk: bytes) -> list[bytes | TooLong]:
+        end = len(chunk) - 1
+        if (  # one whole line and nothing else, as nearly always
+            not self._size
+            and chunk[:1] == b"{"
+            and chunk[-2:] == b"}\n"
+            and end <= self._limit
+            and chunk.find(b"\n") == end
+        ):
+            self._at_start = False
+            return [chunk[:end]]
         lines: list[bytes] = chunk.split(b"\n")
         rest = lines.pop()
         out: list[bytes | TooLong] = []
