@@ -16,7 +16,7 @@ from .envs import ROOT
 
 __all__ = ["Child", "Failed", "deadline"]
 
-_CHUNK = 1 << 18
+_CHUNK = 1 << 15  # larger ones are a memory map each, which takes longer than the call
 
 
 class Failed(Exception):

@@ -17,7 +17,7 @@ from .requests import INITIALIZE, INITIALIZED, Era
 
 __all__ = ["Burst", "Session"]
 
-_CHUNK = 1 << 18
+_CHUNK = 1 << 15  # larger ones are a memory map each, which takes longer than the call
 _PATIENCE = 30  # seconds for an opening or a burst, before a runtime counts as failed
 
 

@@ -28,7 +28,7 @@ from .pool import Pool
 from .relay_peers import COPY, FAIRLEAD, Route, filled, relays
 from .requests import Era
 from .rounds import OURS, Row, take_turns
-from .runtimes import BARE, BARE_HTTP, Command, Runtime
+from .runtimes import BARE_HTTP, INSTANT, Command, Runtime
 from .web import WebServer
 
 __all__ = ["COPYING", "SAME_ERA", "Blob", "Bridging", "Churning", "Relaying", "Waiting"]
@@ -128,7 +128,7 @@ class Relaying:
 
     @property
     def server(self) -> Command:
-        return _BLOB if isinstance(self.work, Blob) else BARE
+        return _BLOB if isinstance(self.work, Blob) else INSTANT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,8 +140,8 @@ class Bridging(Relaying):
 
     def players(self, row: Row, stack: ExitStack) -> list[Player]:
         ours = Runtime(name=OURS, version="")
-        bridge = filled((*FAIRLEAD, "--era", "handshake", "--", "{server}"), server=BARE)
-        direct = filled((*FAIRLEAD, "--era", "auto", "--", "{server}"), server=BARE)
+        bridge = filled((*FAIRLEAD, "--era", "handshake", "--", "{server}"), server=INSTANT)
+        direct = filled((*FAIRLEAD, "--era", "auto", "--", "{server}"), server=INSTANT)
         return [(ours, bridge), (replace(ours, name=SAME_ERA), direct)]
 
 
@@ -195,7 +195,7 @@ def _counts(row: Row, player: Player) -> bool:
 
 def _gateway() -> WebServer:
     command = relays()[0][OURS][1]["http-stdio"]
-    return WebServer(filled(command, server=BARE), era=Era.HANDSHAKE)
+    return WebServer(filled(command, server=INSTANT), era=Era.HANDSHAKE)
 
 
 def _run_time(child: Child) -> float:

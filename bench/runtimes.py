@@ -12,7 +12,7 @@ from pathlib import Path
 from . import envs
 from .requests import Era
 
-__all__ = ["BARE", "BARE_HTTP", "Command", "Runtime", "discover"]
+__all__ = ["BARE", "BARE_HTTP", "INSTANT", "Command", "Runtime", "discover"]
 
 Command = tuple[str, ...]
 
@@ -21,6 +21,7 @@ _CLIENTS = envs.BENCH / "clients"
 _MANAGERS = envs.BENCH / "managers"
 
 BARE: Command = (sys.executable, str(_SERVERS / "bare.py"))
+INSTANT: Command = (sys.executable, str(_SERVERS / "instant.py"))
 BARE_HTTP: Command = (sys.executable, str(_SERVERS / "bare_http.py"))
 
 

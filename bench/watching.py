@@ -22,7 +22,7 @@ from .measures import Effort, play
 from .pool import Pool
 from .requests import Era
 from .rounds import OURS, Row
-from .runtimes import BARE, Command, Runtime
+from .runtimes import INSTANT, Command, Runtime
 from .web import WebServer
 
 __all__ = ["GUARDED", "PASSING", "RULES", "WITHOUT", "Adding", "Watching"]
@@ -95,7 +95,7 @@ class Watching:
 
     def _command(self, kind: str, folder: str) -> Command:
         http = ("--http", "{port}") if self.http else ()
-        return (*_PROGRAM, kind, f"{folder}/{kind}", *http, *BARE)
+        return (*_PROGRAM, kind, f"{folder}/{kind}", *http, *INSTANT)
 
 
 @dataclass(frozen=True, kw_only=True)
