@@ -81,7 +81,7 @@ async def test_what_interceptors_did_stands_in_the_journal() -> None:
     async with scene(interceptors=[Journaling(journal), Refuse()]) as place:
         client = await place.session()
         assert (await client.answer_to(client.ask("tools/call", {"name": "no"})))["error"]
-    assert journal.records()[-1].did == ["looked at it"]
+    assert journal.records()[-1].did == ("looked at it",)
 
 
 def filled(journal: Journal, count: int, params: bytes = b"{}") -> None:
@@ -143,16 +143,16 @@ async def test_a_call_that_hangs_is_flagged_once() -> None:
     listening = journal.begin(UP, "request", "subscriptions/listen")
     record = journal.begin(UP, "request", "tools/call")
     journal.look_over()
-    assert record.flags == []
+    assert record.flags == ()
     now = 31.0
     journal.look_over()
     journal.look_over()
     async with asyncio.timeout(5):
-        assert [one.flags for one in await reader.wait(1)] == [[HANGS]]
+        assert [one.flags for one in await reader.wait(1)] == [(HANGS,)]
         journal.end(record, "ok")
         [answered] = await reader.wait(1)
-        assert (answered.state, answered.flags, answered.duration) == ("ok", [HANGS], 31.0)
-    assert listening.flags == []  # it is meant to last
+        assert (answered.state, answered.flags, answered.duration) == ("ok", (HANGS,), 31.0)
+    assert listening.flags == ()  # it is meant to last
 
 
 def test_what_is_odd_about_lines_is_flagged() -> None:
@@ -168,7 +168,7 @@ def test_what_is_odd_about_lines_is_flagged() -> None:
     assert not overheard.hear(b'{"level":"info"}', DOWN)
     assert overheard.hear(b'[{"id":7,"method":"a"},{"method":"b"}]', DOWN)
     overheard.too_long(99, DOWN)
-    flags = [one.flags for one in journal.records()]
+    flags = [list(one.flags) for one in journal.records()]
     asked, nothing = [NOBODY_ASKED], [NO_MESSAGE]
     expected = [[], [IN_USE], asked, asked, nothing, nothing, nothing, [], [], ["too long"]]
     assert flags == expected

@@ -67,7 +67,7 @@ async def test_bad_frames_of_both_sides_are_in_journal_and_audit_without_secrets
     assert mine[4]["reason"] == "Already initialized"
     kinds = ["no message", "no message", "no message", "nobody asked", "refused"]
     assert [line["kind"] for line in mine] == kinds
-    assert [record.flags for record in strays if record.dir is UP] == [[kind] for kind in kinds]
+    assert [record.flags for record in strays if record.dir is UP] == [(kind,) for kind in kinds]
     assert [record.error for record in strays if record.dir is UP] == [m["reason"] for m in mine]
     assert strays[0].text == mine[0]["frame"]
     assert SECRET not in file.read_text()
@@ -181,7 +181,7 @@ async def test_a_server_and_a_client_have_the_same_hook(tmp_path: Path) -> None:
         await client.list_tools()
     strays = [r for r in journal.records() if r.kind == "stray"]
     assert strays[0].text == 'Starting with password="[REDACTED]"'
-    assert strays[1].flags == ["nobody asked"]
+    assert strays[1].flags == ("nobody asked",)
     assert SECRET not in repr(journal.records())
 
     file = tmp_path / "audit.jsonl"

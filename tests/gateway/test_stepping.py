@@ -14,7 +14,16 @@ from rawends import HANDSHAKE, Client, Scene, Server, scene
 from fairlead.errors import ChannelClosed, RpcError
 from fairlead.gateway.interceptors import Allow, RateLimit, Redact
 from fairlead.gateway.stepping import Chain, Steps
-from fairlead.interceptor import Answer, Exchange, Interceptor, Proceed, chain
+from fairlead.interceptor import (
+    After,
+    Answer,
+    Exchange,
+    Interceptor,
+    Outcome,
+    Proceed,
+    TwoHalves,
+    chain,
+)
 from fairlead.protocol.caller import Caller, read_head
 from fairlead.protocol.envelope import Direction, TransportContext
 from fairlead.protocol.revisions import NEWEST
@@ -80,9 +89,51 @@ class Quick:
         return await proceed(exchange)
 
 
+class Half(TwoHalves):
+    """The same in two halves."""
+
+    def __init__(self, what: str, log: list[str]) -> None:
+        self.what = what
+        self.log = log
+
+    def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
+        self.log.append(f"{self.what} in")
+        match self.what:
+            case "half refuses":
+                raise RpcError(-1, "no")
+            case "half breaks":
+                raise ValueError("broken")
+            case "half changes":
+                message = structs.replace(exchange.message, params=Raw(b'{"changed":true}'))
+                exchange = structs.replace(exchange, message=message)
+            case "half only looks":
+                return exchange, None
+        return exchange, self.after
+
+    def after(self, outcome: Outcome) -> Outcome:
+        failed = isinstance(outcome, BaseException)
+        self.log.append(f"{self.what} out: {type(outcome).__name__ if failed else bytes(outcome)}")
+        match self.what:
+            case "half mends" if isinstance(outcome, Exception):
+                return b'{"mended":1}'
+            case "half turns" if not failed:
+                return RpcError(-3, "no more")
+            case "half breaks behind":
+                raise ValueError("broken")
+        return outcome
+
+
+def made(what: str, log: list[str]) -> Interceptor:
+    return Half(what, log) if what in HALVES else Quick(what, log)
+
+
 WHAT = (
     *("passes", "refuses", "answers", "asks twice", "tries again"),
     *("breaks", "changes", "waits before", "waits behind"),
+)
+HALVES = (
+    *("half passes", "half refuses", "half breaks", "half changes", "half only looks"),
+    *("half mends", "half turns", "half breaks behind"),
 )
 OUTCOMES: tuple[Answer | Exception, ...] = (
     *(b'{"ok":1}', None, RpcError(-2, "the server says no"), ChannelClosed("gone")),
@@ -120,7 +171,7 @@ class Led(Steps):
 
 
 @given(
-    what=st.lists(st.sampled_from(WHAT), max_size=4),
+    what=st.lists(st.sampled_from(WHAT + HALVES), max_size=4),
     outcomes=st.lists(st.sampled_from(OUTCOMES), min_size=1, max_size=3),
     usual=st.booleans(),
 )
@@ -149,7 +200,7 @@ def test_the_outcome_is_that_of_a_task(
             return answer(exchange)
 
         try:
-            return await chain([Quick(one, log) for one in what], handler)(exchange()), log
+            return await chain([made(one, log) for one in what], handler)(exchange()), log
         except Exception as exc:
             return repr(exc), log
 
@@ -160,7 +211,7 @@ def test_the_outcome_is_that_of_a_task(
         async def handler(exchange: Exchange) -> Answer:
             return answer(exchange)
 
-        led = Led(Chain([Quick(one, log) for one in what], handler), answer, usual=usual)
+        led = Led(Chain([made(one, log) for one in what], handler), answer, usual=usual)
         led.begin(exchange())
         assert not led.outcome.done()
         outcome = await led.outcome
@@ -200,22 +251,28 @@ class Silent(Led):
         return None if self.usual else self.told.append
 
 
+@pytest.mark.parametrize("turns", [0, 1], ids=["at once", "later"])
+@pytest.mark.parametrize("what", ["passes", "half passes"])
 @pytest.mark.parametrize("usual", [False, True])
-async def test_who_is_cancelled_hears_it_and_nobody_else_hears_anything(usual: bool) -> None:
+async def test_who_is_cancelled_hears_it_and_nobody_else_hears_anything(
+    usual: bool, what: str, turns: int
+) -> None:
     log: list[str] = []
 
     async def waiting(exchange: Exchange) -> Answer:
         await asyncio.Event().wait()
         return b"{}"
 
-    led = Silent(Chain([Quick("passes", log)], waiting), lambda _: None, usual=usual)
+    way = Chain([made("half passes", log), made(what, log)], waiting)
+    led = Silent(way, lambda _: None, usual=usual)
     led.begin(exchange())
-    await asyncio.sleep(0)
+    for _ in range(turns):
+        await asyncio.sleep(0)
     led.cancel("enough")
     led.answered(b"{}")  # too late
     for _ in range(3):
         await asyncio.sleep(0)
-    assert log[-1] == "passes out: CancelledError"
+    assert log[2:] == [f"{what} out: CancelledError", "half passes out: CancelledError"]
     assert led.told == ([] if usual else ["enough"])
     assert not led.outcome.done()
 

@@ -21,13 +21,11 @@ from ..protocol.caller import (
 from ..protocol.rewriting import Members, members_of
 from ..wire import Notification, Params, RequestId, to_json
 
-__all__ = ["STATELESS_KEYS", "Passing", "has_no_meta", "params_of", "retagged", "retokened"]
+__all__ = ["STATELESS_KEYS", "Passing", "as_read", "params_of", "retagged", "retokened"]
 
 TOKEN: Final = "progressToken"
 # What a request of the stateless era says about itself; a handshake server has heard it before.
 STATELESS_KEYS: Final = (VERSION_KEY, CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY)
-
-_SHORT: Final = 4096  # bytes that are quickly looked through
 
 _encode = msgspec.json.Encoder().encode
 _Meta = dict[str, Raw]
@@ -83,13 +81,13 @@ class Passing:
         return Raw(_encode({**members, "_meta": meta}))
 
 
-def has_no_meta(params: Params) -> bool:
-    """Whether params certainly have no `_meta`, spelled in whatever way: then they can pass as they
-    are."""
-    if not isinstance(params, Raw) or len(memoryview(params)) > _SHORT:
-        return False
-    raw = bytes(params)
-    return b"_meta" not in raw and b"\\u" not in raw
+def as_read(params: Params) -> Raw | None:
+    """Params as whoever has looked at them has read them: a name may have been there twice.
+
+    None if they have `_meta`, or are no object.
+    """
+    members = None if isinstance(params, UnsetType) else members_of(params)
+    return Raw(_encode(members)) if members and "_meta" not in members else None
 
 
 def params_of(exchange: Exchange) -> Passing:

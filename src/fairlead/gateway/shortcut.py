@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from ..errors import FairleadError, RequestTimeout, RpcError, TransportError
 from ..interceptor import Answer, Exchange, Handler, Interceptor
@@ -20,7 +20,7 @@ from ..protocol.envelope import SessionState
 from ..wire import Notification, RequestId
 from .bridge.errors import unreachable
 from .call import ASKING, Call
-from .params import Passing, has_no_meta, params_of
+from .params import Passing, as_read, params_of
 from .stepping import Chain, Steps
 from .upstream import asks_back
 
@@ -70,9 +70,10 @@ class Shortcut:
 
     def take(self, front: "Front", exchange: Exchange) -> Taken | None:
         """Take over a request of a client on a connection; None if it needs the usual way."""
+        chain = self.chain
         if front.peer.channel.congested:
             return None
-        if self.chain.empty or self._is_none_of_theirs(exchange, front):
+        if chain.empty or (chain.looks and self._is_none_of_theirs(exchange, front)):
             return self.pass_on(exchange, front)
         return self._lead(_Led(self, exchange, front))
 
@@ -177,10 +178,8 @@ class Shortcut:
         else:
             front.peer.answer(passed, exchange.request_id, self._refusal(error))
 
-    def clean(self, outcome: Outcome) -> Outcome:
-        """Errors in the words of whoever asked; but for those after which it is tried again."""
-        if not isinstance(outcome, Exception):
-            return outcome
+    def clean(self, outcome: Exception) -> Exception:
+        """In the words of whoever asked; but for those after which it is tried again."""
         if isinstance(outcome, TransportError) and not outcome.delivered:
             return outcome
         return self._refusal(outcome)
@@ -220,7 +219,7 @@ class _Led(Steps):
         tell: Callable[[Outcome], None] | None = None,
     ) -> None:
         """Without `tell`, the outcome is for the connection that it came on."""
-        super().__init__(shortcut.chain)
+        Steps.__init__(self, shortcut.chain)
         self._shortcut = shortcut
         self._tell = tell
         self.exchange = exchange
@@ -272,10 +271,14 @@ class _Passed:
         call, link = self._call, self._link
         exchange = call.exchange
         message = exchange.message
-        fill: Fill = message.params
+        fill: Fill | None = None
         overhear = None
-        # What somebody has looked at is sent as he has read it: a name may be there twice.
-        if self._bridged or not (self._shortcut.chain.empty and has_no_meta(message.params)):
+        if self._bridged is None and exchange.alias is None:
+            if not self._shortcut.chain.empty:
+                fill = as_read(message.params)
+            elif exchange.head.meta is UNSET:
+                fill = message.params
+        if fill is None:
             passing = self._bridged or params_of(exchange)
             fill = passing.fill
             overhear = self._progressed if passing.tracked else None
@@ -323,7 +326,7 @@ class _Passed:
         link.used = asyncio.get_running_loop().time()
         call, front = self._call, self._call.front
         if self._done is not None:
-            self._done(self._shortcut.clean(outcome))
+            self._done(self._shortcut.clean(outcome) if isinstance(outcome, Exception) else outcome)
         elif front is None:
             pass  # such a call has somebody who is told
         elif not isinstance(outcome, Exception):

@@ -5,17 +5,28 @@ but what is behind it. Such a chain is a coroutine that stops at one place, wher
 be asked. So it can be run up to there at once, and on from there when the answer arrives; a task
 and a future cost more than all that these interceptors do.
 
-What says `waits = False` of itself may do that. Everything else has a task, as usual. And who has
-a method `passes` can say beforehand that a request is none of his business.
+What says `waits = False` of itself may do that. Everything else has a task, as usual. What comes in
+two halves needs no coroutine either. And who has a method `passes` can say beforehand that a
+request is none of his business.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Generator, Sequence
-from typing import Any
+from itertools import takewhile
+from typing import Any, cast
 
 from ..errors import RpcError, TransportError
-from ..interceptor import Answer, Exchange, Handler, Interceptor, chain
+from ..interceptor import (
+    After,
+    Answer,
+    Exchange,
+    Handler,
+    Interceptor,
+    Outcome,
+    TwoHalves,
+    chain,
+)
 
 __all__ = ["Chain", "Steps"]
 
@@ -32,23 +43,37 @@ class Chain:
         # A set of rules waits or not, by what they are; the others never change.
         self._changing = [one for one in interceptors if _changes(one)]
         self._leads = all(_changes(one) or not _waits(one) for one in interceptors)
-        self.enter = chain(interceptors, _Behind)
-        looks: list[Any] = [getattr(one, "passes", None) for one in interceptors]
-        self._looks: list[Callable[[Exchange], bool]] = [] if None in looks else looks
+        # The first ones may need no coroutine; from the first one on that needs it, all have it.
+        halves = list(takewhile(lambda one: isinstance(one, TwoHalves), interceptors))
+        rest = interceptors[len(halves) :]
+        self.first = [cast(TwoHalves, one).before for one in halves]
+        self.enter = chain(rest, _Behind) if rest else None
+        self.looks = _looks_of(interceptors)
+        self._looks_of_rest = _looks_of(rest)
 
     @property
     def possible(self) -> bool:
         """Whether a request may ever need no task."""
-        return self._leads or bool(self._looks)
+        return self._leads or bool(self.looks)
 
     @property
     def quick(self) -> bool:
         """Whether a request may be led through now."""
+        if not self._changing:
+            return self._leads
         return self._leads and not any(_waits(one) for one in self._changing)
 
     def passes(self, exchange: Exchange) -> bool:
         """Whether none of them has anything to do with a request, nor with its answer."""
-        return bool(self._looks) and all(look(exchange) for look in self._looks)
+        looks = self.looks
+        return bool(looks) and all(look(exchange) for look in looks)
+
+    def rest_passes(self, exchange: Exchange) -> bool:
+        """The same for those behind the first ones, if there are any."""
+        if self.enter is None:
+            return True
+        looks = self._looks_of_rest
+        return bool(looks) and all(look(exchange) for look in looks)
 
 
 class _Behind:
@@ -69,14 +94,25 @@ class Steps:
     Whoever uses it says what `ask` and `done` do.
     """
 
-    __slots__ = ("_asked", "_chain", "_coroutine", "_give_up", "_over", "_task")
+    __slots__ = (
+        "_afters",
+        "_asked",
+        "_carried",
+        "_chain",
+        "_coroutine",
+        "_give_up",
+        "_over",
+        "_task",
+    )
 
     def __init__(self, way: Chain) -> None:
         self._chain = way
-        self._coroutine: Coroutine[Any, Answer, Answer]
-        self._asked: _Behind | None = None  # what the server was asked, as soon as it was
+        self._afters: list[After] = []  # of the first ones
+        self._coroutine: Coroutine[Any, Answer, Answer] | None = None  # of the others
+        self._asked: Exchange | None = None  # what the server was asked, as soon as it was
         self._give_up: Callable[[str], None] | None = None
         self._task: asyncio.Task[None] | None = None
+        self._carried = False  # it has begun
         self._over = False
 
     def ask(self, exchange: Exchange) -> Callable[[str], None] | None:
@@ -90,8 +126,23 @@ class Steps:
 
     def begin(self, exchange: Exchange) -> None:
         """Go as far as it goes."""
-        self._coroutine = self._chain.enter(exchange)  # type: ignore[assignment]
-        self._step(None)
+        chain, afters = self._chain, self._afters
+        try:
+            for before in chain.first:
+                exchange, after = before(exchange)
+                if after is not None:
+                    afters.append(after)
+        except Exception as exc:
+            self._finish(exc)
+            return
+        if chain.enter is None or chain.rest_passes(exchange):
+            self._asked = exchange
+            self._give_up = self.ask(exchange)
+            if self._give_up is None:
+                self._go_on(_Behind(exchange))
+        else:
+            self._coroutine = chain.enter(exchange)  # type: ignore[assignment]
+            self._step(None)
 
     def cancel(self, reason: str) -> None:
         """Nobody waits for the answer any more: the server is told, and all in between."""
@@ -103,53 +154,83 @@ class Steps:
             return
         if self._give_up is not None:
             self._give_up(reason)
-        try:
-            self._coroutine.throw(asyncio.CancelledError(reason))
-        except (StopIteration, asyncio.CancelledError, RpcError):
-            pass  # whatever the outcome is, nobody is there to hear it
-        except Exception:
-            log.exception("an interceptor failed when its request was cancelled")
-        else:
-            self._coroutine.close()
+        self._break_off(asyncio.CancelledError(reason))
+
+    def _break_off(self, cause: asyncio.CancelledError) -> None:
+        """All in between hear of it; whatever they make of it, nobody is there to hear that."""
+        outcome: Outcome = cause
+        if self._coroutine is not None:
+            try:
+                self._coroutine.throw(cause)
+            except StopIteration as stop:
+                outcome = stop.value
+            except (asyncio.CancelledError, RpcError) as exc:
+                outcome = exc
+            except Exception as exc:
+                log.exception("an interceptor failed when its request was cancelled")
+                outcome = exc
+            else:
+                self._coroutine.close()
+        self._lead_back(outcome)
 
     def _step(self, outcome: Answer | Exception) -> None:
+        coroutine = self._coroutine
+        assert coroutine is not None
         try:
             if isinstance(outcome, Exception):
-                wanted = self._coroutine.throw(outcome)
+                wanted = coroutine.throw(outcome)
             else:
-                wanted = self._coroutine.send(outcome)
+                wanted = coroutine.send(outcome)
         except StopIteration as stop:
             self._finish(stop.value)
         except Exception as exc:
             self._finish(exc)
         else:
             if type(wanted) is _Behind:
-                self._pass_on(wanted)
-            else:  # it waits for something after all
-                self._go_on(wanted)
-
-    def _pass_on(self, behind: _Behind) -> None:
-        self._asked = behind
-        self._give_up = self.ask(behind.exchange)
-        if self._give_up is None:
-            self._go_on(behind)
+                self._asked = wanted.exchange
+                self._give_up = self.ask(wanted.exchange)
+                if self._give_up is not None:
+                    return
+            self._go_on(wanted)  # or it waits for something after all
 
     def answered(self, outcome: Answer | Exception) -> None:
         """The server has answered, or will not."""
         if self._over:
             return
         if isinstance(outcome, TransportError) and not outcome.delivered:
-            self._go_on(self._asked)  # the server comes back, perhaps
+            assert self._asked is not None
+            self._go_on(_Behind(self._asked))  # the server comes back, perhaps
+        elif self._coroutine is None:
+            self._finish(outcome)
         else:
             self._step(outcome)
 
     def _go_on(self, wanted: Any) -> None:
         """Have a task do the rest, from where `wanted` is waited for."""
         self._task = asyncio.get_running_loop().create_task(self._carry(wanted))
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() and not self._carried:  # before it had begun
+            self._break_off(asyncio.CancelledError())
 
     async def _carry(self, wanted: Any) -> None:
-        coroutine = self._coroutine
+        self._carried = True
         outcome: Answer | Exception
+        try:
+            outcome = await self._rest(wanted)
+        except Exception as exc:
+            outcome = exc
+        except BaseException as exc:
+            self._lead_back(exc)
+            raise
+        self._task = None
+        self._finish(outcome)
+
+    async def _rest(self, wanted: Any) -> Answer:
+        coroutine = self._coroutine
+        if coroutine is None:
+            return await self._chain.usual(wanted.exchange)
         try:
             while True:
                 try:
@@ -162,20 +243,30 @@ class Steps:
                 else:
                     wanted = coroutine.send(got)
         except StopIteration as stop:
-            outcome = stop.value
-        except Exception as exc:
-            outcome = exc
-        self._task = None
-        self._finish(outcome)
+            answer: Answer = stop.value
+            return answer
 
     def _finish(self, outcome: Answer | Exception) -> None:
         if self._over:
             return
         self._over = True
+        self._give_up = None  # it leads back here: the collector would have to find that out
+        if self._afters:
+            outcome = self._lead_back(outcome)  # type: ignore[assignment]  # it was not cancelled
         if self._asked is not None:
             self.done(outcome)
         else:  # nobody was asked, so whoever began has not heard yet that it has begun
             asyncio.get_running_loop().call_soon(self.done, outcome)
+
+    def _lead_back(self, outcome: Outcome) -> Outcome:
+        """The answer passes those that have no coroutine, the last one first."""
+        afters = self._afters
+        while afters:
+            try:
+                outcome = afters.pop()(outcome)
+            except Exception as exc:
+                outcome = exc
+        return outcome
 
 
 class _Waiting:
@@ -197,3 +288,9 @@ def _waits(interceptor: Interceptor) -> bool:
 def _changes(interceptor: Interceptor) -> bool:
     """Whether it waits is for it to say each time."""
     return isinstance(getattr(type(interceptor), "waits", None), property)
+
+
+def _looks_of(interceptors: Sequence[Interceptor]) -> list[Callable[[Exchange], bool]]:
+    """What tells whether a request is none of their business, if all of them can tell."""
+    looks: list[Any] = [getattr(one, "passes", None) for one in interceptors]
+    return [] if None in looks else looks

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from .chain import Interceptor, Proceed, chain
 from .exchange import Answer, Edge, Exchange, Handler
+from .halves import After, Outcome, TwoHalves
 from .offence import Offence, OnOffence, hearers
 
 if TYPE_CHECKING:
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from .limit import RateLimiter
 
 __all__ = [
+    "After",
     "Answer",
     "CircuitBreaker",
     "Edge",
@@ -19,8 +21,10 @@ __all__ = [
     "Interceptor",
     "Offence",
     "OnOffence",
+    "Outcome",
     "Proceed",
     "RateLimiter",
+    "TwoHalves",
     "chain",
     "hearers",
 ]

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from .redact import redact
 
-__all__ = ["BUCKETS", "OTHER", "Metrics"]
+__all__ = ["BUCKETS", "OTHER", "Metrics", "Series"]
 
 # Upper bounds in seconds: a call on this machine takes less than a millisecond, a model a minute.
 BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -20,7 +20,7 @@ _HELP: Final = {
 }
 
 
-class _Series:
+class Series:
     """The calls of one method and target, in one direction."""
 
     __slots__ = ("buckets", "calls", "errors", "pending", "seconds")
@@ -42,8 +42,8 @@ class Metrics:
 
     def __init__(self, *, max_series: int = 500, clock: Callable[[], float] = time.time) -> None:
         self._max_series = max_series
-        self._series: dict[tuple[str, str, str], _Series] = {}
-        self._known: dict[tuple[str, str, str], _Series] = {}  # by names as they come
+        self._series: dict[tuple[str, str, str], Series] = {}
+        self._known: dict[tuple[str, str, str], Series] = {}  # by names as they come
         self._counts: dict[str, dict[str, float]] = {name: {} for name in _HELP}
         self._seen: dict[tuple[str, str], tuple[object, float]] = {}
         self._gauges: dict[str, tuple[str, Callable[[], float]]] = {}
@@ -51,7 +51,7 @@ class Metrics:
 
     # Counting
 
-    def began(self, direction: str, method: str, name: str | None = None) -> _Series:
+    def began(self, direction: str, method: str, name: str | None = None) -> Series:
         """A call is under way; `ended` gets what this returns."""
         key = direction, method, name or ""
         series = self._known.get(key)
@@ -62,7 +62,7 @@ class Metrics:
         series.pending += 1
         return series
 
-    def ended(self, series: _Series, seconds: float, error: str | None = None) -> None:
+    def ended(self, series: Series, seconds: float, error: str | None = None) -> None:
         """It has its outcome; `error` is a kind of failure (a code, "tool", "cancelled")."""
         series.pending -= 1
         series.calls += 1
@@ -91,12 +91,12 @@ class Metrics:
         """Something that has a value whenever somebody asks."""
         self._gauges[name] = help, read
 
-    def _find(self, direction: str, method: str, name: str) -> _Series:
+    def _find(self, direction: str, method: str, name: str) -> Series:
         key = direction, method[:100], name[:100]
         if key not in self._series and len(self._series) >= self._max_series:
             known = any(one[:2] == key[:2] for one in self._series)
             key = direction, key[1] if known else OTHER, OTHER
-        return self._series.setdefault(key, _Series())
+        return self._series.setdefault(key, Series())
 
     # Showing
 
@@ -158,7 +158,7 @@ def _labels(direction: str, method: str, name: str) -> str:
     return f'direction="{_safe(direction)}",method="{_safe(method)}",name="{_safe(name)}"'
 
 
-def _histogram(labels: str, one: _Series) -> list[str]:
+def _histogram(labels: str, one: Series) -> list[str]:
     lines, total = [], 0
     for bound, count in zip(BUCKETS, one.buckets, strict=False):
         total += count
@@ -169,7 +169,7 @@ def _histogram(labels: str, one: _Series) -> list[str]:
     return lines
 
 
-def _quantile(one: _Series, part: float) -> float | None:
+def _quantile(one: Series, part: float) -> float | None:
     """The upper bound of the bucket that this part of the calls is below; None is above all."""
     wanted, total = part * one.calls, 0
     for bound, count in zip(BUCKETS, one.buckets, strict=False):

@@ -84,8 +84,18 @@ class Redactor:
             self._asks_more = True
 
     def message(self, raw: bytes) -> bytes:
-        """A message, or any JSON; itself if there is nothing to hide."""
-        return self._looked_into(raw) if self._worth_a_look(raw) else raw
+        """A message, or any JSON; itself if there is nothing to hide.
+
+        Several look at each message, one right after the other, so the last one is remembered in
+        which nothing looks like a secret to anybody.
+        """
+        global _harmless
+        if raw != _harmless:
+            if _SUSPICIOUS(raw.lower()) is not None:
+                return self._looked_into(raw)
+            if len(raw) <= REMEMBERED:
+                _harmless = raw
+        return self._looked_into(raw) if self._asks_more and self._asks(raw) else raw
 
     def _looked_into(self, raw: bytes) -> bytes:
         try:
@@ -160,11 +170,8 @@ class Redactor:
             said[name] = [self._described(one) for one in schema[name]]
         return said
 
-    def _worth_a_look(self, raw: bytes) -> bool:
-        if not _is_harmless(raw):
-            return True
-        if not self._asks_more:
-            return False
+    def _asks(self, raw: bytes) -> bool:
+        """Whether there may be something in it that only we look for."""
         if self._patterns or 0 < self._longest < len(raw):
             return True
         if self._names_bytes is not None and self._names_bytes.search(raw.lower()) is not None:
@@ -173,21 +180,6 @@ class Redactor:
 
 
 _harmless = b""
-
-
-def _is_harmless(raw: bytes) -> bool:
-    """Whether nothing in it looks like a secret to anybody.
-
-    Several look at each message, one right after the other, so the last one is remembered.
-    """
-    global _harmless
-    if raw == _harmless:
-        return True
-    if _SUSPICIOUS(raw.lower()) is not None:
-        return False
-    if len(raw) <= REMEMBERED:
-        _harmless = raw
-    return True
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Container, Mapping
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol
 
 from msgspec import Raw, UnsetType
 from msgspec.structs import replace
@@ -373,7 +373,8 @@ class Peer:
         channel, conversation = self.channel, self.conversation
         if len(self._pending) > FEW:
             channel.join_writes()
-        write, request_id = self._send_request, cast(RequestId, 0)
+        write = self._send_request
+        request_id: RequestId = 0
         try:
             if write is not None and type(fill) is Raw and extra is None:
                 request_id = conversation.begin(method)
@@ -571,9 +572,9 @@ class Peer:
                     self._offended("nobody asked", encode(message), why)
 
     def _answered(self, message: Success | Failure) -> None:
-        request_id = cast(RequestId, message.id)  # one of ours, so not null
-        pending = self._pending.pop(request_id, None)
-        if pending is None:
+        request_id = message.id
+        pending = None if request_id is None else self._pending.pop(request_id, None)
+        if pending is None or request_id is None:
             return
         self._deadlines.remove(request_id)
         if message.extra is not None and self.on_members is not None:

@@ -9,6 +9,7 @@ Some say more about themselves:
 * `pure` says that they only look and change: they may be tried out on a recording;
 * `waits`, if it is False, says that they wait for nothing but what is behind them, and use nothing
   that needs a task of asyncio: a request that meets only such ones needs none either;
+* a `TwoHalves` is one of those, which says what it does before and what it does after;
 * `passes(exchange)` says beforehand whether a message is none of their business, and so is its
   answer.
 """

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from fnmatch import translate
 from typing import ClassVar, Final
 
-from ...interceptor import Answer, Exchange, Proceed
+from ...interceptor import After, Exchange, TwoHalves
 from ...protocol.envelope import Direction
 from .blocking import blocked
 
@@ -15,7 +15,7 @@ MAX_KNOWN: Final = 1024  # methods and targets that are remembered as allowed
 LONGEST: Final = 256  # characters of a target that is
 
 
-class Allow:
+class Allow(TwoHalves):
     """Patterns for targets (names of tools and prompts, URIs) and for methods.
 
     What a `deny` matches is refused, and so is what no `allow` matches. Lists pass; a view hides
@@ -23,7 +23,6 @@ class Allow:
     """
 
     pure: ClassVar = True
-    waits: ClassVar = False
 
     def __init__(
         self,
@@ -41,12 +40,12 @@ class Allow:
         """Whether it is known to be allowed."""
         return (exchange.message.method, exchange.target) in self._known
 
-    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+    def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
         if exchange.direction is Direction.CLIENT_TO_SERVER:
             asked = exchange.message.method, exchange.target
             if asked not in self._known:
                 self._judge(exchange, *asked)
-        return await proceed(exchange)
+        return exchange, None
 
     def _judge(self, exchange: Exchange, method: str, target: str | None) -> None:
         if not self._methods(method) or self._deny_methods(method):

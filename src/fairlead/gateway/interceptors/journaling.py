@@ -1,71 +1,63 @@
 """Everything that passes, into a journal."""
 
 import itertools
-from typing import ClassVar
+from functools import partial
 from weakref import finalize
 
 from ...errors import RpcError
-from ...interceptor import Answer, Exchange, Offence, Proceed
+from ...interceptor import After, Exchange, Offence, Outcome, TwoHalves
 from ...peer import Peer
 from ...wire import Request
 from ..journal import Journal
 from ..journal.overheard import LOOKED_AT, is_tool_error
-from ..journal.record import State
+from ..journal.record import Record, State
 
 __all__ = ["Journaling"]
 
 
-class Journaling:
+class Journaling(TwoHalves):
     """Writes down each exchange with its outcome. Put it first: it sees what the asker sees.
 
     Connections are called s1, s2, ... in the order in which they come: their real ids are secret.
     """
-
-    waits: ClassVar = False
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._labels: dict[int, str] = {}  # by the id of the peer, for as long as there is one
         self._numbers = itertools.count(1)
 
-    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
-        journal, message = self._journal, exchange.message
+    def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
+        message = exchange.message
         is_request = isinstance(message, Request)
         if exchange.did is None:
             exchange.did = []  # so that copies of the exchange, made on the way, share it
-        record = journal.begin(
+        record = self._journal.begin(
             exchange.direction,
             "request" if is_request else "notification",
             message.method,
             target=exchange.target,
             params=message.params,
-            session=self._label(exchange.edge),
+            session=self._labels.get(id(exchange.edge)) or self._label(exchange.edge),
             request_id=message.id if isinstance(message, Request) else None,
         )
-        try:
-            answer = await proceed(exchange)
-        except RpcError as exc:
-            journal.end(
-                record,
-                "refused",
-                result=exc.raw,
-                code=exc.code,
-                error=exc.message,
-                did=exchange.did,
-            )
-            raise
-        except Exception as exc:
-            journal.end(record, "lost", error=f"{type(exc).__name__}: {exc}", did=exchange.did)
-            raise
-        except BaseException:
-            journal.end(record, "cancelled", did=exchange.did)
-            raise
-        state: State = "passed"
-        if is_request:
-            failed = message.method == "tools/call" and is_tool_error(answer or b"")
-            state = "failed" if failed else "ok"
-        journal.end(record, state, result=answer, did=exchange.did)
-        return answer
+        return exchange, partial(self._after, record, exchange)
+
+    def _after(self, record: Record, exchange: Exchange, outcome: Outcome) -> Outcome:
+        end, did = self._journal.end, exchange.did
+        if not isinstance(outcome, BaseException):
+            state: State = "passed"
+            if record.kind == "request":
+                failed = exchange.message.method == "tools/call" and is_tool_error(outcome or b"")
+                state = "failed" if failed else "ok"
+            end(record, state, result=outcome, did=did)
+        elif isinstance(outcome, RpcError):
+            code, why = outcome.code, outcome.message
+            end(record, "refused", result=outcome.raw, code=code, error=why, did=did)
+        elif isinstance(outcome, Exception):
+            end(record, "lost", error=f"{type(outcome).__name__}: {outcome}", did=did)
+        else:
+            end(record, "cancelled", did=did)
+        return outcome
 
     def offended(self, offence: Offence) -> None:
         """A frame that is no good: what it was, without its secrets."""

@@ -1,11 +1,11 @@
 """How many calls, how they end, and how long they take."""
 
+from functools import partial
 from time import perf_counter
-from typing import ClassVar
 
 from ...errors import RpcError
-from ...interceptor import Answer, Exchange, Proceed
-from ...observe.metrics import OTHER, Metrics
+from ...interceptor import After, Exchange, Outcome, TwoHalves
+from ...observe.metrics import OTHER, Metrics, Series
 from ...protocol.methods import exists
 from ...wire import Request
 from ..journal.overheard import is_tool_error
@@ -15,33 +15,30 @@ __all__ = ["Measuring"]
 _NAMED = ("tools/call", "prompts/get")  # a URI may hold anything, so those are not counted apart
 
 
-class Measuring:
+class Measuring(TwoHalves):
     """Counts requests in both directions. Put it first, or right behind a journal."""
-
-    waits: ClassVar = False
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
-    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+    def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
         message = exchange.message
         if not isinstance(message, Request):
-            return await proceed(exchange)
-        method, metrics = message.method, self._metrics
+            return exchange, None
+        method = message.method
         name = exchange.target if method in _NAMED else None
-        series = metrics.began(exchange.direction, method if exists(method) else OTHER, name)
-        begun = perf_counter()
-        try:
-            answer = await proceed(exchange)
-        except RpcError as exc:
-            metrics.ended(series, perf_counter() - begun, str(exc.code))
-            raise
-        except Exception:
-            metrics.ended(series, perf_counter() - begun, "lost")
-            raise
-        except BaseException:
-            metrics.ended(series, perf_counter() - begun, "cancelled")
-            raise
-        failed = method == "tools/call" and is_tool_error(answer or b"")
-        metrics.ended(series, perf_counter() - begun, "tool" if failed else None)
-        return answer
+        series = self._metrics.began(exchange.direction, method if exists(method) else OTHER, name)
+        return exchange, partial(self._after, method, series, perf_counter())
+
+    def _after(self, method: str, series: Series, begun: float, outcome: Outcome) -> Outcome:
+        took, why = perf_counter() - begun, None
+        if isinstance(outcome, RpcError):
+            why = str(outcome.code)
+        elif isinstance(outcome, Exception):
+            why = "lost"
+        elif isinstance(outcome, BaseException):
+            why = "cancelled"
+        elif method == "tools/call" and is_tool_error(outcome or b""):
+            why = "tool"
+        self._metrics.ended(series, took, why)
+        return outcome

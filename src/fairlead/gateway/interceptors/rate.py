@@ -3,10 +3,11 @@
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import ClassVar, Final, Literal
 
-from ...interceptor import Answer, Exchange, Proceed
-from ...interceptor.limit import RateLimiter
+from ...interceptor import After, Exchange, TwoHalves
+from ...interceptor.limit import Bucket
 from ...protocol.envelope import Direction
 from ...wire import Request
 from ...wire.codes import INTERNAL_ERROR
@@ -21,11 +22,10 @@ FEW: Final = 1_000  # none of so many will have to go soon, so it does not matte
 Per = Literal["all", "client", "identity", "tool", "session"]
 
 
-class RateLimit:
+class RateLimit(TwoHalves):
     """At most so many requests a second, for all together or for each of something."""
 
     pure: ClassVar = True
-    waits: ClassVar = False
 
     def __init__(
         self,
@@ -42,12 +42,12 @@ class RateLimit:
         if rate <= 0 or burst < 0:
             raise ValueError("`rate` is above 0, and `burst` is not below it")
         self._rate, self._burst = rate, burst
-        self._key = _together([_KEYS[one] for one in ([per] if isinstance(per, str) else per)])
+        self._key = _key_of([per] if isinstance(per, str) else per)
         self._methods = frozenset(methods)
         self._clock = clock
-        self._limits: OrderedDict[object, RateLimiter] = OrderedDict()
+        self._limits: OrderedDict[object, Bucket] = OrderedDict()
 
-    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+    def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
         counts = (
             exchange.direction is Direction.CLIENT_TO_SERVER
             and (not self._methods or exchange.message.method in self._methods)
@@ -55,34 +55,32 @@ class RateLimit:
         )
         if counts:
             key = self._key(exchange)
-            limiter = self._limits.get(key) or self._new(key)
+            bucket = self._limits.get(key) or self._new(key)
             if len(self._limits) > FEW:
                 self._limits.move_to_end(key)
-            if not limiter.allow():
-                wait = max(limiter.wait(), 0.001)
+            if not bucket.take(now := self._clock()):
+                wait = max(bucket.wait(now), 0.001)
                 exchange.note("limited")
                 raise ours(
                     INTERNAL_ERROR,
                     f"Too many requests: try again in {wait:.3g} s",
                     retryAfter=round(wait, 3),
                 )
-        return await proceed(exchange)
+        return exchange, None
 
-    def _new(self, key: object) -> RateLimiter:
-        limiter = self._limits[key] = RateLimiter(self._rate, self._burst, clock=self._clock)
+    def _new(self, key: object) -> Bucket:
+        bucket = self._limits[key] = Bucket(self._rate, self._burst, self._clock())
         if len(self._limits) > MAX_BUCKETS:
             self._limits.popitem(last=False)
-        return limiter
+        return bucket
 
 
-def _together(keys: Sequence[Callable[[Exchange], object]]) -> Callable[[Exchange], object]:
-    """One key of several."""
-    if len(keys) == 1:
-        return keys[0]
-    if len(keys) == 2:
-        first, second = keys
-        return lambda exchange: (first(exchange), second(exchange))
-    return lambda exchange: tuple(key(exchange) for key in keys)
+def _key_of(several: Sequence[Per]) -> Callable[[Exchange], object]:
+    """What tells one bucket from another."""
+    if set(several) <= _ATTRIBUTES.keys():
+        return attrgetter(*[_ATTRIBUTES[one] for one in several])
+    keys = [_KEYS[one] for one in several]
+    return keys[0] if len(keys) == 1 else lambda exchange: tuple(key(exchange) for key in keys)
 
 
 def _client(exchange: Exchange) -> object:
@@ -91,10 +89,10 @@ def _client(exchange: Exchange) -> object:
     return exchange.caller.info if address is None else address.rpartition(":")[0] or address
 
 
+_ATTRIBUTES: Final = {"identity": "caller.principal", "tool": "target"}
 _KEYS: Final[dict[str, Callable[[Exchange], object]]] = {
+    **{name: attrgetter(path) for name, path in _ATTRIBUTES.items()},
     "all": lambda exchange: None,
     "client": _client,
-    "identity": lambda exchange: exchange.caller.principal,
-    "tool": lambda exchange: exchange.target,
     "session": lambda exchange: session_of(exchange) or id(exchange.edge),
 }

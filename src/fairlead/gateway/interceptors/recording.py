@@ -3,14 +3,15 @@
 import asyncio
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Final, cast
+from functools import partial
+from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import Raw
 
 from ...errors import RpcError
-from ...interceptor import Answer, Exchange, Interceptor, Proceed
+from ...interceptor import After, Exchange, Interceptor, Outcome, TwoHalves
 from ...peer import Peer
 from ...peer.intercepted import InterceptedPeer
 from ...protocol.caller import SUBSCRIPTION_KEY
@@ -29,7 +30,7 @@ _MOST_CANCELLED: Final = 1000  # at once; some never were requests that we saw
 _STOPPED: Final = ("blocked", "dropped", "fault: drop")  # notes of those who do not pass it on
 
 
-class Recorder:
+class Recorder(TwoHalves):
     """Writes everything that passes to a tape. Stands first, where it sees all that comes.
 
     What others then do to messages of a server it only names; `around` them it sees these as
@@ -38,8 +39,6 @@ class Recorder:
     Sessions are called s1, s2, ... in the order in which they come: their real ids are secret. A
     request that stands alone is a session of its own, r1, r2, ...: ids are unique in it only.
     """
-
-    waits: ClassVar = False
 
     def __init__(
         self, tape: TapeWriter, *, server_of: Callable[[Exchange], str | None] | None = None
@@ -65,73 +64,70 @@ class Recorder:
             _OneWay(self, Direction.SERVER_TO_CLIENT),
         ]
 
-    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+    def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
         message = exchange.message
         if isinstance(message, Notification):
-            return await self._told(exchange, message, proceed)
+            return exchange, self._told(exchange, message)
         edge = id(exchange.edge)
         if (edge, message.id) in self._under_way:
-            return await proceed(exchange)  # a call that a call asked for; the client made only one
+            return exchange, None  # a call that a call asked for; the client made only one
         self._under_way.add((edge, message.id))
-        alone = not isinstance(exchange.edge, Peer)
-        if alone:
+        if not isinstance(exchange.edge, Peer):
             self._alone[edge] = f"r{next(self._requests)}"
-        try:
-            return await self._asked(exchange, message, proceed)
-        finally:
-            self._under_way.discard((edge, message.id))
-            if alone:
-                self._alone.pop(edge, None)
-
-    async def _asked(self, exchange: Exchange, message: Request, proceed: Proceed) -> Answer:
         place = self._place(exchange)
-        write, direction, request_id = self.tape.write, exchange.direction, message.id
-        write(encode(message), direction, **place, transport=self._transport(exchange))
+        transport = self._transport(exchange)
+        self.tape.write(encode(message), exchange.direction, **place, transport=transport)
         if exchange.did is None:
             exchange.did = []  # those behind us may copy the exchange, and share it then
-        back = direction.reverse()
-        try:
-            answer = await proceed(exchange)
-        except RpcError as exc:
-            write(encode(_refusal(request_id, exc)), back, **place, did=exchange.did)
-            raise
-        except asyncio.CancelledError as exc:
-            told = (id(exchange.edge), request_id) in self._cancelled
-            if not told and not _tells_itself(exchange):
-                write(_cancelled(message, exc), direction, **place, did=exchange.did)
-            raise
-        except Exception as exc:
-            exchange.note(f"failed: {exc!r}")
-            said = failure(request_id, INTERNAL_ERROR, "Internal error")
-            write(encode(said), back, **place, did=exchange.did)
-            raise
-        finally:
-            self._cancelled.discard((id(exchange.edge), request_id))
-        result = b"{}" if answer is None else answer
-        write(encode_success(request_id, result), back, **place, did=exchange.did)
-        return answer
+        return exchange, partial(self._answered, exchange, message, place)
 
-    async def _told(self, exchange: Exchange, note: Notification, proceed: Proceed) -> Answer:
+    def _answered(
+        self, exchange: Exchange, message: Request, place: dict[str, Any], outcome: Outcome
+    ) -> Outcome:
+        edge, request_id, direction = id(exchange.edge), message.id, exchange.direction
+        write, back = self.tape.write, direction.reverse()
+        if not isinstance(outcome, BaseException):
+            said = encode_success(request_id, b"{}" if outcome is None else outcome)
+            write(said, back, **place, did=exchange.did)
+        elif isinstance(outcome, RpcError):
+            write(encode(_refusal(request_id, outcome)), back, **place, did=exchange.did)
+        elif isinstance(outcome, Exception):
+            exchange.note(f"failed: {outcome!r}")
+            said = encode(failure(request_id, INTERNAL_ERROR, "Internal error"))
+            write(said, back, **place, did=exchange.did)
+        elif isinstance(outcome, asyncio.CancelledError) and not (
+            (edge, request_id) in self._cancelled or _tells_itself(exchange)
+        ):
+            write(_cancelled(message, outcome), direction, **place, did=exchange.did)
+        self._cancelled.discard((edge, request_id))
+        self._under_way.discard((edge, request_id))
+        self._alone.pop(edge, None)
+        return outcome
+
+    def _told(self, exchange: Exchange, note: Notification) -> After:
         place = self._place(exchange)
         if exchange.direction is Direction.SERVER_TO_CLIENT:
             note = _for_client(note, _call_of(exchange))
         if exchange.did is None:
             exchange.did = []
-        stopped = True
-        try:
-            answer = await proceed(exchange)
-            self._passed(exchange, note)
-            stopped = any(done.startswith(_STOPPED) for done in exchange.did)
-            return answer
-        finally:
+        did = exchange.did
+
+        def after(outcome: Outcome) -> Outcome:
+            stopped = isinstance(outcome, BaseException)
+            if not stopped:
+                self._passed(exchange, note)
+                stopped = any(done.startswith(_STOPPED) for done in did)
             self.tape.write(
                 encode(note),
                 exchange.direction,
                 **place,
                 transport=self._transport(exchange),
-                did=exchange.did,
+                did=did,
                 stopped=stopped,
             )
+            return outcome
+
+        return after
 
     def _passed(self, exchange: Exchange, note: Notification) -> None:
         """Who cancels is on the tape as such, and the end of what is cancelled needs no entry."""
@@ -175,19 +171,17 @@ class Recorder:
         return _plain(context)
 
 
-class _OneWay:
+class _OneWay(TwoHalves):
     """Records what goes one way, and what is answered to it."""
-
-    waits: ClassVar = False
 
     def __init__(self, recorder: Recorder, direction: Direction) -> None:
         self._recorder = recorder
         self._direction = direction
 
-    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+    def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
         if exchange.direction is self._direction:
-            return await self._recorder(exchange, proceed)
-        return await proceed(exchange)
+            return self._recorder.before(exchange)
+        return exchange, None
 
 
 def _tells_itself(exchange: Exchange) -> bool:

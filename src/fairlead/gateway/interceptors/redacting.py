@@ -1,12 +1,13 @@
 """Secrets out of what passes: not only out of what is kept."""
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal, cast
+from functools import partial
+from typing import ClassVar, Literal
 
 from msgspec import UNSET, Raw
 
 from ...errors import RpcError
-from ...interceptor import Answer, Exchange, Proceed
+from ...interceptor import After, Exchange, Outcome, TwoHalves
 from ...observe.redactor import Redactor
 from ...protocol.envelope import Direction
 from ...wire import to_json
@@ -15,11 +16,10 @@ from .editing import with_whole_params
 __all__ = ["Redact"]
 
 
-class Redact:
+class Redact(TwoHalves):
     """Takes secrets out of what goes to clients, to servers, or both: params, results, errors."""
 
     pure: ClassVar = True
-    waits: ClassVar = False
 
     def __init__(
         self,
@@ -35,36 +35,29 @@ class Redact:
         self._to_server = to in ("server", "both")
         self._to_client = to in ("client", "both")
 
-    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+    def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
         up = exchange.direction is Direction.CLIENT_TO_SERVER
         if (self._to_server if up else self._to_client) and exchange.message.params is not UNSET:
-            exchange = self._params(exchange)
-        if not (self._to_client if up else self._to_server):
-            return await proceed(exchange)
-        try:
-            answer = await proceed(exchange)
-        except RpcError as exc:
-            clean = self._error(exc)
-            if clean is exc:
-                raise
-            exchange.note("redacted")
-            raise clean from None
-        if answer is None:
-            return None
-        raw = bytes(answer)
-        clean_answer = self._redactor.message(raw)
-        if clean_answer is raw:
-            return answer
-        exchange.note("redacted")
-        return clean_answer
+            raw = bytes(exchange.message.params)
+            clean = self._redactor.message(raw)
+            if clean is not raw:
+                exchange.note("redacted")
+                exchange = with_whole_params(exchange, Raw(clean))
+        back = self._to_client if up else self._to_server
+        return exchange, partial(self._after, exchange) if back else None
 
-    def _params(self, exchange: Exchange) -> Exchange:
-        raw = bytes(cast(Raw, exchange.message.params))
-        clean = self._redactor.message(raw)
-        if clean is raw:
-            return exchange
-        exchange.note("redacted")
-        return with_whole_params(exchange, Raw(clean))
+    def _after(self, exchange: Exchange, outcome: Outcome) -> Outcome:
+        clean: Outcome = outcome
+        if isinstance(outcome, bytes | Raw):
+            raw = bytes(outcome)
+            found = self._redactor.message(raw)
+            if found is not raw:
+                clean = found
+        elif isinstance(outcome, RpcError):
+            clean = self._error(outcome)
+        if clean is not outcome:
+            exchange.note("redacted")
+        return clean
 
     def _error(self, error: RpcError) -> RpcError:
         raw = error.raw

@@ -1,35 +1,37 @@
 """How large messages may be."""
 
+from functools import partial
 from typing import ClassVar
 
-from msgspec import UnsetType
+from msgspec import Raw, UnsetType
 
-from ...interceptor import Answer, Exchange, Proceed
+from ...interceptor import After, Exchange, Outcome, TwoHalves
 from ...wire.codes import INTERNAL_ERROR
 from .blocking import blocked
 
 __all__ = ["SizeLimit"]
 
 
-class SizeLimit:
+class SizeLimit(TwoHalves):
     """At most so many bytes of params, and of a result; 0 is no limit."""
 
     pure: ClassVar = True
-    waits: ClassVar = False
 
     def __init__(self, params: int = 0, result: int = 0) -> None:
         self._params = params
         self._result = result
 
-    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+    def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
         params = exchange.message.params
         if self._params and not isinstance(params, UnsetType):
             size = len(memoryview(params))
             if size > self._params:
                 raise blocked(exchange, f"{size} bytes are more than {self._params} of params")
-        answer = await proceed(exchange)
-        if self._result and answer is not None and len(memoryview(answer)) > self._result:
-            size = len(memoryview(answer))
+        return exchange, partial(self._after, exchange) if self._result else None
+
+    def _after(self, exchange: Exchange, outcome: Outcome) -> Outcome:
+        if isinstance(outcome, bytes | Raw) and len(memoryview(outcome)) > self._result:
+            size = len(memoryview(outcome))
             reason = f"{size} bytes are more than {self._result} of a result"
-            raise blocked(exchange, reason, INTERNAL_ERROR)
-        return answer
+            return blocked(exchange, reason, INTERNAL_ERROR)
+        return outcome

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final, Self
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import Raw, Struct, UnsetType
 
 from ...observe.redactor import Redactor
 from ...protocol.envelope import Direction
@@ -73,7 +73,7 @@ class Journal:
         method: str,
         *,
         target: str | None = None,
-        params: object = None,
+        params: Raw | bytes | UnsetType | None = None,
         session: str | None = None,
         request_id: Any = None,
         text: str | None = None,
@@ -93,8 +93,11 @@ class Journal:
             text=None if text is None else self._redactor.text(text)[:SHOWN],
         )
         kept = _Kept(record, self._clock())
-        if params is not None and params is not UNSET:
-            record.params = self._part(kept, params)
+        if params is not None and not isinstance(params, UnsetType):
+            size = record.size = len(memoryview(params))
+            if size <= self._longest:
+                kept.size += size
+                record.params = params if type(params) is Raw else Raw(params)
         if text is not None:
             kept.size += len(record.text or "")
         self._kept.append(kept)
@@ -109,7 +112,7 @@ class Journal:
         record: Record,
         state: State,
         *,
-        result: object = None,
+        result: Raw | bytes | UnsetType | None = None,
         code: int | None = None,
         error: str | None = None,
         did: list[str] | None = None,
@@ -126,22 +129,25 @@ class Journal:
         if error is not None:
             record.error = error
         if did:
-            record.did = did.copy()
+            record.did = tuple(did)
         kept.clean = False
-        if result is not None:
-            before = kept.size
-            record.result = self._part(kept, result)
-            if record.id >= self._kept[0].record.id:
-                self._bytes += kept.size - before
-                if self._bytes > self._max_bytes:
-                    self._make_room()
+        if result is not None and not isinstance(result, UnsetType):
+            size = len(memoryview(result))
+            record.size += size
+            if size <= self._longest:
+                kept.size += size
+                record.result = result if type(result) is Raw else Raw(result)
+                if record.id >= self._kept[0].record.id:
+                    self._bytes += size
+                    if self._bytes > self._max_bytes:
+                        self._make_room()
         if self._readers:
             self._publish(kept)
 
     def flag(self, record: Record, what: str) -> None:
         """Something is odd about it."""
         if what not in record.flags:
-            record.flags = [*record.flags, what]
+            record.flags = (*record.flags, what)
 
     def look_over(self) -> None:
         """Flag what hangs, once, and tell readers."""
@@ -202,16 +208,6 @@ class Journal:
             for reader in self._readers:
                 reader.put(now)
 
-    def _part(self, kept: "_Kept", part: object) -> Raw | UnsetType:
-        """Params or a result, as they are kept."""
-        raw = bytes(part)  # type: ignore[call-overload]  # Raw or bytes
-        size = len(raw)
-        kept.record.size += size
-        if size > self._longest:
-            return UNSET
-        kept.size += size
-        return Raw(raw)
-
     def _shown(self, kept: "_Kept") -> Record:
         """A record, for others to see."""
         record = kept.record
@@ -225,7 +221,7 @@ class Journal:
             record.result = self._without_secrets(record.result)
             if record.error is not None:
                 record.error = self._redactor.text(record.error)
-            record.did = [self._redactor.text(one) for one in record.did]
+            record.did = tuple(self._redactor.text(one) for one in record.did)
         return record
 
     def _without_secrets(self, part: Raw | UnsetType) -> Raw | UnsetType:

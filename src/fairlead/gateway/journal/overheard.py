@@ -192,13 +192,12 @@ class Overheard:
         return record
 
 
-def is_tool_error(result: object) -> bool:
+def is_tool_error(result: Raw | bytes | UnsetType) -> bool:
     """Whether the result of a tool says that the tool failed."""
-    raw = bytes(result)  # type: ignore[call-overload]  # Raw or bytes
-    if _ERROR(raw) is None:
+    if isinstance(result, UnsetType) or _ERROR(result) is None:
         return False  # not anywhere in it
     try:
-        return msgspec.json.decode(raw, type=_Flag).is_error
+        return msgspec.json.decode(result, type=_Flag).is_error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
 

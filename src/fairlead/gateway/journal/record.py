@@ -32,8 +32,8 @@ class Record(Struct, omit_defaults=True, kw_only=True, gc=False):
     duration: float | None = None  # seconds to the answer
     code: int | None = None
     error: str | None = None
-    flags: list[str] = []
-    did: list[str] = []  # what interceptors did
+    flags: tuple[str, ...] = ()
+    did: tuple[str, ...] = ()  # what interceptors did
     session: str | None = None
     request_id: Any = None
     params: Raw | UnsetType = UNSET

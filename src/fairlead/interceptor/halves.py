@@ -1,0 +1,48 @@
+"""Interceptors that wait for nothing, in two halves: what they do before, and what they do after.
+
+A coroutine for each of them, and a place where it stops, cost more than most of what they do. Where
+nothing in the way has to wait, only the halves are called.
+"""
+
+from collections.abc import Callable
+from typing import ClassVar, TypeAlias
+
+from .chain import Proceed
+from .exchange import Answer, Exchange
+
+__all__ = ["After", "Outcome", "TwoHalves"]
+
+# What became of it: an answer, or whatever was raised, also that it was cancelled.
+Outcome: TypeAlias = Answer | BaseException
+After: TypeAlias = Callable[[Outcome], Outcome]
+
+
+class TwoHalves:
+    """An interceptor like any other for those who call it as one."""
+
+    waits: ClassVar = False
+
+    def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
+        """What is passed on; and what is to be called with the outcome, once, if anything is.
+
+        Raises:
+            RpcError: to refuse.
+        """
+        raise NotImplementedError
+
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        exchange, after = self.before(exchange)
+        if after is None:
+            return await proceed(exchange)
+        outcome: Outcome
+        try:
+            outcome = await proceed(exchange)
+        except BaseException as exc:
+            outcome = after(exc)
+            if outcome is exc:
+                raise
+        else:
+            outcome = after(outcome)
+        if isinstance(outcome, BaseException):
+            raise outcome from None
+        return outcome
