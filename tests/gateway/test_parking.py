@@ -473,6 +473,7 @@ async def test_who_waits_too_long_for_a_turn_is_refused() -> None:
         assert "result" in await client.answer_to(call)
 
 
+@pytest.mark.covers("PRO-37")
 async def test_the_clock_of_a_parked_call_stands_still() -> None:
     async with scene(call_timeout=0.3) as place:
         client = await place.client()

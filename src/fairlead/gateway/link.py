@@ -55,10 +55,14 @@ class Link:
         identity: Identity | None = None,
         id_format: str = "integer",
         input_timeout: float = 600.0,
+        directed: bool = True,
         interceptors: Sequence[Interceptor] = (),
         on_close: Callable[["Link", ChannelClosed], None] | None = None,
     ) -> None:
-        """A `Peer` is a connection that is open, and somebody else's to close."""
+        """A `Peer` is a connection that is open, and somebody else's to close.
+
+        Without `directed`, also such notifications pass that only a client may send.
+        """
         self.name = name
         self.agreement: Agreement | None = None
         self.introduction: Raw | None = None  # the answer to `initialize`, as it came
@@ -91,7 +95,10 @@ class Link:
             channel.on_members = self._members_came
             return
         conversation = Conversation(
-            Role.CLIENT, identity, id_format="string" if id_format == "string" else "integer"
+            Role.CLIENT,
+            identity,
+            id_format="string" if id_format == "string" else "integer",
+            directed=directed,
         )
         self.peer = Peer(
             channel,

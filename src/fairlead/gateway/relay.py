@@ -135,7 +135,10 @@ class Relay(ServesHttp):
         peer = Peer(
             channel,
             Conversation(
-                Role.SERVER, Identity({"name": "fairlead", "version": "0"}), principal=principal
+                Role.SERVER,
+                Identity({"name": "fairlead", "version": "0"}),
+                directed=self.settings.strict,
+                principal=principal,
             ),
             handler=self.handler,
             on_notification=lambda note: front.passage.put(

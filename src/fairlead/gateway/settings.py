@@ -16,6 +16,8 @@ class RelaySettings(Struct, frozen=True, kw_only=True):
     """Whether sessions may share one process of a server; over HTTP each has its own anyway."""
     era: Literal["auto", "handshake", "stateless"] = "auto"
     """What to speak to the server; "auto" is what the client speaks, if the server does too."""
+    strict: bool = False
+    """Whether notifications that only the other side may send are dropped; else they pass."""
     max_channels: int = 4  # connections to one server for callers who may be asked back
     connect_timeout: float = 30.0
     call_timeout: float = 3600.0  # without a word from the server; 0: no limit

@@ -390,6 +390,7 @@ class Upstream:
                     identity=identity,
                     id_format=self.way.id_format,
                     input_timeout=self.settings.input_timeout,
+                    directed=self.settings.strict,
                     interceptors=self.interceptors,
                     on_close=self._lost,
                 )

@@ -67,17 +67,20 @@ class Conversation:
         assume: Revision | None = None,
         session_id: str | None = None,
         gated: bool = True,
+        directed: bool = True,
         principal: str | None = None,
     ) -> None:
         """`assume` serves requests before any handshake, as if that revision had been agreed on.
 
         `principal` is who the peer is, where the edge authenticated somebody.
 
-        Without `gated`, requests may be sent in any order: for tools that test servers.
+        Without `gated`, requests may be sent in any order: for tools that test servers. Without
+        `directed`, notifications come through that only we may send: for those who pass them on.
         """
         self.role = role
         self._is_client = role is Role.CLIENT
         self.gated = gated
+        self._directed = directed
         self.state = SessionState.UNINITIALIZED
         self._identity = identity or Identity()
         self.numbers = id_format == "integer"
@@ -181,7 +184,7 @@ class Conversation:
             if self.state is SessionState.INITIALIZING:
                 self.state = SessionState.ACTIVE
             return Told(message)
-        if not self._may_come(method):
+        if self._directed and not self._may_come(method):
             return Stray(message, "a notification that only the other side may send")
         return Told(message)
 

@@ -103,7 +103,7 @@ async def test_what_is_no_message_is_answered_so(
         assert answer.json.get("id") == (1 if b'"id": 1' in body else None)
 
 
-@pytest.mark.covers("RPC-13")
+@pytest.mark.covers("RPC-13", "PRO-04")
 async def test_a_batch_is_for_the_revision_that_has_it() -> None:
     batch = [call("add", {"a": 1, "b": 2}, 1), call("add", {"a": 3, "b": 4}, 2)]
     async with serving(make_server()) as web:
@@ -206,7 +206,7 @@ async def test_a_session_that_is_not_ours_is_not_found() -> None:
         assert (await web.get(headers={"Mcp-Session-Id": "guessed"})).status in (404, 406)
 
 
-@pytest.mark.covers("DEC-18")
+@pytest.mark.covers("DEC-18", "PRO-04")
 async def test_a_message_without_a_session_stands_alone() -> None:
     async with serving(make_server()) as web:
         assert (await web.post(call("add", {"a": 1, "b": 2}))).text == "3"
@@ -214,6 +214,8 @@ async def test_a_message_without_a_session_stands_alone() -> None:
         assert (await web.post(call("add", {"a": 1, "b": 2}), headers)).text == "3"
         wrong = {"MCP-Protocol-Version": "1999-01-01"}
         assert (await web.post(call("add"), wrong)).status == 400
+        session = await web.initialize()
+        assert (await session.post(call("add", {"a": 1, "b": 2}), wrong)).status == 400
         told = {"jsonrpc": "2.0", "method": "notifications/initialized"}
         assert (await web.post(told)).status == 202
         assert (await web.post({"jsonrpc": "2.0", "id": 1, "result": {}})).status == 400

@@ -51,10 +51,11 @@ def progress(n: int) -> dict[str, Any]:
 # What is sent
 
 
-@pytest.mark.covers("HTT-01", "HTT-02", "HTT-03", "HTT-07")
+@pytest.mark.covers("HTT-01", "HTT-02", "HTT-03", "HTT-07", "PRO-04", "PRO-05")
 async def test_requests_are_posts_with_the_headers_of_the_session() -> None:
     async with raw_server(handshake_server(echo)) as server:
         headers = {"X-Team": "blue", "ACCEPT": "text/html", "mcp-session-id": "mine"}
+        headers["MCP-Protocol-Version"] = "2024-11-05"
         channel = HttpChannel(server.url, headers=headers)
         assert server.connections == 0
         async with peer_over(channel) as peer:
@@ -67,6 +68,7 @@ async def test_requests_are_posts_with_the_headers_of_the_session() -> None:
         ]
         assert (first.method, first.path) == ("POST", "/mcp")
         assert "mcp-protocol-version" not in first.headers
+        assert "mcp-session-id" not in first.headers
         for call in (told, asked):
             assert call.headers["content-type"] == "application/json"
             assert call.headers["accept"] == "application/json, text/event-stream"
@@ -75,6 +77,18 @@ async def test_requests_are_posts_with_the_headers_of_the_session() -> None:
             assert call.headers["mcp-session-id"] == SESSION
             assert call.headers["mcp-protocol-version"] == "2025-11-25"
         assert "mcp-method" not in asked.headers
+
+
+@pytest.mark.covers("PRO-05")
+async def test_without_a_session_of_the_server_there_is_none() -> None:
+    async with (
+        raw_server(handshake_server(echo, session=None)) as server,
+        connected(server.url, headers={"Mcp-Session-Id": "mine"}) as (peer, _),
+    ):
+        await peer.request("tools/list")
+    assert "tools/list" in [call.rpc for call in server.calls]
+    assert not any("mcp-session-id" in call.headers for call in server.calls)
+    assert "DELETE" not in [call.rpc for call in server.calls]
 
 
 @pytest.mark.covers("HTT-02")

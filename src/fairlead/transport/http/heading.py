@@ -65,17 +65,16 @@ class Heading:
             session["Mcp-Session-Id"] = self._session_id
         if self._version is not None:
             session["MCP-Protocol-Version"] = self._version
-        mirrored = ("mcp-method", "mcp-name", "mcp-session-id", "mcp-protocol-version")
-        unmirrored = {
+        ours = ("mcp-method", "mcp-name", "mcp-session-id", "mcp-protocol-version")
+        theirs = {
             name: value
             for name, value in self._configured.items()
-            if name.lower() not in mirrored and not name.lower().startswith("mcp-param-")
+            if name.lower() not in ours and not name.lower().startswith("mcp-param-")
         }
-        self.opening = _over(self._configured, _POST)
-        self.post = _over(self._configured, {**_POST, **session})
-        self._get = _over(self._configured, {**_GET, **session})
-        self.delete = _over(self._configured, session)
-        self._stateless = _over(unmirrored, _POST)
+        self.opening = self._stateless = _over(theirs, _POST)
+        self.post = _over(theirs, {**_POST, **session})
+        self._get = _over(theirs, {**_GET, **session})
+        self.delete = _over(theirs, session)
 
     def listening(self, last_event_id: str | None = None) -> dict[str, str]:
         """For a stream of events; taken up after the event of that id."""
