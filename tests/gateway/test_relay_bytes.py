@@ -150,6 +150,7 @@ async def test_half_an_emoji_becomes_a_replacement_character() -> None:
         assert members(asked)["params"] == b'{"cut":"\\ufffd!","whole":"\\ud83d\\ude00"}'
 
 
+@pytest.mark.covers("DEC-13")
 async def test_depth_that_nobody_can_read_passes_or_is_refused_but_never_hangs() -> None:
     async with scene() as place:
         client, server = await opened(place, "handshake")

@@ -14,6 +14,7 @@ from fairlead import MCPClient, MCPClientConfig, MCPServer, RpcError
 from fairlead.client import Question, accept
 from fairlead.client.eras import known_eras
 from fairlead.errors import RequestTimeout
+from fairlead.protocol.contracts import validate_tool_error, validate_tool_response
 from fairlead.protocol.revisions import Revision
 from fairlead.transport.socket import listen_unix
 
@@ -116,7 +117,7 @@ def _forget_verdicts() -> None:
     known_eras.clear()
 
 
-@pytest.mark.covers("DEC-04", "PRO-21", "WSK-05", "CLT-01")
+@pytest.mark.covers("DEC-04", "PRO-21", "WSK-05", "CLT-01", "CON-06")
 @pytest.mark.parametrize(("revision", "transport"), cells())
 async def test_the_same_scene_in_every_cell(
     revision: Revision, transport: str, tmp_path: Path
@@ -193,6 +194,11 @@ async def failures(client: MCPClient) -> None:
     with pytest.raises(RpcError) as caught:
         await client.call_tool("nobody")
     assert caught.value.code == -32602
+    added = await client.call_tool("add", {"a": 1, "b": 2}, errors="envelope")
+    assert validate_tool_response(added).ok, added
+    assert validate_tool_response(await client.call_tool("fail", errors="envelope")).ok
+    refused = await client.call_tool("nobody", errors="envelope")
+    assert validate_tool_error(refused).ok, refused
 
 
 async def big_payload(client: MCPClient) -> None:
