@@ -304,3 +304,30 @@ async def test_two_tasks_may_close_at_once_and_one_of_them_from_a_callback() -> 
             await client.call("ask")
         await client.close()
     assert not client.connected
+
+
+@pytest.mark.covers("DEC-14")
+@pytest.mark.parametrize(
+    ("result", "problem"),
+    [
+        ("{}", "result.content is required"),
+        ('{"content": []}', "result.content"),
+        ('{"content": [{"text": "x"}]}', "result.content[0].type"),
+        ('{"content": text("x"), "isError": "no"}', "result.isError"),
+    ],
+)
+async def test_what_breaks_the_contract_is_taken_unless_we_are_strict(
+    result: str, problem: str, tmp_path: Path
+) -> None:
+    source = f"""
+    for request in requests():
+        if "id" in request:
+            answer(request, {result})
+    """
+    command = program(tmp_path, source, stateless=False)
+    async with MCPClient.connect_stdio(command, LATEST) as client:
+        assert isinstance(await client.call_tool("x"), dict)
+        client.config.strict = True
+        with pytest.raises(RemoteProtocolError, match="x breaks its contract") as caught:
+            await client.call_tool("x")
+        assert problem in str(caught.value)

@@ -19,9 +19,9 @@ from ..errors import (
     UrlElicitationRequired,
 )
 from ..peer import OnProgress
-from ..protocol.contracts import make_tool_error
+from ..protocol.contracts import make_tool_error, validate_tool_response
 from ..wire import RequestId
-from ..wire.codes import HEADER_MISMATCH, PARSE_ERROR
+from ..wire.codes import HEADER_MISMATCH, INVALID_REQUEST, PARSE_ERROR
 from .answers import Answers
 from .channels import ChannelTransport, with_headers
 from .config import MCPClientConfig
@@ -78,6 +78,7 @@ class Calls(Reading):
             InputNotGiven: the server asked something that this client cannot answer.
             UrlElicitationRequired: it wants pages visited first, and they were not.
             OutputMismatch: the result does not fit the schema that the tool was listed with.
+            RemoteProtocolError: it is no result of a tool at all; with `strict` only.
         """
         if errors == "envelope":
             return await self._call_enveloped(
@@ -112,6 +113,8 @@ class Calls(Reading):
             result = await self._rounds("tools/call", params, raw, ask)
         if self._cache is not None:
             self._cache.acted()
+        if self.config.strict:
+            _check_contract(name, result)
         if self._known.schemas and self.config.validate_output:
             self._check_output(name, result)
         return result
@@ -256,3 +259,13 @@ class Calls(Reading):
             return make_tool_error(ids[-1] if ids else 0, PARSE_ERROR, str(exc), kind="parse")
         except (ChannelClosed, NoAnswer, RetriesExhausted, LocalProtocolError) as exc:
             return make_tool_error(ids[-1] if ids else 0, 499, str(exc), kind="closed")
+
+
+def _check_contract(tool: str, result: dict[str, Any]) -> None:
+    """DEC-14: what is received is taken as it is, unless somebody wants to know."""
+    if result.get("resultType", "complete") != "complete":
+        return
+    checked = validate_tool_response({"jsonrpc": "2.0", "id": 1, "result": result})
+    if not checked.ok:
+        why = f"{tool} breaks its contract: {'; '.join(checked.problems)}"
+        raise RemoteProtocolError(why, code=INVALID_REQUEST)

@@ -33,6 +33,7 @@ class MCPClientConfig:
     cache: bool = True  # keep results as long as the server says (stateless era)
     stale_seconds: float = 0.0  # and hand them out for so long after, while they are read again
     validate_output: bool = True  # hold results against schemas that were listed
+    strict: bool = False  # a result that breaks the contract of tool calls is an error
 
 
 def request_timeout(entry_ms: float | None = None) -> float:
