@@ -327,7 +327,8 @@ async def test_what_breaks_the_contract_is_taken_unless_we_are_strict(
     command = program(tmp_path, source, stateless=False)
     async with MCPClient.connect_stdio(command, LATEST) as client:
         assert isinstance(await client.call_tool("x"), dict)
-        client.config.strict = True
+    strict = MCPClientConfig(protocol_version="latest", strict=True)
+    async with MCPClient.connect_stdio(command, strict) as client:
         with pytest.raises(RemoteProtocolError, match="x breaks its contract") as caught:
             await client.call_tool("x")
         assert problem in str(caught.value)
