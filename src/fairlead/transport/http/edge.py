@@ -249,6 +249,8 @@ class HttpEdge:
             return
         frame = frames[-1][1]
         if session.settle_revision():
+            if self.sessions.reviver is not None:
+                await self.sessions.reviver.keep(session, message)
             given = [(b"mcp-session-id", session.id.encode())]
             await call.answer(200, frame, headers=given)
         else:
@@ -273,7 +275,7 @@ class HttpEdge:
         version = headers.get(b"mcp-protocol-version")
         revision = None if version is None else known(version.decode("latin-1"))
         if session_id is not None:
-            session = self.sessions.get(session_id.decode("latin-1"), principal)
+            session = await self._session(call, session_id, principal)
             if session is None:
                 await self._refuse(call, message, _no_session(), 404)
             elif version is not None and revision is None:
@@ -403,7 +405,7 @@ class HttpEdge:
         session_id = headers.get(b"mcp-session-id")
         session = None
         if session_id is not None:
-            session = self.sessions.get(session_id.decode("latin-1"), principal)
+            session = await self._session(call, session_id, principal)
             if session is None:
                 await self._refuse(call, batch, _no_session(), 404)
                 return
@@ -453,7 +455,7 @@ class HttpEdge:
         if not _accepts(call.headers.get(b"accept", b""), b"text/event-stream"):
             await call.say(406, "Accept: text/event-stream")
             return
-        session = self.sessions.get(session_id.decode("latin-1"), principal)
+        session = await self._session(call, session_id, principal)
         if session is None:
             await self._refuse(call, None, _no_session(), 404)
             return
@@ -512,12 +514,28 @@ class HttpEdge:
         if session_id is None:
             await call.say(405, "DELETE ends a session; name it", [(b"allow", b"POST")])
             return
-        session = self.sessions.get(session_id.decode("latin-1"), principal)
-        if session is None:
+        name = session_id.decode("latin-1")
+        session = self.sessions.get(name, principal)
+        if session is not None:
+            await self.sessions.end(session)
+        elif not await self._drop(call, name, principal):
             await self._refuse(call, None, _no_session(), 404)
             return
-        await self.sessions.end(session)
         await call.answer(200)
+
+    async def _session(
+        self, call: AsgiCall, session_id: bytes, principal: str | None
+    ) -> HttpSession | None:
+        """The session that a request names, if there is one for this client."""
+        name = session_id.decode("latin-1")
+        found = self.sessions.get(name, principal)
+        if found is None and self.sessions.reviver is not None and not self.ending:
+            found = await self.sessions.find(name, http_context(call), principal)
+        return found
+
+    async def _drop(self, call: AsgiCall, session_id: str, principal: str | None) -> bool:
+        reviver = self.sessions.reviver
+        return reviver is not None and await reviver.drop(session_id, call.path, principal)
 
     # Refusing
 

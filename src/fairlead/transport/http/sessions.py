@@ -5,8 +5,8 @@ import logging
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
 
 from msgspec import Raw
 
@@ -17,6 +17,7 @@ from ...wire import Failure, Message, Request, RequestId, Success, encode, encod
 from ..base import Channel
 from .channel import StreamedChannel
 from .resume import EventStore, MemoryEventStore
+from .reviving import Reviver
 from .settings import HttpSettings
 from .streams import HIGH_WATER, Stream
 
@@ -61,6 +62,7 @@ class HttpSession(StreamedChannel):
         self.id = session_id
         self.principal = principal
         self.revision: Revision | None = None  # once `initialize` has been answered
+        self.key: str | None = None  # under which it is kept, where sessions outlive a process
         self.used = time.monotonic()
         self.served: Served | None = None
         self.standalone = Stream(session_id, "g", store, taken=self._taken)
@@ -205,6 +207,10 @@ class Sessions:
         self._store: EventStore = settings.event_store or MemoryEventStore()
         self._sessions: OrderedDict[str, HttpSession] = OrderedDict()  # least recently used first
         self._ending: set[asyncio.Task[None]] = set()
+        self.reviver: Reviver | None = None
+        if settings.session_store is not None:
+            store, idle = settings.session_store, settings.session_idle
+            self.reviver = Reviver(store, idle, self._made, self._add, self.end)
         self._sweep: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -216,14 +222,23 @@ class Sessions:
         Raises:
             TooManySessions: all of them are in use.
         """
+        session = self._made(context, principal, secrets.token_urlsafe(24))
+        self._add(session)
+        return session
+
+    def _made(
+        self, context: TransportContext, principal: str | None, session_id: str
+    ) -> HttpSession:
         if len(self._sessions) >= self._settings.max_sessions:
             self._make_room()
-        session = HttpSession(secrets.token_urlsafe(24), context, principal, self._store)
+        session = HttpSession(session_id, context, principal, self._store)
         session.served = self._accept(session, principal)
+        return session
+
+    def _add(self, session: HttpSession) -> None:
         self._sessions[session.id] = session
         if self._sweep is None and self._settings.session_idle:
             self._schedule()
-        return session
 
     def get(self, session_id: str, principal: str | None) -> HttpSession | None:
         """A session by its id, for whom it was made."""
@@ -240,20 +255,37 @@ class Sessions:
         """What a client has missed on a stream; None if nobody knows."""
         return await self._store.after(session.id, stream, number)
 
-    async def end(self, session: HttpSession) -> None:
+    async def find(
+        self, session_id: str, context: TransportContext, principal: str | None
+    ) -> HttpSession | None:
+        """The same as `get`, also for those that have to be taken up again first."""
+        session = self.get(session_id, principal)
+        if session is None and self.reviver is not None and session_id not in self._sessions:
+            try:
+                session = await self.reviver.revive(session_id, context, principal)
+            except TooManySessions:
+                log.warning("a session cannot be taken up again: there are too many")
+        return session
+
+    async def end(self, session: HttpSession, *, for_good: bool = True) -> None:
         """End a session: what is under way in it is cancelled."""
         self._sessions.pop(session.id, None)
         self._store.forget(session.id)
+        if for_good and self.reviver is not None and session.key is not None:
+            await self.reviver.forget(session.key)
         if session.served is not None:
             await session.served.close()
 
     async def close(self) -> None:
-        """End them all."""
+        """End them all; those that are kept go on in the next process."""
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
+        if self.reviver is not None:
+            await self.reviver.close()
+        await self._touch()
         for session in list(self._sessions.values()):
-            await self.end(session)
+            await self.end(session, for_good=session.over)
         if self._ending:
             await asyncio.wait(self._ending)
 
@@ -266,7 +298,10 @@ class Sessions:
 
     def _end_soon(self, session: HttpSession) -> None:
         self._sessions.pop(session.id, None)
-        task = asyncio.get_running_loop().create_task(self.end(session))
+        self._begin(self.end(session))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
@@ -280,7 +315,15 @@ class Sessions:
             if session.used <= oldest and not session.busy:
                 log.debug("session %s… was idle for too long", session.id[:6])
                 self._end_soon(session)
+        if self.reviver is not None:
+            self._begin(self._touch())
         if self._sessions:
             self._schedule()
         else:
             self._sweep = None
+
+    async def _touch(self) -> None:
+        """What is in use here is not too old for the next process."""
+        if self.reviver is not None:
+            keys = [one.key for one in self._sessions.values() if one.key is not None]
+            await self.reviver.touch(keys)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from .resume import EventStore
+    from .session_store import SessionStore
 
 __all__ = ["HttpSettings"]
 
@@ -34,3 +35,4 @@ class HttpSettings:
     retry: float = 1.0  # how long a client waits before it takes up a stream again
     fast_lane: bool = True  # answer stateless POSTs without the way through ASGI (`run_http` only)
     event_store: "EventStore | None" = None  # None: in memory
+    session_store: "SessionStore | None" = None  # where sessions survive a restart; None: nowhere

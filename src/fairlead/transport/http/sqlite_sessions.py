@@ -1,0 +1,103 @@
+"""Sessions in a file of SQLite."""
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from .session_store import MAX_SESSIONS, StoredSession
+
+__all__ = ["SqliteSessionStore"]
+
+T = TypeVar("T")
+
+
+class SqliteSessionStore:
+    """Keeps them in a file that nobody else may read; a thread of its own does that.
+
+    Several processes may use one file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, max_sessions: int = MAX_SESSIONS) -> None:
+        self._path = Path(path)
+        self._max = max_sessions
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="fairlead-sessions")
+        self._open: sqlite3.Connection | None = None
+
+    async def save(self, session: StoredSession) -> None:
+        def work(file: sqlite3.Connection) -> None:
+            file.execute(
+                "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    *(session.key, session.principal, session.opening),
+                    *(session.revision, session.created, session.used),
+                ),
+            )
+            file.execute(
+                "DELETE FROM sessions WHERE key IN"
+                " (SELECT key FROM sessions ORDER BY used DESC LIMIT -1 OFFSET ?)",
+                (self._max,),
+            )
+
+        await self._do(work)
+
+    async def load(self, key: str) -> StoredSession | None:
+        def work(file: sqlite3.Connection) -> StoredSession | None:
+            row = file.execute("SELECT * FROM sessions WHERE key = ?", (key,)).fetchone()
+            if row is None:
+                return None
+            names = ("key", "principal", "opening", "revision", "created", "used")
+            return StoredSession(**dict(zip(names, row, strict=True)))
+
+        return await self._do(work)
+
+    async def touch(self, keys: list[str], used: float) -> None:
+        def work(file: sqlite3.Connection) -> None:
+            rows = [(used, key) for key in keys]
+            file.executemany("UPDATE sessions SET used = ? WHERE key = ?", rows)
+
+        await self._do(work)
+
+    async def delete(self, key: str) -> None:
+        await self._do(lambda file: file.execute("DELETE FROM sessions WHERE key = ?", (key,)))
+
+    async def expire(self, before: float) -> int:
+        def work(file: sqlite3.Connection) -> int:
+            return file.execute("DELETE FROM sessions WHERE used < ?", (before,)).rowcount
+
+        return await self._do(work)
+
+    def close(self) -> None:
+        """Write what is left to be written."""
+        self._thread.submit(self._end)
+        self._thread.shutdown()
+
+    async def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        def run() -> T:
+            file = self._opened()
+            with file:
+                return work(file)
+
+        return await asyncio.get_running_loop().run_in_executor(self._thread, run)
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._open is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
+            self._open = sqlite3.connect(self._path, timeout=5.0, check_same_thread=False)
+            self._open.execute("PRAGMA journal_mode = WAL")
+            self._open.execute("PRAGMA synchronous = NORMAL")
+            self._open.execute(
+                "CREATE TABLE IF NOT EXISTS sessions (key TEXT PRIMARY KEY, principal TEXT,"
+                " opening BLOB NOT NULL, revision TEXT NOT NULL, created REAL NOT NULL,"
+                " used REAL NOT NULL) WITHOUT ROWID"
+            )
+        return self._open
+
+    def _end(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
