@@ -96,7 +96,7 @@ async def test_answers_find_their_requests(loop_kind: str) -> None:
     async with talking(echo) as (client, _):
         answers = await asyncio.gather(*(client.request("x", {"n": n}) for n in range(500)))
         assert [msgspec.json.decode(a)["n"] for a in answers] == list(range(500))
-        assert client._pending == {}
+        assert client._asking.pending == {}
 
 
 @pytest.mark.covers("TRN-11", "RPC-05")
@@ -140,6 +140,28 @@ async def test_a_handler_that_breaks_is_an_internal_error_without_details(
         assert "secret path" in caplog.text
 
 
+async def test_a_cancellation_that_is_not_the_request_s_own_is_a_failure_of_its_handler() -> None:
+    async def unlucky(exchange: Exchange) -> Answer:
+        gone: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        gone.cancel()
+        return await gone
+
+    async with talking(unlucky) as (client, server):
+        with pytest.raises(RpcError, match="Internal error"):
+            await client.request("x", timeout=5)
+        assert server.connected
+
+
+async def test_a_handler_that_answers_something_else_than_bytes_has_failed() -> None:
+    async def wrong(exchange: Exchange) -> Any:
+        return {"not": "encoded"}
+
+    async with talking(wrong) as (client, server):
+        with pytest.raises(RpcError, match="Internal error"):
+            await client.request("x", timeout=5)
+        assert server.connected
+
+
 @pytest.mark.covers("TRN-10", "PRO-31")
 async def test_a_timeout_tells_the_peer_and_its_late_answer_is_a_stray(loop_kind: str) -> None:
     gate = Gate()
@@ -148,8 +170,8 @@ async def test_a_timeout_tells_the_peer_and_its_late_answer_is_a_stray(loop_kind
             await client.request("tools/call", {}, timeout=0.02)
         assert isinstance(late.value, TimeoutError)
         assert await gate.ended.get() == "cancelled"
-        assert client._pending == {}
-        assert server._running == {}
+        assert client._asking.pending == {}
+        assert server._work.running == {}
         # Another request on the same connection is not disturbed.
         gate.open.set()
         assert bytes(await client.request("x")) == b"{}"
@@ -196,7 +218,7 @@ async def test_an_id_may_be_used_again_while_a_cancelled_request_still_cleans_up
         channel.send(Request(1, "second"))
         assert await frames.next() == Success(1, Raw(b'{"second":true}'))
         async with asyncio.timeout(5):
-            while server._leaving or server._running:
+            while server._work.leaving or server._work.running:
                 await asyncio.sleep(0)
 
 
@@ -207,7 +229,7 @@ async def test_a_request_that_is_cancelled_in_the_same_chunk_never_runs() -> Non
         channel.send(Notification("notifications/cancelled", Raw(b'{"requestId":1}')))
         channel.send(Request(2, "y"))
         assert (await gate.started.get()).request_id == 2
-        assert list(server._running) == [2]
+        assert list(server._work.running) == [2]
         gate.open.set()
         assert await frames.next() == Success(2, Raw(b"{}"))
         channel.send(Request(3, "z"))
@@ -408,6 +430,32 @@ async def test_a_call_does_not_age_while_its_caller_is_asked() -> None:
 
 
 @pytest.mark.covers("PRO-38")
+async def test_those_who_only_listen_take_nobodys_place() -> None:
+    begun: asyncio.Queue[str] = asyncio.Queue()
+
+    async def lasting(exchange: Exchange) -> Answer:
+        begun.put_nowait(exchange.method)
+        await asyncio.Event().wait()
+        return None
+
+    async with bare_server(handler=lasting, max_in_flight=2) as (channel, _, server):
+        for number in range(1, 6):
+            channel.send(Request(number, "subscriptions/listen"))
+        for number in range(6, 9):
+            channel.send(Request(number, "x"))
+        async with asyncio.timeout(5):
+            came = [await begun.get() for _ in range(7)]
+        assert came == [*["subscriptions/listen"] * 5, "x", "x"]
+        await asyncio.sleep(0)
+        assert begun.empty()  # the third one waits
+        for number in range(9, 200):  # but not in masses
+            channel.send(Request(number, "subscriptions/listen"))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert len(server._work.running) < 80
+
+
+@pytest.mark.covers("PRO-38")
 async def test_requests_beyond_the_bound_wait_and_then_are_refused() -> None:
     gate = Gate()
     async with bare_server(handler=gate, max_in_flight=2) as (channel, frames, server):
@@ -418,13 +466,13 @@ async def test_requests_beyond_the_bound_wait_and_then_are_refused() -> None:
         refused = await frames.next()
         assert isinstance(refused, Failure)
         assert "Too many requests" in refused.message
-        assert len(server._running) == 2
-        assert len(server._queued) == 1024
+        assert len(server._work.running) == 2
+        assert len(server._answering._queued) == 1024
         # Cancellations and answers are read all the same.
         channel.send(Notification("notifications/cancelled", Raw(b'{"requestId":3}')))
         channel.send(Notification("notifications/cancelled", Raw(b'{"requestId":1}')))
         assert await gate.ended.get() == "cancelled"
-        assert len(server._queued) <= 1023
+        assert len(server._answering._queued) <= 1023
         gate.open.set()
         outcomes: dict[Any, Any] = {}
         while len(outcomes) < 1997 - 1:

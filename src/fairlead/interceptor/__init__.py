@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from .chain import Interceptor, Proceed, chain
+from .claims import claims
 from .exchange import Answer, Edge, Exchange, Handler
 from .halves import After, Outcome, TwoHalves
 from .offence import Offence, OnOffence, hearers
@@ -26,6 +27,7 @@ __all__ = [
     "RateLimiter",
     "TwoHalves",
     "chain",
+    "claims",
     "hearers",
 ]
 

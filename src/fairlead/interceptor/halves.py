@@ -5,16 +5,20 @@ nothing in the way has to wait, only the halves are called.
 """
 
 from collections.abc import Callable
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Final, TypeAlias, cast
+
+from msgspec import Raw
 
 from .chain import Proceed
 from .exchange import Answer, Exchange
 
-__all__ = ["After", "Outcome", "TwoHalves"]
+__all__ = ["ANSWERS", "After", "Outcome", "TwoHalves", "sensible"]
 
 # What became of it: an answer, or whatever was raised, also that it was cancelled.
 Outcome: TypeAlias = Answer | BaseException
 After: TypeAlias = Callable[[Outcome], Outcome]
+
+ANSWERS: Final = frozenset({bytes, Raw, type(None)})
 
 
 class TwoHalves:
@@ -42,7 +46,14 @@ class TwoHalves:
             if outcome is exc:
                 raise
         else:
-            outcome = after(outcome)
+            outcome = after(outcome if type(outcome) in ANSWERS else sensible(outcome))
         if isinstance(outcome, BaseException):
             raise outcome from None
         return outcome
+
+
+def sensible(outcome: object) -> Outcome:
+    """What somebody else's code has made of it; or an error, if that is no outcome at all."""
+    if type(outcome) in ANSWERS or isinstance(outcome, bytes | BaseException):
+        return cast(Outcome, outcome)
+    return TypeError(f"an interceptor answered with {type(outcome).__name__}, not with bytes")

@@ -6,6 +6,7 @@ Whoever has none uses a plain `Peer`, which knows nothing of this.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec import UNSET, Raw, UnsetType
@@ -20,6 +21,8 @@ from ..protocol.events import Progressed
 from ..protocol.revisions import NEWEST
 from ..transport.base import Channel
 from ..wire import Notification, Request, RequestId, to_json
+from .asking import Asking
+from .line import Line
 from .outcome import OnProgress, Pending
 from .passage import Passage
 from .peer import Peer
@@ -32,10 +35,8 @@ log = logging.getLogger("fairlead.peer")
 class InterceptedPeer(Peer):
     """A peer whose interceptors see requests, answers, notifications, progress and cancellations.
 
-    What we ask has its id and its metadata before they see it, and gets the latter again if they
-    lose it. What the peer tells passes them one after the
-    other, and the answers that came behind it wait for it. The `handler` has them around it
-    already, because requests also come from elsewhere.
+    What the peer tells passes them one after the other, and the answers that came behind it wait
+    for it. The `handler` has them around it already, because requests also come from elsewhere.
     """
 
     def __init__(
@@ -53,72 +54,14 @@ class InterceptedPeer(Peer):
             conversation,
             on_notification=self._hear,
             on_cancelled=self._withdrawn,
+            asking=partial(_Asking, self),
             **options,
         )
         self.interceptors = interceptors
-        self.ours: Direction = self._direction.reverse()
+        self.ours: Direction = self._line.direction.reverse()
         self._deliver_note = on_notification or _nobody_listens
-        self._inbound = Passage(interceptors, self._direction)
+        self._inbound = Passage(interceptors, self._line.direction)
         self._outbound = Passage(interceptors, self.ours)
-
-    # What we say
-
-    async def request(
-        self,
-        method: str,
-        params: Mapping[str, Any] | Raw | None = None,
-        *,
-        timeout: float = 30.0,
-        max_total: float = 0.0,
-        on_progress: OnProgress | None = None,
-        on_sent: Callable[[RequestId], None] | None = None,
-        quiet: bool = False,
-        reply_to: RequestId | None = None,
-        reserved: RequestId | None = None,
-    ) -> Raw:
-        under: RequestId | None = self.conversation.reserve() if reserved is None else reserved
-
-        async def deliver(exchange: Exchange) -> Answer:
-            nonlocal under
-            message = exchange.message
-            mine, under = under, None  # whoever proceeds twice sends two requests
-
-            def sent(request_id: RequestId) -> None:
-                exchange.message = Request(request_id, message.method, message.params)
-                if on_sent is not None:
-                    on_sent(request_id)
-
-            return await Peer.request(
-                self,
-                message.method,
-                None if isinstance(message.params, UnsetType) else message.params,
-                timeout=timeout,
-                max_total=max_total,
-                on_progress=on_progress,
-                on_sent=sent,
-                quiet=quiet,
-                reply_to=reply_to,
-                reserved=mine,
-            )
-
-        assert under is not None
-        token = under if on_progress is not None or method == "tools/call" else None
-        asked = Request(under, method, self.conversation.dressed(method, params, token))
-        answer = await chain(self.interceptors, deliver)(self._exchange(asked, reply_to))
-        return answer if isinstance(answer, Raw) else Raw(answer or b"{}")
-
-    async def notify(
-        self,
-        method: str,
-        params: Mapping[str, Any] | Raw | None = None,
-        *,
-        timeout: float = 30.0,
-    ) -> None:
-        async def deliver(note: Notification) -> None:
-            given = None if isinstance(note.params, UnsetType) else note.params
-            await Peer.notify(self, note.method, given, timeout=timeout)
-
-        await self.notify_by(deliver, Notification(method, _body(params)))
 
     async def notify_by(
         self, deliver: Callable[[Notification], Awaitable[None]], note: Notification
@@ -137,12 +80,10 @@ class InterceptedPeer(Peer):
         told = self._exchange(notification, exchange.request_id)
         await say(told, self.interceptors, deliver)
 
-    def _give_notice(self, note: Notification, request_id: RequestId) -> None:
-        self._outbound.enter(self._exchange(note, request_id), self._send_quietly)
-
     def _exchange(
         self, message: Request | Notification, related: RequestId | None = None
     ) -> Exchange:
+        """A message of ours."""
         known, identity = self.conversation.peer, self.conversation.identity
         revision = NEWEST if known is None else known.revision
         return Exchange(
@@ -161,58 +102,29 @@ class InterceptedPeer(Peer):
             related=related,
         )
 
-    # What we hear
-
     def _hear(self, note: Notification) -> None:
         self._inbound.put(note, self, self._deliver_note, self.heard_for)
+
+    def hear_by(
+        self,
+        deliver: Callable[[Notification], object],
+        note: Notification,
+        related: RequestId | None = None,
+    ) -> None:
+        """The peer has told something in another way than by a message of its own."""
+        self._inbound.put(note, self, deliver, related)
 
     def _withdrawn(self, note: Notification, cancel: Callable[[str], object]) -> None:
         self._inbound.cancel(note, self, cancel, self.heard_for)
 
-    def _progressed(self, event: Progressed) -> None:
-        pending = self._pending.get(event.request_id)
-        if pending is None:
-            return
-
-        def deliver(note: Notification) -> None:
-            if event.request_id in self._pending:
-                Peer._progressed(self, Progressed(event.request_id, note))
-            else:  # the answer is there already, and waits for this
-                pending.progressed(note)
-
-        self._inbound.put(event.message, self, deliver, event.request_id)
-
-    async def _outcome(
-        self,
-        message: Request,
-        pending: Pending,
-        on_sent: Callable[[RequestId], None] | None,
-        reply_to: RequestId | None,
-        *,
-        quiet: bool = False,
-    ) -> Raw:
-        try:
-            result = await super()._outcome(message, pending, on_sent, reply_to, quiet=quiet)
-        except RpcError:
-            await self._heard_before(pending)
-            raise
-        await self._heard_before(pending)
-        return result
-
-    async def _heard_before(self, pending: Pending) -> None:
-        await self._inbound.passed()
-        await pending.told()
-
-    # The end
-
     async def _finish_work(self, seconds: float) -> None:
-        began = self._loop.time()
+        began = self._line.loop.time()
         try:
             async with asyncio.timeout(seconds):
                 await self._inbound.passed()
         except TimeoutError:
             log.warning("interceptors are too slow for what was told at the end")
-        await super()._finish_work(max(0.0, seconds - (self._loop.time() - began)))
+        await super()._finish_work(max(0.0, seconds - (self._line.loop.time() - began)))
 
     async def _own(self) -> None:
         try:
@@ -220,6 +132,99 @@ class InterceptedPeer(Peer):
         finally:
             self._inbound.close()
             self._outbound.close()
+
+
+class _Asking(Asking):
+    """What we say, on its way through the interceptors.
+
+    A request has its id and its metadata before they see it, and gets the latter again if they
+    lose it.
+    """
+
+    def __init__(self, peer: InterceptedPeer, line: Line, input_timeout: float) -> None:
+        super().__init__(line, input_timeout)
+        self._peer = peer
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | Raw | None = None,
+        *,
+        on_progress: OnProgress | None = None,
+        on_sent: Callable[[RequestId], None] | None = None,
+        reply_to: RequestId | None = None,
+        reserved: RequestId | None = None,
+        **limits: Any,
+    ) -> Raw:
+        conversation = self._conversation
+        under: RequestId | None = conversation.reserve() if reserved is None else reserved
+
+        async def deliver(exchange: Exchange) -> Answer:
+            nonlocal under
+            message = exchange.message
+            mine, under = under, None  # whoever proceeds twice sends two requests
+
+            def sent(request_id: RequestId) -> None:
+                exchange.message = Request(request_id, message.method, message.params)
+                if on_sent is not None:
+                    on_sent(request_id)
+
+            return await Asking.request(
+                self,
+                message.method,
+                None if isinstance(message.params, UnsetType) else message.params,
+                on_progress=on_progress,
+                on_sent=sent,
+                reply_to=reply_to,
+                reserved=mine,
+                **limits,
+            )
+
+        assert under is not None
+        token = under if on_progress is not None or method == "tools/call" else None
+        asked = Request(under, method, conversation.dressed(method, params, token))
+        exchange = self._peer._exchange(asked, reply_to)
+        answer = await chain(self._peer.interceptors, deliver)(exchange)
+        return answer if isinstance(answer, Raw) else Raw(answer or b"{}")
+
+    async def notify(
+        self, method: str, params: Mapping[str, Any] | Raw | None = None, **limits: Any
+    ) -> None:
+        async def deliver(note: Notification) -> None:
+            given = None if isinstance(note.params, UnsetType) else note.params
+            await Asking.notify(self, note.method, given, **limits)
+
+        await self._peer.notify_by(deliver, Notification(method, _body(params)))
+
+    def progressed(self, event: Progressed) -> None:
+        pending = self.pending.get(event.request_id)
+        if pending is None:
+            return
+
+        def deliver(note: Notification) -> None:
+            if event.request_id in self.pending:
+                Asking.progressed(self, Progressed(event.request_id, note))
+            else:  # the answer is there already, and waits for this
+                pending.progressed(note)
+
+        self._peer._inbound.put(event.message, self._peer, deliver, event.request_id)
+
+    async def _outcome(self, message: Request, pending: Pending, *how: Any, **more: Any) -> Raw:
+        try:
+            result = await super()._outcome(message, pending, *how, **more)
+        except RpcError:
+            await self._heard_before(pending)
+            raise
+        await self._heard_before(pending)
+        return result
+
+    async def _heard_before(self, pending: Pending) -> None:
+        await self._peer._inbound.passed()
+        await pending.told()
+
+    def _give_notice(self, note: Notification, request_id: RequestId) -> None:
+        exchange = self._peer._exchange(note, request_id)
+        self._peer._outbound.enter(exchange, self._line.send_quietly)
 
 
 async def say(

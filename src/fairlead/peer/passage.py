@@ -118,7 +118,10 @@ class Passage:
                 await chain(self._interceptors, _last(deliver))(exchange)
             except RpcError as exc:
                 log.info("%s was held back: %s", exchange.method, exc.message)
-            except Exception:
+            except (Exception, asyncio.CancelledError):
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise  # it was us, not something that an interceptor waited for
                 about = {ABOUT: exchange.message.params}
                 why = "an interceptor failed; %s was not passed on"
                 log.exception(why, exchange.method, extra=about)
