@@ -147,6 +147,12 @@ class Program:
         pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
         return int(pages) * 4096 / (1 << 20)
 
+    async def alive(self) -> tuple[int, int, int]:
+        """Its tasks, its open files, and the blocks of memory that its objects take."""
+        answer = await self.web.stateless("tools/call", {"name": "alive", "arguments": {}})
+        tasks, files, blocks = json.loads(answer.text)
+        return tasks, files, blocks
+
 
 @contextlib.asynccontextmanager
 async def program() -> AsyncIterator[Program]:

@@ -1,6 +1,8 @@
 """A program that serves HTTP, so that its memory can be looked at from outside."""
 
 import asyncio
+import gc
+import os
 import sys
 
 from fairlead import Context, MCPServer
@@ -23,6 +25,14 @@ async def chatter(ctx: Context, n: int) -> str:
     for i in range(n):
         await ctx.progress(i + 1, n, "x" * 10_000)
     return "done"
+
+
+@server.tool()
+async def alive() -> list[int]:
+    """What is there now: tasks, open files, and blocks of memory that objects take."""
+    gc.collect()
+    files = len(os.listdir("/proc/self/fd"))
+    return [len(asyncio.all_tasks()), files, sys.getallocatedblocks()]
 
 
 def told(url: str) -> None:

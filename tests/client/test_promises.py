@@ -42,6 +42,7 @@ def test_the_settings_and_their_defaults() -> None:
         "cache": True,
         "max_rounds": 20,
         "stale_seconds": 0.0,
+        "strict": False,
         "validate_output": True,
     }
 

@@ -85,13 +85,22 @@ class ChannelTransport(MCPTransport):
 
     async def connect(self) -> None:
         async with self._connecting:
-            if self._closed or (self._peer is not None and not self._peer.connected):
-                raise _not_connected()  # closed stays closed
+            self._check_open()
             if self._peer is not None:
                 return
-            self._peer = self._make_peer(await self._open_channel())
+            channel = await self._open_channel()
+            try:
+                self._check_open()  # somebody may have closed us meanwhile
+            except ChannelClosed:
+                await channel.close()
+                raise
+            self._peer = self._make_peer(channel)
             self._peer.on_offence = self.on_offence
             self._peer.start()
+
+    def _check_open(self) -> None:
+        if self._closed or (self._peer is not None and not self._peer.connected):
+            raise _not_connected()  # closed stays closed
 
     def _make_peer(self, channel: Channel) -> Peer:
         options = _PeerOptions(

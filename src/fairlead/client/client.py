@@ -286,10 +286,12 @@ class MCPClient(Hearing):
         """End the connection, and the server if we started it. By any task, more than once."""
         for watch in self._watches:
             watch.end()
-        await self._keeper.close()
-        await self._keep_results(False)
-        await self._listening.close()
-        await self.transport.close()
+        try:
+            await self._keeper.close()
+            await self._keep_results(False)
+            await self._listening.close()
+        finally:  # also if whoever closes us is cancelled
+            await self.transport.close()
 
     async def __aenter__(self) -> Self:
         if self._agreement is None:

@@ -4,12 +4,15 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+import msgspec
+
 from ..errors import ChannelClosed, ConfigError, HttpError
 from ..observe.logs import beware, secrets_in
 from ..peer import Peer
 from ..protocol.headers import ParamHeader
+from ..protocol.parts import content_of, part
 from ..transport.base import Channel
-from ..wire import Notification, RequestId
+from ..wire import Notification, RequestId, to_json
 from .channels import ChannelOptions, ChannelTransport
 from .entries import (
     MCPHttpServerConfig,
@@ -80,8 +83,21 @@ class HttpTransport(ChannelTransport):
     def _connect_hooks(self, channel: "HttpChannel") -> None:
         channel.on_error = self._failed
         channel.on_auth_error = self._http.get("on_auth_error")
-        channel.on_fragment = self._http.get("on_fragment")
+        heard = self._http.get("on_fragment")
+        channel.on_fragment = heard if heard is None or not self.interceptors else self._part_came
         channel.param_headers_of = self._params_of
+
+    def _part_came(self, request_id: RequestId, content: list[Any]) -> None:
+        """Interceptors see a part before whoever waits for it does."""
+        from ..peer.intercepted import InterceptedPeer
+
+        def deliver(note: Notification) -> None:
+            left, heard = content_of(note), self._http.get("on_fragment")
+            if left is not None and heard is not None:
+                heard(request_id, msgspec.json.decode(left))
+
+        assert isinstance(self.peer, InterceptedPeer)
+        self.peer.hear_by(deliver, part(to_json(content)), request_id)
 
     def _params_of(self, tool: str) -> tuple[ParamHeader, ...]:
         return () if self.param_headers_of is None else self.param_headers_of(tool)

@@ -16,6 +16,7 @@ from ..peer.passage import Passage
 from ..protocol.caller import Caller, read_head
 from ..protocol.conversation import Conversation
 from ..protocol.envelope import Direction, SessionContext, TransportContext
+from ..protocol.parts import content_of, part
 from ..transport.base import Channel
 from ..wire import Notification, Request, to_json
 from .direct import DirectEdge
@@ -112,11 +113,18 @@ class _Edge:
 
 
 class _PartsEdge(_Edge):
-    """The same where parts of a result come before the whole of it; those are no messages."""
+    """The same where parts of a result come before the whole of it: those are seen, too."""
 
     async def fragment(self, exchange: Exchange, content: Raw) -> None:
-        assert isinstance(self._edge, SendsParts)
-        await self._edge.fragment(exchange, content)
+        edge = self._edge
+        assert isinstance(edge, SendsParts)
+
+        async def deliver(note: Notification) -> None:
+            left = content_of(note)
+            if left is not None:
+                await edge.fragment(exchange, left)
+
+        await say(self._from_us(exchange, part(content)), self._interceptors, deliver)
 
 
 def _raw(params: dict[str, Any]) -> Raw:

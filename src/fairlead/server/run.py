@@ -76,7 +76,8 @@ async def _until_signal(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
     def stop() -> None:
         _leave_in_time()
-        task.cancel()
+        if not task.cancelling():  # a second Ctrl-C is no reason to break off the tidying up
+            task.cancel()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         try:

@@ -31,7 +31,7 @@ SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
 TASKS = "io.modelcontextprotocol/tasks"
 UPDATED = "notifications/resources/updated"
 MAX_URIS = 1000  # that one session or one listener may subscribe to
-MAX_LISTENERS = 32  # of one connection; each holds one of its places for requests under way
+MAX_LISTENERS = 32  # of one connection
 
 log = logging.getLogger("fairlead.server")
 
@@ -48,7 +48,27 @@ class _Audience(Protocol):
     @property
     def session(self) -> SessionContext: ...
 
-    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None: ...
+    async def notify(self, method: str, params: Mapping[str, Any] | Raw | None = None) -> None: ...
+
+
+class Telling(Protocol):
+    """How news are sent."""
+
+    async def to_session(self, edge: Any, note: Notification) -> None:
+        """Raises `TransportError`: it could not be sent."""
+
+    async def to_listener(self, exchange: Exchange, note: Notification) -> None:
+        """Raises `ChannelClosed`: nobody listens any more."""
+
+
+class _Plainly:
+    """As usual: straight to whom they are for."""
+
+    async def to_session(self, edge: _Audience, note: Notification) -> None:
+        await edge.notify(note.method, None if isinstance(note.params, UnsetType) else note.params)
+
+    async def to_listener(self, exchange: Exchange, note: Notification) -> None:
+        await exchange.edge.tell(exchange, note)
 
 
 class _Session:
@@ -80,7 +100,8 @@ class _Listener:
 class Changes:
     """Tells connected clients what has changed: once per turn of the loop, and never in a queue."""
 
-    def __init__(self) -> None:
+    def __init__(self, telling: Telling | None = None) -> None:
+        self._telling: Telling = telling or _Plainly()
         self._rooms: dict[asyncio.AbstractEventLoop, _Room] = {}
         self.followers: list[Callable[[str], None]] = []  # told of every URI that has changed
 
@@ -148,7 +169,7 @@ class Changes:
         room.listeners.add(listener)
         try:
             acknowledged = {"notifications": honoured, "_meta": tag}
-            await _tell(exchange, "notifications/subscriptions/acknowledged", acknowledged)
+            await self._tell(exchange, "notifications/subscriptions/acknowledged", acknowledged)
             while not listener.ending:
                 await listener.news.wait()
                 listener.news.clear()
@@ -156,11 +177,14 @@ class Changes:
                     method, uri = change = next(iter(listener.untold))
                     del listener.untold[change]
                     about = {} if uri is None else {"uri": uri}
-                    await _tell(exchange, method, {**about, "_meta": tag})
+                    await self._tell(exchange, method, {**about, "_meta": tag})
             return _ended(exchange.request_id)
         finally:
             room.listeners.discard(listener)
             listener.done.set()
+
+    async def _tell(self, exchange: Exchange, method: str, params: dict[str, Any]) -> None:
+        await self._telling.to_listener(exchange, Notification(method, Raw(to_json(params))))
 
     def stop(self, edge: object | None = None) -> list[_Listener]:
         """Have the listeners of one connection, or of all in this loop, answered soon."""
@@ -212,15 +236,16 @@ class Changes:
         loop = asyncio.get_running_loop()
         room = self._rooms.get(loop)
         if room is None:
-            room = self._rooms[loop] = _Room(loop)
+            room = self._rooms[loop] = _Room(loop, self._telling)
         return room
 
 
 class _Room:
     """Everybody who listens in one event loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, telling: Telling) -> None:
         self._loop = loop
+        self._telling = telling
         self._lock = threading.Lock()
         self._news: dict[_Change, None] = {}
         # Weak: a connection that is gone needs no news.
@@ -259,26 +284,22 @@ class _Room:
 
     def _start_telling(self, edge: _Audience, session: _Session) -> None:
         if session.untold and session.teller is None:
-            session.teller = self._loop.create_task(_tell_session(edge, session))
+            session.teller = self._loop.create_task(self._tell_session(edge, session))
             self._tellers.add(session.teller)
             session.teller.add_done_callback(self._tellers.discard)
 
-
-async def _tell_session(edge: _Audience, session: _Session) -> None:
-    try:
-        while session.untold:
-            method, uri = change = next(iter(session.untold))
-            del session.untold[change]
-            await edge.notify(method, None if uri is None else {"uri": uri})
-    except TransportError as exc:
-        log.debug("a client could not be told of a change: %s", exc)
-        session.untold.clear()
-    finally:
-        session.teller = None
-
-
-async def _tell(exchange: Exchange, method: str, params: dict[str, Any]) -> None:
-    await exchange.edge.tell(exchange, Notification(method, Raw(to_json(params))))
+    async def _tell_session(self, edge: _Audience, session: _Session) -> None:
+        try:
+            while session.untold:
+                method, uri = change = next(iter(session.untold))
+                del session.untold[change]
+                about = UNSET if uri is None else Raw(to_json({"uri": uri}))
+                await self._telling.to_session(edge, Notification(method, about))
+        except TransportError as exc:
+            log.debug("a client could not be told of a change: %s", exc)
+            session.untold.clear()
+        finally:
+            session.teller = None
 
 
 def _wanted(honoured: Mapping[str, Any]) -> set[_Change]:

@@ -42,7 +42,8 @@ from ...wire.sse import Event, EventParser, EventTooLong
 from ..base import Deliver, Lost
 from .address import Address
 from .answers import Answers, Posted
-from .door import CONNECT_TIMEOUT, Door
+from .door import CONNECT_TIMEOUT, Door, Reply
+from .ending import Endings
 from .fragments import EVENTS, Fragments, OnFragment
 from .heading import Heading, ParamHeadersOf
 from .listener import Listener, read_events
@@ -63,7 +64,6 @@ POOL_SIZE = 10  # calls at once
 ORDER = 5.0  # seconds that requests wait for a notification that was sent before them
 LISTEN_GRACE = 1.0  # seconds that the first requests wait for the listening stream
 LINGER = 1.0  # seconds that notifications and answers may take to leave when we close
-DELETE_GRACE = 2.0  # seconds for the end of a session
 
 log = logging.getLogger("fairlead.transport")
 
@@ -139,9 +139,11 @@ class HttpChannel:
         )
         self._gate: asyncio.Task[None] | None = None  # what later requests wait for
         self._stateless_version: str | None = None
+        self._endings = Endings(self._door, self._heading.ending)
         self._renewal = Renewal(
             self._door,
             self._heading,
+            self._endings,
             post=self._post,
             take=lambda event: self._heard_event(event, None),
             over=self._session_renewed,
@@ -376,9 +378,14 @@ class HttpChannel:
             generation = heading.generation
             headers = heading.asked(message, posted.head, posted.extra)
             posted.sent = True
-            reply = await self._door.open("POST", headers, posted.body)
+            opens = message.method == "initialize" and not posted.stateless
+            reply: Reply
+            if opens:
+                reply = await self._endings.open(headers, posted.body)
+            else:
+                reply = await self._door.open("POST", headers, posted.body)
             if reply.ok:
-                if message.method == "initialize" and not posted.stateless:
+                if opens:
                     heading.opened(session_id_of(reply), None)
                 await self._answers.take(posted, reply)
                 return
@@ -583,21 +590,12 @@ class HttpChannel:
                 await asyncio.wait(left, timeout=LINGER)
             self._posted.clear()
             self._slots.close()
-            await self._delete_session()
+            self._endings.end(self._heading.session_id)
+            await self._endings.wait()
         finally:
             await self._door.close()
             if not self._ended.done():
                 self._ended.set_result(None)
-
-    async def _delete_session(self) -> None:
-        if self._heading.session_id is None:
-            return
-        try:
-            async with asyncio.timeout(DELETE_GRACE):
-                reply = await self._door.open("DELETE", self._heading.delete)
-                await reply.read(1 << 16)
-        except (TransportError, TimeoutError) as exc:
-            log.debug("the session could not be ended: %s", exc)
 
 
 async def _after(task: "asyncio.Task[None] | None") -> None:

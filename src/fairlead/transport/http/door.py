@@ -60,6 +60,11 @@ class Door:
         self._moved: dict[str, str] = {}  # by a permanent redirect
         self._closed = False
 
+    @property
+    def reached(self) -> bool:
+        """Whether anything can have arrived at the server."""
+        return self._way is not None and self._way.connected
+
     async def open(
         self,
         method: str,

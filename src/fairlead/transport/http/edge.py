@@ -240,8 +240,15 @@ class HttpEdge:
         stream = session.open_stream([message])
         stream.attach(call)
         session.take(message)
-        while not stream.done:
-            await stream.wait()
+        call.watch(stream.wake, _no_beat, 0)
+        try:
+            while not (stream.done or call.gone):
+                await stream.wait()
+        finally:
+            call.unwatch()
+        if call.gone:  # nobody will ever know its id
+            await self.sessions.end(session)
+            return
         frames = stream.take()
         stream.detach(call)
         if not frames:
@@ -649,6 +656,10 @@ def _twice(call: AsgiCall) -> str | None:
 
 async def _say_later(call: AsgiCall, why: str) -> None:
     await call.say(503, why, [(b"retry-after", b"5")])
+
+
+async def _no_beat() -> None:
+    """An answer that begins a session has its headers when it is there, so nothing can be said."""
 
 
 def _no_session() -> RpcError:

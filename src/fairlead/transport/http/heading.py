@@ -74,13 +74,17 @@ class Heading:
         self.opening = self._stateless = _over(theirs, _POST)
         self.post = _over(theirs, {**_POST, **session})
         self._get = _over(theirs, {**_GET, **session})
-        self.delete = _over(theirs, session)
+        self._delete = _over(theirs, session)
 
     def listening(self, last_event_id: str | None = None) -> dict[str, str]:
         """For a stream of events; taken up after the event of that id."""
         if last_event_id:
             return _over(self._get, {"Last-Event-ID": last_event_id})
         return self._get
+
+    def ending(self, session_id: str) -> dict[str, str]:
+        """For the end of a session, which need not be the one we are in."""
+        return _over(self._delete, {"Mcp-Session-Id": session_id})
 
     def told(self, version: str | None) -> dict[str, str]:
         """For a notification, or a response; `version` is that of the stateless era, if we are."""

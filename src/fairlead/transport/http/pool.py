@@ -57,6 +57,11 @@ class Pool:
         self._closed = False
         self._loop = asyncio.get_running_loop()
 
+    @property
+    def connected(self) -> bool:
+        """Whether there is any connection."""
+        return bool(self._lines)
+
     async def ask(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
     ) -> Answer:

@@ -45,6 +45,11 @@ class Proxied:
             max_field_size=64 << 10,
         )
 
+    @property
+    def connected(self) -> bool:
+        """Whether there may be any connection; aiohttp does not tell."""
+        return True
+
     async def ask(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
     ) -> "ProxiedReply":

@@ -22,6 +22,7 @@ from ...wire import (
 )
 from ...wire.sse import Event, EventParser, EventTooLong
 from .door import Door, Reply
+from .ending import Endings
 from .heading import Heading
 from .listener import TakeEvent
 from .replies import session_id_of
@@ -89,6 +90,7 @@ class Renewal:
         self,
         door: Door,
         heading: Heading,
+        endings: Endings,
         *,
         post: Callable[[bytes], Awaitable[None]],
         take: TakeEvent,
@@ -100,6 +102,7 @@ class Renewal:
         self.task: asyncio.Task[None] | None = None  # while one is under way
         self._door = door
         self._heading = heading
+        self._endings = endings
         self._post = post
         self._take = take
         self._over = over
@@ -131,21 +134,34 @@ class Renewal:
             raise ChannelClosed("the server has forgotten a session that we did not open")
         log.debug("the server has forgotten our session; opening a new one")
         async with asyncio.timeout(TIME_LIMIT):
-            answer, reply = await self._ask(introduction)
-            if not isinstance(answer, Success):
-                raise TransportError("The server refused a new session")
-            self._heading.opened(session_id_of(reply), agreed_version(answer.result))
+            await self._begin(introduction)
             for message in self.remembered.rest():
                 if isinstance(message, Request):
                     await self._ask(message)
                 else:
                     await self._post(encode(message))
 
-    async def _ask(self, request: Request) -> tuple[Success | Failure | None, Reply]:
+    async def _begin(self, introduction: Request) -> None:
+        """Be in a new session; one that came to nothing is ended."""
+        headers = self._heading.asked(introduction, read_head(introduction.params))
+        reply = await self._endings.open(headers, encode(introduction))
+        given = session_id_of(reply)
+        try:
+            answer = await self._answer(introduction, reply)
+            if not isinstance(answer, Success):
+                raise TransportError("The server refused a new session")
+        except BaseException:
+            self._endings.end(given)
+            raise
+        self._heading.opened(given, agreed_version(answer.result))
+
+    async def _ask(self, request: Request) -> None:
         """Ask something that nobody above has asked."""
-        aside = _Aside(request.id)
         headers = self._heading.asked(request, read_head(request.params))
-        reply = await self._door.open("POST", headers, encode(request))
+        await self._answer(request, await self._door.open("POST", headers, encode(request)))
+
+    async def _answer(self, request: Request, reply: Reply) -> Success | Failure | None:
+        aside = _Aside(request.id)
         try:
             if not reply.ok:
                 raise (await reply.refusal())[0]
@@ -158,7 +174,7 @@ class Renewal:
                         self._take(event)
         finally:
             reply.close()
-        return aside.answer, reply
+        return aside.answer
 
 
 class _Aside:

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from .session_store import MAX_SESSIONS, StoredSession
 
@@ -26,6 +26,18 @@ class SqliteSessionStore:
         self._max = max_sessions
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="fairlead-sessions")
         self._open: sqlite3.Connection | None = None
+
+    def check(self) -> Self:
+        """Open it at once, where somebody can be told that this is not possible.
+
+        Raises:
+            OSError: it is no such file, or may not be written.
+        """
+        try:
+            self._thread.submit(self._opened).result()
+        except sqlite3.Error as exc:
+            raise OSError(str(exc)) from exc
+        return self
 
     async def save(self, session: StoredSession) -> None:
         def work(file: sqlite3.Connection) -> None:
