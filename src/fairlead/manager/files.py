@@ -87,7 +87,7 @@ class Files:
             if content is None:
                 return None
             self.read.append(path)
-            return parse(path, content, format)
+            return parse(path, content, format, strict=False)
         except ConfigError as exc:
             self.unreadable.append(path)
             self.problem(path, exc.line or 1, str(exc.args[0]))

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from ..errors import ConfigError
 from .jsonc import plain_json
+from .twice import refuse_twice_in_json, refuse_twice_in_nodes
 
 __all__ = ["Document", "Format", "format_of", "parse"]
 
@@ -46,18 +47,23 @@ def format_of(path: str) -> Format:
     return _ENDINGS.get(path.rpartition(".")[2].lower(), "json")
 
 
-def parse(path: str, content: bytes, format: Format | None = None) -> Document:
+def parse(
+    path: str, content: bytes, format: Format | None = None, *, strict: bool = True
+) -> Document:
     """The content of a file as values.
 
+    Not `strict` is for files of other programs: of keys that stand twice the last one counts, as it
+    does for them. In TOML there are none.
+
     Raises:
-        ConfigError: with the line, if it is no such text, or not a map.
+        ConfigError: with the line, if it is no such text, or not a map, or has a key twice.
     """
     kind = format or format_of(path)
     text = _decode(path, content)
     if not text.strip():
         return Document(path, {}, text, kind)
     try:
-        data, text = _READERS[kind](path, text)
+        data, text = _READERS[kind](path, text, strict)
     except RecursionError:
         raise ConfigError("the file is nested too deeply", path=path, line=1) from None
     if data is None:
@@ -81,22 +87,29 @@ def _decode(path: str, content: bytes) -> str:
         raise ConfigError("the file is not UTF-8", path=path, line=line) from None
 
 
-def _read_json(path: str, text: str) -> tuple[Any, str]:
+def _read_json(path: str, text: str, strict: bool) -> tuple[Any, str]:
     try:
-        return json.loads(text), text
+        return _values(path, text, strict), text
     except ValueError:
         text = plain_json(text)  # most files are plain already, and some of them are large
     if not text.strip():
         return {}, text
     try:
-        return json.loads(text), text
+        return _values(path, text, strict), text
     except json.JSONDecodeError as exc:
         raise ConfigError(f"not valid JSON: {exc.msg}", path=path, line=exc.lineno) from None
     except ValueError as exc:  # an integer of more than 4,300 digits
         raise ConfigError(f"not valid JSON: {exc}", path=path, line=1) from None
 
 
-def _read_toml(path: str, text: str) -> tuple[Any, str]:
+def _values(path: str, text: str, strict: bool) -> Any:
+    values = json.loads(text)
+    if strict:
+        refuse_twice_in_json(path, text)
+    return values
+
+
+def _read_toml(path: str, text: str, strict: bool) -> tuple[Any, str]:
     try:
         return tomllib.loads(text), text
     except tomllib.TOMLDecodeError as exc:
@@ -107,13 +120,15 @@ def _read_toml(path: str, text: str) -> tuple[Any, str]:
         raise ConfigError(f"not valid TOML: {reason}", path=path, line=line) from None
 
 
-def _read_yaml(path: str, text: str) -> tuple[Any, str]:
+def _read_yaml(path: str, text: str, strict: bool) -> tuple[Any, str]:
     try:
         import yaml  # type: ignore[import-untyped]  # it ships no types
     except ImportError:
         reason = "PyYAML is needed to read this file: pip install pyyaml"
         raise ConfigError(reason, path=path, line=1) from None
     try:
+        if strict:
+            refuse_twice_in_nodes(path, yaml.compose(text, Loader=_loader()))
         if not _ALIAS.search(text):
             return yaml.load(text, Loader=_loader()), text
         _refuse_bombs(yaml, path, text)

@@ -104,7 +104,9 @@ class Redactor:
             return msgspec.json.encode(self.text(bytes(raw).decode("utf-8", "replace")))
         try:
             clean = self.value(value)
-            return raw if clean is value else msgspec.json.encode(clean)
+            if clean is value and not _repeats_a_name(raw):
+                return raw
+            return msgspec.json.encode(clean)
         except (RecursionError, UnicodeEncodeError):  # what cannot be looked into is not shown
             return msgspec.json.encode(REDACTED)
 
@@ -199,6 +201,24 @@ def _spellings(value: str) -> set[bytes]:
     plain = value.encode("utf-8", "replace")
     quoted = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")[1:-1]
     return {plain, quoted}
+
+
+def _repeats_a_name(raw: bytes) -> bool:
+    """Whether two members of an object have one name: of those, only the last was looked at."""
+
+    def count(members: list[tuple[str, Any]]) -> None:
+        if len(dict(members)) < len(members):
+            raise _Repeated
+
+    try:
+        json.loads(raw, object_pairs_hook=count, parse_int=str, parse_float=str)
+    except ValueError:  # also if it is read in another way there
+        return True
+    return False
+
+
+class _Repeated(ValueError):
+    """Some name is there twice."""
 
 
 # Of a schema, what can be said about a secret without telling it.
