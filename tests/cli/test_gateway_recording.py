@@ -110,6 +110,55 @@ def test_up_records_on_a_tape_without_a_name(person: Person) -> None:
     check(tape.with_name(tape.name.removesuffix(".tape.jsonl")))
 
 
+GROWS = """
+    @server.tool()
+    def grow() -> str:
+        server.tool(name="late")(lambda: "late")
+        return "grown"
+"""
+CHANGED = "notifications/tools/list_changed"
+
+
+@pytest.mark.covers("GTW-10")
+@pytest.mark.parametrize("version", ["auto", HANDSHAKE])
+def test_what_a_gateway_tells_itself_is_on_its_tape(person: Person, version: str) -> None:
+    file = person.project / "gateway.json"
+    servers = {"notes": person.server(GROWS), "more": person.server(name="more.py")}
+    file.write_text(json.dumps({"listen": "127.0.0.1:0", "servers": servers}))
+
+    async def scene(url: str) -> None:
+        heard: asyncio.Queue[str] = asyncio.Queue()
+
+        async def hear() -> None:
+            while await heard.get() != CHANGED:
+                pass
+
+        async with (
+            connected(url, version, on_notification=lambda what, _: heard.put_nowait(what)) as one,
+            one.changes("tools"),
+        ):
+            await one.list_tools()
+            await one.call("notes_grow")
+            await hear()
+            file.write_text(
+                json.dumps({"listen": "127.0.0.1:0", "servers": {"notes": servers["notes"]}})
+            )
+            await hear()  # a server has gone
+
+    with running(person, "gateway", str(file), "--record", "news") as it:
+        asyncio.run(scene(ready(it)))
+        assert it.ends() == 0
+    entries = list(TapeReader(person.ours / "data" / "tapes" / "news"))
+    told = [e for e in entries if plain(e).get("method") == CHANGED and not e.stopped]
+    [listener] = {e.session for e in entries if plain(e).get("method") in LISTENS[version]}
+    assert [(e.dir.value, e.session, e.server) for e in told] == [
+        ("server_to_client", listener, None)
+    ] * 2
+
+
+LISTENS = {"auto": ("subscriptions/listen",), HANDSHAKE: ("initialize",)}
+
+
 @pytest.mark.covers("CMD-04")
 def test_sessions_are_listed_and_ended_by_command(person: Person) -> None:
     file = gateway_file(person, admin_token="open-sesame")

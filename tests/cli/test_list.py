@@ -106,6 +106,18 @@ def test_on_a_terminal_the_table_fills_while_servers_connect(home: Path) -> None
     assert "fairlead doctor" in final
 
 
+def test_without_a_terminal_each_server_has_one_line(home: Path) -> None:
+    name = "a-server-with-a-name-of-some-length-" + "x" * 80
+    has(home, **{name: {"command": f"/nowhere/{'y' * 80}"}})
+    shown = at_home(home, "list", "--project", str(home / "project")).stdout
+    assert "\x1b" not in shown
+    [row] = [line for line in shown.splitlines() if line.startswith(f"{name} ")]
+    assert "failed" in row
+    assert row.endswith("(user)")
+    [why] = [line for line in shown.splitlines() if line.startswith(f"{name}:")]
+    assert "y" * 80 in why
+
+
 def test_a_project_that_does_not_exist(home: Path) -> None:
     done = at_home(home, "list", "--project", str(home / "nowhere"))
     assert (done.returncode, done.stdout) == (2, "")

@@ -53,6 +53,15 @@ def test_a_change_is_shown_and_ends_with_1(person: Person) -> None:
     assert person.runs("lock", "--check").code == 0
 
 
+def test_a_gateway_without_its_lock_says_how_to_write_it(person: Person) -> None:
+    file = person.folder / "gateway.json"
+    file.write_text(json.dumps({"lock": "tools.lock.json", "servers": {}}))
+    done = person.runs("gateway", str(file), "--port", "0")
+    assert (done.code, done.out) == (2, "")
+    assert f"There is no lock file {person.folder}/tools.lock.json yet" in done.err
+    assert f"`fairlead lock --gateway {file}` writes it" in done.err
+
+
 def test_one_server_is_locked_beside_the_others(person: Person) -> None:
     entry = tools(person, "Add numbers.")
     person.has("ours/mcp.json", {"notes": entry, "dead": {"command": "/no/where"}})
@@ -112,7 +121,7 @@ def test_a_gateway_file_has_a_lock_a_journal_and_metrics(person: Person) -> None
 def test_mistakes_in_a_gateway_file_are_said(person: Person) -> None:
     entry = tools(person, "Add numbers.")
     done = person.runs("gateway", write_gateway(person, entry, lock="none.json"))
-    assert (done.code, "none.json: cannot be read" in done.err) == (2, True)
+    assert (done.code, "There is no lock file" in done.err) == (2, True)
     done = person.runs("gateway", write_gateway(person, entry, lock_policy="maybe"))
     assert '"refuse" or "warn" or "ask"' in done.err
     done = person.runs("gateway", write_gateway(person, entry, journal="yes"))

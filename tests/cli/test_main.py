@@ -41,6 +41,19 @@ def test_an_unknown_command_suggests_the_nearest() -> None:
     )
 
 
+@pytest.mark.parametrize("command", ["why", "add", "approve"])
+def test_a_command_of_a_group_is_found_there(command: str) -> None:
+    done = fairlead(command)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"did you mean `fairlead mcp {command}`?" in done.stderr
+
+
+def test_help_fits_into_a_window() -> None:
+    shown = fairlead("doctor", "--help").stdout
+    assert max(map(len, shown.splitlines())) <= 88
+    assert "Look for what is wrong" in shown
+
+
 def test_a_command_like_no_other_lists_them_all() -> None:
     assert "there are serve, list, mcp, doctor, tools, call, " in fairlead("xyzzy").stderr
     assert "There is no option --frobnicate" in fairlead("--frobnicate").stderr

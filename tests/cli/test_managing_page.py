@@ -80,10 +80,10 @@ def test_the_file_that_is_shown_is_one(person: Person) -> None:
 
 def test_the_page_names_every_command_and_program() -> None:
     text = PAGE.read_text()
-    for name in mcp._COMMANDS:
+    for name in mcp.COMMANDS:
         if name not in ("list", "resources", "prompts"):  # other names of commands above them
             assert f"fairlead mcp {name}" in text, name
     for program in set(EXPORTS) - {"claude"}:
         assert f"`{program}`" in text, program
     for name in set(re.findall(r"fairlead mcp (\w+)", text)):
-        assert name in mcp._COMMANDS, name
+        assert name in mcp.COMMANDS, name

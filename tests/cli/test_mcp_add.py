@@ -24,6 +24,25 @@ def test_a_command_is_added_to_the_users_file(person: Person) -> None:
     }
 
 
+def test_a_file_that_is_found_only_from_here_is_mentioned(person: Person) -> None:
+    (person.project / "server.py").write_text("")
+    run = ("--", "python", "server.py")
+    warned = person.runs("mcp", "add", "here", *run)
+    assert warned.code == 0
+    assert f"`--cwd {person.project} --force`" in warned.err
+    for sure in (
+        ("there", "--cwd", str(person.project), *run),
+        ("whole", "--", "python", str(person.project / "server.py")),
+        ("theirs", "--project", *run),
+        ("tool", "--", "uvx", "files"),
+    ):
+        assert "--cwd" not in person.runs("mcp", "add", *sure).err
+    (person.project / "server.py").unlink()  # as in any other folder
+    lost = person.runs("mcp", "test", "here")
+    assert lost.code == 3
+    assert "hint: it was started in this folder: write the whole path, or set `cwd`" in lost.err
+
+
 def test_a_url_is_added_with_its_headers(person: Person) -> None:
     header = ("--header", "Authorization: Bearer ${TOKEN}")
     assert person.does("mcp", "add", "web", *header, "https://x.example/mcp").code == 0

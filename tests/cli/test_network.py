@@ -231,6 +231,7 @@ def test_a_token_and_the_hint_without_one(file: Path) -> None:
             wrong = fairlead("tools", address, "--token", "open-barley")
             assert wrong.returncode == 1
             assert "open-barley" not in wrong.stderr
+            assert "hint: it does not know the token that was sent" in wrong.stderr
             assert "4 tools" in called("tools", address, "--token", "open-sesame")
             assert "4 tools" in called("tools", address, env={"FAIRLEAD_TOKEN": "open-sesame"})
             header = "authorization: Bearer open-sesame"

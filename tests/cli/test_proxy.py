@@ -252,10 +252,16 @@ async def test_paths_are_those_that_were_given(file: Path) -> None:
             assert await shouted(client) == "ALOUD"
 
 
+def test_a_port_is_enough_to_listen_at(file: Path) -> None:
+    with proxy("--listen", "0", *run_by(file)) as running:
+        assert running.url.startswith("http://127.0.0.1:")
+
+
 async def test_a_unix_socket(file: Path, tmp_path: Path) -> None:
     path = tmp_path / "proxy.sock"
     with proxy("--listen", f"unix:{path}", *run_by(file)) as running:
         assert running.url == f"unix://{path}#/mcp"
+        assert "speaks" in fairlead("ping", f"unix:{path}").stdout  # as it was said to listen
         async with connected(running.url) as client:
             pid = await pid_of(client)
         with gone_afterwards(pid):
@@ -318,7 +324,10 @@ def test_a_configured_server_by_its_name(person: Person) -> None:
         ((), "There is no server to talk to"),
         (("python", "server.py"), "`fairlead proxy -- python server.py`"),
         (("http://127.0.0.1:1", "--", "x"), "There are two servers"),
-        (("--listen", "8080", "--", "x"), "'8080' is no place to listen at"),
+        (("--listen", "ftp://x:1", "--", "x"), "'ftp://x:1' is no place to listen at"),
+        (("--listen", ":8080", "--", "x"), "is no place to listen at"),
+        (("http://",), "The URL names no server"),
+        (("ws://:80",), "The URL names no server"),
         (("--listen", "http://127.0.0.1", "--", "x"), "is no place to listen at"),
         (("--listen", "http://127.0.0.1:99999", "--", "x"), "is no place to listen at"),
         (("--listen", "https://127.0.0.1:0", "--", "x"), "https needs a certificate"),

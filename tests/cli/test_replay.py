@@ -118,6 +118,40 @@ def test_a_tape_is_played_to_a_server_and_the_exit_code_says_how_it_went(tape: P
     ignore = ("--ignore", "result.content.*.text")
     done = fairlead("replay", str(tape), "--against", *ignore, *run_by(file))
     assert done.returncode == 0
-    done = fairlead("replay", str(tape), "--against", "http://127.0.0.1:9/mcp")
-    assert done.returncode == 1
-    assert "3 compared, 3 differ" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("target", "why", "what_to_do"),
+    [
+        (["http://127.0.0.1:9/mcp"], "Could not connect to 127.0.0.1:9", "does the server run"),
+        (["ws://127.0.0.1:9/ws"], "Could not connect to ws://127.0.0.1:9/ws", "does the server"),
+        (["--", sys.executable, "-c", "input(); exit(4)"], "exited with code 4", "by hand"),
+        (["--", sys.executable, "-c", "exit('no disk')"], "exited with code 1", "words are above"),
+    ],
+)
+def test_nobody_to_compare_with_is_said_once(
+    tape: Path, target: list[str], why: str, what_to_do: str
+) -> None:
+    done = fairlead("replay", str(tape), "--against", *target)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.count("error: ") == 1
+    assert done.stderr.count(why) == 1
+    assert what_to_do in done.stderr.split("hint: ")[1]
+    if "words" in what_to_do:
+        assert done.stderr.splitlines()[0] == "no disk"
+
+
+def test_what_is_served_is_named(tape: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fairlead", "replay", str(tape), "--listen", "http://127.0.0.1:0"],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        assert select.select([process.stderr], [], [], LIMIT)[0]
+        assert process.stderr.readline().startswith("serving: tape one at http://127.0.0.1:")
+    finally:
+        process.kill()
+        process.communicate(timeout=LIMIT)

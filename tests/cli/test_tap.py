@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from fairlead import MCPClient, MCPClientConfig
-from fairlead.gateway.tape import TapeReader
+from fairlead.gateway.tape import TapeReader, TapeWriter
+from fairlead.protocol.envelope import Direction
 
 from .living import Person, person
 from .running import LIMIT, talk
@@ -181,6 +182,51 @@ def test_a_command_that_is_not_there_is_said_plainly(person: Person) -> None:
     done = person.runs("tap", "--", "/no/such/command")
     assert (done.code, "cannot be started: No such file" in done.err) == (3, True)
     assert person.runs("tap", "--name", "x").code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["python", "notes.py"], "-- python notes.py"),
+        (["--name", "a", "python", "my notes.py", "-v"], "--name a -- python 'my notes.py' -v"),
+        (["npx", "notes", "--", "--dry"], "-- npx notes -- --dry"),
+    ],
+)
+def test_a_command_without_the_dashes_is_told_where_they_go(
+    person: Person, words: list[str], meant: str
+) -> None:
+    done = person.does("tap", *words)
+    assert done.code == 2
+    assert "command goes after `--`" in done.err
+    assert f"hint: `fairlead tap {meant}`\n" in done.err
+
+
+def test_a_tape_is_found_by_the_name_of_its_tap(person: Person) -> None:
+    folder = person.ours / "data" / "tapes"
+    for name, method in (
+        ("my-notes-20260102-101010-7", "old"),
+        ("my-notes-20260103-101010-5", "new"),
+        ("my-notes-20260103-090909-9", "older"),
+        ("my-notes-copy-20260104-101010-5", "other"),
+    ):
+        with TapeWriter(folder / name) as tape:
+            message = json.dumps({"jsonrpc": "2.0", "method": method}).encode()
+            tape.write(message, Direction.CLIENT_TO_SERVER)
+    (person.project / "my-notes").write_text("#!/bin/sh\n")  # what was tapped is not meant
+    for name, newest in (("my notes", "20260103-101010-5"), ("my-notes-c", "20260104-101010-5")):
+        done = person.does("tape", "show", name)
+        assert done.code == 0, done.err
+        assert newest in done.err
+        assert ("new" if name == "my notes" else "other") in done.out.split()
+    assert "new" in person.does("tape", "show", "my-notes").out.split()
+    done = person.does("tape", "show", "my")
+    assert (done.code, done.out) == (1, "")
+    assert "hint: there are my-notes-copy-20260104-101010-5, my-notes-20260103-101010-5" in done.err
+    done = person.does("tape", "delete", "my-notes")  # what is lost has to be named
+    assert done.code == 1
+    assert "hint: there are my-notes-20260103-101010-5, " in done.err
+    assert len(list(folder.glob("*.tape.jsonl"))) == 4
+    assert "tape list" in person.does("tape", "show", "yours").err
 
 
 SERVER = """

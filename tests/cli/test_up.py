@@ -1,5 +1,6 @@
 """`fairlead up`: everything that is configured, on one endpoint, found by the programs' files."""
 
+import contextlib
 import os
 import pty
 import select
@@ -200,8 +201,67 @@ async def test_a_search_instead_of_all_tools(person: Person) -> None:
             assert len(names) == 3
 
 
+def test_an_admin_token_opens_the_admin_api(person: Person) -> None:
+    token = {"FAIRLEAD_ADMIN_TOKEN": "open-sesame"}
+    with running(person, *ANY) as up:
+        done = person.runs("mcp", "reload", "--url", up.url.removesuffix("/mcp"), env=token)
+        assert done.code == 1
+        assert "hint: start it with FAIRLEAD_ADMIN_TOKEN in the environment" in done.err
+    with running(person, *ANY, "--journal", env=token) as up:
+        url = up.url.removesuffix("/mcp")
+        up.wait_for("harbour: connected")
+        assert "open-sesame" not in up.said
+        assert person.runs("mcp", "reload", "--url", url).code == 1  # without it
+        done = person.runs("mcp", "reconnect", "harbour", "--url", url, env=token)
+        assert (done.code, done.out.split()[:2]) == (0, ["harbour", "connected"])
+        assert person.runs("ping", f"{url}/mcp").code == 0
+        assert "server/discover" in person.runs("watch", url, "--once", env=token).out
+        assert up.ends() == 0
+
+
+def test_further_signals_break_nothing_off(person: Person) -> None:
+    with running(person, *ANY) as up:
+        up.wait_for("harbour: connected")
+        while up.process.poll() is None:
+            up.process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                up.process.wait(0.02)
+        assert up.ends() in (0, -signal.SIGTERM)  # the last one may find nobody who listens
+        assert up.process.stdout is not None
+        assert up.process.stdout.read().decode() == ""
+
+
+def test_what_failed_comes_with_where_to_ask(person: Person) -> None:
+    person.has("ours/mcp.json", {"dead": {"command": "/nowhere"}})
+    with running(person, *ANY) as up:
+        up.wait_for("dead: failed")
+        up.wait_for("help: `fairlead doctor` says what to do")
+
+
+def test_a_project_that_is_not_there(person: Person) -> None:
+    done = person.runs("up", "--port", "0", "--project", "/nowhere/at-all")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "error: There is no folder /nowhere/at-all\n"
+
+
 def test_a_table_fills_on_a_terminal(person: Person) -> None:
     person.has("ours/mcp.json", {"works": person.server(ADD), "dead": {"command": "/nowhere"}})
+    shown = shown_until(person, "1 tool", "dead:")
+    assert "\x1b[" in shown
+    assert "gateway:" in shown
+
+
+def test_an_end_while_servers_connect_is_quiet(person: Person) -> None:
+    person.has(
+        "ours/mcp.json",
+        {"slow": person.server("import time; time.sleep(3600)"), "dead": {"command": "/nowhere"}},
+    )
+    shown = shown_until(person, "connecting", "failed")
+    assert "Traceback" not in shown
+
+
+def shown_until(person: Person, *words: str) -> str:
+    """All that `fairlead up` shows on a terminal, if a signal ends it after these words."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "fairlead", *ANY],
@@ -213,19 +273,21 @@ def test_a_table_fills_on_a_terminal(person: Person) -> None:
         start_new_session=True,
     )
     os.close(theirs)
-    shown = ""
+    shown = b""
     try:
-        while "1 tool" not in shown or "dead:" not in shown:
+        while not all(word.encode() in shown for word in words):
             assert select.select([ours], [], [], LIMIT)[0], shown
-            shown += os.read(ours, 65536).decode()
+            shown += os.read(ours, 65536)
         process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(OSError):  # Linux says so when the last writer has gone
+            while select.select([ours], [], [], LIMIT)[0]:
+                shown += os.read(ours, 65536)
         assert process.wait(LIMIT) == 0
     finally:
         process.kill()
         process.wait(LIMIT)
         os.close(ours)
-    assert "\x1b[" in shown
-    assert "gateway:" in shown
+    return shown.decode()
 
 
 def test_make_run_starts_it() -> None:

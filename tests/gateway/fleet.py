@@ -97,6 +97,47 @@ def program(name: str) -> dict[str, Any]:
     return {"command": sys.executable, "args": [str(Path(__file__)), name]}
 
 
+class Gate:
+    """What slow programs wait for before they serve: they knock, and stand until it opens."""
+
+    def __init__(self) -> None:
+        self.knocked = asyncio.Event()
+        self._port = 0
+        self._open = False
+        self._waiting: list[asyncio.StreamWriter] = []
+
+    def program(self, name: str) -> dict[str, Any]:
+        """A program behind it."""
+        entry = program(name)
+        return {**entry, "args": [*entry["args"], str(self._port)]}
+
+    def open(self) -> None:
+        """Let all through who stand there, and all who come."""
+        self._open = True
+        for writer in self._waiting:
+            writer.write(b"!")
+
+    def shut(self) -> None:
+        self._open = False
+        self.knocked.clear()
+
+    def _came(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._waiting.append(writer)
+        self.knocked.set()
+        if self._open:
+            writer.write(b"!")
+
+    async def __aenter__(self) -> "Gate":
+        self._server = await asyncio.start_server(self._came, "127.0.0.1", 0)
+        self._port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._server.close()
+        for writer in self._waiting:
+            writer.close()
+
+
 def hanging() -> dict[str, Any]:
     """A program that reads and never says a word."""
     return {"command": sys.executable, "args": ["-c", "import sys; sys.stdin.read()"]}
@@ -170,4 +211,8 @@ class Ears:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        with socket.create_connection(("127.0.0.1", int(sys.argv[2]))) as gate:
+            if not gate.recv(1):
+                sys.exit("nobody wants us any more")
     make(sys.argv[1]).run()

@@ -120,10 +120,11 @@ async def test_who_listens_without_a_token_any_more_is_hung_up_on(tmp_path: Path
         place.client("a", "auto", "/one") as at_the_door,
         at_the_door.changes("tools"),
     ):
-        await until(lambda: place.gateway._listening and place.gateway.doors["one"].listening)
+        gateway = place.gateway
+        await until(lambda: gateway.subscribing.listeners and gateway.doors["one"].listening)
         await place.now(OPEN.replace('token = "a"', 'token = "another"'))
-        await until(lambda: not place.gateway._listening)
-        await until(lambda: not place.gateway.doors["one"].listening)
+        await until(lambda: not gateway.subscribing.listeners)
+        await until(lambda: not gateway.doors["one"].listening)
 
 
 @pytest.mark.parametrize("path", ["", "/one"])

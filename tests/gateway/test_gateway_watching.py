@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fleet import BOTH, HANDSHAKE, LIMIT, Ears, config, joining, make, program, serving, until
 
-from fairlead import MCPClient, RpcError
+from fairlead import MCPClient, MCPServer, RpcError
 from fairlead.gateway import Gateway, GatewaySettings
 from fairlead.manager import MCPManager
 
@@ -145,3 +145,90 @@ async def test_who_only_listens_at_the_path_of_a_server_hears_it_after_a_restart
                     async with asyncio.timeout(0.2):
                         await ears.hear(UPDATED, uri="red://fixed")
                         heard = True
+
+
+class Holding:
+    """Holds every answer to `resources/subscribe`."""
+
+    def __init__(self) -> None:
+        self.asked, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, exchange: Any, proceed: Any) -> Any:
+        if exchange.method in ("resources/subscribe", "subscriptions/listen"):
+            if exchange.method == "subscriptions/listen" and b"red://fixed" not in bytes(
+                exchange.message.params
+            ):
+                return await proceed(exchange)
+            self.asked.set()
+            await self.go_on.wait()
+        return await proceed(exchange)
+
+
+def held(name: str) -> tuple[MCPServer, Holding]:
+    holding = Holding()
+    server = MCPServer(name, interceptors=[holding], rate_limit_rate=0)
+    server.resource(f"{name}://fixed")(lambda: "x")
+    return server, holding
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+async def test_who_gives_up_subscribing_does_not_watch(version: str) -> None:
+    server, holding = held("red")
+    async with (
+        asyncio.timeout(LIMIT),
+        serving(server) as red,
+        MCPManager(config=config("2025-11-25"), on_roots=None) as manager,
+        Gateway(manager, deadline=60) as gateway,
+    ):
+        await gateway.connect({"red": {"url": red}})
+        await until(lambda: gateway.is_ready)
+        async with joining(gateway, version) as client:
+            asking = (
+                ("resources/subscribe", {"uri": "red://fixed"})
+                if version == "2025-11-25"
+                else (
+                    "subscriptions/listen",
+                    {"notifications": {"resourceSubscriptions": ["red://fixed"]}},
+                )
+            )
+            call = asyncio.create_task(client.transport.peer.request(*asking))
+            await holding.asked.wait()
+            assert len(gateway._watching) == 1
+            call.cancel()
+            await until(lambda: len(gateway._watching) == 0)
+            holding.go_on.set()
+            await until(lambda: not gateway._watching._asking)
+            assert not gateway._watching._asked
+
+
+async def test_two_who_subscribe_at_once_hear_the_same_refusal() -> None:
+    server, holding = held("red")
+
+    class Refusing:
+        async def __call__(self, exchange: Any, proceed: Any) -> Any:
+            if exchange.method == "resources/subscribe":
+                await holding(exchange, lambda _: asyncio.sleep(0))
+                raise RpcError(-32601, "not here")
+            return await proceed(exchange)
+
+    server = MCPServer("red", interceptors=[Refusing()], rate_limit_rate=0)
+    server.resource("red://fixed")(lambda: "x")
+    async with (
+        asyncio.timeout(LIMIT),
+        serving(server) as red,
+        MCPManager(config=config("2025-11-25"), on_roots=None) as manager,
+        Gateway(manager, deadline=60) as gateway,
+        joining(gateway) as one,
+        joining(gateway) as other,
+    ):
+        await gateway.connect({"red": {"url": red}})
+        await until(lambda: gateway.is_ready)
+        both = [asyncio.create_task(one.subscribe("red://fixed"))]
+        await holding.asked.wait()
+        both.append(asyncio.create_task(other.subscribe("red://fixed")))
+        await until(lambda: [len(who) for who in gateway._watching._watchers.values()] == [2])
+        holding.go_on.set()
+        for call in both:
+            with pytest.raises(RpcError, match="does not tell"):
+                await call
+        assert len(gateway._watching) == 0

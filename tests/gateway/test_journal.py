@@ -13,6 +13,7 @@ from fairlead.gateway.interceptors.journaling import Journaling
 from fairlead.gateway.journal import Journal, Overheard, Record
 from fairlead.gateway.journal.announcing import Hello, announced, find, hear
 from fairlead.gateway.journal.record import HANGS, IN_USE, NO_MESSAGE, NOBODY_ASKED
+from fairlead.gateway.moment import Moment
 from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.protocol.envelope import Direction
 
@@ -223,3 +224,21 @@ def test_targets_are_kept_without_their_secrets(text: str) -> None:
     assert record.target is not None
     assert "abcdef123456" not in record.target
     assert "pass1234" not in record.target
+
+
+def test_what_is_heard_late_has_the_time_when_it_was_said() -> None:
+    journal = Journal()
+    overheard = Overheard(journal)
+    overheard.when = Moment(steady=10.0, wall=1_000.0)
+    assert overheard.hear(b'{"jsonrpc":"2.0","id":1,"method":"ping"}', UP)
+    assert overheard.hear(b'{"jsonrpc":"2.0","id":2,"method":"ping"}', UP)
+    overheard.when = Moment(steady=10.5, wall=1_000.5)
+    assert overheard.hear(b'{"jsonrpc":"2.0","id":1,"result":{}}', DOWN)
+    overheard.when = Moment(steady=11.5, wall=1_001.5)
+    assert overheard.hear(b'{"jsonrpc":"2.0","id":2,"error":{"code":1,"message":"no"}}', DOWN)
+    assert not overheard.hear(b"chatter", DOWN)
+    assert [(one.at, one.duration) for one in journal.records()] == [
+        (1_000.0, 0.5),
+        (1_000.0, 1.5),
+        (1_001.5, None),
+    ]

@@ -9,9 +9,10 @@ import pytest
 from fleet import BOTH, HANDSHAKE, LIMIT, config, make, serving
 
 from fairlead import MCPClient, MCPServer, RpcError
+from fairlead.errors import ChannelClosed, HttpError
 from fairlead.gateway import Relay
 from fairlead.gateway.interceptors.recording import Recorder
-from fairlead.gateway.replay import Report, play_against
+from fairlead.gateway.replay import Compared, Report, play_against
 from fairlead.gateway.tape import TapeWriter
 
 FLEET = str(Path(__file__).with_name("fleet.py"))
@@ -98,10 +99,53 @@ async def test_notifications_are_compared_if_that_is_wanted(tmp_path: Path) -> N
     ]
 
 
-async def test_a_server_that_dies_is_in_the_report(tmp_path: Path) -> None:
+async def test_a_server_that_dies_before_it_answers_is_no_server(tmp_path: Path) -> None:
     await record(tmp_path / "one", make("red"))
-    program = {"command": sys.executable, "args": ["-c", "input()"]}
+    program = {"command": sys.executable, "args": ["-c", "input(); exit(3)"]}
+    told: list[Compared] = []
+    async with asyncio.timeout(LIMIT):
+        with pytest.raises(ChannelClosed) as caught:
+            await play_against(tmp_path / "one", program, timeout=5, on_compared=told.append)
+    assert (caught.value.exit_code, told) == (3, [])
+
+
+async def test_a_server_that_dies_later_is_in_the_report_and_why_only_once(tmp_path: Path) -> None:
+    await record(tmp_path / "one", make("red"))
+    # Answers what comes first, waits for the next question, and has gone.
+    code = """if True:
+        import json
+        while "id" not in (first := json.loads(input())):
+            pass
+        print(json.dumps({"jsonrpc": "2.0", "id": first["id"], "result": {}}), flush=True)
+        while "id" not in json.loads(input()):
+            pass
+        exit(3)
+    """
+    program = {"command": sys.executable, "args": ["-c", code]}
     async with asyncio.timeout(LIMIT):
         report = await play_against(tmp_path / "one", program, timeout=5)
-    assert not report.same
-    assert all(each.error for each in report.compared)
+    answered, *others = report.compared
+    assert answered.error is None
+    assert answered.differences
+    assert "exited with code 3" in str(others[0].error)
+    assert len(others) > 1
+    assert {each.error for each in others[1:]} == {"the server had gone"}
+
+
+async def test_somebody_who_does_not_let_us_in_is_no_server(tmp_path: Path) -> None:
+    await record(tmp_path / "one", make("red"))
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 4\r\nConnection: close\r\n\r\n"
+        writer.write(head + b"Who?")
+        await writer.drain()
+        writer.close()
+
+    async with asyncio.timeout(LIMIT), await asyncio.start_server(refuse, "127.0.0.1", 0) as door:
+        port = door.sockets[0].getsockname()[1]
+        with pytest.raises(HttpError) as caught:
+            await play_against(
+                tmp_path / "one", {"type": "http", "url": f"http://127.0.0.1:{port}/mcp"}
+            )
+    assert caught.value.status == 401

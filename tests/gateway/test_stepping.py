@@ -277,6 +277,69 @@ async def test_who_is_cancelled_hears_it_and_nobody_else_hears_anything(
     assert not led.outcome.done()
 
 
+class Stubborn:
+    """Makes an answer of a cancellation, after a while."""
+
+    waits: ClassVar = False
+
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        try:
+            return await proceed(exchange)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)
+            return b'{"late":1}'
+
+
+async def test_the_first_ones_hear_of_the_end_whatever_becomes_of_a_cancellation() -> None:
+    log: list[str] = []
+
+    async def waiting(exchange: Exchange) -> Answer:
+        await asyncio.Event().wait()
+        return b"{}"
+
+    led = Silent(Chain([made("half passes", log), Stubborn()], waiting), lambda _: None, usual=True)
+    led.begin(exchange())
+    await asyncio.sleep(0)
+    led.cancel("enough")
+    async with asyncio.timeout(LIMIT):
+        while len(log) < 2:
+            await asyncio.sleep(0)
+    assert log == ["half passes in", "half passes out: b'{\"late\":1}'"]
+    assert not led.outcome.done()
+
+
+class Why(TwoHalves):
+    """Keeps the outcome."""
+
+    outcome: Outcome = None
+
+    def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
+        return exchange, self.after
+
+    def after(self, outcome: Outcome) -> Outcome:
+        self.outcome = outcome
+        return outcome
+
+
+@pytest.mark.parametrize("turns", [0, 1], ids=["at once", "later"])
+async def test_the_reason_of_a_cancellation_is_kept(turns: int) -> None:
+    async def waiting(exchange: Exchange) -> Answer:
+        await asyncio.Event().wait()
+        return b"{}"
+
+    why = Why()
+    led = Silent(Chain([why], waiting), lambda _: None, usual=True)
+    led.begin(exchange())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    led.cancel("enough")
+    async with asyncio.timeout(LIMIT):
+        while why.outcome is None:
+            await asyncio.sleep(0)
+    assert isinstance(why.outcome, asyncio.CancelledError)
+    assert why.outcome.args == ("enough",)
+
+
 def test_whoever_may_wait_is_not_led() -> None:
     async def somebody(exchange: Exchange, proceed: Proceed) -> Answer:
         return await proceed(exchange)

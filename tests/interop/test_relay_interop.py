@@ -33,6 +33,8 @@ ERAS = ("handshake", "stateless")
 SERVERS_OF_OTHERS = ("official", "fastmcp", "typescript", "everything")
 LISTS = [(f"{kind}/list_changed", None) for kind in ("tools", "prompts", "resources")]
 Call = tuple[str, dict[str, Any]]
+START = 3 * LIMIT  # seconds: up to three programs start, one after the other, on a busy machine
+END = 10.0  # seconds for a client, a relay and its server, none of which waits long for another
 
 
 @dataclass
@@ -131,6 +133,7 @@ def words_of(server: str, era: str, over: str) -> Words:
 def node_path() -> Iterator[str]:
     """Where node finds the packages; every program here inherits it."""
     path = str(packages("node-interop", PACKAGES))
+    packages("public-servers/node", NODE)  # now, because to install them may take a minute
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NODE_PATH", path)
         yield path
@@ -212,14 +215,19 @@ async def test_one_scene_for_everybody(cell: tuple[str, ...], addresses: dict[st
     _, client_era, front, server, era = cell
     over = "http" if front == "stdio" and server in addresses else "stdio"
     words, host = words_of(server, era, over), Host()
-    async with asyncio.timeout(3 * LIMIT), visiting(cell, addresses, host) as guest:
-        newest = NEWEST if client_era == "stateless" else NEWEST_HANDSHAKE
-        assert (guest.version, guest.server) == (newest, words.name)
-        await list_call_and_read(guest, words)
-        await hear_progress_and_logs(guest, words, host)
-        await answer_questions(guest, words, host)
-        await give_up(guest, words)
-        await hear_of_changes(guest, words, host, cell)
+    async with contextlib.AsyncExitStack() as stack:
+        async with asyncio.timeout(START):
+            guest = await stack.enter_async_context(visiting(cell, addresses, host))
+        async with asyncio.timeout(LIMIT):
+            newest = NEWEST if client_era == "stateless" else NEWEST_HANDSHAKE
+            assert (guest.version, guest.server) == (newest, words.name)
+            await list_call_and_read(guest, words)
+            await hear_progress_and_logs(guest, words, host)
+            await answer_questions(guest, words, host)
+            await give_up(guest, words)
+            await hear_of_changes(guest, words, host, cell)
+        async with asyncio.timeout(END):
+            await stack.aclose()
 
 
 async def list_call_and_read(guest: Guest, words: Words) -> None:

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ACCESS", "add_access_options"]
 
-ACCESS = ("token", "allow_host", "allow_origin", "tls_cert", "tls_key", "insecure")
+ACCESS = ("token", "allow_host", "allow_origin", "tls_cert", "tls_key", "insecure", "sessions")
 
 
 def add_access_options(parser: "_ActionsContainer") -> None:
@@ -37,4 +37,10 @@ def add_access_options(parser: "_ActionsContainer") -> None:
         "--insecure",
         action="store_true",
         help="no token, although others can reach it: something in front checks who comes in",
+    )
+    parser.add_argument(
+        "--sessions",
+        metavar="FILE",
+        help="keep sessions of clients with a handshake in this file (SQLite), so that they go on "
+        "after a restart",
     )

@@ -11,7 +11,7 @@ from .failed import NO_CONNECTION, USAGE, Failed
 from .output import safe
 from .usage import Parser
 
-__all__ = ["add_admin_options", "ask_admin"]
+__all__ = ["TOKEN", "add_admin_options", "ask_admin"]
 
 URL = "http://127.0.0.1:8765"
 TOKEN = "FAIRLEAD_ADMIN_TOKEN"
@@ -71,6 +71,9 @@ def ask_admin(
         return _read(said, parts.netloc)
     text = said.decode("utf-8", "replace").strip()
     hint = f"--admin-token TOKEN, or {TOKEN} in the environment" if answer.status == 401 else ""
+    if answer.status == 404 and "no admin API" in text:
+        hint = f"start it with {TOKEN} in the environment of `fairlead up`, or with `admin_token` "
+        hint += "in the file of `fairlead gateway`"
     if answer.status == 401 and text.startswith("{"):  # said at the door, before the admin API
         text = "The gateway wants the token of a client, too"
         hint = f"{AUTH} in the environment"

@@ -161,6 +161,12 @@ def _program(entry: MCPStdioServerConfig) -> str:
     place = shutil.which(entry.command, path=path)
     if place is None and entry.cwd is not None and os.path.dirname(entry.command):
         place = shutil.which(os.path.join(entry.cwd, entry.command))
+    if place is None and os.path.dirname(entry.command):
+        raise Failed(
+            f"There is no program {safe(entry.command)!r}",
+            hint=safe(where_to_get(entry.command)),
+            code=NO_CONNECTION,
+        )
     if place is None:
         raise Failed(
             f"There is no program {safe(entry.command)!r} in the PATH",

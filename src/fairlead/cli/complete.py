@@ -28,6 +28,7 @@ def run(argv: Sequence[str]) -> int:
             ("argument", "1", "which of its arguments"),
             ("rest", "*", "how it begins, and key=value for arguments that are known already"),
         ],
+        shown={"of": "PROMPT_OR_TEMPLATE", "argument": "ARGUMENT", "rest": "BEGINNING, key=value"},
     )
 
 

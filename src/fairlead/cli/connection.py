@@ -72,7 +72,8 @@ async def connected(
             yield client
             _mention_garbage(client)
     except FairleadError as exc:
-        raise explain(exc, target).without(secrets) from exc
+        sent = any(name.lower() == "authorization" for name in headers)
+        raise explain(exc, target, has_token=sent).without(secrets) from exc
     except Failed as failed:
         raise failed.without(secrets) from None
 
@@ -166,10 +167,13 @@ def _any_certificate() -> "ssl.SSLContext | None":
     return context
 
 
-def explain(exc: FairleadError, target: Target | None = None) -> Failed:
-    """An expected failure as a sentence, a hint and an exit code."""
+def explain(exc: FairleadError, target: Target | None = None, *, has_token: bool = False) -> Failed:
+    """An expected failure as a sentence, a hint and an exit code.
+
+    `has_token` if we said who we are, so that it is the wrong one that was refused.
+    """
     target = target or Target()
-    if (refusal := _refusal(exc)) is not None:
+    if (refusal := _refusal(exc, has_token=has_token)) is not None:
         return refusal
     if isinstance(exc, RequestTimeout) or isinstance(exc.__cause__, TimeoutError):
         return Failed(
@@ -199,7 +203,7 @@ def _sentence(exc: FairleadError) -> str:
     return safe(text[:1].upper() + text[1:])
 
 
-def _refusal(exc: FairleadError) -> Failed | None:
+def _refusal(exc: FairleadError, *, has_token: bool) -> Failed | None:
     """If somebody who speaks HTTP did not let us in: that, and the way in."""
     cause: BaseException | None = exc
     while cause is not None and not isinstance(cause, HttpError):
@@ -213,9 +217,12 @@ def _refusal(exc: FairleadError) -> Failed | None:
         405: "is that the path of its MCP endpoint? Mostly it is /mcp",
     }
     text = safe(_words(cause.body)[:500])
+    hint = hints.get(cause.status, "")
+    if cause.status == 401 and has_token:
+        hint = "it does not know the token that was sent: look at --token and FAIRLEAD_TOKEN"
     return Failed(
         f"The server answered with HTTP {cause.status}",
-        hint=hints.get(cause.status, ""),
+        hint=hint,
         details=text.splitlines()[:10],
     )
 

@@ -1,6 +1,7 @@
 """`fairlead gateway`: many servers on one endpoint, as a file describes them."""
 
 import os
+import shlex
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 
@@ -20,7 +21,14 @@ from ..observe.metrics import Metrics
 from ..transport.http.settings import HttpSettings
 from .failed import USAGE, Failed
 from .gateway_recording import Record, require_tape, taping
-from .gateway_running import Plan, add_gateway_options, endpoint_of, log_if_asked, run_gateway
+from .gateway_running import (
+    Plan,
+    add_gateway_options,
+    endpoint_of,
+    log_if_asked,
+    require_project,
+    run_gateway,
+)
 from .gateway_servers import Address, Wanted, of_file
 from .output import safe
 from .usage import Parser, read_pairs
@@ -41,6 +49,7 @@ _EXAMPLE = """\
 def run(argv: Sequence[str]) -> int:
     options = _parser().parse_args(argv)
     log_if_asked(options)
+    require_project(options)
     require_tape(options.record)
     path = options.file or _usual()
     inputs = read_pairs(options.input, "--input")
@@ -65,6 +74,7 @@ def _plan(options: Namespace, file: GatewayFile, read: Callable[[Address], Wante
         verify_token=admission.verify if admission.guards else None,
         allowed_hosts=(*file.allowed_hosts, *endpoint.hosts),
         allowed_origins=(*file.allowed_origins, *endpoint.origins),
+        session_store=endpoint.session_store(),
     )
     if file.endpoint is not None:
         http.path = file.endpoint
@@ -97,9 +107,19 @@ def _observing(file: GatewayFile, record: Record | None, token: str | None) -> O
         metrics=Metrics() if file.metrics else None,
         desk=Desk(),
         tapes=taping(file.settings.name, record, admin=admin is not None, secrets=secrets),
-        lock=None if file.lock is None else LockFile(file.lock),
+        lock=None if file.lock is None else _lock(file.lock, file.path),
         lock_policy=file.lock_policy,
     )
+
+
+def _lock(path: str, file: str) -> LockFile:
+    if not os.path.lexists(path):
+        raise Failed(
+            f"There is no lock file {safe(path)} yet",
+            hint=f"`fairlead lock --gateway {safe(shlex.quote(file))}` writes it",
+            code=USAGE,
+        )
+    return LockFile(path)
 
 
 def _rules(file: GatewayFile, desk: Desk | None) -> RuleSet | None:

@@ -32,10 +32,18 @@ from .gateway_recording import Record, recorded
 from .gateway_screen import Screen
 from .gateway_servers import Address, Wanted
 from .network import Endpoint
+from .output import safe
 from .tape_recording import add_record_options
 from .usage import Parser, add_input_option
 
-__all__ = ["Plan", "add_gateway_options", "endpoint_of", "log_if_asked", "run_gateway"]
+__all__ = [
+    "Plan",
+    "add_gateway_options",
+    "endpoint_of",
+    "log_if_asked",
+    "require_project",
+    "run_gateway",
+]
 
 PORT = 8765
 GRACE = 1.0  # seconds that calls may go on when the gateway ends
@@ -197,6 +205,12 @@ def endpoint_of(options: Namespace, listen: str | None = None) -> Endpoint:
     port = PORT if options.port is None and http is None else options.port
     chosen = {**vars(options), "http": http, "ws": None, "unix": unix, "port": port, "workers": 1}
     return Endpoint.of(Namespace(**chosen))
+
+
+def require_project(options: Namespace) -> None:
+    """Raises: Failed: the folder of the project is none."""
+    if not os.path.isdir(options.project):
+        raise Failed(f"There is no folder {safe(options.project)}", code=USAGE)
 
 
 def log_if_asked(options: Namespace) -> None:

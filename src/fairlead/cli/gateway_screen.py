@@ -60,7 +60,7 @@ class Screen:
 
     async def settle(self, wanted: Wanted) -> None:
         """Until every server is there, or known not to be; not for ever."""
-        listed = asyncio.gather(*(m.listed.wait() for m in self._gateway.members.values()))
+        listed = asyncio.get_running_loop().create_task(self._everything_listed())
         try:
             async with asyncio.timeout(READY_LIMIT):
                 await self._watch(listed) if self._live else await listed
@@ -74,8 +74,14 @@ class Screen:
             _page().print(_table(self._rows()))
             for row in filter(lambda row: row["error"], self._rows()):
                 _tell(row["name"], row["error"], "31")
+        if not self._json and wanted.file is None and any(row["error"] for row in self._rows()):
+            _tell("help", "`fairlead doctor` says what to do about those that failed")
         sys.stdout.flush()
         self._live, self._lines = False, not self._json
+
+    async def _everything_listed(self) -> None:
+        for member in list(self._gateway.members.values()):
+            await member.listed.wait()
 
     def happened(self, event: StatusEvent) -> None:
         """News of the manager."""
@@ -149,7 +155,7 @@ class Screen:
             ],
         }
 
-    async def _watch(self, listed: "asyncio.Future[Any]") -> None:
+    async def _watch(self, listed: "asyncio.Task[None]") -> None:
         """The table as it fills; gone when everything is known."""
         from rich.live import Live
 

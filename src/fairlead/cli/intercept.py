@@ -90,7 +90,9 @@ def _parser() -> Parser:
         "  fairlead intercept change 3 --result - < result.json\n"
         "  fairlead intercept block 3 --reason 'not on a Friday'",
     )
-    parser.add_argument("action", choices=("list", "resume", "change", "block"))
+    parser.add_argument(
+        "action", choices=("list", "resume", "change", "block"), metavar="ACTION", help="what to do"
+    )
     parser.add_argument("number", metavar="ID", nargs="?", type=int, help="as `list` shows it")
     parser.add_argument("--params", metavar="JSON", help="all params of the request, anew")
     parser.add_argument("--result", metavar="JSON", help="what the asker gets instead")

@@ -30,6 +30,8 @@ __all__ = ["run"]
 
 Row = dict[str, Any]
 
+_ONE_LINE = 10_000  # columns: what no terminal shows, a program such as `grep` looks for in lines
+
 
 def run(argv: Sequence[str]) -> int:
     parser = Parser(
@@ -135,7 +137,7 @@ def _show(rows: list[Row], found: Loaded) -> None:
 
     from .rendering import Page
 
-    page = Page()
+    page = Page(width=_ONE_LINE)
     if not rows:
         page.print("No servers are configured. `fairlead mcp add` adds one.")
     else:

@@ -24,14 +24,19 @@ def run_command(
     usage: str = "",
     examples: str = "",
     positional: Sequence[tuple[str, str, str]] = (),
+    shown: Mapping[str, str] | None = None,
     reads: bool = False,
 ) -> int:
-    """Parse, connect and act. `positional` has name, how many (as in argparse) and help."""
+    """Parse, connect and act.
+
+    `positional` has name, how many (as in argparse) and help; `shown` how the help calls a name.
+    """
     needs = sum(count == "1" for _, count, _ in positional)
     own, target = split_target(argv, needs, reads=reads)
     parser = Parser(name, description, usage=two_ways(name, usage), examples=examples)
     for argument, count, text in positional:
         extra: dict[str, Any] = {} if count == "1" else {"nargs": count}
+        extra["metavar"] = (shown or {}).get(argument, argument)
         parser.add_argument(argument, help=text, **extra)
     if not positional:
         parser.add_argument("stray", nargs="*", help=SUPPRESS)  # a command without its `--`

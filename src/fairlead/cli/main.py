@@ -116,8 +116,12 @@ def _unknown(name: str) -> Failed:
         return Failed(
             f"There is no option {name}", hint="`fairlead --help` lists what there is", code=USAGE
         )
+    from .mcp import COMMANDS as managing
+
     near = get_close_matches(name, _COMMANDS, 1, 0.5)
     hint = f"did you mean `fairlead {near[0]}`?" if near else f"there are {', '.join(_COMMANDS)}"
+    if name in managing:
+        hint = f"did you mean `fairlead mcp {name}`?"
     return Failed(f"There is no command {name!r}", hint=hint, code=USAGE)
 
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from .groups import run_one
 
-__all__ = ["run"]
+__all__ = ["COMMANDS", "run"]
 
 # What it does, and the module whose `run_...` does it.
-_COMMANDS = {
+COMMANDS = {
     "list": ("list them all, and how they are", "list"),
     "add": ("add one to your file, or to the project's", "mcp_add"),
     "remove": ("remove one from it", "mcp_remove"),
@@ -33,4 +33,4 @@ changed, never those of other programs."""
 
 
 def run(argv: Sequence[str]) -> int:
-    return run_one("mcp", _COMMANDS, _ABOUT, argv)
+    return run_one("mcp", COMMANDS, _ABOUT, argv)

@@ -1,6 +1,8 @@
 """`fairlead mcp add`: a server for your own file, or for the project's."""
 
+import os
 import re
+import shlex
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from typing import Any
@@ -32,6 +34,8 @@ def run_add(argv: Sequence[str]) -> int:
         (file.update if options.name in known else file.add)(options.name, entry)
     write(f"{options.name} is in {file.path}")
     _mention(options.name, str(file.path))
+    if not options.project:
+        _mention_folder(options, list(argv[index + 1 :]))
     return 0
 
 
@@ -132,6 +136,18 @@ def _is_url(text: str) -> bool:
         return bool(named) and parts.port != 0 and not re.search(r"\s", text)
     except ValueError:
         return False
+
+
+def _mention_folder(options: Namespace, command: list[str]) -> None:
+    """Your own file counts everywhere, but a file named from here is found only from here."""
+    here = [word for word in command if not os.path.isabs(word) and os.path.isfile(word)]
+    if here and options.cwd is None:
+        say(
+            "note",
+            f"{safe(here[0])} will be looked for in the folder where somebody uses it; to have it "
+            f"found from everywhere, add `--cwd {safe(shlex.quote(os.getcwd()))} --force`, or "
+            "write its whole path",
+        )
 
 
 def _mention(name: str, path: str) -> None:

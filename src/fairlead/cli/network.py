@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from ..server.http import HttpApp
+    from ..transport.http.session_store import SessionStore
 
 __all__ = ["Endpoint", "run_http"]
 
@@ -40,6 +41,7 @@ class Endpoint:
     key: str | None = None
     insecure: bool = False
     workers: int = 1
+    sessions: str | None = None  # the file where they are kept
 
     @classmethod
     def of(cls, options: Namespace, token: str | None = None) -> "Endpoint":
@@ -54,6 +56,9 @@ class Endpoint:
             token = os.environ.get(TOKEN_VARIABLE) or None
         if token is not None and not re.fullmatch(r"[!-~]+", token):
             raise Failed("A token has no blanks and only ASCII characters", code=USAGE)
+        if options.sessions is not None and options.workers > 1:
+            why = "With --workers there are no sessions to keep"
+            raise Failed(why, hint="leave out --sessions, or --workers", code=USAGE)
         if options.tls_key is not None and options.tls_cert is None:
             raise Failed("--tls-key needs its certificate: --tls-cert FILE", code=USAGE)
         return cls(
@@ -68,6 +73,7 @@ class Endpoint:
             key=options.tls_key,
             insecure=options.insecure,
             workers=options.workers,
+            sessions=options.sessions,
         )
 
     def settings(self, server: MCPServer) -> HttpSettings:
@@ -80,12 +86,28 @@ class Endpoint:
             auth_token=self.token or server.config.auth_token,
             allowed_hosts=self.hosts,
             allowed_origins=self.origins,
+            session_store=self.session_store(),
         )
         if self.workers > 1:  # nobody knows which of them gets the next request
             settings.sessions = False
             settings.sse_path = None
         self.require_guard(settings)
         return settings
+
+    def session_store(self) -> "SessionStore | None":
+        """Where sessions survive a restart, if anywhere.
+
+        Raises:
+            Failed: not in that file.
+        """
+        if self.sessions is None:
+            return None
+        from ..transport.http.sqlite_sessions import SqliteSessionStore
+
+        try:
+            return SqliteSessionStore(self.sessions).check()
+        except OSError as exc:
+            raise Failed(f"--sessions {self.sessions}: {exc}", code=USAGE) from exc
 
     def require_guard(self, settings: HttpSettings) -> None:
         """Raises `Failed` if strangers could reach it, and nothing keeps them out."""

@@ -29,7 +29,7 @@ __all__ = ["Listen", "add_listen_options", "add_url_options", "run", "serve", "w
 
 FindEntry = Callable[[], "Awaitable[MCPServerEntry]"]
 
-_EXAMPLE = "fairlead proxy --listen http://127.0.0.1:8080"
+_EXAMPLE = "fairlead proxy --listen http://127.0.0.1:8081"
 
 
 def run(argv: Sequence[str]) -> int:
@@ -71,6 +71,8 @@ class Listen:
             return cls()
         if text.startswith("unix:") and text != "unix:":
             return cls("unix", text.removeprefix("unix:").removeprefix("//"))
+        if re.fullmatch(r"(?:[^/]*:)?\d+", text):  # [HOST:]PORT, as other commands have it
+            text = f"http://{text}" if ":" in text else f"http://127.0.0.1:{text}"
         try:
             parts = urlsplit(text)
             known = parts.scheme in ("http", "https", "ws", "wss") and bool(parts.hostname)
@@ -81,8 +83,8 @@ class Listen:
             pass
         raise Failed(
             f"{text!r} is no place to listen at",
-            hint="it is stdio, http://HOST:PORT[/path], ws://HOST:PORT[/path] or unix:PATH; "
-            "port 0 takes any that is free",
+            hint="it is stdio, [HOST:]PORT, http://HOST:PORT[/path], ws://HOST:PORT[/path] or "
+            "unix:PATH; port 0 takes any that is free",
             code=USAGE,
         )
 
@@ -114,7 +116,10 @@ def _on_network(listen: Listen, options: Namespace, make: Callable[[], "Relay"])
     places: dict[str, str | None] = {"http": None, "ws": None, "unix": None, kind: listen.place}
     endpoint = Endpoint.of(Namespace(**vars(options), **places, host=None, port=None, workers=1))
     settings = HttpSettings(
-        auth_token=endpoint.token, allowed_hosts=endpoint.hosts, allowed_origins=endpoint.origins
+        auth_token=endpoint.token,
+        allowed_hosts=endpoint.hosts,
+        allowed_origins=endpoint.origins,
+        session_store=endpoint.session_store(),
     )
     if listen.path and listen.websocket:
         settings.ws_path = listen.path
@@ -148,7 +153,9 @@ def _relay(
     limits = {}
     if options.timeout is not None:
         limits = {"connect_timeout": options.timeout, "call_timeout": options.timeout}
-    settings = RelaySettings(upstream=options.upstream, era=options.era, **limits)
+    settings = RelaySettings(
+        upstream=options.upstream, era=options.era, strict=options.strict, **limits
+    )
     way, entry = way_of(options, target)
     _require_program(entry)
     rules = _rules(options.rules)
@@ -230,6 +237,7 @@ def _found(options: Namespace, target: Target) -> "tuple[FindEntry, MCPServerEnt
         entry = MCPStdioServerConfig(command=program, args=args)
         name = os.path.basename(program)
     else:
+        _require_url(target)
         headers = target.headers(Namespace(header=options.header, token=None))
         kind = MCPSseServerConfig if options.sse else MCPHttpServerConfig
         if target.is_websocket:
@@ -243,6 +251,21 @@ def _found(options: Namespace, target: Target) -> "tuple[FindEntry, MCPServerEnt
         return entry
 
     return find, entry, name
+
+
+def _require_url(target: Target) -> None:
+    """What can be no server is told now; the first client may come much later."""
+    from ..errors import ConfigError
+    from ..transport.http.address import Address
+
+    try:
+        Address.parse(re.sub(r"(?i)^ws", "http", target.url))
+    except ConfigError as exc:
+        raise Failed(
+            "The URL names no server",
+            hint="it is written http://HOST[:PORT][/path], ws://HOST[:PORT][/path] or unix:PATH",
+            code=USAGE,
+        ) from exc
 
 
 def _configured(options: Namespace, name: str) -> "tuple[FindEntry, MCPServerEntry, str]":
@@ -339,7 +362,10 @@ def _parser() -> Parser:
         "  fairlead proxy --record monday notes",
     )
     parser.add_argument(
-        "server", nargs="*", help="one that is configured (`fairlead list`), or a URL"
+        "server",
+        metavar="SERVER | URL",
+        nargs="*",
+        help="one that is configured (`fairlead list`), or a URL",
     )
     add_listen_options(parser)
     parser.add_argument(
@@ -353,6 +379,11 @@ def _parser() -> Parser:
         choices=("auto", "handshake", "stateless"),
         default="auto",
         help="what to speak to the server; by default what the client speaks, if the server does",
+    )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="drop notifications that only the other side may send; else they pass like all others",
     )
     parser.add_argument(
         "--timeout",
@@ -382,8 +413,8 @@ def add_listen_options(parser: Parser) -> None:
         "--listen",
         default="stdio",
         metavar="WHERE",
-        help="stdio (default), http://HOST:PORT[/path], ws://HOST:PORT[/path] or unix:PATH. An "
-        "address serves HTTP and WebSocket; the first is what it says",
+        help="stdio (default), [HOST:]PORT, http://HOST:PORT[/path], ws://HOST:PORT[/path] or "
+        "unix:PATH. An address serves HTTP and WebSocket; the first is what it says",
     )
     network = parser.add_argument_group(
         "on the network", "What other machines can reach needs a token."

@@ -136,6 +136,8 @@ def _for_process(exc: ConnectFailed | ChannelClosed, entry: MCPStdioServerConfig
     )
     if module:
         return f"it lacks {module[1]}: install it where {entry.command} looks for it"
+    if "can't open file" in said and entry.cwd is None:
+        return "it was started in this folder: write the whole path, or set `cwd` of the entry"
     if "docker daemon" in said.lower():
         return "start Docker: its daemon does not answer"
     if "EACCES" in said or "permission denied" in said.lower():

@@ -13,10 +13,11 @@ _WIDTH = 100  # where there is no terminal that has one
 class Page:
     """Prints to stdout, without the blanks that tables leave at the ends of lines."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, width: int = _WIDTH) -> None:
+        """`width` is for where there is no terminal."""
         self.console = Console(highlight=False, markup=False, emoji=False)
         if not self.console.is_terminal:
-            self.console.width = _WIDTH
+            self.console.width = width
 
     @property
     def width(self) -> int:

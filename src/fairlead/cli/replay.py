@@ -6,19 +6,23 @@ import threading
 from argparse import Namespace
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import proxy
 from .failed import FAILED, NO_CONNECTION, USAGE, Failed, say
-from .output import pretty, safe, write
+from .output import pretty, safe, visible, write
 from .tape_diff import shown
+from .tape_doubts import tell_doubts
 from .tape_places import open_tape
 from .target import Target, split_target
 from .usage import Parser, add_input_option, seconds
 
 if TYPE_CHECKING:
+    from ..errors import FairleadError
     from ..gateway import Relay
     from ..gateway.replay import Compared, Pace, TapeServer
+    from ..gateway.tape import TapeReader
 
 __all__ = ["run"]
 
@@ -35,12 +39,13 @@ def run(argv: Sequence[str]) -> int:
             hint="add --listen http://HOST:PORT",
             code=USAGE,
         )
-    player = _player(options, pace)
+    reader = open_tape(options.tape)
+    player = _player(reader, options, pace)
     if keyed:
         _listen_to_keys(player)
 
     def make() -> "Relay":
-        return player.for_both_eras()
+        return player.for_both_eras(f"tape {visible(Path(reader.base).name)}")
 
     try:
         return proxy.serve(options, make)
@@ -49,17 +54,19 @@ def run(argv: Sequence[str]) -> int:
             say("not on the tape", safe(what), "33")
 
 
-def _player(options: Namespace, pace: "Pace") -> "TapeServer":
+def _player(reader: "TapeReader", options: Namespace, pace: "Pace") -> "TapeServer":
     from ..errors import ConfigError
     from ..gateway.replay import TapeServer
     from .tape_progress import progress
 
-    reader = open_tape(options.tape)
     try:
         with progress(reader):
             player = TapeServer(reader, matching=options.match, pace=pace)
     except ConfigError as exc:
         raise Failed(str(exc.args[0])) from exc
+    except OSError as exc:
+        raise Failed(f"{exc.filename} cannot be read: {exc.strerror}") from exc
+    tell_doubts(reader)
     player.seek(options.seek)
     return player
 
@@ -155,7 +162,10 @@ def _against(argv: Sequence[str]) -> int:
     except ConfigError as exc:
         raise Failed(str(exc.args[0])) from exc
     except FairleadError as exc:
-        raise Failed(safe(str(exc)), code=NO_CONNECTION) from exc
+        raise _nobody_there(exc, options, target) from exc
+    except OSError as exc:
+        raise Failed(f"{exc.filename or 'It'} cannot be read: {exc.strerror}") from exc
+    tell_doubts(reader)
     if options.json:
         import msgspec
 
@@ -166,12 +176,36 @@ def _against(argv: Sequence[str]) -> int:
     return 0 if report.same else FAILED
 
 
+def _nobody_there(exc: "FairleadError", options: Namespace, target: Target) -> Failed:
+    """Why there was nothing to compare with. What a server wrote to stderr was shown already."""
+    from ..errors import ChannelClosed, ConnectFailed, HttpError
+    from .connection import explain
+
+    failed = explain(exc, target)
+    sentence, hint = failed.sentence, failed.hint
+    if isinstance(exc, ChannelClosed) and exc.reason:
+        sentence = safe(exc.reason[:1].upper() + exc.reason[1:])
+    if isinstance(exc, HttpError) and exc.status in (401, 403):
+        hint = "say who you are: FAIRLEAD_TOKEN in the environment, or --header"
+    elif target.name:
+        hint = f"`fairlead doctor {safe(target.name)}` looks for the reason"
+    elif not hint and isinstance(exc, ChannelClosed | ConnectFailed) and exc.stderr:
+        hint = "its last words are above; mend it, or start it by hand to see more"
+    headers = target.headers(Namespace(header=options.header, token=None)) if target.url else {}
+    return Failed(
+        sentence,
+        hint=hint,
+        details=failed.details if isinstance(exc, HttpError) else (),
+        code=NO_CONNECTION,
+    ).without(target.secrets(headers))
+
+
 def _show(each: "Compared") -> None:
     if each.same:
         return
-    write(safe(f"{each.seq} {each.what}: {each.error or 'another answer'}"))
+    write(visible(f"{each.seq} {each.what}: {each.error or 'another answer'}"))
     for one in each.differences:
-        write(safe(f"    {one.path}: {shown(one.recorded)} -> {shown(one.given)}"))
+        write(visible(f"    {one.path}: {shown(one.recorded)} -> {shown(one.given)}"))
 
 
 def _read_against(argv: Sequence[str]) -> tuple[Namespace, Target]:
@@ -194,7 +228,7 @@ def _against_parser() -> Parser:
     parser = Parser(
         "replay",
         "Ask a server what was asked on a tape, and compare its answers with those on it. The\n"
-        "exit code is 1 if they differ.",
+        "exit code is 1 if they differ, and 3 if the server cannot be reached.",
         usage="TAPE --against [options] (SERVER | URL | -- COMMAND...)",
         examples="  fairlead replay monday --against -- python server.py\n"
         "  fairlead replay monday --against --ignore 'result.content.*.text' notes",

@@ -105,7 +105,7 @@ def _test(argv: Sequence[str]) -> int:
         "  fairlead rules test rules.yaml monday.tape.jsonl --json",
     )
     parser.add_argument("file", metavar="FILE")
-    parser.add_argument("tape", metavar="TAPE", help="its path, with or without its ending")
+    parser.add_argument("tape", metavar="TAPE", help="its name, or its path")
     parser.add_argument("--all", action="store_true", help="also messages that no rule concerns")
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object for each message, for programs"
@@ -168,8 +168,8 @@ def _making(more: "Mapping[str, Factory]") -> "Making":
 def _help() -> int:
     write(
         "usage: fairlead rules (check FILE | test FILE TAPE)\n\n"
-        "Rules say what happens to messages that pass a proxy or a gateway: `fairlead proxy "
-        '--rules FILE`,\nor `rules = "FILE"` in the file of a gateway.\n\n'
+        "Rules say what happens to messages that pass: `fairlead proxy --rules FILE`,\n"
+        '`fairlead tap --rules FILE`, or `rules = "FILE"` in the file of a gateway.\n\n'
         "commands:\n"
         "  check  say what a file of rules means, or what is wrong with it\n"
         "  test   show what it would have done to the messages on a tape\n\n"

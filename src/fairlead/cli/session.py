@@ -53,7 +53,7 @@ def _parser() -> Parser:
         "  fairlead session end 3\n"
         "  fairlead session list --url http://127.0.0.1:9000 --json",
     )
-    parser.add_argument("action", choices=("list", "end"))
+    parser.add_argument("action", choices=("list", "end"), metavar="ACTION", help="what to do")
     parser.add_argument("numbers", metavar="ID", nargs="*", type=int, help="as `list` shows them")
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     add_admin_options(parser)

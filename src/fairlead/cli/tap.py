@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 from collections.abc import Sequence
 
 from .failed import USAGE, Failed
@@ -9,13 +10,23 @@ from .usage import Parser, seconds
 
 __all__ = ["run"]
 
+_TAKE_A_VALUE = ("--name", "--tape", "--hangs-after", "--rules")
+
 
 def run(argv: Sequence[str]) -> int:
     own, command = list(argv), []
     if "--" in own:
         index = own.index("--")
         own, command = own[:index], own[index + 1 :]
-    options = _parser().parse_args(own)
+    first = _first_word(own)
+    options = _parser().parse_args(own[:first])
+    if first is not None:
+        meant = shlex.join(["fairlead", "tap", *own[:first]])
+        raise Failed(
+            "The server's command goes after `--`",
+            hint=f"`{meant} -- {shlex.join(argv[first:])}`",
+            code=USAGE,
+        )
     if not command:
         raise Failed(
             "There is no command to run: it goes after `--`",
@@ -42,6 +53,15 @@ def run(argv: Sequence[str]) -> int:
     from .tap_telling import Telling
 
     return run_command(command, lambda: Telling(about))
+
+
+def _first_word(own: Sequence[str]) -> int | None:
+    """Where a word is that is neither an option nor its value: we have none of our own."""
+    for index, word in enumerate(own):
+        is_value = index > 0 and own[index - 1] in _TAKE_A_VALUE
+        if not word.startswith("-") and not is_value:
+            return index
+    return None
 
 
 def _name_of(command: Sequence[str]) -> str:

@@ -8,13 +8,14 @@ import signal
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from ..errors import FairleadError
 from ..gateway.journal import Journal, Overheard
 from ..gateway.journal.announcing import announced
+from ..gateway.moment import Moment
 from ..gateway.tape.writer import TapeWriter
 from ..observe.redact import is_secret_name
 from ..observe.redactor import Redactor
@@ -44,7 +45,8 @@ async def _main() -> None:
     frames = _Frames(sys.stdin.fileno())
     first = await frames.next()
     if first is not None:
-        await Listening(msgspec.json.decode(first[1], type=_About)).run(frames)
+        about = msgspec.json.decode(first.chunk, type=_About)
+        await Listening(about, first.when).run(frames)
 
 
 class _About(msgspec.Struct):
@@ -61,8 +63,9 @@ class _About(msgspec.Struct):
 class Listening:
     """Hears the chunks of both sides."""
 
-    def __init__(self, about: _About) -> None:
+    def __init__(self, about: _About, began: Moment) -> None:
         self._about = about
+        self._began = self._now = began  # `now` is when those talked whom we hear
         self._redactor = Redactor(values=secrets_known_to(about.command))
         self._command = self._redactor.text(shlex.join(about.command))
         self._journal = Journal(hangs_after=about.hangs_after, redactor=self._redactor)
@@ -84,15 +87,16 @@ class Listening:
                 except (OSError, FairleadError) as exc:
                     say("warning", f"nobody can watch: {exc}", "33")
                 while (frame := await frames.next()) is not None:
-                    self._take(*frame)
+                    self._take(frame)
                 self._finish()
         finally:
             if self._tape is not None:
                 self._tape.close()
 
-    def _take(self, way: bytes, chunk: bytes) -> None:
-        direction = _WAYS[way.lower()]
-        if way.isupper():
+    def _take(self, frame: "_Frame") -> None:
+        direction, chunk = _WAYS[frame.way.lower()], frame.chunk
+        self._now = self._overheard.when = frame.when
+        if frame.way.isupper():
             self._torn.add(direction)
             return
         if direction in self._torn:  # what comes now is the middle of something
@@ -107,6 +111,7 @@ class Listening:
         for direction, ear in self._ears.items():
             for line in ear.finish():
                 self._line(direction, line)
+        self._overheard.when = None  # that, we hear at once
         self._overheard.ended()
 
     def _line(self, direction: Direction, line: bytes | TooLong) -> None:
@@ -121,20 +126,29 @@ class Listening:
 
     def _write(self, line: bytes, direction: Direction, did: str | None = None) -> None:
         if self._tape is not None:
-            self._tape.write(line, direction, session="s1", did=None if did is None else [did])
+            words = None if did is None else [did]
+            self._tape.write(line, direction, session="s1", did=words, when=self._now)
 
     def _open_tape(self) -> TapeWriter | None:
         try:
             place = self._about.tape or new_place(self._about.name, self._about.pid)
             about: dict[str, Any] = {"command": self._command}
-            return TapeWriter(place, redactor=self._redactor, about=about)
+            return TapeWriter(place, redactor=self._redactor, about=about, began=self._began)
         except (OSError, FairleadError) as exc:
             say("warning", f"nothing is recorded: {exc}", "33")
             return None
 
 
+class _Frame(NamedTuple):
+    """A chunk, with the way it went, and when."""
+
+    way: bytes
+    chunk: bytes
+    when: Moment
+
+
 class _Frames:
-    """Chunks, with the way they went."""
+    """What the tap tells."""
 
     def __init__(self, pipe: int) -> None:
         os.set_blocking(pipe, False)
@@ -142,17 +156,17 @@ class _Frames:
         self._held = bytearray()
         self._ended = False
 
-    async def next(self) -> tuple[bytes, bytes] | None:
+    async def next(self) -> _Frame | None:
         """The next one; None if the tap has gone. What it had begun to tell is not lost."""
-        await self._until(HEAD)
-        if len(self._held) < HEAD:
+        await self._until(HEAD.size)
+        if len(self._held) < HEAD.size:
             return None
-        head = bytes(self._held[:HEAD])
-        end = HEAD + int.from_bytes(head[1:], "big")
+        way, size, steady, wall = HEAD.unpack_from(self._held)
+        end = HEAD.size + size
         await self._until(end)
-        chunk = bytes(self._held[HEAD:end])
+        chunk = bytes(self._held[HEAD.size : end])
         del self._held[:end]
-        return head[:1], chunk
+        return _Frame(way, chunk, Moment(steady, wall))
 
     async def _until(self, size: int) -> None:
         """Wait until so much is there, or the end."""

@@ -4,17 +4,21 @@ import contextlib
 import json
 import os
 import select
+import struct
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from typing import Any, Final
 
 from .failed import say
 
-__all__ = ["Telling"]
+__all__ = ["HEAD", "Telling"]
 
-HEAD: Final = 5  # bytes before each chunk: which way, and how long
+# Before each chunk: which way it went, how long it is, and when it passed, by `time.monotonic()`
+# and `time.time()`. Who listens may be late, and must not think that those were who talk.
+HEAD: Final = struct.Struct(">cIdd")
 MAX_WAITING: Final = 64 << 20  # bytes that were not taken yet; more than that goes unheard
 PIPE: Final = 1 << 20
 FLUSH_LIMIT: Final = 2.0  # seconds for what is not told yet when the command ends
@@ -58,7 +62,7 @@ class Telling:
         self._send(b"i", json.dumps(about).encode())
 
     def hear(self, way: bytes, chunk: bytes) -> None:
-        with self._guard:
+        with self._guard:  # which also keeps the moments in order
             self._send(way, chunk)
 
     def stop(self) -> None:
@@ -88,8 +92,8 @@ class Telling:
             return
         if way in self._torn:  # say that something is missing here
             self._torn.discard(way)
-            self._put(way.upper() + bytes(HEAD - 1))
-        self._put(way + len(chunk).to_bytes(HEAD - 1, "big") + chunk)
+            self._put(_head(way.upper(), 0))
+        self._put(_head(way, len(chunk)) + chunk)
 
     def _put(self, frame: bytes) -> None:
         assert self._pipe is not None
@@ -144,3 +148,7 @@ class Telling:
             self._waiting.clear()
             self._size = 0
             os.close(pipe)
+
+
+def _head(way: bytes, size: int) -> bytes:
+    return HEAD.pack(way, size, time.monotonic(), time.time())

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from .failed import Failed
 from .groups import run_one
 
 __all__ = ["run"]
@@ -23,4 +24,9 @@ is named, or given by its path."""
 
 
 def run(argv: Sequence[str]) -> int:
-    return run_one("tape", _COMMANDS, _ABOUT, argv)
+    try:
+        return run_one("tape", _COMMANDS, _ABOUT, argv)
+    except BrokenPipeError:
+        raise
+    except OSError as exc:
+        raise Failed(f"{exc.filename or 'It'} cannot be read: {exc.strerror}") from exc

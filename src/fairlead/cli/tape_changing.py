@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from ..errors import ConfigError
 from ..gateway.tape.parts import files_of
-from ..gateway.tape.trimming import chosen, trim
+from ..gateway.tape.trimming import trim
 from .failed import Failed
 from .output import pretty, safe, write
+from .tape_doubts import tell_doubts
 from .tape_listing import add_choosing_options, wanted
 from .tape_places import open_tape, place_of
 from .tape_progress import progress
@@ -29,13 +30,14 @@ def run_trim(argv: Sequence[str]) -> int:
     parser.add_argument("-o", "--output", metavar="TAPE", help="another one (default: itself)")
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     options = parser.parse_args(argv)
-    reader = open_tape(options.tape)
+    reader = open_tape(options.tape, exactly=options.output is None)
     target = reader.base if options.output is None else place_of(options.output)
     try:
         with progress(reader):
-            count = trim(reader, chosen(reader, **wanted(options), opening=True), target)
+            count = trim(reader, wanted(options, opening=True), target)
     except (ConfigError, OSError) as exc:
-        raise Failed(str(exc)) from exc
+        raise Failed(safe(str(exc))) from exc
+    tell_doubts(reader)
     if options.json:
         write(pretty({"path": f"{target}.tape.jsonl", "entries": count}))
     else:
@@ -55,7 +57,7 @@ def run_delete(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv)
     deleted = []
     for name in options.tapes:
-        reader = open_tape(name)
+        reader = open_tape(name, exactly=True)
         if reader.info.status == "recording":
             raise Failed(f"{name} is being recorded")
         for file in files_of(reader.base) or reader.parts:

@@ -13,7 +13,8 @@ from ..gateway.tape import Entry
 from ..gateway.tape.comparing import Change, changes, summary
 from ..gateway.tape.differing import read_path
 from .failed import FAILED, USAGE, Failed
-from .output import pretty, safe, write
+from .output import pretty, visible, write
+from .tape_doubts import tell_doubts
 from .tape_places import open_tape
 from .tape_progress import progress
 from .usage import Parser
@@ -52,7 +53,8 @@ def run_diff(argv: Sequence[str]) -> int:
         rest = () if change is None else chain([change], found)
         count = _show_json(rest) if options.json else sum(map(_show, rest))
     except ConfigError as exc:
-        raise Failed(safe(str(exc))) from exc
+        raise Failed(visible(str(exc))) from exc
+    tell_doubts(first, second)
     if not count and not options.json:
         write("They are the same, but for time and ids")
     return FAILED if count else 0
@@ -72,11 +74,11 @@ def _show(change: Change) -> int:
     if change.first is None or change.second is None:
         sign, entry = ("+", change.second) if change.first is None else ("-", change.first)
         assert entry is not None
-        write(safe(f"{sign} {entry.seq} {summary(entry)}"))
+        write(visible(f"{sign} {entry.seq} {summary(entry)}"))
         return 1
-    write(safe(f"~ {change.first.seq} {summary(change.first)}"))
+    write(visible(f"~ {change.first.seq} {summary(change.first)}"))
     for one in change.differences:
-        write(safe(f"    {one.path}: {shown(one.recorded)} -> {shown(one.given)}"))
+        write(visible(f"    {one.path}: {shown(one.recorded)} -> {shown(one.given)}"))
     return 1
 
 

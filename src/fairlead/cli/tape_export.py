@@ -7,9 +7,11 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from ..gateway.tape import TapeReader
+from ..gateway.tape.format import command_of
 from ..gateway.tape.har import har_text
 from ..gateway.tape.testing import text_of_test
 from .failed import Failed, say
+from .tape_doubts import tell_doubts
 from .tape_places import open_tape
 from .tape_progress import progress
 from .usage import Parser
@@ -37,6 +39,7 @@ def run_export(argv: Sequence[str]) -> int:
     if options.output is None:
         with nullcontext() if sys.stdout.isatty() else progress(reader):
             _write(pieces)
+        tell_doubts(reader)
         return 0
     try:
         # What is on a tape is nobody else's business, in whatever form.
@@ -45,6 +48,7 @@ def run_export(argv: Sequence[str]) -> int:
             stream.writelines(pieces)
     except OSError as exc:
         raise Failed(f"{options.output} cannot be written: {exc.strerror}") from exc
+    tell_doubts(reader)
     say("written", options.output)
     return 0
 
@@ -55,8 +59,8 @@ def _write(pieces: Iterable[bytes]) -> None:
 
 
 def _test(reader: TapeReader, output: str | None) -> Iterator[bytes]:
-    about = reader.info.about
-    if not about.get("command") and not about.get("url"):
+    url = reader.info.about.get("url")
+    if not command_of(reader.info) and not (url and isinstance(url, str)):
         raise Failed("The tape does not say from which server it was recorded")
     place = reader.parts[0].resolve()
     folder = None if output is None else Path(output).resolve().parent

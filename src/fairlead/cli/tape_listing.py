@@ -18,10 +18,11 @@ from ..gateway.tape import Entry, TapeReader, plain
 from ..gateway.tape.format import command_of
 from ..gateway.tape.heading import heading_of, summary_of
 from ..gateway.tape.parts import tapes_in
-from ..gateway.tape.trimming import chosen
+from ..gateway.tape.trimming import Choice, chosen
 from ..protocol.envelope import Direction
 from .failed import say
-from .output import pretty, safe, size, write
+from .output import pretty, safe, size, visible, write
+from .tape_doubts import tell_doubts
 from .tape_places import open_tape, tapes_folder
 from .tape_progress import progress
 from .usage import Parser
@@ -44,9 +45,13 @@ def run_list(argv: Sequence[str]) -> int:
     found = []
     for place in tapes_in(folder):
         try:
-            found.append(_about(TapeReader(place)))
+            reader = TapeReader(place)
+            found.append(_about(reader))
         except (ConfigError, OSError) as exc:
-            say("left out", safe(str(exc)), "33")
+            say("left out", visible(str(exc)), "33")
+        else:
+            for trouble in reader.troubles:
+                say("note", visible(f"{found[-1]['name']}: {trouble}"), "33")
     if options.tag:
         found = [tape for tape in found if options.tag in tape["tags"]]
     if options.json:
@@ -59,7 +64,7 @@ def run_list(argv: Sequence[str]) -> int:
         count = "" if tape["entries"] is None else f"{tape['entries']} messages"
         tags = " ".join(f"#{tag}" for tag in tape["tags"])
         facts = [tape["status"], began, count, size(tape["size"]), tape["target"], tags]
-        write(safe(f"{tape['name'].ljust(width)}  {'  '.join(filter(None, facts))}"))
+        write(visible(f"{tape['name'].ljust(width)}  {'  '.join(filter(None, facts))}"))
     return 0
 
 
@@ -101,18 +106,14 @@ def run_show(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv)
     reader = open_tape(options.tape)
     with nullcontext() if sys.stdout.isatty() else progress(reader):
-        for entry in islice(chosen(reader, **wanted(options)), options.limit):
+        for entry in islice(chosen(reader, wanted(options)), options.limit):
             if options.json:
                 write(msgspec.json.encode(entry).decode())
                 continue
-            write(safe(_line(entry)))
+            write(visible(_line(entry)))
             if options.full:
-                write(safe(pretty(plain(entry))))
-    if reader.skipped:
-        lines = "1 line" if reader.skipped == 1 else f"{reader.skipped} lines"
-        say("note", f"{lines} could not be read", "33")
-    if reader.info.lost:
-        say("note", f"{reader.info.lost} messages were lost while it was recorded", "33")
+                write(safe(_whole(entry)))
+    tell_doubts(reader)
     return 0
 
 
@@ -128,8 +129,8 @@ def add_choosing_options(parser: Parser) -> None:
     )
 
 
-def wanted(options: Any) -> dict[str, Any]:
-    """The same for `chosen`."""
+def wanted(options: Any, *, opening: bool = False) -> Choice:
+    """The same for the tape; with `opening`, the first words of sessions as well."""
     pattern = options.method
     fits: Callable[[str], bool] | None = None
     if pattern is not None:
@@ -137,18 +138,26 @@ def wanted(options: Any) -> dict[str, Any]:
         def fits(method: str) -> bool:
             return fnmatchcase(method, pattern)
 
-    return {
-        "first": options.first,
-        "last": options.last,
-        "session": options.session,
-        "method": fits,
-    }
+    return Choice(
+        first=options.first,
+        last=options.last,
+        session=options.session,
+        method=fits,
+        opening=opening,
+    )
 
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise ArgumentTypeError(f"{text!r} is no number of messages")
     return int(text)
+
+
+def _whole(entry: Entry) -> str:
+    try:
+        return pretty(plain(entry))
+    except RecursionError:
+        return bytes(entry.message).decode()
 
 
 def _line(entry: Entry) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..manager.places import this_machine
-from .failed import Failed
+from .failed import Failed, say
+from .output import safe
 
 if TYPE_CHECKING:
     from ..gateway.tape import TapeReader
@@ -17,7 +18,9 @@ __all__ = ["new_place", "open_tape", "place_of", "tapes_folder"]
 
 KEPT = 20  # tapes of one name that nobody asked to keep elsewhere
 LOOKED_AT = 1 << 20  # bytes of a file that may be a tape
+NAMED = 5  # tapes that a hint names
 _ENDINGS = (".tape.jsonl", ".tape.json")
+_WHEN = re.compile(r"-(\d{8}-\d{6})(?:-\d+)?$")  # what a name ends with that nobody chose
 
 
 def tapes_folder() -> Path:
@@ -42,9 +45,14 @@ def new_place(name: str, pid: int | None = None) -> Path:
     Whatever is started every day must not fill the disk.
     """
     folder = tapes_folder()
-    safe = re.sub(r"[^A-Za-z0-9_.-]+", "-", name)[:50]
-    _drop_old(folder, safe)
-    return folder / f"{safe}-{time.strftime('%Y%m%d-%H%M%S')}-{pid or os.getpid()}"
+    bare = _in_names(name)
+    _drop_old(folder, bare)
+    return folder / f"{bare}-{time.strftime('%Y%m%d-%H%M%S')}-{pid or os.getpid()}"
+
+
+def _in_names(name: str) -> str:
+    """What somebody is called, as it stands in the name of a tape."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name)[:50]
 
 
 def _drop_old(folder: Path, name: str) -> None:
@@ -57,24 +65,53 @@ def _drop_old(folder: Path, name: str) -> None:
                 part.unlink(missing_ok=True)
 
 
-def open_tape(name: str) -> "TapeReader":
-    """Raises: Failed: there is none, or it cannot be read."""
+def open_tape(name: str, *, exactly: bool = False) -> "TapeReader":
+    """A tape; or, unless it is to be `exactly` that, the newest one whose name begins so.
+
+    Raises:
+        Failed: there is none, or it cannot be read.
+    """
     from ..errors import ConfigError
     from ..gateway.tape import TapeReader
 
-    place = place_of(name)
+    place, others = place_of(name), []
     bytes(16 << 20)  # from then on glibc keeps the memory of a long line for the next one
     try:
-        if Path(name).is_file() and not place.with_name(f"{place.name}.tape.jsonl").is_file():
-            if not _looks_like_one(name):
-                raise Failed(f"{name} is no tape: nothing at its beginning is a message of one")
+        if place.with_name(f"{place.name}.tape.jsonl").is_file():
+            return TapeReader(place)
+        if Path(name).is_file() and _looks_like_one(name):
             return TapeReader(name)
-        return TapeReader(place)
+        if place == tapes_folder() / name:  # a name; a program of that name may lie here too
+            others = _meant_by(name)
+        if len({_WHEN.sub("", other) for other in others}) == 1 and not exactly:
+            say("tape", safe(others[0]))
+            return TapeReader(tapes_folder() / others[0])
     except ConfigError as exc:
-        hint = "`fairlead tape list` shows which there are" if "no tape" in str(exc) else ""
-        raise Failed(str(exc.args[0]), hint=hint) from exc
+        raise Failed(str(exc.args[0])) from exc
     except OSError as exc:
         raise Failed(f"{name} cannot be read: {exc}") from exc
+    hint = "`fairlead tape list` shows which there are"
+    if others:
+        more = " and more" if len(others) > NAMED else ""
+        hint = f"there are {safe(', '.join(others[:NAMED]))}{more}; name one"
+    elif Path(name).is_file():
+        raise Failed(f"{name} is no tape: nothing at its beginning is a message of one")
+    raise Failed(f"There is no tape {place}", hint=hint)
+
+
+def _meant_by(name: str) -> list[str]:
+    """The tapes that somebody may mean, the newest first: of that name, or else a longer one."""
+    from ..gateway.tape.parts import tapes_in
+
+    dated = []
+    for lines in tapes_in(tapes_folder()):
+        bare = lines.name.removesuffix(_ENDINGS[0])
+        if bare.startswith(_in_names(name)):
+            when = _WHEN.search(bare)
+            with contextlib.suppress(OSError):  # it has just been deleted
+                dated.append((when[1] if when else "", lines.stat().st_mtime, bare))
+    found = [bare for _, _, bare in sorted(dated, reverse=True)]
+    return [bare for bare in found if _WHEN.sub("", bare) == _in_names(name)] or found
 
 
 def _looks_like_one(path: str) -> bool:

@@ -13,7 +13,7 @@ __all__ = ["Target", "split_target"]
 
 TOKEN_VARIABLE = "FAIRLEAD_TOKEN"
 
-_URL = re.compile(r"(?i)(?:https?|wss?|unix)://")
+_URL = re.compile(r"(?i)(?:https?|wss?)://|unix:/")
 _TAKE_A_VALUE = ("--args", "--header", "--input", "--timeout", "--token")
 _FIELD = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # the name of a header
 _HARMLESS = ("accept", "host", "origin", "user-agent")
@@ -125,13 +125,18 @@ def split_target(
     for index in reversed(range(len(own))):
         is_value = index > 0 and own[index - 1] in _TAKE_A_VALUE
         if _URL.match(own[index]) and not is_value and not reads_url:
-            return own[:index] + own[index + 1 :], Target(url=own[index])
+            return own[:index] + own[index + 1 :], Target(url=_spelled(own[index]))
     heads = 0  # words before the first `key=value`
     while heads < len(words) and ("=" not in own[words[heads]] or reads):
         heads += 1
     if heads > needs:
         return own[: words[0]] + own[words[0] + 1 :], Target(name=own[words[0]])
     return own, Target()
+
+
+def _spelled(url: str) -> str:
+    """`unix:/path`, as one listens at it, is `unix:///path` for everybody else."""
+    return re.sub(r"(?i)^unix:/(?!/)", "unix:///", url)
 
 
 def _words(argv: Sequence[str]) -> list[int]:

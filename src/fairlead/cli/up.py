@@ -1,12 +1,22 @@
 """`fairlead up`: everything that is configured on this machine, on one endpoint."""
 
+import os
 from collections.abc import Sequence
 
 from ..gateway import GatewaySettings
+from ..gateway.journal import Journal
 from ..gateway.observing import Observing
 from ..transport.http.settings import HttpSettings
+from .admin_calling import TOKEN as ADMIN_TOKEN
 from .gateway_recording import Record, taping
-from .gateway_running import Plan, add_gateway_options, endpoint_of, log_if_asked, run_gateway
+from .gateway_running import (
+    Plan,
+    add_gateway_options,
+    endpoint_of,
+    log_if_asked,
+    require_project,
+    run_gateway,
+)
 from .gateway_servers import Address, Wanted, discovered
 from .usage import Parser, read_pairs
 
@@ -21,11 +31,22 @@ def run(argv: Sequence[str]) -> int:
         "out until they are approved. With none there are two demo servers.",
         usage="[options]",
         examples="  fairlead up\n  fairlead up --port 0 --json\n  fairlead up --search\n"
-        "  fairlead up --record monday",
+        "  fairlead up --record monday\n"
+        f"  {ADMIN_TOKEN}=... fairlead up --journal",
     )
     add_gateway_options(parser)
+    parser.add_argument(
+        "--admin-token",
+        metavar="TOKEN",
+        help="have an admin API, for those who know this (`fairlead mcp reload`, `fairlead "
+        f"session` and others); better in the environment, as {ADMIN_TOKEN}",
+    )
+    parser.add_argument(
+        "--journal", action="store_true", help="let `fairlead watch` show what passes"
+    )
     options = parser.parse_args(argv)
     log_if_asked(options)
+    require_project(options)
     inputs = read_pairs(options.input, "--input")
 
     def read(address: Address) -> Wanted:
@@ -33,19 +54,24 @@ def run(argv: Sequence[str]) -> int:
 
     endpoint = endpoint_of(options)
     record = Record.of(options, "up")
-    tapes = taping("fairlead", record, admin=False, secrets=[endpoint.token])
+    admin = options.admin_token or os.environ.get(ADMIN_TOKEN) or None
+    secrets = [endpoint.token, admin]
+    tapes = taping("fairlead", record, admin=admin is not None, secrets=secrets)
     return run_gateway(
         Plan(
-            settings=GatewaySettings(name="fairlead", search=bool(options.search)),
+            settings=GatewaySettings(
+                name="fairlead", search=bool(options.search), admin_token=admin
+            ),
             http=HttpSettings(
                 auth_token=endpoint.token,
                 allowed_hosts=endpoint.hosts,
                 allowed_origins=endpoint.origins,
+                session_store=endpoint.session_store(),
             ),
             endpoint=endpoint,
             project=options.project,
             read=read,
-            observing=Observing(tapes=tapes),
+            observing=Observing(journal=Journal() if options.journal else None, tapes=tapes),
             record=record,
             json=options.json,
         )

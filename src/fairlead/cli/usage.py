@@ -16,6 +16,7 @@ __all__ = [
     "two_ways",
 ]
 
+_PROSE = 88  # as wide as descriptions that have their line breaks
 TARGET = "(URL | -- COMMAND...)"  # how a server is named, if not by a first word
 
 
@@ -42,6 +43,12 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=80, max_help_position=24)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """Prose that was written without line breaks gets some; examples stay as they are."""
+        if "\n" in text or len(text) <= _PROSE:
+            return super()._fill_text(text, width, indent)
+        return argparse.HelpFormatter._fill_text(self, text, _PROSE, indent)
 
 
 def add_connection_options(parser: Parser) -> None:

@@ -22,6 +22,11 @@ __all__ = ["run"]
 LOOK_EVERY = 0.25  # seconds between looks for somebody to watch
 POLL = 20.0  # seconds that a gateway may keep us waiting
 
+_HOW = (
+    "start a server with `fairlead tap -- COMMAND`, `fairlead up --journal`, or a gateway whose "
+    "file has `journal = true`"
+)
+
 
 def run(argv: Sequence[str]) -> int:
     options = _parser().parse_args(argv)
@@ -47,7 +52,7 @@ def _list(options: Namespace) -> int:
     for hello in found:
         print(f"{visible(hello.hello)}  {hello.kind} {hello.pid}  {visible(hello.about)}")
     if not found:
-        say("note", "there is nothing to watch: start a server with `fairlead tap -- COMMAND`")
+        say("note", f"there is nothing to watch: {_HOW}")
     return 0
 
 
@@ -108,11 +113,10 @@ def _path(options: Namespace) -> Path:
         if options.once or options.id is not None:
             raise Failed(
                 f"Nobody is there to watch: {whom}",
-                hint="start a server with `fairlead tap -- COMMAND`, or a gateway whose file has "
-                "`journal = true`",
+                hint=_HOW,
             )
         if not waits:
-            say("waiting", f"for {whom}; sockets are announced in {folder_of(make=False)}")
+            say("waiting", f"for {whom}, in {folder_of(make=False)}; {_HOW}")
             waits = True
         time.sleep(LOOK_EVERY)
 

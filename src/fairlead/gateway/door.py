@@ -6,6 +6,7 @@ view does not have is not there. Interceptors see the merged names, so what they
 holds here too. The new names that a view gives are for the merged endpoint only.
 """
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Container
 from contextlib import asynccontextmanager
@@ -29,6 +30,7 @@ from .bridge.errors import ours
 from .call import LEVELS
 from .catalog import Kind
 from .member import Member
+from .names import full_name
 from .passage import Passage
 from .views import View
 from .visitor import Guest
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 __all__ = ["Door"]
 
 log = logging.getLogger("fairlead.gateway")
+
+GRACE: Final = 1.0  # seconds for the last answers of a server that was taken away
 
 _NAMED: Final = {"tools/call": Kind.TOOLS, "prompts/get": Kind.PROMPTS}
 _LISTS: Final = {kind.method: kind for kind in Kind}
@@ -60,8 +64,10 @@ class Door:
         self._alone = Passage(self._interceptors, Direction.CLIENT_TO_SERVER)
         self._inner: Handler = chain(self._interceptors, self._judge)
         self.guests: dict[object, Guest] = {}
-        self.listening: dict[object, str | None] = {}  # stateless clients, and who they are
+        self.listening: dict[object, tuple[object, str | None]] = {}  # stateless: edge, and who
         self._views: dict[View, View] = {}
+        self._under_way = 0
+        self._quiet = asyncio.Event()  # nobody waits for an answer
 
     # What an endpoint asks of whoever it serves
 
@@ -113,7 +119,7 @@ class Door:
 
     def hang_up_on(self, principals: Container[str | None]) -> None:
         """End what stateless clients listen to; who may come again asks for what it may hear."""
-        for edge, name in self.listening.items():
+        for edge, name in self.listening.values():
             if name in principals:
                 for replica in self._member.replicas:
                     replica.hang_up(edge)
@@ -158,17 +164,51 @@ class Door:
 
     async def handler(self, exchange: Exchange) -> Answer:
         """Answer a request."""
-        exchange.server = self._member.name
-        guest = self.guests.get(exchange.edge)
-        if guest is not None:
-            await guest.passage.passed()
-        if self._interceptors and (kind := _NAMED.get(exchange.method)) is not None:
-            own = exchange.target or ""
-            merged = self._gateway.catalog.merged_name(kind, self._member.name, own)
-            if merged is not None:
-                exchange = with_members(exchange, name=merged)
-                exchange.alias = own
-        return await self._inner(exchange)
+        self._under_way += 1
+        self._quiet.clear()
+        try:
+            exchange.server = self._member.name
+            guest = self.guests.get(exchange.edge)
+            if guest is not None:
+                await guest.passage.passed()
+            kind = _NAMED.get(exchange.method) if self._interceptors else None
+            if kind is not None and exchange.target is not None:
+                await self._introduced()
+                exchange = self._as_merged(kind, exchange, exchange.target)
+            return await self._inner(exchange)
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._quiet.set()
+
+    async def answered(self) -> None:
+        """Wait until nobody waits for an answer; not for long, the server has gone."""
+        try:
+            async with asyncio.timeout(GRACE):
+                while self._under_way:
+                    await self._quiet.wait()
+        except TimeoutError:
+            pass
+        await asyncio.sleep(0)  # and the answers are sent
+
+    def _as_merged(self, kind: Kind, exchange: Exchange, own: str) -> Exchange:
+        """As interceptors know it; what the server does not list, as they would."""
+        server = self._member.name
+        merged = self._gateway.catalog.merged_name(kind, server, own) or full_name(server, own)
+        exchange = with_members(exchange, name=merged)
+        exchange.alias = own
+        return exchange
+
+    async def _introduced(self) -> None:
+        """Before a server has said what it has, nobody knows how that is called here.
+
+        Raises:
+            RpcError: it is still starting.
+        """
+        if not self._member.introduced.is_set():
+            refused = await self._member.introduction()
+            if refused is not None:
+                raise refused
 
     async def _judge(self, exchange: Exchange) -> Answer:
         view = self._gateway.view_of(exchange.caller)
@@ -184,14 +224,17 @@ class Door:
                 uris = [uri for uri in uris_of(exchange) if view.permits_uri(uri)]
                 exchange = listening_to(exchange, uris)
             elif method not in _FOR_ALL:
+                await self._introduced()
+                view = self._narrowed(self._gateway.view_of(exchange.caller))  # as it is by now
                 self._check(exchange, view)
         if exchange.method != "subscriptions/listen":
             return await self._pass(exchange, guest)
-        self.listening[exchange.edge] = exchange.caller.principal
+        listener = object()  # there may be several of one connection
+        self.listening[listener] = exchange.edge, exchange.caller.principal
         try:
             return await self._pass(exchange, guest)
         finally:
-            self.listening.pop(exchange.edge, None)
+            del self.listening[listener]
 
     async def _pass(self, exchange: Exchange, guest: Guest | None) -> Answer:
         params = exchange.message.params
@@ -257,4 +300,5 @@ def _tell_of_lists(guest: Guest) -> None:
     front = next(iter(guest.fronts.values()), None)
     if front is not None and guest.peer.conversation.state is SessionState.ACTIVE:
         for kind in ("tools", "resources", "prompts"):
-            front.outbox.put(Notification(f"notifications/{kind}/list_changed"))
+            news = Notification(f"notifications/{kind}/list_changed")
+            guest.news.put(news, guest.peer, front.outbox.put)

@@ -82,7 +82,7 @@ class Link:
         self._aside = False
         self._input_timeout = input_timeout
         self._on_close = on_close
-        self._interceptors = interceptors
+        self.interceptors = interceptors
         self._background: set[asyncio.Task[None]] = set()
         self.passage = Passage(interceptors, Direction.SERVER_TO_CLIENT)
         self.borrowed = isinstance(channel, Peer)
@@ -292,7 +292,7 @@ class Link:
             self.peer,
             related=call.sent_as,
         )
-        return await chain(self._interceptors, ask)(exchange)
+        return await chain(self.interceptors, ask)(exchange)
 
     def _withdrawn(self, note: Notification, cancel: Callable[[str], object]) -> None:
         """The server does not wait for the answer to a question of its own any more."""

@@ -8,12 +8,13 @@ from ..errors import MCPToolError
 from ..interceptor import Exchange
 from .catalog import Kind
 from .interceptors.toollock import Finder, Whose
+from .starting import until_found
 from .views import View
 
 if TYPE_CHECKING:
     from .gateway import Gateway
 
-__all__ = ["finder_of"]
+__all__ = ["finder_of", "until_found_at"]
 
 
 def finder_of(gateway: "Gateway") -> Finder:
@@ -33,6 +34,23 @@ def finder_of(gateway: "Gateway") -> Finder:
         return Whose(target.server, target.name, definition, described)
 
     return find
+
+
+async def until_found_at(gateway: "Gateway", exchange: Exchange, name: str) -> None:
+    """Wait for the server that a tool may be of, if it is just starting.
+
+    Raises:
+        RpcError: it takes too long.
+    """
+    if exchange.server is not None:
+        server, own = exchange.server, exchange.alias or name
+        member = gateway.members.get(server)
+        members = [] if member is None else [member]
+        await until_found(lambda: gateway.catalog.merged_name(Kind.TOOLS, server, own), members)
+        return
+    if gateway.settings.search:
+        name, _ = _meant(exchange, name)
+    await gateway.finding.expect_tool(name, exchange.caller)
 
 
 def _at_door(gateway: "Gateway", server: str, exchange: Exchange, name: str) -> Whose:

@@ -14,6 +14,7 @@ from ..errors import (
     CircuitOpenError,
     FairleadError,
     LocalProtocolError,
+    RequestTimeout,
     RpcError,
     TransportError,
 )
@@ -28,16 +29,20 @@ from .call import ASKING
 from .catalog import Catalog, Kind
 from .link import Link
 from .replica import LISTEN, Replica
+from .starting import StillStarting, starting_refusal
 from .visitor import Visitor
 
 __all__ = ["Member", "refusal"]
 
 MAX_PAGES: Final = 1000
+LIST_LIMIT: Final = 30.0  # seconds for one page of a list
 MAX_ROUNDS: Final = 10_000  # of questions, whose server is remembered
 PAUSE: Final = 0.1  # seconds between two listings of a server in a row
 
 log = logging.getLogger("fairlead.gateway")
 
+# What may go wrong with one list, while the others are answered all the same.
+_ONE_LIST: Final = (RpcError, RequestTimeout, msgspec.DecodeError, RecursionError)
 _NEEDS: Final = {
     Kind.TOOLS: "tools",
     Kind.PROMPTS: "prompts",
@@ -61,17 +66,20 @@ class Member:
         for replica in replicas:
             replica.changed = self.refresh
         self.listed = asyncio.Event()  # its lists are known, or why they are not
+        self.introduced = asyncio.Event()  # and it said so itself; they are not from last time
         self.began = time.monotonic()
         self.listed_at = 0.0  # when it was last asked for them
         self.error: BaseException | None = None  # of the last listing
         self._catalog = catalog
         self._changed = changed
+        self._known = False  # it has said at least once what it offers
         self._next = 0
         self._sticky: dict[Visitor, Replica] = {}
         self._rounds: OrderedDict[str, Replica] = OrderedDict()  # by the state of a round
         self._arrival = asyncio.Event()  # of the next replica that is connected
         self._listing: asyncio.Task[None] | None = None
         self._again = False
+        self._retired = False
 
     @property
     def names(self) -> list[str]:
@@ -88,11 +96,16 @@ class Member:
         """
         while True:
             failure: Exception | None = None
-            for replica in self._order(exchange, visitor):
+            if len(self.replicas) > 1:  # one alone is waited for where it is asked
+                failure = await self._first_there()
+            for replica in self._order(exchange, visitor) if failure is None else ():
                 try:
                     answer = await replica.answer(exchange, visitor)
                 except RpcError:
                     raise
+                except StillStarting as exc:
+                    failure = exc
+                    break  # the others are no better, and would take as long again
                 except CircuitOpenError as exc:
                     failure = failure or exc
                 except TransportError as exc:
@@ -113,6 +126,29 @@ class Member:
                 log.warning("%s: %s: %s", self.name, exchange.method, failure)
                 raise refusal(self.name, failure) from None
             await self._arrival.wait()  # there is nothing to tell before it is back
+            if self._retired:
+                return _over(exchange)
+
+    async def _first_there(self) -> StillStarting | None:
+        """Of several that are just starting, whoever is first is asked; says if nobody is."""
+        starting = [one for one in self.replicas if one.rank == 1]
+        if not starting or any(one.rank == 0 for one in self.replicas):
+            return None
+        loop = asyncio.get_running_loop()
+        coming = {loop.create_task(one.base()) for one in starting}
+        late: StillStarting | None = None
+        try:
+            while coming:
+                done, coming = await asyncio.wait(coming, return_when=asyncio.FIRST_COMPLETED)
+                errors = [one.exception() for one in done]
+                if None in errors:
+                    return None
+                late = next((one for one in errors if isinstance(one, StillStarting)), late)
+            return late
+        finally:
+            for one in coming:
+                one.cancel()
+            await asyncio.gather(*coming, return_exceptions=True)
 
     def _order(self, exchange: Exchange, visitor: Visitor | None) -> list[Replica]:
         """Who is asked first: a session stays where it is, others take turns."""
@@ -178,6 +214,21 @@ class Member:
             self._changed(Kind.TOOLS)
         self.listed.set()
 
+    def begins(self) -> None:
+        """One of the replicas is being started; if none is there, it may be about to speak."""
+        if not self._known and all(replica.rank for replica in self.replicas):
+            self.introduced.clear()
+
+    async def introduction(self) -> RpcError | None:
+        """Wait until it has said what it offers, or cannot; a refusal if it is still starting."""
+        patience = max((one.patience for one in self.replicas), key=lambda one: one.limit)
+        try:
+            async with asyncio.timeout(patience.seconds):
+                await self.introduced.wait()
+        except TimeoutError:
+            return starting_refusal(self.name, StillStarting(patience))
+        return None
+
     def connected(self) -> None:
         """One of the replicas is there."""
         arrival, self._arrival = self._arrival, asyncio.Event()
@@ -186,6 +237,8 @@ class Member:
 
     def refresh(self) -> None:
         """List everything again, in the background; what is known stays until then."""
+        if self._retired:
+            return
         if self._listing is not None and not self._listing.done():
             self._again = True
             return
@@ -215,6 +268,7 @@ class Member:
                 self.listed_at = 0.0  # so the next who asks has it tried again
                 log.warning("%s: what it offers cannot be listed: %s", self.name, exc)
             self.listed.set()
+            self.introduced.set()
             if not self._again:
                 return
             await asyncio.sleep(PAUSE)  # for one that talks of changes all the time
@@ -231,11 +285,9 @@ class Member:
             if has_capability(declared, capability):
                 try:
                     items = await _all_pages(link, kind)
-                except TransportError:
-                    raise
-                except (RpcError, msgspec.DecodeError, RecursionError) as exc:
-                    if kind is not Kind.TEMPLATES:
-                        failure = exc
+                except _ONE_LIST as exc:
+                    if kind is not Kind.TEMPLATES or isinstance(exc, RequestTimeout):
+                        failure = failure or exc
                         continue
                     log.debug("%s: no templates: %s", self.name, exc)
             if kind is Kind.TOOLS and self.filtered:
@@ -245,15 +297,26 @@ class Member:
         if failure is not None:
             raise failure
         self.error = None
+        self._known = True
 
     def failed(self) -> None:
         """One of the replicas could not be connected; if all of them, nobody need wait."""
         if all(replica.rank > 1 for replica in self.replicas):
             self.listed.set()
+            self.introduced.set()
 
-    async def close(self) -> None:
+    def retire(self) -> None:
+        """It is not one of the gateway's any more: it lists nothing, and nobody waits for it."""
+        self._retired = True
+        self._arrival.set()
         if self._listing is not None:
             self._listing.cancel()
+        self.listed.set()
+        self.introduced.set()
+
+    async def close(self) -> None:
+        self.retire()
+        if self._listing is not None:
             await asyncio.wait((self._listing,))
         await asyncio.gather(*(replica.close() for replica in self.replicas))
 
@@ -262,6 +325,8 @@ def refusal(server: str, error: Exception) -> RpcError:
     """What a client hears if a server could not be asked."""
     if isinstance(error, CircuitOpenError):
         return ours(INTERNAL_ERROR, str(error), server=server, retryAfter=error.remaining)
+    if isinstance(error, StillStarting):
+        return starting_refusal(server, error)
     if isinstance(error, Impossible):
         return ours(METHOD_NOT_FOUND, str(error))
     if isinstance(error, LocalProtocolError):
@@ -311,7 +376,7 @@ async def _all_pages(link: Link, kind: Kind) -> list[Raw]:
     cursor: str | None = None
     for _ in range(MAX_PAGES):
         params = None if cursor is None else {"cursor": cursor}
-        page = await link.peer.request(kind.method, params)
+        page = await link.peer.request(kind.method, params, timeout=LIST_LIMIT)
         members = msgspec.json.decode(page, type=dict[str, Raw])
         found += msgspec.json.decode(members.get(kind.value, Raw(b"[]")), type=list[Raw])
         following = msgspec.json.decode(page, type=_Cursor).next_cursor

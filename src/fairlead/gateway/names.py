@@ -12,12 +12,13 @@ from typing import Final
 
 from ..manager.naming import MAX_NAME
 
-__all__ = ["MAX_NAME", "Pair", "full_name", "merge_names"]
+__all__ = ["MAX_NAME", "Pair", "full_name", "may_be_of", "merge_names"]
 
 Pair = tuple[str, str]  # a server, and its own name for a tool or prompt
 
 _OTHERS: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _TAIL: Final = 8  # hexadecimal digits of a hash, to begin with
+_LONGEST_TAIL: Final = 32
 
 
 def merge_names(pairs: Iterable[Pair]) -> dict[Pair, str]:
@@ -44,6 +45,12 @@ def full_name(server: str, name: str) -> str:
     return f"{_plain(server)}_{name}"
 
 
+def may_be_of(server: str, merged: str) -> bool:
+    """Whether something of a server could have this name; so could something of another one."""
+    whole = full_name(server, "")
+    return merged.startswith(whole[: MAX_NAME - _LONGEST_TAIL - 1])
+
+
 @lru_cache(maxsize=1024)
 def _plain(server: str) -> str:
     return _OTHERS.sub("_", server).strip("_") or "_"
@@ -51,7 +58,9 @@ def _plain(server: str) -> str:
 
 def _with_tail(pair: Pair, digits: int) -> str:
     text = f"{len(pair[0])} {pair[0]}{pair[1]}"
-    tail = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[: min(digits, 32)]
+    tail = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[
+        : min(digits, _LONGEST_TAIL)
+    ]
     return f"{full_name(*pair)[: MAX_NAME - len(tail) - 1]}_{tail}"
 
 

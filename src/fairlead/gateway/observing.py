@@ -9,7 +9,7 @@ from .interceptors.journaling import Journaling
 from .interceptors.measuring import Measuring
 from .interceptors.toollock import Policy, ToolLock, Whose
 from .journal import Journal
-from .lock_finding import finder_of
+from .lock_finding import finder_of, until_found_at
 from .locking import Lock, LockFile
 from .pausing import Desk
 from .taping import Taping
@@ -42,7 +42,9 @@ class Observing:
         self._gateway: Gateway | None = None
         self._lock = None
         if lock is not None:
-            self._lock = ToolLock(lock, lock_policy, find=self._find, desk=desk)
+            self._lock = ToolLock(
+                lock, lock_policy, find=self._find, wait=self._until_found, desk=desk
+            )
         self._met: set[str] = set()  # servers that were connected before
 
     @property
@@ -83,6 +85,10 @@ class Observing:
 
     def _find(self, exchange: Exchange, name: str) -> Whose | None:
         return None if self._gateway is None else finder_of(self._gateway)(exchange, name)
+
+    async def _until_found(self, exchange: Exchange, name: str) -> None:
+        if self._gateway is not None:
+            await until_found_at(self._gateway, exchange, name)
 
     def collect(self, gateway: "Gateway") -> Metrics | None:
         """The metrics, with what the connections have counted by themselves."""

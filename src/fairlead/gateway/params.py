@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from ..errors import RpcError
 from ..interceptor import Exchange
 from ..protocol.caller import (
     CAPABILITIES_KEY,
@@ -20,10 +21,20 @@ from ..protocol.caller import (
 )
 from ..protocol.rewriting import Members, members_of
 from ..wire import Notification, Params, RequestId, to_json
+from ..wire.codes import INVALID_PARAMS
 
-__all__ = ["STATELESS_KEYS", "Passing", "as_read", "params_of", "retagged", "retokened"]
+__all__ = [
+    "STATELESS_KEYS",
+    "UNREADABLE",
+    "Passing",
+    "as_read",
+    "params_of",
+    "retagged",
+    "retokened",
+]
 
 TOKEN: Final = "progressToken"
+UNREADABLE: Final = "Invalid params: they are nested too deeply to be read"
 # What a request of the stateless era says about itself; a handshake server has heard it before.
 STATELESS_KEYS: Final = (VERSION_KEY, CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY)
 
@@ -65,10 +76,14 @@ class Passing:
             self.members[name] = Raw(to_json(value))
 
     def fill(self, request_id: RequestId) -> Params:
-        """The params under an id of ours, which is also the token for progress."""
+        """The params under an id of ours, which is also the token for progress.
+
+        Raises:
+            RpcError: we cannot read them; there could be a token in them that is another's id.
+        """
         members, meta = self.members, self.meta
-        if members is None or (meta is None and "_meta" in members):
-            return self._given  # not ours to mend; the server says what is wrong
+        if members is None:
+            raise RpcError(INVALID_PARAMS, UNREADABLE, {"source": "proxy"})
         if self._tracked:
             meta = dict(meta or {})
             meta[TOKEN] = Raw(

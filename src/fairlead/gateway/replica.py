@@ -21,6 +21,7 @@ from .front import Front
 from .link import Link
 from .relay import Relay
 from .settings import RelaySettings
+from .starting import Patience, StillStarting
 from .visitor import Visitor
 from .way import way_to
 
@@ -60,6 +61,7 @@ class Replica:
         self.errors = 0
         self.latency: float | None = None  # seconds, of the calls of late
         self._manager = manager
+        self._call_timeout = settings.call_timeout
         self.changed: Callable[[], object] = lambda: None  # called when its lists have changed
         self.followed: set[Changes] = set()  # lists of whose changes we hear by following them
         self._link: Link | None = None
@@ -71,12 +73,20 @@ class Replica:
         """The connection that the manager keeps, which all share who are not asked back.
 
         Raises:
+            StillStarting: there is none yet.
             FairleadError: there is none now.
         """
         link, client = self._link, self._client
         if link is not None and link.alive and client is self._current():
             return link
-        connection = await self._manager.wait_for_connection(self.name)
+        patience = self.patience
+        try:
+            async with asyncio.timeout(patience.seconds) as limit:
+                connection = await self._manager.wait_for_connection(self.name)
+        except TimeoutError as exc:
+            if not limit.expired() or isinstance(exc, FairleadError):
+                raise
+            raise StillStarting(patience) from None
         client = connection.client
         if self._link is None or client is not self._client:
             self.lost()
@@ -85,6 +95,12 @@ class Replica:
             self._link.on_unanswered = partial(self._doubt, client)
             self._follow(client)
         return self._link
+
+    @property
+    def patience(self) -> Patience:
+        """How long a call waits until it is connected."""
+        supervisor = self._manager.describe().get(self.name)
+        return Patience(0.0 if supervisor is None else supervisor.timeout, self._call_timeout)
 
     def _doubt(self, client: MCPClient) -> None:
         supervisor = self._manager.describe().get(self.name)
@@ -103,9 +119,9 @@ class Replica:
             async with client.changes(*self.followed) as changes:
                 async for _ in changes:
                     self.changed()
-        except FairleadError as exc:
+        except (FairleadError, OSError) as exc:
             log.info("%s: it does not tell of changes: %s", self.name, exc)
-            self.followed = set()
+        self.followed = set()  # so that what it says of its own accord counts
 
     def _current(self) -> MCPClient | None:
         supervisor = self._manager.describe().get(self.name)

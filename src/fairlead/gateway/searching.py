@@ -1,13 +1,14 @@
 """Search mode at work: the three tools, over what a client gets to see."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from msgspec import Raw, UnsetType, structs
 
 from ..errors import MCPToolError
 from ..interceptor import Exchange
+from ..protocol.caller import Caller
 from ..protocol.rewriting import members_of, string_of
 from ..wire import to_json
 from .asked import with_members
@@ -32,13 +33,23 @@ Shown: TypeAlias = Callable[[Exchange, Raw], Raw | None]
 class Searching:
     """Answers `search_tools` and `describe_tool`, and takes `call_tool` apart."""
 
-    def __init__(self, catalog: Catalog, shown: Sequence[Shown] = ()) -> None:
-        """`shown` say how a tool may be seen, as in lists; None: not at all.
+    def __init__(
+        self,
+        catalog: Catalog,
+        shown: Sequence[Shown],
+        *,
+        listed: Callable[[], Awaitable[None]],
+        expect: Callable[[str, Caller], Awaitable[None]],
+    ) -> None:
+        """`shown` say how a tool may be seen, as in lists; None: not at all. `listed` waits a
+        moment for servers that are just starting, `expect` for the one that has some tool.
 
         Raises `ConfigError` if the library for searching is not there.
         """
         self._catalog = catalog
         self._shown = shown
+        self._listed = listed
+        self._expect = expect
         everything = View.everything()
         self._indexes = {everything: self._new(everything)}
 
@@ -53,14 +64,17 @@ class Searching:
             return to_json(exc.to_mcp_response())
         if wanted is None:
             return None
-        index = await self._index(view)
         if isinstance(wanted, Search):
+            await self._listed()
+            index = await self._index(view)
             found = self._visible(exchange, view, index.search(wanted.query, wanted.limit))
             return search_result(wanted.query, found, len(index))
+        await self._expect(wanted.name, exchange.caller)
         definition = self._catalog.definition(wanted.name, view)
         if isinstance(wanted, Describe) and definition is not None:
             definition = self._as_shown(exchange, definition)
         if definition is None:
+            index = await self._index(view)
             near = self._visible(exchange, view, index.search(wanted.name, 3))
             return not_found_result(wanted.name, near)
         if isinstance(wanted, Describe):

@@ -15,6 +15,7 @@ from msgspec import UNSET, Raw
 from ..errors import FairleadError, RequestTimeout, RpcError, TransportError
 from ..interceptor import Answer, Exchange, Handler, Interceptor
 from ..peer import Taken, refusal_of
+from ..protocol.caller import NO_HEAD
 from ..protocol.conversation import Fill
 from ..protocol.envelope import SessionState
 from ..wire import Notification, RequestId
@@ -237,11 +238,11 @@ class _Led(Steps):
     def done(self, outcome: Answer | Exception) -> None:
         if outcome is None:
             outcome = b"{}"
+        elif isinstance(outcome, Exception):
+            outcome = refusal_of(self.exchange, outcome)
         if self._tell is not None:
             self._tell(outcome)
         elif self.front is not None:
-            if isinstance(outcome, Exception):
-                outcome = refusal_of(self.exchange, outcome)
             self.front.peer.answer(self, self.exchange.request_id, outcome)
 
 
@@ -276,7 +277,7 @@ class _Passed:
         if self._bridged is None and exchange.alias is None:
             if not self._shortcut.chain.empty:
                 fill = as_read(message.params)
-            elif exchange.head.meta is UNSET:
+            elif exchange.head.meta is UNSET and exchange.head is not NO_HEAD:
                 fill = message.params
         if fill is None:
             passing = self._bridged or params_of(exchange)

@@ -12,8 +12,9 @@ request is none of his business.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from itertools import takewhile
+from types import CoroutineType
 from typing import Any, cast
 
 from ..errors import RpcError, TransportError
@@ -26,7 +27,9 @@ from ..interceptor import (
     Outcome,
     TwoHalves,
     chain,
+    claims,
 )
+from ..interceptor.halves import ANSWERS, sensible
 
 __all__ = ["Chain", "Steps"]
 
@@ -44,7 +47,7 @@ class Chain:
         self._changing = [one for one in interceptors if _changes(one)]
         self._leads = all(_changes(one) or not _waits(one) for one in interceptors)
         # The first ones may need no coroutine; from the first one on that needs it, all have it.
-        halves = list(takewhile(lambda one: isinstance(one, TwoHalves), interceptors))
+        halves = list(takewhile(_comes_in_halves, interceptors))
         rest = interceptors[len(halves) :]
         self.first = [cast(TwoHalves, one).before for one in halves]
         self.enter = chain(rest, _Behind) if rest else None
@@ -61,19 +64,17 @@ class Chain:
         """Whether a request may be led through now."""
         if not self._changing:
             return self._leads
-        return self._leads and not any(_waits(one) for one in self._changing)
+        return self._leads and not any(bool(getattr(one, "waits", True)) for one in self._changing)
 
     def passes(self, exchange: Exchange) -> bool:
         """Whether none of them has anything to do with a request, nor with its answer."""
-        looks = self.looks
-        return bool(looks) and all(look(exchange) for look in looks)
+        return _all_pass(self.looks, exchange)
 
     def rest_passes(self, exchange: Exchange) -> bool:
         """The same for those behind the first ones, if there are any."""
         if self.enter is None:
             return True
-        looks = self._looks_of_rest
-        return bool(looks) and all(look(exchange) for look in looks)
+        return _all_pass(self._looks_of_rest, exchange)
 
 
 class _Behind:
@@ -132,8 +133,8 @@ class Steps:
                 exchange, after = before(exchange)
                 if after is not None:
                     afters.append(after)
-        except Exception as exc:
-            self._finish(exc)
+        except (Exception, asyncio.CancelledError) as exc:
+            self._finish(_fair(exc))
             return
         if chain.enter is None or chain.rest_passes(exchange):
             self._asked = exchange
@@ -141,7 +142,12 @@ class Steps:
             if self._give_up is None:
                 self._go_on(_Behind(exchange))
         else:
-            self._coroutine = chain.enter(exchange)  # type: ignore[assignment]
+            try:
+                entered = chain.enter(exchange)
+            except Exception as exc:
+                self._finish(exc)
+                return
+            self._coroutine = entered if type(entered) is CoroutineType else _awaited(entered)
             self._step(None)
 
     def cancel(self, reason: str) -> None:
@@ -152,8 +158,9 @@ class Steps:
         if self._task is not None:
             self._task.cancel(reason)
             return
-        if self._give_up is not None:
-            self._give_up(reason)
+        give_up, self._give_up = self._give_up, None  # it leads back here
+        if give_up is not None:
+            give_up(reason)
         self._break_off(asyncio.CancelledError(reason))
 
     def _break_off(self, cause: asyncio.CancelledError) -> None:
@@ -162,6 +169,7 @@ class Steps:
         if self._coroutine is not None:
             try:
                 self._coroutine.throw(cause)
+                self._coroutine.close()  # it would wait for something, but nobody does so for it
             except StopIteration as stop:
                 outcome = stop.value
             except (asyncio.CancelledError, RpcError) as exc:
@@ -169,8 +177,6 @@ class Steps:
             except Exception as exc:
                 log.exception("an interceptor failed when its request was cancelled")
                 outcome = exc
-            else:
-                self._coroutine.close()
         self._lead_back(outcome)
 
     def _step(self, outcome: Answer | Exception) -> None:
@@ -182,9 +188,9 @@ class Steps:
             else:
                 wanted = coroutine.send(outcome)
         except StopIteration as stop:
-            self._finish(stop.value)
-        except Exception as exc:
-            self._finish(exc)
+            self._finish(_fair(stop.value))
+        except (Exception, asyncio.CancelledError) as exc:
+            self._finish(_fair(exc))
         else:
             if type(wanted) is _Behind:
                 self._asked = wanted.exchange
@@ -212,20 +218,29 @@ class Steps:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() and not self._carried:  # before it had begun
-            self._break_off(asyncio.CancelledError())
+            try:
+                task.result()
+            except asyncio.CancelledError as cause:  # with the reason that was given
+                self._break_off(cause)
 
     async def _carry(self, wanted: Any) -> None:
         self._carried = True
         outcome: Answer | Exception
         try:
-            outcome = await self._rest(wanted)
+            outcome = _fair(await self._rest(wanted))
         except Exception as exc:
             outcome = exc
         except BaseException as exc:
-            self._lead_back(exc)
-            raise
+            task = self._task
+            if not isinstance(exc, asyncio.CancelledError) or task is None or task.cancelling():
+                self._lead_back(exc)
+                raise
+            outcome = _fair(exc)
         self._task = None
-        self._finish(outcome)
+        try:
+            self._finish(outcome)
+        finally:
+            del outcome  # of an error, its traceback leads back here
 
     async def _rest(self, wanted: Any) -> Answer:
         coroutine = self._coroutine
@@ -247,12 +262,13 @@ class Steps:
             return answer
 
     def _finish(self, outcome: Answer | Exception) -> None:
-        if self._over:
+        if self._over:  # cancelled, and somebody made something else of it: nobody hears that
+            self._lead_back(outcome)
             return
         self._over = True
         self._give_up = None  # it leads back here: the collector would have to find that out
         if self._afters:
-            outcome = self._lead_back(outcome)  # type: ignore[assignment]  # it was not cancelled
+            outcome = _fair(self._lead_back(outcome))
         if self._asked is not None:
             self.done(outcome)
         else:  # nobody was asked, so whoever began has not heard yet that it has begun
@@ -261,11 +277,14 @@ class Steps:
     def _lead_back(self, outcome: Outcome) -> Outcome:
         """The answer passes those that have no coroutine, the last one first."""
         afters = self._afters
+        as_it_is = sensible if isinstance(outcome, asyncio.CancelledError) else _fair
         while afters:
             try:
                 outcome = afters.pop()(outcome)
-            except Exception as exc:
+            except (Exception, asyncio.CancelledError) as exc:
                 outcome = exc
+            if type(outcome) not in ANSWERS:
+                outcome = as_it_is(outcome)
         return outcome
 
 
@@ -281,16 +300,51 @@ class _Waiting:
         return (yield self._wanted)
 
 
+async def _awaited(entered: Awaitable[Answer]) -> Answer:
+    """Who returns what is behind him instead of waiting for it has no coroutine."""
+    return await entered
+
+
+def _fair(outcome: object) -> Answer | Exception:
+    """The outcome of what nobody has cancelled; whoever says so nevertheless has failed."""
+    if type(outcome) not in ANSWERS:
+        outcome = sensible(outcome)
+        if isinstance(outcome, asyncio.CancelledError):
+            failed = RuntimeError("what an interceptor waited for was cancelled")
+            failed.__cause__, outcome = outcome, failed
+    return cast(Answer | Exception, outcome)
+
+
 def _waits(interceptor: Interceptor) -> bool:
-    return bool(getattr(interceptor, "waits", True))
+    return not claims(interceptor, "waits") or bool(getattr(interceptor, "waits", True))
 
 
 def _changes(interceptor: Interceptor) -> bool:
     """Whether it waits is for it to say each time."""
-    return isinstance(getattr(type(interceptor), "waits", None), property)
+    return claims(interceptor, "waits") and isinstance(
+        getattr(type(interceptor), "waits", None), property
+    )
+
+
+def _comes_in_halves(interceptor: Interceptor) -> bool:
+    """Whether calling its halves is the same as calling it."""
+    return type(interceptor).__call__ is TwoHalves.__call__
 
 
 def _looks_of(interceptors: Sequence[Interceptor]) -> list[Callable[[Exchange], bool]]:
     """What tells whether a request is none of their business, if all of them can tell."""
-    looks: list[Any] = [getattr(one, "passes", None) for one in interceptors]
+    looks: list[Any] = [
+        getattr(one, "passes", None) if claims(one, "passes", "before") else None
+        for one in interceptors
+    ]
     return [] if None in looks else looks
+
+
+def _all_pass(looks: Sequence[Callable[[Exchange], bool]], exchange: Exchange) -> bool:
+    try:
+        return bool(looks) and all(look(exchange) for look in looks)
+    except RpcError:
+        return False  # it is going to say so again
+    except Exception:
+        log.exception("an interceptor could not say whether it passes %s", exchange.method)
+        return False

@@ -470,7 +470,7 @@ class Upstream:
         try:
             link = await self._converse(introduction, stateless=None)
         except ChannelClosed as exc:
-            if exc.exit_code is None or not exc.delivered:
+            if exc.exit_code is None or not exc.delivered or self.settings.era == "stateless":
                 raise
             # Some servers die of a first message they do not know; they get the one they expect.
             self._not_before = 0.0
@@ -482,7 +482,10 @@ class Upstream:
         identity = Identity(introduction["clientInfo"], introduction["capabilities"])
 
         async def converse(link: Link) -> None:
-            opening = Introduction(introduction, timeout=self.settings.connect_timeout)
+            # Who speaks both eras takes the first word for the choice: it must be the right one.
+            version = NEWEST.value if self.settings.era == "stateless" else "auto"
+            timeout = self.settings.connect_timeout
+            opening = Introduction(introduction, version=version, timeout=timeout)
             try:
                 link.agreement = await open_conversation(link.peer, opening, stateless=stateless)
             except RpcError as exc:

@@ -32,6 +32,7 @@ class Visitor:
         self.uris: dict[str, str] = {}  # what it watches, and the server whose it is
         self.fronts: dict[object, Front] = {}  # by the relay that serves it
         self.passage = Passage(interceptors, Direction.CLIENT_TO_SERVER)
+        self.news = Passage(interceptors, Direction.SERVER_TO_CLIENT)  # what we tell ourselves
         self.gone = False
         self._outbox: PeerOutbox
         self._input_timeout = input_timeout
@@ -65,6 +66,7 @@ class Visitor:
     def close(self) -> None:
         self.gone = True
         self.passage.close()
+        self.news.close()
         self._outbox.close()
 
 

@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from ..errors import FairleadError, LocalProtocolError, RpcError
 from ..manager import MCPManager
 from .member import Member
 
-__all__ = ["Watching"]
+__all__ = ["Watching", "quietly"]
 
 log = logging.getLogger("fairlead.gateway")
 
@@ -20,24 +20,30 @@ class Watching:
     """Asks servers to tell of a resource as long as somebody wants to hear of it.
 
     A server that is asked once is asked again by the manager after each reconnect. One that could
-    not be asked is asked as soon as it is there.
+    not be asked is asked as soon as it is there; so is one that takes the place of another.
     """
 
     def __init__(
-        self, manager: MCPManager, start: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]]
+        self,
+        manager: MCPManager,
+        members: Mapping[str, Member],
+        start: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]],
     ) -> None:
-        """`start` runs something until it is done or the gateway ends."""
+        """`members` are those that there are; `start` runs something until it is done or the
+        gateway ends."""
         self._manager = manager
+        self._members = members
         self._start = start
-        self._counts: dict[_Key, int] = {}
+        self._watchers: dict[_Key, set[object]] = {}
+        self._asking: dict[_Key, asyncio.Task[bool]] = {}  # servers that have not answered yet
         self._asked: set[tuple[str, str]] = set()  # replicas and URIs
 
     def __len__(self) -> int:
-        return len(self._counts)
+        return len(self._watchers)
 
     def wants(self, member: Member, uri: str) -> bool:
         """Whether somebody watches this resource of that server."""
-        return (member.name, uri) in self._counts
+        return (member.name, uri) in self._watchers
 
     def uris(self, member: Member, changed: str | None = None) -> list[str]:
         """What is watched at a server: all of it, or what is concerned if something has changed.
@@ -46,50 +52,62 @@ class Watching:
         """
         if changed is not None and self.wants(member, changed):
             return [changed]
-        watched = [uri for name, uri in self._counts if name == member.name]
+        watched = [uri for name, uri in self._watchers if name == member.name]
         return [uri for uri in watched if changed is None or changed.startswith(uri)]
 
-    async def add(self, member: Member, uri: str, deadline: float) -> bool:
-        """One more client watches; False if the server says that it does not tell of it.
+    async def add(self, member: Member, uri: str, who: object, deadline: float) -> bool:
+        """One more watches; False if the server says that it does not tell of it.
 
-        A server that is slow, or away, is not waited for longer than `deadline`.
+        A server that is slow, or away, is not waited for longer than `deadline`. Who does not wait
+        that long does not watch.
         """
         key = member.name, uri
-        self._counts[key] = self._counts.get(key, 0) + 1
-        if self._counts[key] > 1:
+        watchers = self._watchers.setdefault(key, set())
+        asking = self._asking.get(key)
+        if not watchers and asking is None:
+            asking = self._asking[key] = self._start(self._ask_all(member, uri))
+            asking.add_done_callback(lambda _: self._asking.pop(key))
+        watchers.add(who)
+        if asking is None:
             return True
-        asking = [self._start(self._ask(member, one.name, uri)) for one in member.replicas]
-        done, _ = await asyncio.wait(asking, timeout=deadline)
-        if len(done) == len(asking) and not any(task.result() for task in done):
-            self.remove(member, uri)
+        try:
+            await asyncio.wait((asking,), timeout=deadline)
+        except asyncio.CancelledError:
+            self.remove(*key, who)
+            raise
+        if asking.done() and not asking.cancelled() and not asking.result():
+            self.remove(*key, who)
             return False
         return True
 
-    def remove(self, member: Member, uri: str) -> None:
-        """One client less."""
-        key = member.name, uri
-        count = self._counts.get(key, 0)
-        if count > 1:
-            self._counts[key] = count - 1
+    def remove(self, name: str, uri: str, who: object) -> None:
+        """It watches no longer, if it did; the member of that name may have gone before."""
+        key = name, uri
+        watchers = self._watchers.get(key, set())
+        watchers.discard(who)
+        if watchers or self._watchers.pop(key, None) is None:
             return
-        self._counts.pop(key, None)
-        for replica in member.replicas:
+        member = self._members.get(name)
+        for replica in () if member is None else member.replicas:
             self._asked.discard((replica.name, uri))
             supervisor = self._manager.describe().get(replica.name)
-            if supervisor is not None:
-                self._start(_quietly(supervisor.unsubscribe(uri)))
+            if supervisor is not None and key not in self._asking:  # which looks who wants it then
+                self._start(quietly(supervisor.unsubscribe(uri)))
 
     def forget(self, member: Member) -> None:
-        """A server has gone, and all that was watched there."""
-        self._counts = {key: n for key, n in self._counts.items() if key[0] != member.name}
+        """A server has gone; who watches something there still does, should another come."""
         names = {replica.name for replica in member.replicas}
         self._asked = {pair for pair in self._asked if pair[0] not in names}
 
     def connected(self, member: Member, replica: str) -> None:
         """A server is there: it may not have heard of everything yet."""
-        for name, uri in list(self._counts):
+        for name, uri in list(self._watchers):
             if name == member.name and (replica, uri) not in self._asked:
                 self._start(self._ask(member, replica, uri))
+
+    async def _ask_all(self, member: Member, uri: str) -> bool:
+        asked = (self._ask(member, replica.name, uri) for replica in member.replicas)
+        return any(await asyncio.gather(*asked))
 
     async def _ask(self, member: Member, replica: str, uri: str) -> bool:
         """Whether it tells of the resource, now or once it is there."""
@@ -107,11 +125,12 @@ class Watching:
             if self.wants(member, uri):
                 self._asked.add((replica, uri))
             else:  # whoever wanted it has left meanwhile
-                await _quietly(supervisor.unsubscribe(uri))
+                await quietly(supervisor.unsubscribe(uri))
         return True
 
 
-async def _quietly(work: Coroutine[Any, Any, object]) -> None:
+async def quietly(work: Coroutine[Any, Any, object]) -> None:
+    """Ask a server for something that nobody waits for; that it cannot be asked is only noted."""
     try:
         await work
     except FairleadError as exc:

@@ -13,11 +13,11 @@ from ...protocol.downgrade import Impossible, downgrade_result, upgrade_result
 from ...protocol.methods import has_capability
 from ...protocol.revisions import NEWEST, Revision
 from ...protocol.rewriting import Members, encoded, members_of, string_of
-from ...server.subscriptions import Changes
 from ...wire import to_json
 from ...wire.codes import INVALID_PARAMS, METHOD_NOT_FOUND, URL_ELICITATION_REQUIRED
 from ..call import ASKING, LEVELS, Call
 from ..params import STATELESS_KEYS, Passing, params_of
+from ..telling import changes_through
 from .errors import for_stateless_client, ours
 from .parking import Parked
 
@@ -180,7 +180,7 @@ class StatelessClients:
     async def _listen(self, exchange: Exchange, link: "Link") -> Answer:
         changes = link.changes
         if changes is None:
-            changes = link.changes = Changes()
+            changes = link.changes = changes_through(link.interceptors, link.server_info)
         declared = _declared(link)
         mine = object()
         uris = _uris(exchange) if has_capability(declared, "resources.subscribe") else []

@@ -12,6 +12,9 @@ Some say more about themselves:
 * a `TwoHalves` is one of those, which says what it does before and what it does after;
 * `passes(exchange)` says beforehand whether a message is none of their business, and so is its
   answer.
+
+What a class says so is about its own `__call__`, or `before`: one that is derived from it and has
+another says it anew, or is taken for one that says nothing.
 """
 
 from .allowing import Allow

@@ -10,7 +10,7 @@ from typing import Final, Literal
 from msgspec import Raw
 
 from ...errors import RpcError
-from ...interceptor import Answer, Exchange, Interceptor, Proceed
+from ...interceptor import Answer, Exchange, Interceptor, Proceed, claims
 from ...protocol.rewriting import members_of
 from ...wire import Request
 from ...wire.codes import INTERNAL_ERROR
@@ -68,7 +68,7 @@ class _Guard:
     @property
     def waits(self) -> bool:
         """What never waits cannot hang either."""
-        return bool(getattr(self._inner, "waits", True))
+        return not claims(self._inner, "waits") or bool(getattr(self._inner, "waits", True))
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if self._clock() < self._until:

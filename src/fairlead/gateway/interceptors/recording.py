@@ -4,7 +4,7 @@ import asyncio
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -20,14 +20,16 @@ from ...protocol.rewriting import members_of
 from ...wire import Failure, Notification, Request, RequestId, encode, encode_success, failure
 from ...wire.codes import INTERNAL_ERROR
 from ..call import Call
+from ..front import Front
 from ..link import Link
 from ..params import retagged, retokened
 from ..tape import TapeWriter
 
 __all__ = ["Recorder"]
 
-_MOST_CANCELLED: Final = 1000  # at once; some never were requests that we saw
 _STOPPED: Final = ("blocked", "dropped", "fault: drop")  # notes of those who do not pass it on
+
+_Key: TypeAlias = tuple[int, Direction, RequestId]  # the edge by its id, as long as it is asked
 
 
 class Recorder(TwoHalves):
@@ -48,10 +50,9 @@ class Recorder(TwoHalves):
         self._server_of = server_of
         self._labels: WeakKeyDictionary[Peer, str] = WeakKeyDictionary()
         self._sessions, self._requests = itertools.count(1), itertools.count(1)
-        self._under_way: set[tuple[int, RequestId]] = set()
+        self._under_way: dict[_Key, _Asked] = {}
         self._alone: dict[int, str] = {}  # requests under way that stand alone, by their edge
         self._written: WeakKeyDictionary[Peer, TransportContext] = WeakKeyDictionary()
-        self._cancelled: set[tuple[int, RequestId]] = set()  # requests whose cancellation passed
 
     def around(self, interceptors: Sequence[Interceptor]) -> list[Interceptor]:
         """The same interceptors with this one at both of their ends, on the clients' side each.
@@ -68,41 +69,61 @@ class Recorder(TwoHalves):
         message = exchange.message
         if isinstance(message, Notification):
             return exchange, self._told(exchange, message)
-        edge = id(exchange.edge)
-        if (edge, message.id) in self._under_way:
-            return exchange, None  # a call that a call asked for; the client made only one
-        self._under_way.add((edge, message.id))
-        if not isinstance(exchange.edge, Peer):
-            self._alone[edge] = f"r{next(self._requests)}"
-        place = self._place(exchange)
-        transport = self._transport(exchange)
-        self.tape.write(encode(message), exchange.direction, **place, transport=transport)
         if exchange.did is None:
             exchange.did = []  # those behind us may copy the exchange, and share it then
-        return exchange, partial(self._answered, exchange, message, place)
+        key = id(exchange.edge), exchange.direction, message.id
+        other = self._under_way.get(key)
+        if other is not None and other.did is exchange.did:
+            return exchange, None  # a call that a call asked for; the client made only one
+        asked = self._begin(key, exchange, message)
+        try:
+            asked.place = self._place(exchange)
+            transport = self._transport(exchange)
+            self.tape.write(encode(message), exchange.direction, **asked.place, transport=transport)
+        except BaseException:
+            self._end(asked)
+            raise
+        return exchange, partial(self._answered, asked)
 
-    def _answered(
-        self, exchange: Exchange, message: Request, place: dict[str, Any], outcome: Outcome
-    ) -> Outcome:
-        edge, request_id, direction = id(exchange.edge), message.id, exchange.direction
-        write, back = self.tape.write, direction.reverse()
+    def _begin(self, key: _Key, exchange: Exchange, message: Request) -> "_Asked":
+        edge = exchange.edge
+        alone = not isinstance(edge, Peer) and id(edge) not in self._alone
+        if alone:
+            self._alone[id(edge)] = f"r{next(self._requests)}"
+        asked = self._under_way[key] = _Asked(key, exchange, message, alone)
+        return asked
+
+    def _end(self, asked: "_Asked") -> None:
+        # After a cancellation the id may belong to another by now.
+        if self._under_way.get(asked.key) is asked:
+            del self._under_way[asked.key]
+        if asked.alone:
+            self._alone.pop(asked.key[0], None)
+
+    def _answered(self, asked: "_Asked", outcome: Outcome) -> Outcome:
+        try:
+            self._write_outcome(asked, outcome)
+        finally:
+            self._end(asked)
+        return outcome
+
+    def _write_outcome(self, asked: "_Asked", outcome: Outcome) -> None:
+        exchange, message = asked.exchange, asked.message
         if not isinstance(outcome, BaseException):
-            said = encode_success(request_id, b"{}" if outcome is None else outcome)
-            write(said, back, **place, did=exchange.did)
+            said = encode_success(message.id, b"{}" if outcome is None else outcome)
         elif isinstance(outcome, RpcError):
-            write(encode(_refusal(request_id, outcome)), back, **place, did=exchange.did)
+            said = encode(_refusal(message.id, outcome))
         elif isinstance(outcome, Exception):
             exchange.note(f"failed: {outcome!r}")
-            said = encode(failure(request_id, INTERNAL_ERROR, "Internal error"))
-            write(said, back, **place, did=exchange.did)
-        elif isinstance(outcome, asyncio.CancelledError) and not (
-            (edge, request_id) in self._cancelled or _tells_itself(exchange)
-        ):
-            write(_cancelled(message, outcome), direction, **place, did=exchange.did)
-        self._cancelled.discard((edge, request_id))
-        self._under_way.discard((edge, request_id))
-        self._alone.pop(edge, None)
-        return outcome
+            said = encode(failure(message.id, INTERNAL_ERROR, "Internal error"))
+        else:
+            known = asked.withdrawn or _tells_itself(exchange)
+            if isinstance(outcome, asyncio.CancelledError) and not known:
+                said = _cancelled(message, outcome)
+                self.tape.write(said, exchange.direction, **asked.place, did=exchange.did)
+            return
+        back, stopped = exchange.direction.reverse(), asked.withdrawn  # nobody waits for it then
+        self.tape.write(said, back, **asked.place, did=exchange.did, stopped=stopped)
 
     def _told(self, exchange: Exchange, note: Notification) -> After:
         place = self._place(exchange)
@@ -110,13 +131,13 @@ class Recorder(TwoHalves):
             note = _for_client(note, _call_of(exchange))
         if exchange.did is None:
             exchange.did = []
-        did = exchange.did
+        did, withdrawn, for_nobody = exchange.did, self._withdraw(exchange, note), _ends(exchange)
 
         def after(outcome: Outcome) -> Outcome:
             stopped = isinstance(outcome, BaseException)
-            if not stopped:
-                self._passed(exchange, note)
-                stopped = any(done.startswith(_STOPPED) for done in did)
+            stopped = stopped or any(done.startswith(_STOPPED) for done in did) or for_nobody
+            if stopped and withdrawn is not None:
+                withdrawn.withdrawn = False
             self.tape.write(
                 encode(note),
                 exchange.direction,
@@ -129,12 +150,20 @@ class Recorder(TwoHalves):
 
         return after
 
-    def _passed(self, exchange: Exchange, note: Notification) -> None:
-        """Who cancels is on the tape as such, and the end of what is cancelled needs no entry."""
-        if note.method == "notifications/cancelled" and isinstance(note.params, Raw):
-            named = _request_id((members_of(note.params) or {}).get("requestId"))
-            if named is not None and len(self._cancelled) < _MOST_CANCELLED:
-                self._cancelled.add((id(exchange.edge), named))
+    def _withdraw(self, exchange: Exchange, note: Notification) -> "_Asked | None":
+        """Who cancels is on the tape as such, and the end of what is cancelled needs no entry.
+
+        It may end while this is passed on, so it is told beforehand.
+        """
+        if note.method != "notifications/cancelled" or not isinstance(note.params, Raw):
+            return None
+        named = _request_id((members_of(note.params) or {}).get("requestId"))
+        if named is None:
+            return None
+        asked = self._under_way.get((id(exchange.edge), exchange.direction, named))
+        if asked is not None:
+            asked.withdrawn = True
+        return asked
 
     def _place(self, exchange: Exchange) -> "dict[str, Any]":
         """Whose conversation it belongs to, and to what there."""
@@ -143,14 +172,14 @@ class Recorder(TwoHalves):
             server = None if self._server_of is None else self._server_of(exchange)
             return {"session": self._label(edge), "server": server}
         link, call = _link_of(exchange), _call_of(exchange)
-        if link is None:  # in a server or a client, where the connection is the client's own
+        if link is None:  # the connection is the client's own
             return {"session": self._label(edge), "related": exchange.related}
         place: dict[str, Any] = {"server": link.name}
-        if call is not None:
+        if call is not None and _is_heard_by(call, link, exchange):
             place["session"] = self._label(call.exchange.edge)
             place["related"] = call.exchange.request_id
-        elif len(link.fronts) == 1:
-            place["session"] = self._label(next(iter(link.fronts)).peer)
+        elif len(fronts := _fronts(link, exchange)) == 1:
+            place["session"] = self._label(fronts[0].peer)
         return place
 
     def _label(self, edge: object) -> str | None:
@@ -169,6 +198,21 @@ class Recorder(TwoHalves):
                 return None
             self._written[edge] = context
         return _plain(context)
+
+
+class _Asked:
+    """One request under way."""
+
+    __slots__ = ("alone", "did", "exchange", "key", "message", "place", "withdrawn")
+
+    def __init__(self, key: _Key, exchange: Exchange, message: Request, alone: bool) -> None:
+        self.key = key
+        self.exchange = exchange
+        self.message = message
+        self.did = exchange.did
+        self.alone = alone  # it is a session of its own
+        self.place: dict[str, Any] = {}
+        self.withdrawn = False  # its cancellation passes, or has
 
 
 class _OneWay(TwoHalves):
@@ -203,12 +247,42 @@ def _call_of(exchange: Exchange) -> Call | None:
     message = exchange.message
     if isinstance(message, Notification):
         named = _subscription(message)
-        if named is not None and named in link.calls:
-            return link.calls[named]
+        if named is not None:
+            return link.calls.get(named)  # or it is of a subscription of ours
     if exchange.related is not None:
         return link.calls.get(exchange.related)
     calls = list(link.calls.values())
     return calls[0] if len(calls) == 1 and not link.tells_apart else None
+
+
+def _is_change(exchange: Exchange) -> bool:
+    """Whether it is news that whoever has lists or listeners of its own tells in its own words."""
+    is_note = isinstance(exchange.message, Notification)
+    return is_note and exchange.method.endswith(("/list_changed", "/updated"))
+
+
+def _is_heard_by(call: Call, link: Link, exchange: Exchange) -> bool:
+    """Whether it gets to the client during whose request the server says it."""
+    if not _is_change(exchange) or link.stateless:
+        return True
+    if call.exchange.caller.stateless:
+        return False
+    return call.front is None or call.front.takes(cast(Notification, exchange.message))
+
+
+def _fronts(link: Link, exchange: Exchange) -> list[Front]:
+    """The sessions that may hear of something that belongs to no request."""
+    message = exchange.message
+    return [f for f in link.fronts if not isinstance(message, Notification) or f.takes(message)]
+
+
+def _ends(exchange: Exchange) -> bool:
+    """Whether it ends with us: those who are told of the change hear that from ourselves."""
+    link = _link_of(exchange)
+    if link is None or not _is_change(exchange) or _fronts(link, exchange):
+        return False
+    call = _call_of(exchange)
+    return call is None or not _is_heard_by(call, link, exchange)
 
 
 def _subscription(note: Notification) -> RequestId | None:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -12,12 +12,12 @@ from msgspec import Raw, Struct, UnsetType
 from ...interceptor import Answer, Exchange, Proceed
 from ...protocol.envelope import Direction
 from ...wire import to_json
-from ...wire.codes import INVALID_REQUEST
+from ...wire.codes import INTERNAL_ERROR, INVALID_REQUEST
 from ..bridge.errors import ours
 from ..locking import Difference, Lock, LockedTool, LockFile, difference_of, suspicions
 from ..pausing import Desk
 
-__all__ = ["Finder", "Policy", "ToolLock", "Whose"]
+__all__ = ["Finder", "Policy", "ToolLock", "Wait", "Whose"]
 
 MAX_KNOWN: Final = 10_000  # tools whose definitions are remembered
 
@@ -36,6 +36,7 @@ class Whose(Struct, frozen=True):
 
 
 Finder: TypeAlias = Callable[[Exchange, str], Whose | None]
+Wait: TypeAlias = Callable[[Exchange, str], Awaitable[None]]
 
 
 class _Known(Struct):
@@ -64,11 +65,12 @@ class ToolLock:
         *,
         server: str | None = None,
         find: Finder | None = None,
+        wait: Wait | None = None,
         desk: Desk | None = None,
         new: Literal["allow", "refuse"] = "allow",
     ) -> None:
-        """`server` is whose tools these are, for a relay; None if the lock has only one. The
-        changes of a `LockFile` are followed.
+        """`server` is whose tools these are, for a relay; None if the lock has only one. Else
+        `find` says it, and `wait` waits until it can. The changes of a `LockFile` are followed.
 
         Raises:
             ValueError: `ask` without a desk, or the server is not said.
@@ -82,7 +84,7 @@ class ToolLock:
                 raise ValueError("the lock has several servers: say which one this is")
             server = next(iter(lock.servers))
         self._lock, self._policy, self._desk, self._file = lock, policy, desk, file
-        self._server, self._find = server, find
+        self._server, self._find, self._wait = server, find, wait
         self._new = new
         self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
         self._approved: set[tuple[str, str, bytes]] = set()
@@ -108,8 +110,10 @@ class ToolLock:
         try:
             members = msgspec.json.decode(answer, type=dict[str, Raw])
             tools = msgspec.json.decode(answer, type=_Tools).tools
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError):
             return answer  # no list; whoever reads it says so
+        except RecursionError:
+            raise ours(INTERNAL_ERROR, "The tools are nested too deeply to be checked") from None
         shown = [one for raw in tools if (one := self.shown(exchange, raw)) is not None]
         if len(shown) == len(tools) and all(a is b for a, b in zip(shown, tools, strict=True)):
             return answer
@@ -119,8 +123,10 @@ class ToolLock:
         """A tool as it may be listed; None: not at all."""
         try:
             tool: Mapping[str, Any] = msgspec.json.decode(raw, type=dict[str, Any])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError):
             return raw
+        except RecursionError:  # others may be able to read it
+            return None
         whose = self._whose(exchange, str(tool.get("name")))
         if whose is None:
             return raw
@@ -177,6 +183,8 @@ class ToolLock:
     # Calls
 
     async def _check_call(self, exchange: Exchange, name: str) -> None:
+        if self._wait is not None:  # the call would wait too, but behind us
+            await self._wait(exchange, name)
         whose = self._whose(exchange, name)
         if whose is None:
             return

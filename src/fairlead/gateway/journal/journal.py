@@ -15,6 +15,7 @@ from msgspec import Raw, Struct, UnsetType
 
 from ...observe.redactor import Redactor
 from ...protocol.envelope import Direction
+from ..moment import Moment
 from .record import HANGS, Kind, Record, State
 
 __all__ = ["Journal", "Reader"]
@@ -22,6 +23,7 @@ __all__ = ["Journal", "Reader"]
 OVERHEAD: Final = 600  # bytes that a record costs beside its messages
 MAX_NAMES: Final = 1000
 SHOWN: Final = 500  # characters of a text, cut when nothing secret is in it any more
+LOOKED_AT: Final = 4096  # characters of it in which secrets are looked for, before that
 MAX_READERS: Final = 64
 LOOK_EVERY: Final = 1.0  # seconds between looks for calls that hang, while somebody reads
 
@@ -77,27 +79,28 @@ class Journal:
         session: str | None = None,
         request_id: Any = None,
         text: str | None = None,
+        when: Moment | None = None,
     ) -> Record:
-        """Something has begun to pass; `end` it."""
+        """Something has begun to pass, now or at a moment not before the last; `end` it."""
         number = self._next
         self._next = number + 1
         record = Record(
             id=number,
-            at=time.time(),
+            at=time.time() if when is None else when.wall,
             dir=direction,
             kind=kind,
-            method=method,
-            target=target,
+            method=method if len(method) <= SHOWN else self._clean(method),
+            target=target if target is None or len(target) <= SHOWN else self._clean(target),
             session=session,
-            request_id=request_id,
+            request_id=request_id if type(request_id) is int else self._bounded(request_id),
             text=None if text is None else self._redactor.text(text)[:SHOWN],
         )
-        kept = _Kept(record, self._clock())
+        kept = _Kept(record, self._clock() if when is None else when.steady)
         if params is not None and not isinstance(params, UnsetType):
             size = record.size = len(memoryview(params))
             if size <= self._longest:
                 kept.size += size
-                record.params = params if type(params) is Raw else Raw(params)
+                record.params = _own(params)
         if text is not None:
             kept.size += len(record.text or "")
         self._kept.append(kept)
@@ -116,18 +119,23 @@ class Journal:
         code: int | None = None,
         error: str | None = None,
         did: list[str] | None = None,
+        when: Moment | None = None,
     ) -> None:
-        """It has its outcome. Only the first one counts."""
+        """It has its outcome, now or since then. Only the first one counts."""
         kept = self._open.pop(record.id, None)
         if kept is None:
             return
+        if kept.clean:  # whoever was shown it must not see in it what is not clean yet
+            kept.record = msgspec.structs.replace(kept.record)
+        record = kept.record
         record.state = state
         if record.kind == "request":
-            record.duration = int((self._clock() - kept.since) * 1e6 + 0.5) / 1e6
+            now = self._clock() if when is None else when.steady
+            record.duration = int((now - kept.since) * 1e6 + 0.5) / 1e6
         if code is not None:
             record.code = code
         if error is not None:
-            record.error = error
+            record.error = error if len(error) <= SHOWN else self._cut(error)
         if did:
             record.did = tuple(did)
         kept.clean = False
@@ -136,7 +144,7 @@ class Journal:
             record.size += size
             if size <= self._longest:
                 kept.size += size
-                record.result = result if type(result) is Raw else Raw(result)
+                record.result = _own(result)
                 if record.id >= self._kept[0].record.id:
                     self._bytes += size
                     if self._bytes > self._max_bytes:
@@ -237,17 +245,25 @@ class Journal:
         if clean is None:
             if len(self._names) >= MAX_NAMES:
                 self._names.clear()
-            clean = self._redactor.text(name)[:SHOWN]
+            clean = self._cut(name)
             if len(name) <= SHOWN:
                 self._names[name] = clean
         return clean
 
+    def _bounded(self, request_id: Any) -> Any:
+        """An id as it is kept; nearly all are short."""
+        is_short = isinstance(request_id, str) and len(request_id) <= SHOWN
+        return request_id if is_short else self._short(request_id)
+
     def _short(self, request_id: Any) -> Any:
         if isinstance(request_id, str):
-            return self._redactor.text(request_id)[:SHOWN]
+            return self._cut(request_id)
         if isinstance(request_id, int | None):
             return request_id
-        return str(request_id)[:SHOWN]  # of no type that an id may have
+        return self._cut(str(request_id))  # of no type that an id may have
+
+    def _cut(self, text: str) -> str:
+        return self._redactor.text(text[:LOOKED_AT])[:SHOWN]
 
     def _make_room(self) -> None:
         while len(self._kept) > 1 and (
@@ -257,6 +273,11 @@ class Journal:
             self.dropped += 1
         while len(self._open) > self._max_entries:  # forgotten by whoever began them
             del self._open[next(iter(self._open))]
+
+
+def _own(part: Raw | bytes) -> Raw:
+    """What is kept: a part would hold on to the whole message, which may be far longer."""
+    return part.copy() if type(part) is Raw else Raw(part)
 
 
 class _Kept(Struct, gc=False):

@@ -10,6 +10,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ...protocol.caller import read_head
 from ...protocol.envelope import Direction
+from ..moment import Moment
 from .journal import Journal
 from .record import IN_USE, NO_MESSAGE, NOBODY_ASKED, TOO_LONG, Record, State
 
@@ -54,6 +55,7 @@ class Overheard:
     """Listens to both sides of one conversation and writes down what it hears in a journal."""
 
     def __init__(self, journal: Journal, session: str | None = None) -> None:
+        self.when: Moment | None = None  # when it was said what we hear now; None: just now
         self._journal = journal
         self._session = session
         self._asked: dict[Direction, OrderedDict[Hashable, list[Record]]] = {
@@ -77,10 +79,12 @@ class Overheard:
     ) -> None:
         """A line that cannot be looked at as a message."""
         text = line[:LOOKED_AT].decode("utf-8", "replace")
-        record = self._journal.begin(direction, "stray", "", session=self._session, text=text)
+        record = self._journal.begin(
+            direction, "stray", "", session=self._session, text=text, when=self.when
+        )
         record.size = len(line) if size is None else size
         self._journal.flag(record, why)
-        self._journal.end(record, "passed")
+        self._journal.end(record, "passed", when=self.when)
 
     def too_long(self, size: int, direction: Direction) -> None:
         """A line that was longer than anybody looks at; it may be a message.
@@ -129,6 +133,7 @@ class Overheard:
             params=said.params,
             session=self._session,
             request_id=said.id if request else None,
+            when=self.when,
         )
 
     def _requested(self, said: _Line, method: str, direction: Direction) -> None:
@@ -141,13 +146,13 @@ class Overheard:
         if len(asked) > MAX_ASKED or len(under_it) > MAX_SAME:
             first = key if len(under_it) > MAX_SAME else next(iter(asked))
             for one in asked.pop(first):
-                self._journal.end(one, "lost")
+                self._journal.end(one, "lost", when=self.when)
 
     def _notified(self, said: _Line, method: str, direction: Direction) -> None:
         record = self._begin(said, method, direction, request=False)
         if method == "notifications/cancelled" and not isinstance(said.params, UnsetType):
             self._cancelled(said.params, direction)
-        self._journal.end(record, "passed")
+        self._journal.end(record, "passed", when=self.when)
 
     def _cancelled(self, params: Raw, direction: Direction) -> None:
         """An answer may still come: it was under way. Then nobody wonders about it."""
@@ -156,7 +161,7 @@ class Overheard:
         except msgspec.DecodeError:
             return
         for record in self._asked[direction].get(key, ()):
-            self._journal.end(record, "cancelled")
+            self._journal.end(record, "cancelled", when=self.when)
 
     def _answered(self, said: _Line, direction: Direction) -> None:
         key = None if isinstance(said.id, UnsetType) else _key(said.id)
@@ -170,16 +175,22 @@ class Overheard:
                 "",
                 session=self._session,
                 request_id=None if isinstance(said.id, UnsetType) else said.id,
+                when=self.when,
             )
             self._journal.flag(record, NOBODY_ASKED)
         if refusal is not None:
             self._journal.end(
-                record, "refused", result=result, code=refusal.code, error=refusal.message
+                record,
+                "refused",
+                result=result,
+                code=refusal.code,
+                error=refusal.message,
+                when=self.when,
             )
             return
         failed = record.method == "tools/call" and is_tool_error(result)
         state: State = "failed" if failed else "ok"
-        self._journal.end(record, state, result=result)
+        self._journal.end(record, state, result=result, when=self.when)
 
     def _take_asked(self, direction: Direction, key: Hashable) -> Record | None:
         """What was asked under an id; the oldest, if there are several."""

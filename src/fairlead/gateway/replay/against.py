@@ -11,7 +11,8 @@ from msgspec import UNSET, Raw, Struct, field
 
 from ...client.entries import MCPServerEntry
 from ...client.inprocess import Attaches
-from ...errors import ChannelClosed, FairleadError
+from ...errors import ChannelClosed, ConnectFailed, FairleadError, HttpError
+from ...protocol.parts import FRAGMENT
 from ...transport.base import Channel, Incoming, Lost
 from ...wire import Failure, Message, Notification, Params, Request, Success, encode, failure
 from ...wire.codes import METHOD_NOT_FOUND
@@ -21,11 +22,13 @@ from ..tape.differing import Difference, Path, differences, read_path
 from ..way import Way, way_to
 from .asked import fits
 from .cues import Cue, Step, load
+from .refusals import read_refusal
 
 __all__ = ["Compared", "Report", "play_against"]
 
 PLACES: Final = 100  # of one answer that are reported
 LONGEST: Final = 10_000  # characters of a value that are; a report has to fit into memory
+NOT_THERE: Final = (401, 403, 404, 405)  # of HTTP: whoever that is does not talk to us
 # What a server made for itself and gets back: another one each time, and not ours to compare.
 _OPAQUE: Final = {"requestState": "requestState", "nextCursor": "cursor"}
 
@@ -81,7 +84,7 @@ async def play_against(
 
     Raises:
         ConfigError: there is no such tape, or the target is wrong.
-        FairleadError: the server cannot be reached.
+        FairleadError: the server cannot be reached, or has gone before it answered anything.
         ValueError: for a path that is none.
     """
     paths = [read_path(text) for text in ignore]
@@ -130,6 +133,8 @@ class _Visit:
         self._opaque: dict[str, str] = {}  # what it was on the tape, and is now
         self._told: list[Notification] = []
         self._heard = asyncio.Event()  # something came
+        self._has_answered = False
+        self._has_gone = False  # and why is in the report
         self._questions = [
             (step, _answer_of(cue, step))
             for cue in cues
@@ -175,7 +180,11 @@ class _Visit:
         except TimeoutError:
             result.error = f"no answer within {self._timeout:g} s"
         except FairleadError as exc:
-            result.error = str(exc)
+            if not self._has_answered and _is_away(exc):
+                raise  # there is nobody to compare with
+            over = isinstance(exc, ChannelClosed)
+            result.error = "the server had gone" if over and self._has_gone else str(exc)
+            self._has_gone = self._has_gone or over
         else:
             recorded = {} if cue.answer is None else cue.answer.message
             given = msgspec.json.decode(encode(answer))
@@ -195,7 +204,8 @@ class _Visit:
 
     async def _compare_told(self) -> None:
         """In any order: when a server tells something is nobody's promise."""
-        wanted = [s for cue in self._cues for s in cue.steps if s.kind == "tell"]
+        told = (s for cue in self._cues for s in cue.steps if s.kind == "tell")
+        wanted = [step for step in told if step.method != FRAGMENT]  # its answer has it anyway
         try:
             async with asyncio.timeout(self._timeout):
                 while len(self._told) < len(wanted):
@@ -252,6 +262,7 @@ class _Visit:
     def _take(self, item: Incoming) -> None:
         match item:
             case Success() | Failure():
+                self._has_answered = True
                 future = self._answers.get(item.id) if isinstance(item.id, int) else None
                 if future is not None and not future.done():
                     future.set_result(item)
@@ -285,13 +296,20 @@ class _Visit:
         self._send(answer)
 
 
+def _is_away(exc: FairleadError) -> bool:
+    if isinstance(exc, HttpError):
+        return exc.status in NOT_THERE
+    return isinstance(exc, ConnectFailed | ChannelClosed)
+
+
 def _again(request: Request, answer: Step) -> Success | Failure:
     members = answer.members()
     if (result := members.get("result")) is not None:
         return Success(request.id, result)
-    raw = members["error"]
-    error = msgspec.json.decode(raw)
-    return Failure(request.id, error["code"], error["message"], raw)
+    code, why, whole = read_refusal(members.get("error"))
+    return (
+        failure(request.id, code, why) if whole is None else Failure(request.id, code, why, whole)
+    )
 
 
 def _answer_of(cue: Cue, question: Step) -> Step | None:

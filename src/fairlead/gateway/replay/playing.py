@@ -10,6 +10,8 @@ from msgspec import UNSET
 from ...errors import FairleadError
 from ...interceptor import Exchange
 from ...peer import Peer
+from ...protocol.parts import FRAGMENT, content_of
+from ...server.fragments import SendsParts
 from ...wire import Notification
 from ..params import retagged, retokened
 from .cues import LISTEN, Cue, Step
@@ -94,6 +96,9 @@ class Playing:
             exchange, related = self._listening.get(id(step.through)), True
             if exchange is None:
                 return  # this client did not subscribe
+        if note.method == FRAGMENT:
+            await self._send_part(note)
+            return
         if note.method == "notifications/progress":
             token = None if exchange is None else exchange.progress_token
             if token is None:
@@ -105,6 +110,12 @@ class Playing:
             return
         listens = exchange.method == LISTEN
         await exchange.edge.tell(exchange, retagged(note, exchange.request_id if listens else None))
+
+    async def _send_part(self, note: Notification) -> None:
+        """Where there are no parts nothing is lost: the answer has all of them."""
+        exchange, content = self._exchange, content_of(note)
+        if exchange is not None and content is not None and isinstance(exchange.edge, SendsParts):
+            await exchange.edge.fragment(exchange, content)
 
     async def _ask(self, step: Step) -> None:
         exchange, method = self._exchange, step.method or ""

@@ -28,6 +28,7 @@ from .cues import LISTEN, Cue, load
 from .matching import Strict, Tolerant
 from .pace import Pace
 from .playing import Playing
+from .refusals import read_refusal
 
 if TYPE_CHECKING:
     from ...server.http import HttpApp
@@ -78,11 +79,11 @@ class TapeServer(ServesHttp):
         self._background: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def for_both_eras(self, **options: Any) -> "Relay":
+    def for_both_eras(self, name: str = "tape", **options: Any) -> "Relay":
         """The same for clients of either era; options are those of `Relay`."""
         from ..relay import Relay
 
-        return Relay(self, "tape", **options)
+        return Relay(self, name, **options)
 
     def seek(self, seq: int) -> None:
         """Go on from an entry of the tape: what stands before counts as played."""
@@ -182,10 +183,10 @@ class TapeServer(ServesHttp):
         if rest is not None:
             self._play(rest)
         members = answer.members()
-        if (raw := members.get("error")) is not None:
-            error = msgspec.json.decode(raw)
-            raise RpcError(int(error["code"]), str(error["message"]), raw=bytes(raw))
-        return members.get("result")
+        if "error" in members or "result" not in members:
+            code, why, whole = read_refusal(members.get("error"))
+            raise RpcError(code, why, raw=None if whole is None else bytes(whole))
+        return members["result"]
 
     def _left(self, peer: Peer) -> None:
         self._peers.pop(peer, None)

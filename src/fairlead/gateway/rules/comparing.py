@@ -92,7 +92,7 @@ def find(value: Any, path: tuple[str, ...]) -> list[Any]:
     if isinstance(value, list):
         if step == "*":
             return [one for held in value for one in find(held, rest)]
-        if step.isdigit() and int(step) < len(value):
+        if step.isdecimal() and int(step) < len(value):
             return find(value[int(step)], rest)
     return []
 

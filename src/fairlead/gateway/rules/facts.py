@@ -10,6 +10,8 @@ from ...errors import RpcError
 from ...interceptor import Answer, Exchange
 from ...protocol.envelope import Direction
 from ...wire import Request, to_json
+from ...wire.codes import INTERNAL_ERROR, INVALID_PARAMS
+from ..bridge.errors import ours
 from .comparing import find
 
 __all__ = ["ANY", "Facts", "Key", "ServerOf", "key_of"]
@@ -77,13 +79,13 @@ class Facts:
     def params(self) -> Any:
         if self._params is _NOT_YET:
             raw = self.exchange.message.params
-            self._params = {} if isinstance(raw, UnsetType) else _decoded(raw)
+            self._params = {} if isinstance(raw, UnsetType) else _decoded(raw, INVALID_PARAMS)
         return self._params
 
     @property
     def result(self) -> Any:
         if self._result is _NOT_YET:
-            self._result = None if self.answer is None else _decoded(self.answer)
+            self._result = None if self.answer is None else _decoded(self.answer, INTERNAL_ERROR)
         return self._result
 
     @property
@@ -92,7 +94,7 @@ class Facts:
         error = self.error
         if error is None:
             return None
-        data = None if error.data is None else _decoded(to_json(error.data))
+        data = None if error.data is None else _decoded(to_json(error.data), INTERNAL_ERROR)
         return {"code": error.code, "message": error.message, "data": data}
 
     @property
@@ -116,8 +118,10 @@ class Facts:
 _NOT_YET = object()
 
 
-def _decoded(raw: Any) -> Any:
+def _decoded(raw: Any, code: int) -> Any:
     try:
         return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+    except RecursionError:  # no rule can say that it is not about this, so it does not pass
+        raise ours(code, "It is nested too deeply to be read") from None

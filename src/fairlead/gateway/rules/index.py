@@ -86,7 +86,7 @@ class _Branch:
     def __init__(self) -> None:
         self._here: _Values | None = None
         self._below: dict[str, _Branch] = {}
-        self._items: dict[int, _Branch] = {}  # those of them that are numbers
+        self._items: dict[str, int] = {}  # those of them that are numbers; `1` and `01` are one
         self._each: _Branch | None = None
         self._whole: dict[str, _Values] = {}  # members whose names have dots
 
@@ -104,7 +104,7 @@ class _Branch:
         below = self._below.setdefault(step, _Branch())
         below.add(rest, hint, number)
         if step.isdecimal():
-            self._items[int(step)] = below
+            self._items[step] = int(step)
 
     def look(self, value: Any, caught: set[int]) -> None:
         if self._here is not None:
@@ -112,9 +112,9 @@ class _Branch:
         if isinstance(value, dict):
             self._look_at_members(value, caught)
         elif isinstance(value, list):
-            for place, below in self._items.items():
+            for step, place in self._items.items():
                 if place < len(value):
-                    below.look(value[place], caught)
+                    self._below[step].look(value[place], caught)
             if self._each is not None:
                 for item in value:
                     self._each.look(item, caught)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 import msgspec
 
 from ...errors import RpcError
-from ...interceptor import Answer, Exchange, Interceptor, Offence, Proceed, chain, hearers
+from ...interceptor import Answer, Exchange, Interceptor, Offence, Proceed, chain, claims, hearers
 from ...manager.formats import Document
 from ..interceptors.registry import ACTIONS, Factory
 from .actions import Action, Making
@@ -63,7 +63,8 @@ class RuleSet:
         """
         self.path = None if path is None else os.fspath(path)
         self.server_of = server_of
-        self._known: Callable[[], Awaitable[None]] | None = None  # waits until servers are
+        # Waits until it can be said whose a message is.
+        self._known: Callable[[Exchange], Awaitable[None]] | None = None
         self._making = Making(
             clock=clock, actions={**ACTIONS, **(actions or {})}, unmade=self._unmade
         )
@@ -117,12 +118,12 @@ class RuleSet:
 
     def stand_before(self, host: "Gateway | Relay") -> None:
         """Know which server messages of this gateway or relay are for or from."""
-        from .servers import server_of_gateway, server_of_relay
+        from .servers import known_to_gateway, server_of_gateway, server_of_relay
 
         if hasattr(host, "catalog"):
             gateway = cast("Gateway", host)
             self.server_of = server_of_gateway(gateway)
-            self._known = gateway.listed
+            self._known = known_to_gateway(gateway)
         else:
             self.server_of = server_of_relay(host)
 
@@ -159,7 +160,8 @@ class RuleSet:
         if not found.all:
             return await proceed(exchange)
         if self._known is not None and found.about_server:
-            await self._known()  # or what a server that just starts has would seem to be nobody's
+            # Or what a server that just starts has would seem to be nobody's.
+            await self._known(exchange)
         facts = Facts(exchange, self.server_of, key)
         candidates = found.meant_for(facts)
         if not candidates:
@@ -244,7 +246,7 @@ class RuleSet:
     def _use(self, rules: Sequence[Rule]) -> None:
         self._rules = tuple(rules)
         self._acts_wait = any(
-            getattr(action.interceptor, "waits", True)
+            not claims(action.interceptor, "waits") or getattr(action.interceptor, "waits", True)
             for rule in self._rules
             for action in rule.actions
         )

@@ -1,7 +1,9 @@
 """Which server a message is for or from, where several are behind one endpoint."""
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from ...errors import RpcError
 from ...interceptor import Exchange
 from ...protocol.envelope import Direction
 from .facts import ServerOf
@@ -10,7 +12,7 @@ if TYPE_CHECKING:
     from ..gateway import Gateway
     from ..relay import Relay
 
-__all__ = ["server_of_gateway", "server_of_relay"]
+__all__ = ["known_to_gateway", "server_of_gateway", "server_of_relay"]
 
 
 def server_of_relay(relay: "Relay") -> ServerOf:
@@ -28,6 +30,27 @@ def server_of_gateway(gateway: "Gateway") -> ServerOf:
         return exchange.server or _door(gateway, exchange) or _owner(gateway, exchange)
 
     return find
+
+
+def known_to_gateway(gateway: "Gateway") -> Callable[[Exchange], Awaitable[None]]:
+    """Waits for a server that just starts, as long as the gateway will: or a rule about it would
+    be asked before anybody knows whose a call is, and the call be passed on afterwards."""
+
+    async def known(exchange: Exchange) -> None:
+        await gateway.listed()
+        if exchange.direction is Direction.SERVER_TO_CLIENT or exchange.server is not None:
+            return
+        finding = gateway.finding
+        find = {"tools/call": finding.tool, "prompts/get": finding.prompt}.get(exchange.method)
+        if find is None or exchange.target is None or _door(gateway, exchange) is not None:
+            return
+        try:
+            await find(exchange)
+        except RpcError as exc:
+            if isinstance(exc.data, dict) and exc.data.get("starting"):
+                raise  # it may be there in a moment, but the rules must be asked behind that
+
+    return known
 
 
 def _door(gateway: "Gateway", exchange: Exchange) -> str | None:

@@ -11,6 +11,7 @@ from .redacted import is_redacted_form
 __all__ = ["ABSENT", "Difference", "differences", "read_path"]
 
 ABSENT: Final = "(absent)"
+DEEPEST: Final = 200  # levels that are looked at one by one
 
 Path = tuple[str, ...]
 
@@ -44,7 +45,10 @@ def differences(
         return
     if isinstance(recorded, str) and REDACTED in recorded and is_redacted_form(recorded, given):
         return
-    if isinstance(recorded, dict) and isinstance(given, dict):
+    if len(at) >= DEEPEST:
+        if not _same(recorded, given):
+            yield Difference(".".join(at), _DEEP, _DEEP)
+    elif isinstance(recorded, dict) and isinstance(given, dict):
         for name in [*recorded, *(name for name in given if name not in recorded)]:
             one, other = recorded.get(name, _NOTHING), given.get(name, _NOTHING)
             yield from differences(one, other, ignored, (*at, str(name)))
@@ -62,6 +66,16 @@ class _Nothing:
 
 
 _NOTHING = _Nothing()
+
+
+_DEEP: Final = "(something deep)"
+
+
+def _same(recorded: Any, given: Any) -> bool:
+    try:
+        return bool(recorded == given)
+    except RecursionError:
+        return False
 
 
 def _shown(value: Any) -> Any:

@@ -59,7 +59,10 @@ def command_of(info: TapeInfo) -> list[str]:
     """The command that was recorded, if it was one; it may be written as one text."""
     command = info.about.get("command")
     if isinstance(command, str):
-        return shlex.split(command)
+        try:
+            return shlex.split(command)
+        except ValueError:  # a quotation that does not end
+            return []
     return [str(word) for word in command] if isinstance(command, list) else []
 
 

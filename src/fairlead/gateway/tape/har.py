@@ -67,7 +67,7 @@ def _entry(
     lasted = 0.0 if answer is None else (answer.at - entry.at) * 1000
     said = [{"name": k, "value": v} for k, v in (headers or {}).items()]
     return {
-        "startedDateTime": datetime.fromtimestamp(info.began + entry.at, UTC).isoformat(),
+        "startedDateTime": _moment(info.began + entry.at),
         "time": lasted,
         "comment": f"{entry.dir.value} {method}",
         "request": {
@@ -101,3 +101,10 @@ def _entry(
         "_session": entry.session,
         "_seq": entry.seq,
     }
+
+
+def _moment(seconds: float) -> str:
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat()
+    except (OverflowError, ValueError, OSError):  # there is no such time
+        return datetime.fromtimestamp(0, UTC).isoformat()

@@ -26,7 +26,7 @@ def parts_of(base: str) -> list[Path]:
     for place in first.parent.iterdir() if first.parent.is_dir() else ():
         if place.name.startswith(prefix) and place.name.endswith(LINES):
             number = place.name[len(prefix) : -len(LINES)]
-            if number.isdigit() and number.isascii():
+            if number.isdigit() and number.isascii() and place.is_file():
                 rest.append((int(number), place))
     return [first, *(place for _, place in sorted(rest))]
 

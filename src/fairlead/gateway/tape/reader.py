@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from ...errors import ConfigError
+from .doubts import believed
 from .format import ABOUT, LINES, VERSION, Entry, TapeInfo, base_of
 from .locking import held
 from .parts import parts_of
@@ -16,6 +17,7 @@ from .spots import Spot
 __all__ = ["TapeReader", "plain", "read_tape"]
 
 MAX_LINE: Final = 64 << 20
+MAX_ABOUT: Final = 1 << 20  # bytes of a companion file
 BUFFER: Final = 256 << 10
 
 _decode = msgspec.json.Decoder(Entry).decode
@@ -31,6 +33,11 @@ class TapeReader:
             ConfigError: there is no such tape, or it is of a version that we do not know.
         """
         self.skipped = 0  # lines that could not be read, the last time
+        self.read = 0  # those that could
+        self.repeated = 0  # entries that have the number of the one before
+        self.disordered = 0  # those that have a lower one
+        self.whole = False  # it was read up to its end
+        self.troubles: list[str] = []  # with what its companion says
         self.on_read: Callable[[int], None] | None = None  # hears how many bytes were read
         self.base = base_of(path)
         self._alone: Path | None = None
@@ -49,9 +56,24 @@ class TapeReader:
 
     def placed(self) -> Iterator[tuple[Spot, Entry]]:
         """The entries, and where they are in `parts`."""
-        self.skipped = 0
+        return ((spot, entry) for spot, _, entry in self._lines())
+
+    def as_written(self) -> Iterator[tuple[bytes, Entry]]:
+        """The entries, and the lines that they stand on, with all that we do not know of."""
+        return ((line, entry) for _, line, entry in self._lines())
+
+    def _lines(self) -> Iterator[tuple[Spot, bytes, Entry]]:
+        self.skipped = self.read = self.repeated = self.disordered = 0
+        self.whole, before = False, None
         for number, part in enumerate(self.parts):
-            yield from self.lines_of(part, 0, number)
+            for found in self._lines_of(part, 0, number):
+                seq = found[2].seq
+                if before is not None and seq <= before:
+                    self.repeated += seq == before
+                    self.disordered += seq < before
+                self.read, before = self.read + 1, seq
+                yield found
+        self.whole = True
 
     @property
     def parts(self) -> list[Path]:
@@ -67,6 +89,11 @@ class TapeReader:
         self, place: Path, offset: int = 0, number: int = 0
     ) -> Iterator[tuple[Spot, Entry]]:
         """Those of one part, from a line on."""
+        return ((spot, entry) for spot, _, entry in self._lines_of(place, offset, number))
+
+    def _lines_of(
+        self, place: Path, offset: int, number: int
+    ) -> Iterator[tuple[Spot, bytes, Entry]]:
         with place.open("rb", buffering=BUFFER) as file:
             inside = False  # of a line that is too long
             file.seek(offset)
@@ -83,19 +110,30 @@ class TapeReader:
                 if line.isspace():
                     continue
                 try:
-                    yield spot, _decode(line)
+                    entry = _decode(line)
+                    if not line.isascii():
+                        line.decode()  # what stays as it is was not looked at
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                     self.skipped += 1
+                else:
+                    yield spot, line, entry
 
     def _read_info(self) -> TapeInfo:
         name = Path(self.base).name
         if self._alone is not None:
             return TapeInfo(name=name, status="cut")
+        info = TapeInfo(name=name)
         try:
-            raw = Path(f"{self.base}{ABOUT}").read_bytes()
-            info = _info_of(raw)
-        except (OSError, msgspec.DecodeError):
-            info = TapeInfo(name=name)
+            with open(f"{self.base}{ABOUT}", "rb") as file:
+                info, wrong = believed(_info_of(file.read(MAX_ABOUT)))
+            if wrong:
+                self.troubles.append(f"what {name}{ABOUT} says of {', '.join(wrong)} is not true")
+        except FileNotFoundError:
+            self.troubles.append(f"there is no {name}{ABOUT}: how it was recorded is not known")
+        except OSError as exc:
+            self.troubles.append(f"{name}{ABOUT} cannot be read: {exc.strerror}")
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+            self.troubles.append(f"{name}{ABOUT} cannot be read: {exc}")
         if info.status == "recording" and not self._is_held():
             info.status = "cut"  # whoever recorded it ended without a word
         return info

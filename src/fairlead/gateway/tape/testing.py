@@ -30,17 +30,16 @@ def test_{word}_answers_as_it_did() -> None:
 
 def text_of_test(info: TapeInfo, tape: Path, folder: Path | None) -> str:
     """The file; it finds its tape from its own folder, if that is known."""
-    word = re.sub(r"\W+", "_", info.name).strip("_").lower() or "tape"
+    word = re.sub(r"[^A-Za-z0-9]+", "_", info.name).strip("_").lower() or "tape"
+    name = re.sub(r"[^\w .:-]+", "_", info.name)[:100]  # a tape may come from a stranger
     where = f"Path({str(tape)!r})"
     if folder is not None:
         where = f"Path(__file__).parent / {os.path.relpath(tape, folder)!r}"
-    return _TEXT.format(
-        name=info.name.replace('"', "'"), tape=where, server=repr(_server(info)), word=word
-    )
+    return _TEXT.format(name=name, tape=where, server=repr(_server(info)), word=word)
 
 
 def _server(info: TapeInfo) -> dict[str, Any]:
     command = command_of(info)
     if command:
         return {"command": command[0], "args": command[1:]}
-    return {"url": info.about.get("url", "")}
+    return {"url": str(info.about.get("url", ""))}

@@ -3,9 +3,10 @@
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final, TypeAlias
 
 import msgspec
+from msgspec import Struct, field
 
 from ...errors import ConfigError
 from .format import ABOUT, LINES, Entry, base_of
@@ -13,49 +14,65 @@ from .heading import heading_of
 from .parts import parts_of
 from .reader import TapeReader
 
-__all__ = ["chosen", "trim"]
+__all__ = ["Choice", "chosen", "trim"]
 
 # Without its opening a conversation cannot be played.
 _OPENING: Final = ("initialize", "notifications/initialized", "server/discover")
 
 
-def chosen(
-    entries: Iterable[Entry],
-    *,
-    first: int = 0,
-    last: int | None = None,
-    session: str | None = None,
-    method: Callable[[str], bool] | None = None,
-    opening: bool = False,
-) -> Iterator[Entry]:
+_Asked: TypeAlias = tuple[str | None, str, object]  # session, direction, id
+
+
+class Choice(Struct, kw_only=True):
     """Entries by number, session and method; an answer goes with its request.
 
-    With `opening`, the first words of a session are kept whatever their numbers are.
+    One whose request is not on the tape has no method: it is wanted if all of them are.
     """
-    kept: set[tuple[str | None, str, object]] = set()  # requests whose answers are wanted
-    for entry in entries:
-        if last is not None and entry.seq > last and not kept:
-            return  # the rest may be long
-        if session is not None and entry.session != session:
-            continue
+
+    first: int = 0
+    last: int | None = None
+    session: str | None = None
+    method: Callable[[str], bool] | None = None
+    opening: bool = False  # the first words of a session are kept whatever their numbers are
+    _kept: set[_Asked] = field(default_factory=set)  # requests whose answers are wanted
+    _left: set[_Asked] = field(default_factory=set)  # and those whose are not
+
+    def is_over(self, entry: Entry) -> bool:
+        """Whether nothing that is wanted comes any more; the rest may be long."""
+        return self.last is not None and entry.seq > self.last and not self._kept
+
+    def takes(self, entry: Entry) -> bool:
+        """Whether it is one of them; each is asked for once, in the order of the tape."""
+        if self.session is not None and entry.session != self.session:
+            return False
         message = heading_of(entry)
-        if message.method is not None:
-            named = str(message.method)
-            is_opening = opening and named in _OPENING
-            inside = first <= entry.seq and (last is None or entry.seq <= last)
-            if not is_opening and (not inside or (method is not None and not method(named))):
-                continue
-            if message.is_request:
-                kept.add((entry.session, entry.dir.value, message.name))
-            yield entry
-            continue
-        asked = (entry.session, entry.dir.reverse().value, message.name)
-        if asked in kept:
-            kept.discard(asked)
+        inside = self.first <= entry.seq and (self.last is None or entry.seq <= self.last)
+        if message.method is None:
+            asked = (entry.session, entry.dir.reverse().value, message.name)
+            for group, wanted in ((self._kept, True), (self._left, False)):
+                if asked in group:
+                    group.discard(asked)
+                    return wanted
+            return inside and self.method is None
+        named = str(message.method)
+        wanted = inside and (self.method is None or self.method(named))
+        wanted = wanted or (self.opening and named in _OPENING)
+        if message.is_request:
+            group = self._kept if wanted else self._left
+            group.add((entry.session, entry.dir.value, message.name))
+        return wanted
+
+
+def chosen(entries: Iterable[Entry], choice: Choice) -> Iterator[Entry]:
+    """Those that are wanted."""
+    for entry in entries:
+        if choice.is_over(entry):
+            return
+        if choice.takes(entry):
             yield entry
 
 
-def trim(reader: TapeReader, entries: Iterable[Entry], target: str | os.PathLike[str]) -> int:
+def trim(reader: TapeReader, choice: Choice, target: str | os.PathLike[str]) -> int:
     """Write entries of a tape to another one, or over it; how many they were.
 
     Raises:
@@ -68,13 +85,10 @@ def trim(reader: TapeReader, entries: Iterable[Entry], target: str | os.PathLike
     place = Path(f"{base}{LINES}")
     place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     fresh = place.with_name(f".{place.name}.{os.getpid()}")
-    count = 0
     file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         with os.fdopen(file, "wb") as stream:
-            for entry in entries:
-                stream.write(msgspec.json.encode(entry) + b"\n")
-                count += 1
+            count = _copy(reader, choice, stream)
         for old in parts_of(base)[1:]:
             old.unlink()
         fresh.replace(place)
@@ -86,4 +100,16 @@ def trim(reader: TapeReader, entries: Iterable[Entry], target: str | os.PathLike
     about = Path(f"{base}{ABOUT}")
     about.touch(0o600)
     about.write_bytes(msgspec.json.format(msgspec.json.encode(info), indent=2) + b"\n")
+    return count
+
+
+def _copy(reader: TapeReader, choice: Choice, stream: BinaryIO) -> int:
+    """As they stand there: whoever has written them may know more than we do."""
+    count = 0
+    for line, entry in reader.as_written():
+        if choice.is_over(entry):
+            break
+        if choice.takes(entry):
+            stream.write(line)
+            count += 1
     return count

@@ -13,6 +13,7 @@ from msgspec import Raw
 from ...observe.redactor import Redactor
 from ...protocol.envelope import Direction
 from ...wire import RequestId, single_line
+from ..moment import Moment
 from .format import ABOUT, LINES, Entry, TapeInfo, base_of
 from .locking import hold
 from .parts import name_of_part, parts_of
@@ -45,9 +46,10 @@ class TapeWriter:
         about: Mapping[str, Any] | None = None,
         max_bytes: int = MAX_BYTES,
         max_parts: int = MAX_PARTS,
+        began: Moment | None = None,
     ) -> None:
         """`path` is the name of the tape, with or without `.tape.jsonl`; one that is there is
-        written anew. Without `redact` secrets stay in it.
+        written anew. Without `redact` secrets stay in it. `began` if it was before now.
 
         Raises:
             OSError: it cannot be written there, or somebody else is recording it.
@@ -57,10 +59,10 @@ class TapeWriter:
         self._base = base_of(path)
         self._redactor = (redactor or Redactor()) if redact else None
         self._max_bytes, self._max_parts = max_bytes, max(max_parts, 2)
-        self._clock = time.monotonic()
+        self._clock = time.monotonic() if began is None else began.steady
         self._info = TapeInfo(
             name=Path(self._base).name,
-            began=time.time(),
+            began=time.time() if began is None else began.wall,
             tags=list(tags),
             about=self._clean(dict(about or {})),
             redacted=redact,
@@ -103,8 +105,9 @@ class TapeWriter:
         transport: Mapping[str, Any] | None = None,
         did: Sequence[str] | None = None,
         stopped: bool = False,
+        when: Moment | None = None,
     ) -> None:
-        """Add a message, as it stands on the wire. Never raises."""
+        """Add a message, as it stands on the wire; `when` if it passed before now. Never raises."""
         if self._file is None:
             return
         info = self._info
@@ -114,7 +117,7 @@ class TapeWriter:
         clean = message if self._redactor is None else self._redactor.message(message)
         entry = Entry(
             seq=info.entries,
-            at=round(time.monotonic() - self._clock, 6),
+            at=round((time.monotonic() if when is None else when.steady) - self._clock, 6),
             dir=direction,
             message=Raw(single_line(clean)),
             session=session,

@@ -1,0 +1,75 @@
+"""Who sees what of a gateway, and what happens when that changes while they are there."""
+
+import asyncio
+from collections.abc import Container, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from .views import View
+from .visitor import Visitor
+
+if TYPE_CHECKING:
+    from .gateway import Gateway
+
+__all__ = ["Showing"]
+
+
+class Showing:
+    """The views of a gateway's clients; those who have none see what everybody does."""
+
+    def __init__(self, gateway: "Gateway", views: Mapping[str, View], everybody: View) -> None:
+        self._gateway = gateway
+        self._views = dict(views)
+        self._everybody = everybody
+
+    def view_for(self, principal: str | None) -> View:
+        """What somebody gets to see."""
+        view = self._views.get(principal) if principal is not None else None
+        return view or self._everybody
+
+    def show(self, views: Mapping[str, View], everybody: View) -> None:
+        """From now on principals see this; those for whom it changes hear that lists have."""
+        gateway = self._gateway
+        before = {name: self.view_for(name) for name in {*self._principals(), None}}
+        self._views, self._everybody = dict(views), everybody
+        affected = {name for name, old in before.items() if old != self.view_for(name)}
+        edges: set[object] = set()
+        for visitor in gateway.own_visitors():
+            if visitor.principal in affected:
+                edges.add(visitor.peer)
+                self._narrow(visitor)
+        for one in gateway.subscribing.listeners:
+            if one.principal in affected:
+                edges.add(one.edge)
+                if not all(self.view_for(one.principal).permits_uri(uri) for uri in one.uris):
+                    gateway.changes.stop(one.edge)
+        gateway.changes.look_again(edges)
+        for door in gateway.doors.values():
+            door.look_again(affected)
+
+    def _principals(self) -> Iterator[str | None]:
+        gateway = self._gateway
+        yield from (visitor.principal for visitor in gateway.visitors())
+        yield from (one.principal for one in gateway.subscribing.listeners)
+        for door in gateway.doors.values():
+            yield from (principal for _, principal in door.listening.values())
+
+    def _narrow(self, visitor: Visitor) -> None:
+        """A client sees other things now: what it does not see, it does not hear of."""
+        view, gateway = self.view_for(visitor.principal), self._gateway
+        gateway.subscribing.narrow(
+            visitor, lambda server, uri: view.includes(server) and view.permits_uri(uri)
+        )
+        for member in gateway.members.values():
+            if not view.includes(member.name):
+                member.left(visitor)
+
+    async def dismiss(self, principals: Container[str | None]) -> None:
+        """End all connections of somebody who may not come in any more."""
+        gateway = self._gateway
+        for one in gateway.subscribing.listeners:
+            if one.principal in principals:
+                gateway.changes.stop(one.edge)
+        for door in gateway.doors.values():
+            door.hang_up_on(principals)
+        peers = [one.peer for one in gateway.visitors() if one.principal in principals]
+        await asyncio.gather(*(peer.close("the token is not valid any more") for peer in peers))

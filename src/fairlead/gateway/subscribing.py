@@ -1,0 +1,106 @@
+"""Clients that want to hear of resources, in both eras: what they watch, and at which servers."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, UnsetType
+
+from ..interceptor import Answer, Exchange
+from ..wire.codes import INTERNAL_ERROR
+from .asked import listening_to, uris_of
+from .bridge.errors import ours
+from .introducing import CAPABILITIES
+from .member import Member
+from .visitor import Visitor
+from .watching import Watching
+
+if TYPE_CHECKING:
+    from .gateway import Gateway
+
+__all__ = ["Listener", "Subscribing"]
+
+
+class Listener(Struct, frozen=True, eq=False):
+    """A stateless client that listens."""
+
+    edge: object
+    principal: str | None
+    uris: list[str]
+
+
+class Subscribing:
+    """Subscriptions of the clients of a gateway."""
+
+    def __init__(self, gateway: "Gateway", watching: Watching) -> None:
+        self._gateway = gateway
+        self._watching = watching
+        self.listeners: set[Listener] = set()
+
+    async def subscribe(self, exchange: Exchange, visitor: Visitor | None) -> bytes:
+        """Raises `RpcError` if nobody has the resource, or its server does not tell of it."""
+        gateway = self._gateway
+        member = await gateway.finding.resource(exchange)
+        uri = exchange.head.uri
+        assert isinstance(uri, str)
+        gateway.changes.subscribe(exchange.edge, uri)
+        if visitor is not None and not visitor.gone and visitor.uris.get(uri) != member.name:
+            self.unwatch(visitor, uri)  # it was another's before
+            visitor.uris[uri] = member.name
+            tells = False
+            try:
+                tells = await self._watching.add(member, uri, visitor, gateway.settings.deadline)
+            finally:
+                if not tells:  # or it was given up
+                    visitor.uris.pop(uri, None)
+                    gateway.changes.unsubscribe(exchange.edge, uri)
+            if not tells:
+                raise ours(INTERNAL_ERROR, f"{member.name} does not tell of changes of {uri}")
+        return b"{}"
+
+    def unsubscribe(self, exchange: Exchange, visitor: Visitor | None) -> bytes:
+        uri = exchange.head.uri
+        if not isinstance(uri, UnsetType):
+            self._gateway.changes.unsubscribe(exchange.edge, uri)
+            self.unwatch(visitor, uri)
+        return b"{}"
+
+    def unwatch(self, visitor: Visitor | None, uri: str) -> None:
+        """A client does not want to hear of it any more, or may not."""
+        if visitor is not None and (owner := visitor.uris.pop(uri, None)) is not None:
+            self._watching.remove(owner, uri, visitor)
+
+    def narrow(self, visitor: Visitor, permits: Callable[[str, str], bool]) -> None:
+        """It hears only of what it may see: of a server, at a URI."""
+        for uri, server in list(visitor.uris.items()):
+            if not permits(server, uri):
+                self._gateway.changes.unsubscribe(visitor.peer, uri)
+                self.unwatch(visitor, uri)
+
+    async def listen(self, exchange: Exchange) -> Answer:
+        """Hear of lists, and of the resources that the client may see and a server tells of."""
+        gateway, watched = self._gateway, dict[str, Member]()
+        uris = uris_of(exchange)
+        if uris and not gateway.is_ready:
+            await gateway.listed()
+        view = gateway.view_of(exchange.caller)
+        for uri in uris:
+            member = gateway.members.get(gateway.catalog.owner(uri, view) or "")
+            if member is not None:
+                watched[uri] = member
+        listener = Listener(exchange.edge, exchange.caller.principal, [])
+        deadline = gateway.settings.deadline
+        try:
+            told = await asyncio.gather(
+                *(self._watching.add(one, uri, listener, deadline) for uri, one in watched.items())
+            )
+            view = gateway.view_of(exchange.caller)  # it may be another by now
+            tell = (uri for uri, tells in zip(watched, told, strict=True) if tells)
+            listener.uris.extend(uri for uri in tell if view.permits_uri(uri))
+            self.listeners.add(listener)
+            wanted = listening_to(exchange, listener.uris)
+            return await gateway.changes.listen(wanted, CAPABILITIES)
+        finally:
+            self.listeners.discard(listener)
+            for uri, member in watched.items():
+                self._watching.remove(member.name, uri, listener)
