@@ -43,6 +43,7 @@ class Passage:
         self._queue: deque[tuple[Exchange, Deliver] | asyncio.Future[None]] = deque()
         self._size = 0
         self._task: asyncio.Task[None] | None = None
+        self.busy = False  # something is on its way
 
     def put(
         self, note: Notification, peer: Peer, deliver: Deliver, related: RequestId | None = None
@@ -70,6 +71,7 @@ class Passage:
             self._drop()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
+            self.busy = True
 
     def cancel(
         self,
@@ -81,11 +83,6 @@ class Passage:
         """The same for a cancellation: if it does not get through, what it is about goes on."""
         self.put(note, peer, lambda passed: cancel(_reason(passed)), related)
 
-    @property
-    def busy(self) -> bool:
-        """Whether something is on its way."""
-        return self._task is not None
-
     async def passed(self) -> None:
         """Wait until what came before is through: what comes after it comes behind it."""
         if self._task is not None and _inside.get() is not self:
@@ -96,6 +93,7 @@ class Passage:
     def close(self) -> None:
         """Nobody is there any more."""
         task, self._task = self._task, None
+        self.busy = False
         if task is not None:
             task.cancel()
         for entry in self._queue:
@@ -126,6 +124,7 @@ class Passage:
                 why = "an interceptor failed; %s was not passed on"
                 log.exception(why, exchange.method, extra=about)
         self._task = None
+        self.busy = False
 
     def _drop(self) -> None:
         for index, entry in enumerate(self._queue):

@@ -9,7 +9,7 @@ from ...interceptor import After, Exchange, Offence, Outcome, TwoHalves
 from ...peer import Peer
 from ...wire import Request
 from ..journal import Journal
-from ..journal.overheard import LOOKED_AT, is_tool_error
+from ..journal.overheard import LOOKED_AT, is_tool_error, says_error
 from ..journal.record import Record, State
 
 __all__ = ["Journaling"]
@@ -47,8 +47,9 @@ class Journaling(TwoHalves):
         if not isinstance(outcome, BaseException):
             state: State = "passed"
             if record.kind == "request":
-                failed = exchange.message.method == "tools/call" and is_tool_error(outcome or b"")
-                state = "failed" if failed else "ok"
+                state = "ok"
+                if exchange.message.method == "tools/call" and says_error(outcome or b""):
+                    state = "failed" if is_tool_error(outcome or b"") else "ok"
             end(record, state, result=outcome, did=did)
         elif isinstance(outcome, RpcError):
             code, why = outcome.code, outcome.message

@@ -100,7 +100,8 @@ class Journal:
             size = record.size = len(memoryview(params))
             if size <= self._longest:
                 kept.size += size
-                record.params = _own(params)
+                # A part would hold on to the whole message, which may be far longer.
+                record.params = params.copy() if type(params) is Raw else Raw(params)
         if text is not None:
             kept.size += len(record.text or "")
         self._kept.append(kept)
@@ -144,7 +145,7 @@ class Journal:
             record.size += size
             if size <= self._longest:
                 kept.size += size
-                record.result = _own(result)
+                record.result = result.copy() if type(result) is Raw else Raw(result)
                 if record.id >= self._kept[0].record.id:
                     self._bytes += size
                     if self._bytes > self._max_bytes:
@@ -273,11 +274,6 @@ class Journal:
             self.dropped += 1
         while len(self._open) > self._max_entries:  # forgotten by whoever began them
             del self._open[next(iter(self._open))]
-
-
-def _own(part: Raw | bytes) -> Raw:
-    """What is kept: a part would hold on to the whole message, which may be far longer."""
-    return part.copy() if type(part) is Raw else Raw(part)
 
 
 class _Kept(Struct, gc=False):

@@ -14,7 +14,7 @@ from ..moment import Moment
 from .journal import Journal
 from .record import IN_USE, NO_MESSAGE, NOBODY_ASKED, TOO_LONG, Record, State
 
-__all__ = ["Overheard", "is_tool_error"]
+__all__ = ["Overheard", "is_tool_error", "says_error"]
 
 MAX_ASKED: Final = 10_000  # requests of one side that are waited for
 MAX_SAME: Final = 100  # of them under one id
@@ -46,7 +46,7 @@ class _Gone(Struct):
     request_id: Any = msgspec.field(default=None, name="requestId")
 
 
-_ERROR: Final = re.compile(rb'"isError"\s*:\s*true').search
+says_error: Final = re.compile(rb'"isError"\s*:\s*true').search  # somewhere in it
 _decode = msgspec.json.Decoder(_Line).decode
 _decode_many = msgspec.json.Decoder(list[Raw]).decode
 
@@ -205,7 +205,7 @@ class Overheard:
 
 def is_tool_error(result: Raw | bytes | UnsetType) -> bool:
     """Whether the result of a tool says that the tool failed."""
-    if isinstance(result, UnsetType) or _ERROR(result) is None:
+    if isinstance(result, UnsetType) or says_error(result) is None:
         return False  # not anywhere in it
     try:
         return msgspec.json.decode(result, type=_Flag).is_error
