@@ -37,7 +37,7 @@ SAME_ERA = "same era"  # ourselves, where client and server speak the same
 COPYING = "copying"
 _BLOB: Command = (sys.executable, str(BENCH / "servers" / "blob.py"))
 _SHORT = Echo()
-_SETTLING = 8_000  # sessions opened and ended first, so that what is needed only once is there
+_SETTLING = 24_000  # sessions opened and ended first, so that what is needed only once is there
 
 Player = tuple[Runtime, Command]
 

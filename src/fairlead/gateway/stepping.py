@@ -342,7 +342,10 @@ def _looks_of(interceptors: Sequence[Interceptor]) -> list[Callable[[Exchange], 
 
 def _all_pass(looks: Sequence[Callable[[Exchange], bool]], exchange: Exchange) -> bool:
     try:
-        return bool(looks) and all(look(exchange) for look in looks)
+        for look in looks:
+            if not look(exchange):
+                return False
+        return bool(looks)
     except RpcError:
         return False  # it is going to say so again
     except Exception:

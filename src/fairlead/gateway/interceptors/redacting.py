@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 from msgspec import UNSET, Raw
 
@@ -14,6 +14,9 @@ from ...wire import to_json
 from .editing import with_whole_params
 
 __all__ = ["Redact"]
+
+
+_ANSWERS: Final = (bytes, Raw)
 
 
 class Redact(TwoHalves):
@@ -48,7 +51,7 @@ class Redact(TwoHalves):
 
     def _after(self, exchange: Exchange, outcome: Outcome) -> Outcome:
         clean: Outcome = outcome
-        if isinstance(outcome, bytes | Raw):
+        if isinstance(outcome, _ANSWERS):
             raw = bytes(outcome)
             found = self._redactor.message(raw)
             if found is not raw:

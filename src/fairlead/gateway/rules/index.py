@@ -11,6 +11,7 @@ from .hooks import Hint, Hook
 
 __all__ = ["Index"]
 
+_PLAIN: Final = (str, int, float, type(None))
 _TREES: Final = ("params", "headers", "result", "failure")
 
 
@@ -63,8 +64,8 @@ class _Values:
     def look(self, value: Any, caught: set[int]) -> None:
         if self._there:
             caught.update(self._there)
-        if self._equal and (value is None or isinstance(value, str | int | float)):
-            same = self._equal.get(_told_apart(value))
+        if self._equal and isinstance(value, _PLAIN):
+            same = self._equal.get(value if type(value) is str else _told_apart(value))
             if same is not None:
                 caught.update(same)
         if self._like and isinstance(value, str):
@@ -110,7 +111,12 @@ class _Branch:
         if self._here is not None:
             self._here.look(value, caught)
         if isinstance(value, dict):
-            self._look_at_members(value, caught)
+            below = self._below
+            for name in value if len(value) < len(below) else below:
+                if name in below and name in value:
+                    below[name].look(value[name], caught)
+            if self._whole or self._each is not None:
+                self._look_further(value, caught)
         elif isinstance(value, list):
             for step, place in self._items.items():
                 if place < len(value):
@@ -119,14 +125,11 @@ class _Branch:
                 for item in value:
                     self._each.look(item, caught)
 
-    def _look_at_members(self, value: dict[str, Any], caught: set[int]) -> None:
-        for name in value if len(value) < len(self._below) else self._below:
-            if name in self._below and name in value:
-                self._below[name].look(value[name], caught)
-        if self._whole:
-            for name in value if len(value) < len(self._whole) else self._whole:
-                if name in self._whole and name in value:
-                    self._whole[name].look(value[name], caught)
+    def _look_further(self, value: dict[str, Any], caught: set[int]) -> None:
+        whole = self._whole
+        for name in value if len(value) < len(whole) else whole:
+            if name in whole and name in value:
+                whole[name].look(value[name], caught)
         if self._each is not None:
             for held in value.values():
                 self._each.look(held, caught)
