@@ -1,6 +1,7 @@
 """Sessions that outlive the process that began them."""
 
 import asyncio
+import contextlib
 import json
 import os
 import sqlite3
@@ -10,11 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from web import LIMIT, Session, Web, call, introduction, make_server, next_message, serving
 
-from fairlead import MCPClient, MCPClientConfig
+from fairlead import MCPClient, MCPClientConfig, MCPServer
 from fairlead.gateway import Relay
+from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.transport.http.session_store import (
     MemorySessionStore,
     SessionStore,
@@ -174,6 +177,42 @@ async def test_a_server_that_agrees_no_more_is_begun_anew(make: Make) -> None:
     async with serving(make_server(), session_store=make()) as web:
         assert (await moved(session, web).call("add", {"a": 1, "b": 2})).status == 404
         assert await store.load(kept.key) is None
+
+
+async def test_a_restart_while_a_session_is_taken_up_loses_nothing(make: Make) -> None:
+    begun = asyncio.Event()
+
+    async def silent(exchange: Exchange, proceed: Proceed) -> Answer:
+        begun.set()
+        await asyncio.Event().wait()
+        return await proceed(exchange)
+
+    async with serving(make_server(), session_store=make()) as web:
+        session = await web.initialize()
+    busy = MCPServer(make_server().config, interceptors=[silent])
+    async with serving(busy, session_store=make()) as web:
+        asked = asyncio.create_task(moved(session, web).call("add", {"a": 1, "b": 2}))
+        await begun.wait()
+    with contextlib.suppress(aiohttp.ClientError):
+        assert (await asked).status in (404, 503)
+    async with serving(make_server(), session_store=make()) as web:
+        assert (await moved(session, web).call("add", {"a": 1, "b": 2})).text == "3"
+
+
+async def test_what_nobody_has_kept_is_no_session(make: Make) -> None:
+    store = make()
+    for opening in (b"no message", b'{"jsonrpc":"2.0","method":"notifications/x"}'):
+        odd = StoredSession(
+            key=key_of("/mcp", "known"),
+            principal=None,
+            opening=opening,
+            revision="2025-11-25",
+            created=time.time(),
+            used=time.time(),
+        )
+        await store.save(odd)
+        async with serving(make_server(), session_store=make()) as web:
+            assert (await web.post(call("add"), {"Mcp-Session-Id": "known"})).status == 404
 
 
 class Broken(MemorySessionStore):

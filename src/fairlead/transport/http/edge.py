@@ -537,7 +537,7 @@ class HttpEdge:
         name = session_id.decode("latin-1")
         found = self.sessions.get(name, principal)
         if found is None and self.sessions.reviver is not None and not self.ending:
-            found = await self.sessions.find(name, http_context(call), principal)
+            found = await self.sessions.revive(name, http_context(call), principal)
         return found
 
     async def _drop(self, call: AsgiCall, session_id: str, principal: str | None) -> bool:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from ...errors import RemoteProtocolError
 from ...protocol.envelope import TransportContext
 from ...wire import Notification, Request, decode, encode
 from .session_store import SessionStore, StoredSession, key_of
@@ -24,7 +25,7 @@ log = logging.getLogger("fairlead.transport")
 
 Make = Callable[[TransportContext, str | None, str], "HttpSession"]
 Add = Callable[["HttpSession"], None]
-End = Callable[["HttpSession"], Awaitable[None]]
+End = Callable[["HttpSession", bool], Awaitable[None]]  # for good, or only here
 
 
 class Reviver:
@@ -41,7 +42,7 @@ class Reviver:
         self._store = store
         self._idle = idle
         self._make, self._add, self._end = make, add, end
-        self._reviving: dict[str, asyncio.Task[HttpSession | None]] = {}
+        self._reviving: dict[tuple[str, str | None], asyncio.Task[HttpSession | None]] = {}
 
     async def keep(self, session: "HttpSession", opening: Request) -> None:
         """A session has begun."""
@@ -81,18 +82,18 @@ class Reviver:
     ) -> "HttpSession | None":
         """The session, as if it had never been away; None if there is none for this client."""
         key = key_of(context.path or "", session_id)
-        task = self._reviving.get(key)
+        task = self._reviving.get((key, principal))
         if task is None:
             work = self._revive(session_id, key, context, principal)
-            task = self._reviving[key] = asyncio.get_running_loop().create_task(work)
-            task.add_done_callback(lambda _: self._reviving.pop(key, None))
+            task = asyncio.get_running_loop().create_task(work)
+            self._reviving[key, principal] = task
+            task.add_done_callback(lambda _: self._reviving.pop((key, principal), None))
         try:
-            session = await asyncio.shield(task)
+            return await asyncio.shield(task)
         except asyncio.CancelledError:
             if task.cancelled():
                 return None  # the server ends
             raise
-        return session if session is not None and session.principal == principal else None
 
     async def close(self) -> None:
         """Nobody is taken up any more."""
@@ -108,22 +109,27 @@ class Reviver:
         stored = await self._find(key, principal)
         if stored is None:
             return None
-        opening = decode(stored.opening)
-        assert isinstance(opening, Request)
+        opening = _opening(stored)
+        if opening is None:
+            return None
         session = self._make(context, principal, session_id)
         session.key = key
         try:
-            if await self._begin(session, opening) and session.revision == stored.revision:
-                self._add(session)
-                return session
+            agrees = await self._begin(session, opening)
         except BaseException:
-            await self._end(session)
+            await self._end(session, False)  # we end, and whoever comes after us takes it up
             raise
-        await self._end(session)  # the server is another one now; the client has to begin anew
+        if agrees and session.revision == stored.revision:
+            self._add(session)
+            return session
+        # A server that says no is another one now: the client has to begin anew. One that says
+        # nothing may still come to itself.
+        await self._end(session, agrees is not None)
         return None
 
-    async def _begin(self, session: "HttpSession", opening: Request) -> bool:
-        """Let the server hear what it, or the one before it, has heard; whether it agrees."""
+    async def _begin(self, session: "HttpSession", opening: Request) -> bool | None:
+        """Let the server hear what it, or the one before it, has heard; whether it agrees, or None
+        if it does not say."""
         stream = session.open_stream([opening])
         session.take(opening)
         try:
@@ -132,7 +138,7 @@ class Reviver:
                     await stream.wait()
         except TimeoutError:
             log.warning("a session could not be taken up again: the server is silent")
-            return False
+            return None
         stream.take()
         if not session.settle_revision():
             return False
@@ -155,3 +161,14 @@ class Reviver:
         except Exception as exc:  # somebody else's code, a disk, a lock
             log.error("the store of sessions failed: %s: %s", type(exc).__name__, exc)
             return None
+
+
+def _opening(stored: StoredSession) -> Request | None:
+    try:
+        opening = decode(stored.opening)
+    except RemoteProtocolError:
+        opening = None
+    if not isinstance(opening, Request):
+        log.error("the store of sessions gives something that nobody has kept there")
+        return None
+    return opening

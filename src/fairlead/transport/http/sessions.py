@@ -208,6 +208,7 @@ class Sessions:
         self._sessions: OrderedDict[str, HttpSession] = OrderedDict()  # least recently used first
         self._ending: set[asyncio.Task[None]] = set()
         self.reviver: Reviver | None = None
+        self._touched = 0.0  # when the store last heard which of them are in use
         if settings.session_store is not None:
             store, idle = settings.session_store, settings.session_idle
             self.reviver = Reviver(store, idle, self._made, self._add, self.end)
@@ -255,19 +256,19 @@ class Sessions:
         """What a client has missed on a stream; None if nobody knows."""
         return await self._store.after(session.id, stream, number)
 
-    async def find(
+    async def revive(
         self, session_id: str, context: TransportContext, principal: str | None
     ) -> HttpSession | None:
-        """The same as `get`, also for those that have to be taken up again first."""
-        session = self.get(session_id, principal)
-        if session is None and self.reviver is not None and session_id not in self._sessions:
-            try:
-                session = await self.reviver.revive(session_id, context, principal)
-            except TooManySessions:
-                log.warning("a session cannot be taken up again: there are too many")
-        return session
+        """A session that `get` does not know, if it can be taken up again."""
+        if self.reviver is None or session_id in self._sessions:
+            return None
+        try:
+            return await self.reviver.revive(session_id, context, principal)
+        except TooManySessions:
+            log.warning("a session cannot be taken up again: there are too many")
+            return None
 
-    async def end(self, session: HttpSession, *, for_good: bool = True) -> None:
+    async def end(self, session: HttpSession, for_good: bool = True) -> None:
         """End a session: what is under way in it is cancelled."""
         self._sessions.pop(session.id, None)
         self._store.forget(session.id)
@@ -323,7 +324,8 @@ class Sessions:
             self._sweep = None
 
     async def _touch(self) -> None:
-        """What is in use here is not too old for the next process."""
+        """What was in use here since the last time is not too old for the next process."""
         if self.reviver is not None:
-            keys = [one.key for one in self._sessions.values() if one.key is not None]
-            await self.reviver.touch(keys)
+            since, self._touched = self._touched, time.monotonic()
+            used = [one for one in self._sessions.values() if one.busy or one.used >= since]
+            await self.reviver.touch([one.key for one in used if one.key is not None])
