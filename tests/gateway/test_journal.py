@@ -126,6 +126,17 @@ def test_a_large_message_is_only_counted() -> None:
     assert record.size == 502
 
 
+@pytest.mark.parametrize("longest", [10, 1000])
+def test_a_tool_that_says_it_failed_has_failed_also_if_nobody_keeps_what_it_said(
+    longest: int,
+) -> None:
+    journal = Journal(longest=longest)
+    for method in ("tools/call", "vendor/call"):
+        entry = journal.begin(UP, "request", method, request_id=1)
+        journal.end(entry, "ok", b'{"content":[],"isError":true}')
+    assert [one.state for one in journal.records()] == ["failed", "ok"]
+
+
 async def test_a_slow_reader_loses_the_oldest_and_knows_how_many() -> None:
     journal = Journal()
     reader = journal.follow(room=10)

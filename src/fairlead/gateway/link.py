@@ -76,7 +76,8 @@ class Link:
         self.marks: Marks | None = None  # arguments that travel in headers; None: not our business
         self.listeners = 0  # stateless clients that hear of changes through it
         self.on_unanswered: Callable[[], None] | None = None  # told when a call was given up
-        self.used = asyncio.get_running_loop().time()
+        self.now = asyncio.get_running_loop().time
+        self.used = self.now()
         self.ending = False  # by us
         # Many servers ask on the stream that belongs to no call, though they could do better.
         self._aside = False
@@ -212,7 +213,7 @@ class Link:
             self.unanswered()
             raise
         finally:
-            self.used = asyncio.get_running_loop().time()
+            self.used = self.now()
             try:
                 if wanted and self.passage.busy:
                     await self.passage.passed()  # whose call it is, is asked there

@@ -38,6 +38,8 @@ UNREADABLE: Final = "Invalid params: they are nested too deeply to be read"
 # What a request of the stateless era says about itself; a handshake server has heard it before.
 STATELESS_KEYS: Final = (VERSION_KEY, CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY)
 
+_AROUND: Final = len(b'{"name":"","arguments":}')
+
 _encode = msgspec.json.Encoder().encode
 _Meta = dict[str, Raw]
 
@@ -96,12 +98,20 @@ class Passing:
         return Raw(_encode({**members, "_meta": meta}))
 
 
-def as_read(params: Params) -> Raw | None:
+def as_read(exchange: Exchange) -> Raw | None:
     """Params as whoever has looked at them has read them: a name may have been there twice.
 
     None if they have `_meta`, or are no object.
     """
-    members = None if isinstance(params, UnsetType) else members_of(params)
+    params, head = exchange.message.params, exchange.head
+    if params is UNSET:
+        return None
+    name, arguments = head.name, head.arguments
+    if name is not UNSET and arguments is not UNSET and name.isascii():
+        least = len(name) + len(memoryview(arguments)) + _AROUND
+        if len(memoryview(params)) == least:
+            return params  # there is no room for anything else in it
+    members = members_of(params)
     return Raw(_encode(members)) if members and "_meta" not in members else None
 
 

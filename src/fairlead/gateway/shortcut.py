@@ -74,46 +74,38 @@ class Shortcut:
         chain = self.chain
         if front.peer.channel.congested:
             return None
-        if chain.empty or (chain.looks and self._is_none_of_theirs(exchange, front)):
+        if chain.empty:
             return self.pass_on(exchange, front)
-        return self._lead(_Led(self, exchange, front))
+        link = self._upstream.stateless_link if exchange.caller.stateless else front.link
+        if front.passage.busy or (link is not None and link.passage.busy):
+            return None  # the interceptors see what came first first
+        if chain.looks and chain.passes(exchange):
+            return self.pass_on(exchange, front)
+        if not (chain.always_quick or chain.quick) or exchange.message.method in _USUAL_WAY:
+            return None
+        led = _Led(self, exchange, front)
+        led.begin(exchange)
+        return led
 
     def take_alone(
         self, exchange: Exchange, done: Callable[[Outcome], None]
     ) -> Callable[[str], None] | None:
         """The same for a request that stands alone; returns what cancels it."""
+        chain = self.chain
         if exchange.caller.log_level is not None:
             return None
-        taken: _Passed | _Led | None
-        if self.chain.empty or self._is_none_of_theirs(exchange, None):
-            taken = self.pass_on(exchange, None, done)
-        else:
-            taken = self._lead(_Led(self, exchange, None, done))
-        return None if taken is None else taken.cancel
-
-    def _is_none_of_theirs(self, exchange: Exchange, front: "Front | None") -> bool:
-        """Whether no interceptor has anything to do with it."""
-        return self.chain.passes(exchange) and not self._is_news_on_its_way(exchange, front)
-
-    def _lead(self, led: "_Led") -> "_Led | None":
-        """Through the interceptors, if none of them has to wait."""
-        exchange = led.exchange
-        if exchange.message.method in _USUAL_WAY or not self.chain.quick:
-            return None
-        if self._is_news_on_its_way(exchange, led.front):
-            return None  # the interceptors see what came first first
-        led.begin(exchange)
-        return led
-
-    def _is_news_on_its_way(self, exchange: Exchange, front: "Front | None") -> bool:
-        """Whether an interceptor has yet to see a notification that came before, of either side."""
-        if front is not None and front.passage.busy:
-            return True
-        if exchange.caller.stateless or front is None:
+        if not chain.empty:
             link = self._upstream.stateless_link
-        else:
-            link = front.link
-        return link is not None and link.passage.busy
+            if link is not None and link.passage.busy:
+                return None
+        if chain.empty or (chain.looks and chain.passes(exchange)):
+            passed = self.pass_on(exchange, None, done)
+            return None if passed is None else passed.cancel
+        if not (chain.always_quick or chain.quick) or exchange.message.method in _USUAL_WAY:
+            return None
+        led = _Led(self, exchange, None, done)
+        led.begin(exchange)
+        return led.cancel
 
     def pass_on(
         self,
@@ -276,7 +268,7 @@ class _Passed:
         overhear = None
         if self._bridged is None and exchange.alias is None:
             if not self._shortcut.chain.empty:
-                fill = as_read(message.params)
+                fill = as_read(exchange)
             elif exchange.head.meta is UNSET and exchange.head is not NO_HEAD:
                 fill = message.params
         if fill is None:
@@ -324,7 +316,7 @@ class _Passed:
     def _finish(self, outcome: Raw | Exception) -> None:
         link = self._link
         link.calls.pop(self._id, None)
-        link.used = asyncio.get_running_loop().time()
+        link.used = link.now()
         call, front = self._call, self._call.front
         if self._done is not None:
             self._done(self._shortcut.clean(outcome) if isinstance(outcome, Exception) else outcome)
@@ -338,4 +330,4 @@ class _Passed:
     def _leave(self) -> None:
         self._over = True
         self._link.calls.pop(self._id, None)
-        self._link.used = asyncio.get_running_loop().time()
+        self._link.used = self._link.now()

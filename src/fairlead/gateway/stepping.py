@@ -46,6 +46,7 @@ class Chain:
         # A set of rules waits or not, by what they are; the others never change.
         self._changing = [one for one in interceptors if _changes(one)]
         self._leads = all(_changes(one) or not _waits(one) for one in interceptors)
+        self.always_quick = self._leads and not self._changing
         # The first ones may need no coroutine; from the first one on that needs it, all have it.
         halves = list(takewhile(_comes_in_halves, interceptors))
         rest = interceptors[len(halves) :]
@@ -61,13 +62,14 @@ class Chain:
 
     @property
     def quick(self) -> bool:
-        """Whether a request may be led through now."""
-        if not self._changing:
-            return self._leads
+        """Whether a request may be led through at the moment."""
         return self._leads and not any(bool(getattr(one, "waits", True)) for one in self._changing)
 
     def passes(self, exchange: Exchange) -> bool:
-        """Whether none of them has anything to do with a request, nor with its answer."""
+        """Whether none of them has anything to do with a request, nor with its answer.
+
+        `looks` is empty if that cannot be said.
+        """
         return _all_pass(self.looks, exchange)
 
     def rest_passes(self, exchange: Exchange) -> bool:
@@ -203,7 +205,11 @@ class Steps:
         """The server has answered, or will not."""
         if self._over:
             return
-        if isinstance(outcome, TransportError) and not outcome.delivered:
+        if self._coroutine is None and type(outcome) in ANSWERS:  # as nearly always
+            self._over = True
+            self._give_up = None
+            self.done(self._lead_back(outcome))
+        elif isinstance(outcome, TransportError) and not outcome.delivered:
             assert self._asked is not None
             self._go_on(_Behind(self._asked))  # the server comes back, perhaps
         elif self._coroutine is None:
@@ -267,15 +273,17 @@ class Steps:
             return
         self._over = True
         self._give_up = None  # it leads back here: the collector would have to find that out
-        if self._afters:
-            outcome = _fair(self._lead_back(outcome))
+        outcome = self._lead_back(outcome)
         if self._asked is not None:
             self.done(outcome)
         else:  # nobody was asked, so whoever began has not heard yet that it has begun
             asyncio.get_running_loop().call_soon(self.done, outcome)
 
-    def _lead_back(self, outcome: Outcome) -> Outcome:
-        """The answer passes those that have no coroutine, the last one first."""
+    def _lead_back(self, outcome: Outcome) -> Answer | Exception:
+        """The answer passes those that have no coroutine, the last one first.
+
+        Only whoever was cancelled hears of that in the end.
+        """
         afters = self._afters
         as_it_is = sensible if isinstance(outcome, asyncio.CancelledError) else _fair
         while afters:
@@ -285,7 +293,7 @@ class Steps:
                 outcome = exc
             if type(outcome) not in ANSWERS:
                 outcome = as_it_is(outcome)
-        return outcome
+        return outcome  # type: ignore[return-value]  # a cast is a call
 
 
 class _Waiting:

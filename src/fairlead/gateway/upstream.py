@@ -287,7 +287,7 @@ class Upstream:
             self._forget(link)
             await link.close()
         else:
-            link.used = asyncio.get_running_loop().time()
+            link.used = link.now()
 
     def _keeps(self, link: Link) -> bool:
         """Of connections that nobody uses, the first of each kind stays for the next one."""

@@ -4,7 +4,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeAlias
 
-from msgspec import Raw, Struct, UnsetType, field
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from ..protocol.caller import Caller, Head
 from ..protocol.envelope import Direction, MessageEnvelope, SessionContext, TransportContext
@@ -84,9 +84,9 @@ class Exchange(Struct):
     def target(self) -> str | None:
         """The tool, prompt or resource that is meant, when one is."""
         head = self.head
-        if not isinstance(head.name, UnsetType):
+        if head.name is not UNSET:
             return head.name
-        return None if isinstance(head.uri, UnsetType) else head.uri
+        return None if head.uri is UNSET else head.uri
 
     @property
     def progress_token(self) -> int | str | None:

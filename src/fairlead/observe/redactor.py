@@ -26,7 +26,7 @@ _SUSPICIOUS: Final = re.compile(
     | zation (?<=authorization)
     | c (?: ret (?<=secret) | redential )
     | bearer
-    | ://[^/\s"]*@
+    | // (?<=://) [^/\s"]*@
     | \\[u/]
     | \xc4[\xb0\xb1] | \xc5\xbf | \xe2\x84\xaa
     """,

@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ..errors import RemoteProtocolError
 from .codes import INVALID_REQUEST, PARSE_ERROR
-from .json import single_line, to_json
+from .json import CR, LF, single_line, to_json
 from .messages import Failure, Message, Notification, Request, RequestId, Success
 
 __all__ = [
@@ -236,7 +236,7 @@ def encode_success(request_id: RequestId, result: bytes | Raw, end: bytes = b"")
     """
     if type(result) is not bytes:
         result = bytes(result)
-    if b"\n" in result or b"\r" in result:
+    if LF in result or CR in result:
         result = single_line(result)
     if type(request_id) is int:
         if len(result) < SHORT:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from .framing import MAX_MESSAGE
-from .json import single_line
+from .json import CR, single_line
 
 __all__ = ["HEARTBEAT", "Event", "EventParser", "EventTooLong", "encode_event", "parse_sse"]
 
@@ -85,7 +85,7 @@ class EventParser:
                 chunk = chunk[1:]
         if not chunk:
             return []
-        lines = _LINE_END.split(chunk) if b"\r" in chunk else chunk.split(b"\n")
+        lines = _LINE_END.split(chunk) if CR in chunk else chunk.split(b"\n")
         self._skip_lf = chunk.endswith(b"\r")
         rest = lines.pop()
         out: list[Event | EventTooLong] = []

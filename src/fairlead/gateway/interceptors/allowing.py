@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from fnmatch import translate
 from typing import ClassVar, Final
 
+from msgspec import UnsetType
+
 from ...interceptor import After, Exchange, TwoHalves
 from ...protocol.envelope import Direction
 from .blocking import blocked
@@ -13,6 +15,8 @@ __all__ = ["Allow"]
 
 MAX_KNOWN: Final = 1024  # methods and targets that are remembered as allowed
 LONGEST: Final = 256  # characters of a target that is
+
+_Member = str | UnsetType
 
 
 class Allow(TwoHalves):
@@ -34,17 +38,18 @@ class Allow(TwoHalves):
     ) -> None:
         self._allow, self._deny = _any(allow), _any(deny)
         self._methods, self._deny_methods = _any(methods), _any(deny_methods)
-        self._known: set[tuple[str, str | None]] = set()
+        self._known: set[tuple[str, _Member, _Member]] = set()
 
     def passes(self, exchange: Exchange) -> bool:
         """Whether it is known to be allowed."""
-        return (exchange.message.method, exchange.target) in self._known
+        head = exchange.head
+        return (exchange.message.method, head.name, head.uri) in self._known
 
     def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
         if exchange.direction is Direction.CLIENT_TO_SERVER:
-            asked = exchange.message.method, exchange.target
-            if asked not in self._known:
-                self._judge(exchange, *asked)
+            head = exchange.head
+            if (exchange.message.method, head.name, head.uri) not in self._known:
+                self._judge(exchange, exchange.method, exchange.target)
         return exchange, None
 
     def _judge(self, exchange: Exchange, method: str, target: str | None) -> None:
@@ -54,8 +59,9 @@ class Allow(TwoHalves):
             raise blocked(exchange, f"{target} is not allowed here")
         if len(self._known) >= MAX_KNOWN:
             self._known.clear()
-        if len(method) + len(target or "") <= LONGEST:
-            self._known.add((method, target))
+        head = exchange.head
+        if len(method) + len(head.name or "") + len(head.uri or "") <= LONGEST:
+            self._known.add((method, head.name, head.uri))
 
 
 def _any(patterns: Iterable[str]) -> Callable[[str], bool]:

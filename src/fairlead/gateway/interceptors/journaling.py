@@ -4,13 +4,15 @@ import itertools
 from functools import partial
 from weakref import finalize
 
+from msgspec import Raw
+
 from ...errors import RpcError
 from ...interceptor import After, Exchange, Offence, Outcome, TwoHalves
 from ...peer import Peer
 from ...wire import Request
 from ..journal import Journal
-from ..journal.overheard import LOOKED_AT, is_tool_error, says_error
-from ..journal.record import Record, State
+from ..journal.entry import Entry
+from ..journal.overheard import LOOKED_AT
 
 __all__ = ["Journaling"]
 
@@ -28,36 +30,33 @@ class Journaling(TwoHalves):
 
     def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
         message = exchange.message
-        is_request = isinstance(message, Request)
-        if exchange.did is None:
-            exchange.did = []  # so that copies of the exchange, made on the way, share it
-        record = self._journal.begin(
+        is_request = type(message) is Request
+        did = exchange.did
+        if did is None:
+            did = exchange.did = []  # so that copies of the exchange, made on the way, share it
+        edge = exchange.edge
+        entry = self._journal.begin(
             exchange.direction,
             "request" if is_request else "notification",
             message.method,
-            target=exchange.target,
-            params=message.params,
-            session=self._labels.get(id(exchange.edge)) or self._label(exchange.edge),
-            request_id=message.id if isinstance(message, Request) else None,
+            exchange.target,
+            message.params,
+            self._labels.get(id(edge)) or self._label(edge),
+            exchange.request_id if is_request else None,
         )
-        return exchange, partial(self._after, record, exchange)
+        return exchange, partial(self._after, entry, did)
 
-    def _after(self, record: Record, exchange: Exchange, outcome: Outcome) -> Outcome:
-        end, did = self._journal.end, exchange.did
-        if not isinstance(outcome, BaseException):
-            state: State = "passed"
-            if record.kind == "request":
-                state = "ok"
-                if exchange.message.method == "tools/call" and says_error(outcome or b""):
-                    state = "failed" if is_tool_error(outcome or b"") else "ok"
-            end(record, state, result=outcome, did=did)
+    def _after(self, entry: Entry, did: list[str], outcome: Outcome) -> Outcome:
+        end = self._journal.end
+        if type(outcome) is Raw or not isinstance(outcome, BaseException):
+            end(entry, "ok" if entry.kind == "request" else "passed", outcome, did)
         elif isinstance(outcome, RpcError):
             code, why = outcome.code, outcome.message
-            end(record, "refused", result=outcome.raw, code=code, error=why, did=did)
+            end(entry, "refused", outcome.raw, did, code=code, error=why)
         elif isinstance(outcome, Exception):
-            end(record, "lost", error=f"{type(outcome).__name__}: {outcome}", did=did)
+            end(entry, "lost", None, did, error=f"{type(outcome).__name__}: {outcome}")
         else:
-            end(record, "cancelled", did=did)
+            end(entry, "cancelled", None, did)
         return outcome
 
     def offended(self, offence: Offence) -> None:

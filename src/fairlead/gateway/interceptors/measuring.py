@@ -8,7 +8,7 @@ from ...interceptor import After, Exchange, Outcome, TwoHalves
 from ...observe.metrics import OTHER, Metrics, Series
 from ...protocol.methods import exists
 from ...wire import Request
-from ..journal.overheard import is_tool_error
+from ..journal.tool_error import is_tool_error
 
 __all__ = ["Measuring"]
 

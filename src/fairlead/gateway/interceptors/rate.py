@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import ClassVar, Final, Literal
 
+from ...errors import RpcError
 from ...interceptor import After, Exchange, TwoHalves
-from ...interceptor.limit import Bucket
 from ...protocol.envelope import Direction
 from ...wire import Request
 from ...wire.codes import INTERNAL_ERROR
@@ -18,12 +18,16 @@ __all__ = ["RateLimit"]
 
 MAX_BUCKETS: Final = 10_000
 FEW: Final = 1_000  # none of so many will have to go soon, so it does not matter who came last
+LEAST_WAIT: Final = 0.001  # seconds; what is to be waited for is not nothing
 
 Per = Literal["all", "client", "identity", "tool", "session"]
 
 
 class RateLimit(TwoHalves):
-    """At most so many requests a second, for all together or for each of something."""
+    """At most so many requests a second, for all together or for each of something.
+
+    A bucket of tokens is full again at some moment; that moment is all there is to know about it.
+    """
 
     pure: ClassVar = True
 
@@ -41,44 +45,48 @@ class RateLimit(TwoHalves):
         """
         if rate <= 0 or burst < 0:
             raise ValueError("`rate` is above 0, and `burst` is not below it")
-        self._rate, self._burst = rate, burst
+        self._each = 1.0 / rate  # seconds in which one token comes back
+        self._spare = ((burst or max(rate, 1.0)) - 1.0) * self._each  # all but one of them
         self._key = _key_of([per] if isinstance(per, str) else per)
         self._methods = frozenset(methods)
         self._clock = clock
-        self._limits: OrderedDict[object, Bucket] = OrderedDict()
+        self._full_at: OrderedDict[object, float] = OrderedDict()
 
     def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
-        counts = (
+        message = exchange.message
+        if (
             exchange.direction is Direction.CLIENT_TO_SERVER
-            and (not self._methods or exchange.message.method in self._methods)
-            and isinstance(exchange.message, Request)
-        )
-        if counts:
-            key = self._key(exchange)
-            bucket = self._limits.get(key) or self._new(key)
-            if len(self._limits) > FEW:
-                self._limits.move_to_end(key)
-            if not bucket.take(now := self._clock()):
-                wait = max(bucket.wait(now), 0.001)
-                exchange.note("limited")
-                raise ours(
-                    INTERNAL_ERROR,
-                    f"Too many requests: try again in {wait:.3g} s",
-                    retryAfter=round(wait, 3),
-                )
+            and (not self._methods or message.method in self._methods)
+            and isinstance(message, Request)
+        ):
+            key, now = self._key(exchange), self._clock()
+            full_at = self._full_at.get(key, now)
+            if full_at < now:
+                full_at = now
+            if full_at - now > self._spare:
+                raise _too_many(exchange, full_at - now - self._spare)
+            self._full_at[key] = full_at + self._each
+            if len(self._full_at) > FEW:
+                self._make_room(key)
         return exchange, None
 
-    def _new(self, key: object) -> Bucket:
-        bucket = self._limits[key] = Bucket(self._rate, self._burst, self._clock())
-        if len(self._limits) > MAX_BUCKETS:
-            self._limits.popitem(last=False)
-        return bucket
+    def _make_room(self, key: object) -> None:
+        self._full_at.move_to_end(key)
+        if len(self._full_at) > MAX_BUCKETS:
+            self._full_at.popitem(last=False)
+
+
+def _too_many(exchange: Exchange, wait: float) -> RpcError:
+    wait = max(wait, LEAST_WAIT)
+    exchange.note("limited")
+    why = f"Too many requests: try again in {wait:.3g} s"
+    return ours(INTERNAL_ERROR, why, retryAfter=round(wait, 3))
 
 
 def _key_of(several: Sequence[Per]) -> Callable[[Exchange], object]:
     """What tells one bucket from another."""
     if set(several) <= _ATTRIBUTES.keys():
-        return attrgetter(*[_ATTRIBUTES[one] for one in several])
+        return attrgetter(*[path for one in several for path in _ATTRIBUTES[one]])
     keys = [_KEYS[one] for one in several]
     return keys[0] if len(keys) == 1 else lambda exchange: tuple(key(exchange) for key in keys)
 
@@ -89,9 +97,10 @@ def _client(exchange: Exchange) -> object:
     return exchange.caller.info if address is None else address.rpartition(":")[0] or address
 
 
-_ATTRIBUTES: Final = {"identity": "caller.principal", "tool": "target"}
+# A tool has a name, and a resource a URI; together they are what is meant.
+_ATTRIBUTES: Final = {"identity": ("caller.principal",), "tool": ("head.name", "head.uri")}
 _KEYS: Final[dict[str, Callable[[Exchange], object]]] = {
-    **{name: attrgetter(path) for name, path in _ATTRIBUTES.items()},
+    **{name: attrgetter(*paths) for name, paths in _ATTRIBUTES.items()},
     "all": lambda exchange: None,
     "client": _client,
     "session": lambda exchange: session_of(exchange) or id(exchange.edge),

@@ -35,25 +35,28 @@ class Redact(TwoHalves):
     ) -> None:
         """The rest is as `Redactor` has it."""
         self._redactor = Redactor(names=names, keep=keep, patterns=patterns, values=values)
+        self._message = self._redactor.message
         self._to_server = to in ("server", "both")
         self._to_client = to in ("client", "both")
 
     def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
         up = exchange.direction is Direction.CLIENT_TO_SERVER
-        if (self._to_server if up else self._to_client) and exchange.message.params is not UNSET:
-            raw = bytes(exchange.message.params)
-            clean = self._redactor.message(raw)
+        params = exchange.message.params
+        if params is not UNSET and (self._to_server if up else self._to_client):
+            raw = bytes(params)
+            clean = self._message(raw)
             if clean is not raw:
                 exchange.note("redacted")
                 exchange = with_whole_params(exchange, Raw(clean))
-        back = self._to_client if up else self._to_server
-        return exchange, partial(self._after, exchange) if back else None
+        if self._to_client if up else self._to_server:
+            return exchange, partial(self._after, exchange)
+        return exchange, None
 
     def _after(self, exchange: Exchange, outcome: Outcome) -> Outcome:
         clean: Outcome = outcome
         if isinstance(outcome, _ANSWERS):
             raw = bytes(outcome)
-            found = self._redactor.message(raw)
+            found = self._message(raw)
             if found is not raw:
                 clean = found
         elif isinstance(outcome, RpcError):
@@ -67,7 +70,7 @@ class Redact(TwoHalves):
         if raw is None:
             plain = {"code": error.code, "message": error.message, "data": error.data}
             raw = to_json({key: value for key, value in plain.items() if value is not None})
-        clean = self._redactor.message(raw)
+        clean = self._message(raw)
         if clean is raw:
             return error
         return RpcError(error.code, self._redactor.text(error.message), raw=clean)

@@ -10,23 +10,24 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Self
 
-import msgspec
-from msgspec import Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from ...observe.redactor import Redactor
 from ...protocol.envelope import Direction
 from ..moment import Moment
+from .entry import OVERHEAD, Entry
 from .record import HANGS, Kind, Record, State
+from .tool_error import is_tool_error
 
 __all__ = ["Journal", "Reader"]
 
-OVERHEAD: Final = 600  # bytes that a record costs beside its messages
 MAX_NAMES: Final = 1000
 SHOWN: Final = 500  # characters of a text, cut when nothing secret is in it any more
 LOOKED_AT: Final = 4096  # characters of it in which secrets are looked for, before that
 MAX_READERS: Final = 64
 LOOK_EVERY: Final = 1.0  # seconds between looks for calls that hang, while somebody reads
 
+_TOOL: Final = "tools/call"
 _LASTING: Final = ("subscriptions/listen",)  # it is answered when it ends
 
 
@@ -54,15 +55,16 @@ class Journal:
         A request without an answer after `hangs_after` seconds is flagged.
         """
         self.dropped = 0  # records that made room for others
-        self._max_entries, self._max_bytes = max_entries, max_bytes
+        self._max_entries = max_entries = max(max_entries, 1)
+        self._max_bytes = max_bytes
         self._longest = longest
         self._hangs_after = hangs_after
         self._redactor = redactor or Redactor()
         self._clock = clock
-        self._kept: deque[_Kept] = deque()  # their numbers follow each other
+        self._kept: deque[Entry] = deque(maxlen=max_entries)  # their numbers follow each other
         self._bytes = 0
         self._next = 1
-        self._open: dict[int, _Kept] = {}  # what is not answered yet
+        self._open: dict[int, Entry] = {}  # what is not answered yet
         self._names: dict[str, str] = {}  # as they come, and as they are shown
         self._readers: set[Reader] = set()
 
@@ -73,110 +75,122 @@ class Journal:
         direction: Direction,
         kind: Kind,
         method: str,
-        *,
         target: str | None = None,
         params: Raw | bytes | UnsetType | None = None,
         session: str | None = None,
         request_id: Any = None,
+        *,
         text: str | None = None,
         when: Moment | None = None,
-    ) -> Record:
+    ) -> Entry:
         """Something has begun to pass, now or at a moment not before the last; `end` it."""
+        size, weight, copy = 0, OVERHEAD, None
+        if params is not None and params is not UNSET:
+            size = len(memoryview(params))
+            if size <= self._longest:
+                weight += size
+                # A part would hold on to the whole message.
+                copy = params.copy() if type(params) is Raw else Raw(params)
         number = self._next
         self._next = number + 1
-        record = Record(
-            id=number,
-            at=time.time() if when is None else when.wall,
-            dir=direction,
-            kind=kind,
-            method=method if len(method) <= SHOWN else self._clean(method),
-            target=target if target is None or len(target) <= SHOWN else self._clean(target),
-            session=session,
-            request_id=request_id if type(request_id) is int else self._bounded(request_id),
-            text=None if text is None else self._redactor.text(text)[:SHOWN],
+        entry = Entry(
+            number,
+            time.time() if when is None else when.wall,
+            self._clock() if when is None else when.steady,
+            direction,
+            kind,
+            method,
+            target,
+            session,
+            request_id,
+            copy,
+            size,
+            weight,
         )
-        kept = _Kept(record, self._clock() if when is None else when.steady)
-        if params is not None and not isinstance(params, UnsetType):
-            size = record.size = len(memoryview(params))
-            if size <= self._longest:
-                kept.size += size
-                # A part would hold on to the whole message, which may be far longer.
-                record.params = params.copy() if type(params) is Raw else Raw(params)
-        if text is not None:
-            kept.size += len(record.text or "")
-        self._kept.append(kept)
-        self._open[number] = kept
-        self._bytes += kept.size
-        if self._bytes > self._max_bytes or len(self._kept) > self._max_entries:
+        if (
+            type(request_id) is not int
+            or len(method) > SHOWN
+            or (target is not None and len(target) > SHOWN)
+            or text is not None
+        ):
+            self._bound(entry, text)
+        kept = self._kept
+        if len(kept) == self._max_entries:
+            self._bytes -= kept[0].weight  # which goes with this
+            self.dropped += 1
+            if len(self._open) >= self._max_entries:
+                del self._open[next(iter(self._open))]  # forgotten by whoever began it
+        kept.append(entry)
+        self._open[number] = entry
+        self._bytes += entry.weight
+        if self._bytes > self._max_bytes:
             self._make_room()
-        return record
+        return entry
 
     def end(
         self,
-        record: Record,
+        entry: Entry,
         state: State,
-        *,
         result: Raw | bytes | UnsetType | None = None,
+        did: list[str] | None = None,
+        *,
         code: int | None = None,
         error: str | None = None,
-        did: list[str] | None = None,
         when: Moment | None = None,
     ) -> None:
-        """It has its outcome, now or since then. Only the first one counts."""
-        kept = self._open.pop(record.id, None)
-        if kept is None:
+        """It has its outcome, now or since then. Only the first one counts.
+
+        Whether a tool whose state is "ok" says itself that it failed is found out here.
+        """
+        if self._open.pop(entry.id, None) is None:
             return
-        if kept.clean:  # whoever was shown it must not see in it what is not clean yet
-            kept.record = msgspec.structs.replace(kept.record)
-        record = kept.record
-        record.state = state
-        if record.kind == "request":
-            now = self._clock() if when is None else when.steady
-            record.duration = int((now - kept.since) * 1e6 + 0.5) / 1e6
+        entry.state = state
+        entry.until = self._clock() if when is None else when.steady
+        entry.clean = False
         if code is not None:
-            record.code = code
+            entry.code = code
         if error is not None:
-            record.error = error if len(error) <= SHOWN else self._cut(error)
+            entry.error = error if len(error) <= SHOWN else self._cut(error)
         if did:
-            record.did = tuple(did)
-        kept.clean = False
-        if result is not None and not isinstance(result, UnsetType):
+            entry.did = tuple(did)
+        if result is not None and result is not UNSET:
             size = len(memoryview(result))
-            record.size += size
+            entry.size += size
             if size <= self._longest:
-                kept.size += size
-                record.result = result.copy() if type(result) is Raw else Raw(result)
-                if record.id >= self._kept[0].record.id:
+                entry.weight += size
+                entry.result = result.copy() if type(result) is Raw else Raw(result)
+                if entry.id >= self._kept[0].id:
                     self._bytes += size
                     if self._bytes > self._max_bytes:
                         self._make_room()
+            elif state == "ok" and entry.method == _TOOL and is_tool_error(result):
+                entry.state = "failed"
         if self._readers:
-            self._publish(kept)
+            self._publish(entry)
 
-    def flag(self, record: Record, what: str) -> None:
+    def flag(self, entry: Entry, what: str) -> None:
         """Something is odd about it."""
-        if what not in record.flags:
-            record.flags = (*record.flags, what)
+        if what not in entry.flags:
+            entry.flags = (*entry.flags, what)
 
     def look_over(self) -> None:
         """Flag what hangs, once, and tell readers."""
         before = self._clock() - self._hangs_after
-        for kept in list(self._open.values()):
-            if kept.since > before:
+        for entry in list(self._open.values()):
+            if entry.since > before:
                 break  # the others are younger
-            record = kept.record
-            if record.kind != "request" or record.method in _LASTING:
+            if entry.kind != "request" or entry.method in _LASTING:
                 continue
-            if HANGS not in record.flags:
-                self.flag(record, HANGS)
-                self._publish(kept)
+            if HANGS not in entry.flags:
+                self.flag(entry, HANGS)
+                self._publish(entry)
 
     # Reading it
 
     @property
     def pending(self) -> int:
         """Requests that are not answered yet."""
-        return sum(kept.record.kind == "request" for kept in self._open.values())
+        return sum(entry.kind == "request" for entry in self._open.values())
 
     @property
     def size(self) -> int:
@@ -188,10 +202,10 @@ class Journal:
 
     def records(self, after: int = 0) -> list[Record]:
         """What is remembered, the oldest first; those with an id above `after`."""
-        return [self._shown(kept) for kept in self._kept if kept.record.id > after]
+        return [self._shown(entry) for entry in self._kept if entry.id > after]
 
     def get(self, number: int) -> Record | None:
-        place = number - self._kept[0].record.id if self._kept else -1
+        place = number - self._kept[0].id if self._kept else -1
         return self._shown(self._kept[place]) if 0 <= place < len(self._kept) else None
 
     def follow(self, *, room: int = 1000) -> "Reader":
@@ -211,34 +225,30 @@ class Journal:
 
     # Inside
 
-    def _publish(self, kept: "_Kept") -> None:
+    def _publish(self, entry: Entry) -> None:
         if self._readers:
-            now = msgspec.structs.replace(self._shown(kept))  # it may change before it is read
+            now = self._shown(entry)
             for reader in self._readers:
                 reader.put(now)
 
-    def _shown(self, kept: "_Kept") -> Record:
-        """A record, for others to see."""
-        record = kept.record
-        if not kept.clean:
-            kept.clean = True
-            record.method = self._clean(record.method)
-            if record.target is not None:
-                record.target = self._clean(record.target)
-            record.request_id = self._short(record.request_id)
-            record.params = self._without_secrets(record.params)
-            record.result = self._without_secrets(record.result)
-            if record.error is not None:
-                record.error = self._redactor.text(record.error)
-            record.did = tuple(self._redactor.text(one) for one in record.did)
-        return record
-
-    def _without_secrets(self, part: Raw | UnsetType) -> Raw | UnsetType:
-        if isinstance(part, UnsetType):
-            return part
-        raw = bytes(part)
-        clean = self._redactor.message(raw)
-        return part if clean is raw else Raw(clean)
+    def _shown(self, entry: Entry) -> Record:
+        """For others to see."""
+        if not entry.clean:
+            entry.clean = True
+            entry.method = self._clean(entry.method)
+            if entry.target is not None:
+                entry.target = self._clean(entry.target)
+            entry.request_id = self._short(entry.request_id)
+            if entry.params is not None:
+                entry.params = Raw(self._redactor.message(bytes(entry.params)))
+            if entry.result is not None:
+                if entry.state == "ok" and entry.method == _TOOL and is_tool_error(entry.result):
+                    entry.state = "failed"
+                entry.result = Raw(self._redactor.message(bytes(entry.result)))
+            if entry.error is not None:
+                entry.error = self._redactor.text(entry.error)
+            entry.did = tuple(self._redactor.text(one) for one in entry.did)
+        return entry.record()
 
     def _clean(self, name: str) -> str:
         """A name that somebody chose: the same few come again and again."""
@@ -251,10 +261,18 @@ class Journal:
                 self._names[name] = clean
         return clean
 
-    def _bounded(self, request_id: Any) -> Any:
-        """An id as it is kept; nearly all are short."""
-        is_short = isinstance(request_id, str) and len(request_id) <= SHOWN
-        return request_id if is_short else self._short(request_id)
+    def _bound(self, entry: Entry, text: str | None) -> None:
+        """What others chose may be of any length and, an id, of any type."""
+        if len(entry.method) > SHOWN:
+            entry.method = self._clean(entry.method)
+        if entry.target is not None and len(entry.target) > SHOWN:
+            entry.target = self._clean(entry.target)
+        request_id = entry.request_id
+        if not isinstance(request_id, str) or len(request_id) > SHOWN:
+            entry.request_id = self._short(request_id)
+        if text is not None:
+            entry.text = self._redactor.text(text)[:SHOWN]
+            entry.weight += len(entry.text)
 
     def _short(self, request_id: Any) -> Any:
         if isinstance(request_id, str):
@@ -267,22 +285,9 @@ class Journal:
         return self._redactor.text(text[:LOOKED_AT])[:SHOWN]
 
     def _make_room(self) -> None:
-        while len(self._kept) > 1 and (
-            self._bytes > self._max_bytes or len(self._kept) > self._max_entries
-        ):
-            self._bytes -= self._kept.popleft().size
+        while len(self._kept) > 1 and self._bytes > self._max_bytes:
+            self._bytes -= self._kept.popleft().weight
             self.dropped += 1
-        while len(self._open) > self._max_entries:  # forgotten by whoever began them
-            del self._open[next(iter(self._open))]
-
-
-class _Kept(Struct, gc=False):
-    """A record in memory: since when, and how much room it takes."""
-
-    record: Record
-    since: float
-    size: int = OVERHEAD
-    clean: bool = False  # nothing secret is in it any more
 
 
 class Reader:

@@ -1,6 +1,5 @@
 """A conversation that passes as lines: what belongs together, and what is odd about it."""
 
-import re
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Any, Final
@@ -11,10 +10,11 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from ...protocol.caller import read_head
 from ...protocol.envelope import Direction
 from ..moment import Moment
+from .entry import Entry
 from .journal import Journal
-from .record import IN_USE, NO_MESSAGE, NOBODY_ASKED, TOO_LONG, Record, State
+from .record import IN_USE, NO_MESSAGE, NOBODY_ASKED, TOO_LONG
 
-__all__ = ["Overheard", "is_tool_error", "says_error"]
+__all__ = ["LOOKED_AT", "Overheard"]
 
 MAX_ASKED: Final = 10_000  # requests of one side that are waited for
 MAX_SAME: Final = 100  # of them under one id
@@ -38,15 +38,10 @@ class _Refusal(Struct):
     message: str = ""
 
 
-class _Flag(Struct):
-    is_error: bool = msgspec.field(default=False, name="isError")
-
-
 class _Gone(Struct):
     request_id: Any = msgspec.field(default=None, name="requestId")
 
 
-says_error: Final = re.compile(rb'"isError"\s*:\s*true').search  # somewhere in it
 _decode = msgspec.json.Decoder(_Line).decode
 _decode_many = msgspec.json.Decoder(list[Raw]).decode
 
@@ -58,7 +53,7 @@ class Overheard:
         self.when: Moment | None = None  # when it was said what we hear now; None: just now
         self._journal = journal
         self._session = session
-        self._asked: dict[Direction, OrderedDict[Hashable, list[Record]]] = {
+        self._asked: dict[Direction, OrderedDict[Hashable, list[Entry]]] = {
             _UP: OrderedDict(),
             _DOWN: OrderedDict(),
         }
@@ -122,7 +117,7 @@ class Overheard:
             return False
         return True
 
-    def _begin(self, said: _Line, method: str, direction: Direction, *, request: bool) -> Record:
+    def _begin(self, said: _Line, method: str, direction: Direction, *, request: bool) -> Entry:
         head = read_head(said.params)
         target = head.name if not isinstance(head.name, UnsetType) else head.uri
         return self._journal.begin(
@@ -188,11 +183,9 @@ class Overheard:
                 when=self.when,
             )
             return
-        failed = record.method == "tools/call" and is_tool_error(result)
-        state: State = "failed" if failed else "ok"
-        self._journal.end(record, state, result=result, when=self.when)
+        self._journal.end(record, "ok", result=result, when=self.when)
 
-    def _take_asked(self, direction: Direction, key: Hashable) -> Record | None:
+    def _take_asked(self, direction: Direction, key: Hashable) -> Entry | None:
         """What was asked under an id; the oldest, if there are several."""
         under_it = self._asked[direction].get(key)
         if not under_it:
@@ -201,16 +194,6 @@ class Overheard:
         if not under_it:
             del self._asked[direction][key]
         return record
-
-
-def is_tool_error(result: Raw | bytes | UnsetType) -> bool:
-    """Whether the result of a tool says that the tool failed."""
-    if isinstance(result, UnsetType) or says_error(result) is None:
-        return False  # not anywhere in it
-    try:
-        return msgspec.json.decode(result, type=_Flag).is_error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False
 
 
 def _refusal(error: Raw) -> _Refusal:

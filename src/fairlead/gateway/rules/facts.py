@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
-from msgspec import Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from ...errors import RpcError
 from ...interceptor import Answer, Exchange
@@ -36,34 +36,33 @@ def key_of(exchange: Exchange) -> Key:
     return Key(message.method, exchange.direction, isinstance(message, Request), exchange.target)
 
 
-class Facts:
+_NOT_YET: Any = object()
+
+
+class Facts(Struct):
     """One message, and its answer when there is one."""
 
-    __slots__ = (
-        "_at",
-        "_params",
-        "_result",
-        "_server",
-        "_server_of",
-        "answer",
-        "error",
-        "exchange",
-        "key",
-    )
+    exchange: Exchange
+    server_of: ServerOf
+    answer: Answer = None
+    error: RpcError | None = None
+    _key: Key | None = None
+    _server: Any = _NOT_YET
+    _params: Any = _NOT_YET
+    _result: Any = _NOT_YET
+    # What stands where; rules ask the same again.
+    _at: dict[object, Sequence[Any]] | None = None
 
-    def __init__(self, exchange: Exchange, server_of: ServerOf, key: Key | None = None) -> None:
-        self.exchange = exchange
-        self.key = key_of(exchange) if key is None else key
-        self.answer: Answer = None
-        self.error: RpcError | None = None
-        self._server_of = server_of
-        self._server: Any = _NOT_YET
-        self._params: Any = _NOT_YET
-        self._result: Any = _NOT_YET
-        self._at: dict[object, Sequence[Any]] = {}  # what stands where; rules ask the same again
+    @property
+    def key(self) -> Key:
+        if self._key is None:
+            self._key = key_of(self.exchange)
+        return self._key
 
     def at(self, tree: str, path: tuple[str, ...]) -> Sequence[Any]:
         """The values at a path of the params, the result, the error or the headers."""
+        if self._at is None:
+            self._at = {}
         found = self._at.get((tree, path))
         if found is None:
             found = self._at[(tree, path)] = find(getattr(self, tree), path)
@@ -71,15 +70,14 @@ class Facts:
 
     def answered(self, answer: Answer, error: RpcError | None) -> "Facts":
         """The same, with how it ended."""
-        self.answer, self.error, self._result = answer, error, _NOT_YET
-        self._at.clear()
+        self.answer, self.error, self._result, self._at = answer, error, _NOT_YET, None
         return self
 
     @property
     def params(self) -> Any:
         if self._params is _NOT_YET:
             raw = self.exchange.message.params
-            self._params = {} if isinstance(raw, UnsetType) else _decoded(raw, INVALID_PARAMS)
+            self._params = {} if raw is UNSET else _decoded(raw, INVALID_PARAMS)
         return self._params
 
     @property
@@ -100,7 +98,7 @@ class Facts:
     @property
     def server(self) -> str | None:
         if self._server is _NOT_YET:
-            self._server = self._server_of(self.exchange)
+            self._server = self.server_of(self.exchange)
         found: str | None = self._server
         return found
 
@@ -115,12 +113,12 @@ class Facts:
         return 0 if isinstance(params, UnsetType) else len(memoryview(params))
 
 
-_NOT_YET = object()
+_decode = msgspec.json.Decoder().decode
 
 
 def _decoded(raw: Any, code: int) -> Any:
     try:
-        return msgspec.json.decode(raw)
+        return _decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     except RecursionError:  # no rule can say that it is not about this, so it does not pass

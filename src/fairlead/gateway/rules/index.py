@@ -32,12 +32,14 @@ class Index:
 
     def caught(self, facts: Facts) -> set[int]:
         caught: set[int] = set()
-        for name, values in self._names.items():
-            found = SOURCES[name](facts)
-            if found is not None:
-                values.look(found, caught)
-        for name, tree in self._trees.items():
-            tree.look(getattr(facts, name), caught)
+        if self._names:
+            for name, values in self._names.items():
+                found = SOURCES[name](facts)
+                if found is not None:
+                    values.look(found, caught)
+        if self._trees:
+            for name, tree in self._trees.items():
+                tree.look(getattr(facts, name), caught)
         return caught
 
 
@@ -110,14 +112,15 @@ class _Branch:
     def look(self, value: Any, caught: set[int]) -> None:
         if self._here is not None:
             self._here.look(value, caught)
-        if isinstance(value, dict):
+        if type(value) is dict:
             below = self._below
-            for name in value if len(value) < len(below) else below:
-                if name in below and name in value:
-                    below[name].look(value[name], caught)
+            if below:
+                for name in value if len(value) < len(below) else below:
+                    if name in below and name in value:
+                        below[name].look(value[name], caught)
             if self._whole or self._each is not None:
                 self._look_further(value, caught)
-        elif isinstance(value, list):
+        elif type(value) is list:
             for step, place in self._items.items():
                 if place < len(value):
                     self._below[step].look(value[place], caught)
@@ -127,8 +130,8 @@ class _Branch:
 
     def _look_further(self, value: dict[str, Any], caught: set[int]) -> None:
         whole = self._whole
-        for name in value if len(value) < len(whole) else whole:
-            if name in whole and name in value:
+        if not whole.keys().isdisjoint(value.keys()):
+            for name in whole.keys() & value.keys():
                 whole[name].look(value[name], caught)
         if self._each is not None:
             for held in value.values():

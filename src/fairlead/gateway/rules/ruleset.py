@@ -7,10 +7,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import msgspec
+from msgspec import UnsetType
 
 from ...errors import RpcError
 from ...interceptor import Answer, Exchange, Interceptor, Offence, Proceed, chain, claims, hearers
 from ...manager.formats import Document
+from ...protocol.envelope import Direction
+from ...wire import Notification, Request
 from ..interceptors.registry import ACTIONS, Factory
 from .actions import Action, Making
 from .conditions import Always
@@ -34,6 +37,8 @@ log = logging.getLogger("fairlead.gateway.rules")
 Stamp = tuple[int, int, int]
 # A rule that may concern a message; whether it does, if that is known.
 Candidate = tuple[Rule, bool | None]
+# What a key is made of, as it stands in an exchange: method, direction, kind, name and URI.
+_Place = tuple[str, bool, type[Request | Notification], str | UnsetType, str | UnsetType]
 
 
 class RuleSet:
@@ -144,25 +149,23 @@ class RuleSet:
         """Whether no rule is about this message; what nobody can say yet is not so."""
         if self.path is not None and time.monotonic() >= self._look_at:
             self._look()
-        key = key_of(exchange)
-        found = self._found.get(key) or self._find(key)
+        found = self._found_for(exchange)
         if not found.all:
             return True
-        if self._known is not None and found.about_server:
+        if found.unasked or (self._known is not None and found.about_server):
             return False
-        return not found.meant_for(Facts(exchange, self.server_of, key))
+        return not found.index.caught(Facts(exchange, self.server_of))
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if self.path is not None and time.monotonic() >= self._look_at:
             self._look()
-        key = key_of(exchange)
-        found = self._found.get(key) or self._find(key)
+        found = self._found_for(exchange)
         if not found.all:
             return await proceed(exchange)
         if self._known is not None and found.about_server:
             # Or what a server that just starts has would seem to be nobody's.
             await self._known(exchange)
-        facts = Facts(exchange, self.server_of, key)
+        facts = Facts(exchange, self.server_of)
         candidates = found.meant_for(facts)
         if not candidates:
             return await proceed(exchange)
@@ -204,7 +207,7 @@ class RuleSet:
 
         def go_on(now: Exchange) -> Awaitable[Answer]:
             facts = Facts(now, self.server_of)
-            found = self._found.get(facts.key) or self._find(facts.key)
+            found = self._found_for(now)
             rest = [one for one in found.meant_for(facts) if one[0].order > order]
             return self._act(rest, 0, facts, proceed)
 
@@ -220,7 +223,7 @@ class RuleSet:
         answer, error = await _outcome(self._act(candidates, behind, facts, proceed))
         if facts.key.asked:
             exchange = facts.exchange
-            found = self._found.get(facts.key) or self._find(facts.key)
+            found = self._found_for(exchange)
             left_out = found.not_answered_by(facts.answered(answer, error))
             for rule, _ in reversed(candidates[place:behind]):
                 if rule.order in left_out or not rule.condition.holds(facts):
@@ -250,11 +253,17 @@ class RuleSet:
             for rule in self._rules
             for action in rule.actions
         )
-        self._found: dict[Key, _Found] = {}
+        self._found: dict[_Place, _Found] = {}
         self._about: dict[Key, Sequence[Rule]] = {}  # the same for any target
 
-    def _find(self, key: Key) -> "_Found":
+    def _found_for(self, exchange: Exchange) -> "_Found":
         """The rules that may concern a message; for most messages, none."""
+        message, head = exchange.message, exchange.head
+        upward = exchange.direction is Direction.CLIENT_TO_SERVER
+        place = message.method, upward, type(message), head.name, head.uri
+        return self._found.get(place) or self._find(place, key_of(exchange))
+
+    def _find(self, place: "_Place", key: Key) -> "_Found":
         several: list[Candidate] = []
         for rule in self._about_any(key):
             known = rule.condition.known(key)
@@ -263,8 +272,8 @@ class RuleSet:
         found = _Found(several, key)
         if len(self._found) >= MAX_KEYS:
             self._found.clear()
-        if len(key.target or "") + len(key.method) <= LONGEST:
-            self._found[key] = found
+        if len(place[0]) + len(place[3] or "") + len(place[4] or "") <= LONGEST:
+            self._found[place] = found
         return found
 
     def _about_any(self, key: Key) -> Sequence[Rule]:
@@ -304,7 +313,7 @@ class _Found:
     def __init__(self, several: Sequence[Candidate], key: Key) -> None:
         self.all = several
         self.about_server = any(rule.about_server for rule, _ in several)
-        self._index, self._late = Index(), Index()
+        self.index, self._late = Index(), Index()
         self._always: set[int] = set()  # places of those that each message has to be shown to
         self._hooked: set[int] = set()  # rules about answers that need not be, by their order
         for place, (rule, known) in enumerate(several):
@@ -316,14 +325,14 @@ class _Found:
                 self._hooked.add(rule.order)
                 self._always.add(place)
             else:
-                self._index.add(hooks, place)
-        self._unasked = [several[place] for place in sorted(self._always)]
+                self.index.add(hooks, place)
+        self.unasked = [several[place] for place in sorted(self._always)]
 
     def meant_for(self, facts: Facts) -> Sequence[Candidate]:
         """Those of them that have to be asked about this message."""
-        caught = self._index.caught(facts)
+        caught = self.index.caught(facts)
         if not caught:
-            return self._unasked
+            return self.unasked
         return [self.all[place] for place in sorted(self._always | caught)]
 
     def not_answered_by(self, facts: Facts) -> set[int]:

@@ -1,0 +1,62 @@
+"""One exchange in the memory of a journal, before anybody looks at it."""
+
+from typing import Any, Final
+
+from msgspec import UNSET, Raw, Struct
+
+from ...protocol.envelope import Direction
+from .record import Kind, Record, State
+
+__all__ = ["OVERHEAD", "Entry"]
+
+OVERHEAD: Final = 600  # bytes that an entry costs beside its messages
+
+
+class Entry(Struct, gc=False):
+    """What a record is made of; secrets are in it until it is `clean`."""
+
+    id: int
+    at: float
+    since: float  # by the clock that never goes back
+    dir: Direction
+    kind: Kind
+    method: str
+    target: str | None
+    session: str | None
+    request_id: Any
+    params: Raw | None
+    size: int  # bytes of params and result as they passed
+    weight: int  # bytes that it takes in memory, about
+    state: State = "pending"
+    until: float | None = None
+    result: Raw | None = None
+    code: int | None = None
+    error: str | None = None
+    text: str | None = None
+    flags: tuple[str, ...] = ()
+    did: tuple[str, ...] = ()
+    clean: bool = False  # nothing secret is in it any more
+
+    def record(self) -> Record:
+        """As it is now; it may change, the record does not."""
+        took = None if self.until is None else int((self.until - self.since) * 1e6 + 0.5) / 1e6
+        return Record(
+            id=self.id,
+            at=self.at,
+            dir=self.dir,
+            kind=self.kind,
+            method=self.method,
+            target=self.target,
+            state=self.state,
+            duration=took if self.kind == "request" else None,
+            code=self.code,
+            error=self.error,
+            flags=self.flags,
+            did=self.did,
+            session=self.session,
+            request_id=self.request_id,
+            params=UNSET if self.params is None else self.params,
+            result=UNSET if self.result is None else self.result,
+            text=self.text,
+            size=self.size,
+        )

@@ -1,0 +1,25 @@
+"""Whether a tool says that it failed, which is a result and no error."""
+
+import re
+from typing import Final
+
+import msgspec
+from msgspec import Raw, Struct, UnsetType
+
+__all__ = ["is_tool_error"]
+
+_says_so: Final = re.compile(rb'"isError"\s*:\s*true').search  # somewhere in it
+
+
+class _Flag(Struct):
+    is_error: bool = msgspec.field(default=False, name="isError")
+
+
+def is_tool_error(result: Raw | bytes | UnsetType) -> bool:
+    """Whether the result of a tool says that the tool failed."""
+    if isinstance(result, UnsetType) or _says_so(result) is None:
+        return False  # not anywhere in it
+    try:
+        return msgspec.json.decode(result, type=_Flag).is_error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
