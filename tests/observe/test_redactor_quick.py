@@ -66,6 +66,20 @@ def test_what_is_passed_unread_has_nothing_to_hide(kind: str, value: Any, escape
 
 
 @pytest.mark.covers("OBS-05")
+@settings(max_examples=400, deadline=None)
+@given(part=st.dictionaries(cased, values, max_size=3), around=st.tuples(cased, values, cased))
+def test_a_part_of_what_was_looked_at_hides_nothing(part: Any, around: tuple[Any, ...]) -> None:
+    redactor = Redactor()
+    before, beside, behind = around
+    raw = json.dumps(part).encode()
+    whole = json.dumps({before: part, behind: [beside, json.dumps(part)[1:]]}).encode()
+    redactor.message(whole)
+    found = redactor.message(raw)
+    redactor.message(b"[]")  # so that the whole is forgotten
+    assert redactor.message(raw) == found
+
+
+@pytest.mark.covers("OBS-05")
 @pytest.mark.parametrize("name", ["paſſword", "toKen", "COOKİE", "authorızation", "apıKey"])
 def test_letters_that_only_look_like_others_are_no_way_around(name: str) -> None:
     raw = json.dumps({name: "hunter2-hunter2"}, ensure_ascii=False).encode()

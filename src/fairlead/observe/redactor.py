@@ -87,10 +87,11 @@ class Redactor:
         """A message, or any JSON; itself if there is nothing to hide.
 
         Several look at each message, one right after the other, so the last one is remembered in
-        which nothing looks like a secret to anybody.
+        which nothing looks like a secret to anybody. Then nothing does in an object that is part of
+        it either.
         """
         global _harmless
-        if raw != _harmless:
+        if raw != _harmless and (raw[:1] != b"{" or _harmless.find(raw) < 0):
             if _SUSPICIOUS(raw.lower()) is not None:
                 return self._looked_into(raw)
             if len(raw) <= REMEMBERED:

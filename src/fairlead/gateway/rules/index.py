@@ -3,13 +3,15 @@
 import re
 from collections.abc import Iterable
 from fnmatch import translate
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from .conditions import SOURCES
 from .facts import Facts
 from .hooks import Hint, Hook
 
 __all__ = ["Index"]
+
+_Like: TypeAlias = tuple[re.Pattern[str], int]
 
 _PLAIN: Final = (str, int, float, type(None))
 _TREES: Final = ("params", "headers", "result", "failure")
@@ -46,11 +48,12 @@ class Index:
 class _Values:
     """The hooks of one place."""
 
-    __slots__ = ("_any_like", "_equal", "_like", "_there")
+    __slots__ = ("_any_like", "_equal", "_like", "_starts", "_there")
 
     def __init__(self) -> None:
         self._equal: dict[Any, list[int]] = {}
-        self._like: list[tuple[re.Pattern[str], int]] = []
+        self._starts: dict[int, dict[str, list[_Like]]] = {}  # patterns by how they start
+        self._like: list[_Like] = []  # those that start in any way
         self._any_like: re.Pattern[str] | None = None
         self._there: list[int] = []
 
@@ -58,8 +61,13 @@ class _Values:
         if hint.kind == "equal":
             self._equal.setdefault(_told_apart(hint.wanted), []).append(number)
         elif hint.kind == "like":
-            self._like.append((re.compile(translate(hint.wanted)), number))
-            self._any_like = None
+            pattern: str = hint.wanted
+            start, like = _start_of(pattern), (re.compile(translate(pattern)), number)
+            if start:
+                self._starts.setdefault(len(start), {}).setdefault(start, []).append(like)
+            else:
+                self._like.append(like)
+                self._any_like = None
         else:
             self._there.append(number)
 
@@ -70,8 +78,13 @@ class _Values:
             same = self._equal.get(value if type(value) is str else _told_apart(value))
             if same is not None:
                 caught.update(same)
-        if self._like and isinstance(value, str):
-            self._look_like(value, caught)
+        if isinstance(value, str):
+            for length, starts in self._starts.items():
+                found = starts.get(value[:length])
+                if found is not None:
+                    caught.update(number for one, number in found if one.match(value) is not None)
+            if self._like:
+                self._look_like(value, caught)
 
     def _look_like(self, text: str, caught: set[int]) -> None:
         if self._any_like is None:
@@ -136,6 +149,11 @@ class _Branch:
         if self._each is not None:
             for held in value.values():
                 self._each.look(held, caught)
+
+
+def _start_of(pattern: str) -> str:
+    """What everything starts with that is like it."""
+    return re.split(r"[*?\[]", pattern, maxsplit=1)[0]
 
 
 def _told_apart(value: Any) -> Any:
