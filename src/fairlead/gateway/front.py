@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Raw, UnsetType
 
 from ..errors import RpcError
-from ..interceptor import Answer, Exchange, Interceptor, hearers
+from ..interceptor import Answer, Exchange, Interceptor, beside, hearers
 from ..peer import Peer
 from ..protocol.downgrade import Impossible, downgrade_params
 from ..protocol.envelope import Direction, SessionState
@@ -51,6 +51,7 @@ class Front:
         self._questions: dict[RequestId, Exchange] = {}  # of servers, by the ids we gave them
         self._input_timeout = input_timeout
         self._interceptors = interceptors
+        self._beside = beside(interceptors)
 
     def connect(self, peer: Peer) -> None:
         self.peer = peer
@@ -134,4 +135,6 @@ class Front:
         question = self._questions.get(request_id)
         add = None if question is None else getattr(question.edge, "add_members", None)
         if question is not None and add is not None:
+            if self._beside is not None:
+                members = self._beside(question, members)
             add(question.request_id, members)

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw, Struct, UnsetType
 
 from ..errors import ChannelClosed, FairleadError, LocalProtocolError, RequestTimeout, RpcError
-from ..interceptor import Answer, Exchange, Handler, Interceptor, chain, hearers
+from ..interceptor import Answer, Exchange, Handler, Interceptor, beside, chain, hearers
 from ..peer import Peer
 from ..protocol.caller import SUBSCRIPTION_KEY, Caller, read_head
 from ..protocol.conversation import Agreement, Conversation, Role
@@ -84,6 +84,7 @@ class Link:
         self._input_timeout = input_timeout
         self._on_close = on_close
         self.interceptors = interceptors
+        self._beside = beside(interceptors)
         self._background: set[asyncio.Task[None]] = set()
         self.passage = Passage(interceptors, Direction.SERVER_TO_CLIENT)
         self.borrowed = isinstance(channel, Peer)
@@ -230,6 +231,8 @@ class Link:
         call = self.calls.get(request_id)
         add = None if call is None else getattr(call.exchange.edge, "add_members", None)
         if call is not None and add is not None:
+            if self._beside is not None:
+                members = self._beside(call.exchange, members)
             add(call.exchange.request_id, members)
 
     def unanswered(self) -> None:

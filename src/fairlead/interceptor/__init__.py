@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from .beside import Members, OnMembers, beside
 from .chain import Interceptor, Proceed, chain
 from .claims import claims
 from .exchange import Answer, Edge, Exchange, Handler
@@ -20,12 +21,15 @@ __all__ = [
     "Exchange",
     "Handler",
     "Interceptor",
+    "Members",
     "Offence",
+    "OnMembers",
     "OnOffence",
     "Outcome",
     "Proceed",
     "RateLimiter",
     "TwoHalves",
+    "beside",
     "chain",
     "claims",
     "hearers",

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar, Final, Literal
 
+import msgspec
 from msgspec import UNSET, Raw
 
 from ...errors import RpcError
-from ...interceptor import After, Exchange, Outcome, TwoHalves
+from ...interceptor import After, Exchange, Members, Outcome, TwoHalves
 from ...observe.redactor import Redactor
 from ...protocol.envelope import Direction
+from ...protocol.rewriting import members_of
 from ...wire import to_json
 from .editing import with_whole_params
 
@@ -48,6 +50,8 @@ class Redact(TwoHalves):
             if clean is not raw:
                 exchange.note("redacted")
                 exchange = with_whole_params(exchange, Raw(clean))
+        if exchange.message.extra is not None:
+            exchange = self._without_extra_secrets(exchange, up)
         if self._to_client if up else self._to_server:
             return exchange, partial(self._after, exchange)
         return exchange, None
@@ -64,6 +68,30 @@ class Redact(TwoHalves):
         if clean is not outcome:
             exchange.note("redacted")
         return clean
+
+    def members(self, exchange: Exchange, members: Members) -> Members:
+        """The same for what stands beside a result or an error."""
+        up = exchange.direction is Direction.CLIENT_TO_SERVER
+        clean = self._clean(members) if (self._to_client if up else self._to_server) else members
+        if clean is not members:
+            exchange.note("redacted")
+        return clean
+
+    def _without_extra_secrets(self, exchange: Exchange, up: bool) -> Exchange:
+        extra = exchange.message.extra
+        if extra is None or not (self._to_server if up else self._to_client):
+            return exchange
+        clean = self._clean(extra)
+        if clean is extra:
+            return exchange
+        exchange.note("redacted")
+        message = msgspec.structs.replace(exchange.message, extra=clean)
+        return msgspec.structs.replace(exchange, message=message)
+
+    def _clean(self, members: Members) -> Members:
+        raw = to_json(members)
+        clean = self._message(raw)
+        return members if clean is raw else members_of(clean) or {}
 
     def _error(self, error: RpcError) -> RpcError:
         raw = error.raw

@@ -10,7 +10,18 @@ import msgspec
 from msgspec import UnsetType
 
 from ...errors import RpcError
-from ...interceptor import Answer, Exchange, Interceptor, Offence, Proceed, chain, claims, hearers
+from ...interceptor import (
+    Answer,
+    Exchange,
+    Interceptor,
+    Members,
+    Offence,
+    Proceed,
+    beside,
+    chain,
+    claims,
+    hearers,
+)
 from ...manager.formats import Document
 from ...protocol.envelope import Direction
 from ...wire import Notification, Request
@@ -178,6 +189,16 @@ class RuleSet:
                 tell = hearers(action.bare for action in rule.actions)
                 if tell is not None:
                     tell(offence)
+
+    def members(self, exchange: Exchange, members: Members) -> Members:
+        """What stands beside an answer: rules that would change it do so, if they are about the
+        request, or about answers, which cannot be asked any more."""
+        facts = Facts(exchange, self.server_of)
+        for rule, known in self._found_for(exchange).all:
+            change = beside(action.bare for action in rule.actions)
+            if change is not None and (known or rule.answers or rule.condition.holds(facts)):
+                members = change(exchange, members)
+        return members
 
     # Acting
 
