@@ -299,11 +299,13 @@ class Posts:
         call.watch(left, edge.beat, self._heartbeat)
         try:
             answer = await self._handler(exchange)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as exc:
             # Ours, because the client has left; a server that ends cancels us as well.
             if call.gone and task.uncancel() == 0:
                 log.debug("%s cancelled: its client has left", exchange.method)
                 raise Gone from None
+            if not task.cancelling():
+                raise RuntimeError("what it waited for was cancelled") from exc
             raise
         finally:
             call.unwatch()
