@@ -12,6 +12,7 @@ from fairlead.gateway.locking import Lock, lock_tools
 from fairlead.gateway.observing import Observing
 from fairlead.gateway.rules import RuleSet
 
+CITY = {"argument": {"name": "city", "value": "b"}}
 OTHER = {"name": "secret", "description": "Something else.", "inputSchema": {"type": "object"}}
 
 
@@ -21,6 +22,14 @@ OTHER = {"name": "secret", "description": "Something else.", "inputSchema": {"ty
     [
         ("tools/call", {"name": "slow_secret"}),
         ("tools/call", {"name": "slow_who", "arguments": {}}),
+        ("prompts/get", {"name": "slow_hello", "arguments": {"city": "Bonn"}}),
+        ("resources/read", {"uri": "slow://fixed"}),
+        ("resources/read", {"uri": "slow://item/7"}),
+        ("completion/complete", {"ref": {"type": "ref/prompt", "name": "slow_hello"}, **CITY}),
+        (
+            "completion/complete",
+            {"ref": {"type": "ref/resource", "uri": "slow://item/{key}"}, **CITY},
+        ),
     ],
 )
 async def test_a_rule_about_a_server_is_asked_when_it_is_known_whose_a_call_is(

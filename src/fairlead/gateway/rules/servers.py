@@ -1,11 +1,12 @@
 """Which server a message is for or from, where several are behind one endpoint."""
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ...errors import RpcError
 from ...interceptor import Exchange
 from ...protocol.envelope import Direction
+from ..asked import reference_of
 from .facts import ServerOf
 
 if TYPE_CHECKING:
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from ..relay import Relay
 
 __all__ = ["known_to_gateway", "server_of_gateway", "server_of_relay"]
+
+_WITH_URI: Final = ("resources/read", "resources/subscribe", "resources/unsubscribe")
 
 
 def server_of_relay(relay: "Relay") -> ServerOf:
@@ -41,8 +44,13 @@ def known_to_gateway(gateway: "Gateway") -> Callable[[Exchange], Awaitable[None]
         if exchange.direction is Direction.SERVER_TO_CLIENT or exchange.server is not None:
             return
         finding = gateway.finding
-        find = {"tools/call": finding.tool, "prompts/get": finding.prompt}.get(exchange.method)
-        if find is None or exchange.target is None or _door(gateway, exchange) is not None:
+        find: Callable[[Exchange], Awaitable[object]] | None = {
+            "tools/call": finding.tool,
+            "prompts/get": finding.prompt,
+            "completion/complete": finding.completing,
+            **dict.fromkeys(_WITH_URI, finding.resource),
+        }.get(exchange.method)
+        if find is None or _door(gateway, exchange) is not None:
             return
         try:
             await find(exchange)
@@ -61,13 +69,29 @@ def _door(gateway: "Gateway", exchange: Exchange) -> str | None:
 
 
 def _owner(gateway: "Gateway", exchange: Exchange) -> str | None:
-    target, view = exchange.target, gateway.view_of(exchange.caller)
+    method, target, view = exchange.method, exchange.target, gateway.view_of(exchange.caller)
+    catalog = gateway.catalog
+    if method == "completion/complete":
+        return _completing(gateway, exchange)
     if target is None:
         return None
-    if exchange.method.startswith("resources/"):
-        return gateway.catalog.owner(target, view)
-    look = {"tools/call": gateway.catalog.tool, "prompts/get": gateway.catalog.prompt}
-    found = look[exchange.method](target, view) if exchange.method in look else None
+    if method.startswith("resources/"):
+        return catalog.owner(target, view)
+    look = {"tools/call": catalog.tool, "prompts/get": catalog.prompt}.get(method)
+    found = None if look is None else look(target, view)
+    return None if found is None else found.server
+
+
+def _completing(gateway: "Gateway", exchange: Exchange) -> str | None:
+    """Who completes an argument: whose the prompt or the template is."""
+    view = gateway.view_of(exchange.caller)
+    try:
+        reference = reference_of(exchange)
+    except RpcError:
+        return None  # whoever is to answer it says what is wrong with it
+    if reference.uri is not None:
+        return gateway.catalog.template_owner(reference.uri, view)
+    found = gateway.catalog.prompt(reference.name or "", view)
     return None if found is None else found.server
 
 
