@@ -55,6 +55,14 @@ def test_a_rule_holds_and_a_person_decides(person: Person) -> None:
             await intercept("block", await held(), "--reason", "not on a Friday")
             with pytest.raises(MCPClientError, match="not on a Friday"):
                 await call
+            call = asyncio.create_task(
+                client.call("notes_add", {"a": 1, "b": 2, "c": "x" * 70_000})
+            )
+            number = await held()
+            assert "bytes, too many to be shown)" in await intercept("list")
+            await intercept("block", number)
+            with pytest.raises(MCPClientError, match="refused by whoever watches"):
+                await call
             assert (await client.call("notes_variable", {"name": "X"})).text == "not set"
 
     with running(person, "gateway", str(file), "--port", "0") as it:

@@ -266,6 +266,51 @@ def test_a_conversation_is_on_the_tape_without_its_secrets(person: Person) -> No
     assert TapeReader(tape).info.status == "complete"
 
 
+def test_a_batch_is_on_the_tape_message_by_message(person: Person) -> None:
+    file = script(
+        person.folder,
+        """
+        for line in sys.stdin:
+            asked = json.loads(line)
+            said = [{"jsonrpc": "2.0", "id": one["id"], "result": {}} for one in asked]
+            print(json.dumps(said), flush=True)
+        """,
+    )
+    asked = [{"jsonrpc": "2.0", "id": n, "method": "ping"} for n in (1, 2)]
+    tape = person.folder / "batch"
+    done = subprocess.run(
+        tap(file, "--tape", str(tape)),
+        input=json.dumps(asked) + "\n",
+        capture_output=True,
+        text=True,
+        env={**os.environ, **person.env},
+        timeout=LIMIT,
+    )
+    assert len(json.loads(done.stdout)) == 2
+    wait_for_file(tape.with_name("batch.tape.json"), "complete")
+    assert [said for _, said in lines_of(tape)] == [*asked, *json.loads(done.stdout)]
+    assert {str(entry.did) for entry in TapeReader(tape)} == {"['in a batch']"}
+
+
+def test_what_does_not_fit_on_the_disk_is_told_at_the_end(person: Person) -> None:
+    file = script(person.folder, "sys.stdout.write(sys.stdin.read())")
+    note = json.dumps({"jsonrpc": "2.0", "method": "note", "params": {"pad": "x" * 200}}) + "\n"
+    tape = person.folder / "full"
+    done = subprocess.run(
+        ["sh", "-c", 'ulimit -f 16; exec "$@"', "sh", *tap(file, "--tape", str(tape))],
+        input=note * 100,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **person.env},
+        timeout=LIMIT,
+    )
+    assert done.stdout == note * 100
+    wait_for_file(tape.with_name("full.tape.json"), "complete")
+    lost = TapeReader(tape).info.lost
+    assert lost > 100
+    assert f"warning: {lost} of 200 messages are lost" in done.stderr
+
+
 def test_without_a_path_the_last_tapes_are_kept(person: Person) -> None:
     folder = person.ours / "data" / "tapes"
     folder.mkdir(parents=True)

@@ -31,6 +31,10 @@ TOOLS = """
         os._exit(code)
 
     @server.tool()
+    async def wait() -> str:
+        await asyncio.Event().wait()
+
+    @server.tool()
     def erase(title: str) -> str:
         print("about to erase", file=sys.stderr, flush=True)
         return f"{title} is gone"
@@ -113,6 +117,19 @@ def test_a_tap_with_rules_does_what_they_say_and_follows_them(person: Person) ->
     assert plain(stopped[0])["error"]["message"].endswith("Not allowed here")
     assert stopped[0].did is not None
     assert stopped[0].did[0] == "rule: no-erasing"
+
+
+def test_what_hangs_behind_rules_is_flagged_when_the_tap_says(person: Person) -> None:
+    (person.project / "rules.toml").write_text(BLOCKED)
+    options = ("--rules", "rules.toml", "--no-tape", "--hangs-after", "0.05")
+    with tapped(person, *options) as it:
+        it.say(talk({"id": 1, "method": "tools/call", "params": {"name": "wait"}}))
+        assert it.hear()["result"]["serverInfo"]["name"] == "test"
+        with person.begins("watch") as watching:
+            assert watching.stdout is not None
+            said = next((line for line in watching.stdout if "hangs" in line), "")
+            watching.kill()
+        assert "tools/call wait" in said
 
 
 @pytest.mark.parametrize(

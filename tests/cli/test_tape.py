@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.gateway.tape import TapeWriter, read_tape
+from fairlead.protocol.envelope import Direction
+
 from .running import LIMIT, fairlead, run_by, server_file
 from .visiting import visit
 
@@ -110,10 +113,24 @@ def test_a_tape_is_trimmed_and_deleted(tmp_path: Path, home: dict[str, str], fil
     lines = run(home, "tape", "show", "short").splitlines()
     assert [line.split()[0] for line in lines] == ["1", "2", "3", "8", "9"]
     assert len(run(home, "tape", "show", "one").splitlines()) == 9
+    assert "Nothing on" in run(home, "tape", "trim", "one", "--session", "s9", code=1)
+    assert len(run(home, "tape", "show", "one").splitlines()) == 9
+    assert "There is no folder" in run(home, "tape", "list", str(tmp_path / "none"), code=1)
     assert run(home, "tape", "delete", "one", "short").count("deleted") == 4
     assert list((tmp_path / "home" / "data" / "tapes").iterdir()) == []
     assert "There is no tape" in run(home, "tape", "delete", "one", code=1)
     assert "did you mean `fairlead tape trim`?" in run(home, "tape", "trin", code=2)
+
+
+def test_a_tape_that_is_recorded_is_not_trimmed_over(
+    tmp_path: Path, home: dict[str, str], file: Path
+) -> None:
+    record("one", file, home, "a")
+    with TapeWriter(tmp_path / "live") as tape:
+        said = run(home, "tape", "trim", "one", "-o", str(tmp_path / "live"), code=1)
+        assert "is being recorded" in said
+        tape.write(b"{}", Direction.CLIENT_TO_SERVER)
+    assert len(read_tape(tmp_path / "live")) == 1
 
 
 def test_a_tape_becomes_an_http_archive(tmp_path: Path, home: dict[str, str], file: Path) -> None:

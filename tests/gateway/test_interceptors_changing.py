@@ -177,9 +177,32 @@ async def test_a_mock_speaks_the_era_of_the_caller() -> None:
             else:
                 answer = await client.answer_to(client.stateless("tools/call", {"name": "x"}))
                 assert answer["result"] == {"resultType": "complete", "content": []}
-    for wrong in ({}, {"result": "x", "error": {"code": 1}}, {"error": {"code": "x"}}):
+    for wrong in (
+        {},
+        {"result": "x", "error": {"code": 1}},
+        {"error": {"code": "x"}},
+        {"error": {"code": 1, "why": "x"}},
+    ):
         with pytest.raises(ValueError):
             Mock(**wrong)
+
+
+async def test_a_mocked_error_has_the_data_that_a_server_would_give() -> None:
+    error = {
+        "code": -32042,
+        "message": "Look here",
+        "data": {"elicitations": [{"url": "https://x"}]},
+    }
+    async with scene(interceptors=[_Calls(Mock(error=error))]) as place:
+        client, server = await opened(place)
+        assert (await client.answer_to(client.ask("tools/call", {"name": "x"})))["error"] == error
+        client.tell("notifications/vendor")
+        await client.sync()
+        assert all(one["method"] != "notifications/vendor" for one in server.seen)
+    async with scene(interceptors=[_Calls(Mock(error={"code": 7}))]) as place:
+        client, _ = await opened(place)
+        answer = await client.answer_to(client.ask("tools/call", {"name": "x"}))
+        assert answer["error"] == {"code": 7, "message": "Refused", "data": {"source": "proxy"}}
 
 
 class _Calls:

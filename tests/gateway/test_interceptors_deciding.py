@@ -1,6 +1,7 @@
 """Interceptors that let pass, refuse, limit: around a relay between real connections."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -167,3 +168,18 @@ async def test_a_timeout_of_somebody_else_is_not_ours() -> None:
     async with scene(interceptors=[tell]) as place, asyncio.timeout(10):
         await opened(place)
     assert "elsewhere" in seen
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: RateLimit(1.0, per=[]),
+        lambda: RateLimit(0),
+        lambda: RateLimit(1.0, -1),
+        lambda: SizeLimit(params=-1),
+        lambda: SizeLimit(result=-1),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(made: Callable[[], object]) -> None:
+    with pytest.raises(ValueError, match="`"):
+        made()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fleet import BOTH, LIMIT, config, make
 
-from fairlead import MCPClient, MCPServer
+from fairlead import Context, MCPClient, MCPServer
 from fairlead.errors import RpcError
 from fairlead.gateway.interceptors import Audit, RateLimit, SchemaCheck
 from fairlead.gateway.rules import RuleSet
@@ -48,6 +48,42 @@ async def test_rules_hold_in_a_server_and_in_a_client(
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     calls = [(one["target"], one["decision"]) for one in lines if one["method"] == "tools/call"]
     assert calls == [("secret", "refused"), ("who", "passed"), ("speak", "passed")]
+
+
+@pytest.mark.covers("GTW-09")
+@pytest.mark.parametrize("version", BOTH)
+@pytest.mark.parametrize("where", ["server", "client"])
+async def test_questions_of_both_eras_have_their_rules(where: str, version: str) -> None:
+    """As the page about rules has it: in the newer era a server asks in its answer."""
+    asks = [
+        {"method": "elicitation/create"},
+        {"result": {"inputRequests.*.method": "elicitation/create"}},
+    ]
+    two = [{"when": when, "do": {"block": "no questions"}} for when in asks]
+    around: list[Interceptor] = [RuleSet.of_data({"rules": two})]
+    server = MCPServer("one", rate_limit_rate=0, interceptors=around if where == "server" else [])
+
+    @server.tool()
+    async def ask(ctx: Context) -> str:
+        said = await ctx.elicit("Which?", {"type": "object", "properties": {}})
+        return said.action
+
+    asked: list[object] = []
+
+    async def on_elicit(question: object) -> dict[str, object]:
+        asked.append(question)
+        return {"action": "accept", "content": {}}
+
+    ours = around if where == "client" else []
+    async with (
+        asyncio.timeout(LIMIT),
+        MCPClient.connect_inprocess(
+            server, config(version), interceptors=ours, on_elicit=on_elicit
+        ) as client,
+    ):
+        with pytest.raises(RpcError, match="no questions"):
+            await client.call_tool("ask", {})
+    assert asked == []
 
 
 def _with(around: list[Interceptor]) -> MCPServer:

@@ -3,6 +3,7 @@ policy, and never a matter of luck."""
 
 import asyncio
 import logging
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,15 @@ class Bad:
             case "raises behind":
                 await proceed(exchange)
                 raise ZeroDivisionError
+            case "was cancelled":
+                lost = asyncio.ensure_future(asyncio.Event().wait())
+                lost.cancel()
+                await lost
+            case "was cancelled behind":
+                await proceed(exchange)
+                raise asyncio.CancelledError
+            case "leaves":
+                sys.exit(3)
             case "hangs":
                 await asyncio.Event().wait()
             case "hangs behind":
@@ -59,6 +69,7 @@ class Bad:
 
 
 WAYS = [
+    *("was cancelled", "was cancelled behind", "leaves"),
     *("raises", "raises behind", "hangs", "hangs behind", "answers nothing", "answers a map"),
     *("answers no object", "answers no JSON", "passes on nothing", "passes on another kind"),
 ]
@@ -134,6 +145,19 @@ async def test_what_fails_behind_it_is_not_its_failure() -> None:
         await waited.wait()
         server.reply(request, {"late": True})
         assert (await client.answer_to(call))["result"] == {"late": True}
+
+
+async def test_a_cancellation_is_no_failure() -> None:
+    guard = guarded(Bad("nothing"), "fail_open", timeout=5, name="good")
+    async with scene(interceptors=[guard]) as place:
+        client, server = await opened(place)
+        call = client.ask("tools/call", {"name": "x"})
+        request = await server.method("tools/call")
+        client.tell("notifications/cancelled", {"requestId": call})
+        stopped = await server.method("notifications/cancelled")
+        assert stopped["params"]["requestId"] == request["id"]
+        await client.sync()
+        assert all(one.get("id") != call for one in client.skipped), "nobody waits for an answer"
 
 
 async def test_a_refusal_is_no_failure() -> None:

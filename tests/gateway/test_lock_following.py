@@ -11,6 +11,7 @@ from rawends import scene
 
 from fairlead import MCPClient, MCPClientError, MCPServer
 from fairlead.gateway import Gateway, View
+from fairlead.gateway.interceptors import Rename
 from fairlead.gateway.interceptors.toollock import ToolLock
 from fairlead.gateway.locking import Lock, LockFile, lock_tools, write_lock
 from fairlead.gateway.observing import Observing
@@ -102,3 +103,61 @@ async def test_a_search_shows_a_changed_tool_as_a_list_does(version: str, policy
             missed = await client.call("describe_tool", {"name": "red_ad"})
             assert ("red_add" in missed.text) == (policy != "refuse")
             assert desk.list() == []
+
+
+@pytest.mark.parametrize("version", BOTH)
+async def test_what_is_approved_at_one_endpoint_is_so_at_the_other(
+    version: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server has a path of its own, where its tools have other names."""
+    server = MCPServer("red", rate_limit_rate=0)
+    server.tool(name="add", description="Add numbers.")(lambda: "sum")
+    async with (
+        asyncio.timeout(LIMIT),
+        MCPClient.connect_inprocess(server, config("auto")) as client,
+    ):
+        lock = Lock(servers={"red": lock_tools(await client.list_tools())})
+    server.remove_tool("add")
+    server.tool(name="add", description="Add many numbers.")(lambda: "sum")
+    desk = Desk()
+    gateway = Gateway(observing=Observing(lock=lock, lock_policy="ask", desk=desk))
+    async with asyncio.timeout(LIMIT), serving(server) as url, gateway:
+        await gateway.connect({"red": {"url": url}})
+        async with (
+            serving(gateway) as all_of_them,
+            MCPClient.connect_http(all_of_them, config(version)) as merged,
+            MCPClient.connect_http(f"{all_of_them}/red", config(version)) as alone,
+        ):
+
+            async def described() -> list[str]:
+                lists = [await merged.list_tools(), await alone.list_tools()]
+                return [str(tool["description"]) for tools in lists for tool in tools]
+
+            for _ in range(2):
+                assert await described() == ["Add numbers.", "Add numbers."]
+            call = asyncio.create_task(alone.call_tool("add", {}))
+            desk.resume((await desk.wait()).id)
+            await call
+            await merged.call_tool("red_add", {})
+            assert await described() == ["Add many numbers.", "Add many numbers."]
+    assert caplog.text.count("has changed since it was approved") == 1
+
+
+@pytest.mark.parametrize("version", BOTH)
+async def test_another_name_is_no_way_around(version: str) -> None:
+    server = MCPServer("red", rate_limit_rate=0)
+    server.tool(name="add", description="Add numbers.")(lambda: "sum")
+    async with (
+        asyncio.timeout(LIMIT),
+        MCPClient.connect_inprocess(server, config("auto")) as client,
+    ):
+        lock = Lock(servers={"red": lock_tools(await client.list_tools())})
+    server.remove_tool("add")
+    server.tool(name="add", description="Add many numbers.")(lambda: "sum")
+    gateway = Gateway(observing=Observing(lock=lock), interceptors=[Rename({"red_add": "plus"})])
+    async with asyncio.timeout(LIMIT), serving(server) as url, gateway:
+        await gateway.connect({"red": {"url": url}})
+        async with joining(gateway, version) as client:
+            assert await client.list_tools() == []
+            with pytest.raises(MCPClientError, match="red_add has changed since it was approved"):
+                await client.call_tool("plus", {})

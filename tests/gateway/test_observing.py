@@ -139,7 +139,7 @@ async def test_the_journal_is_read_and_followed_over_http(version: str) -> None:
             _, one = await get(web, f"{admin}/journal/{number}", headers=ADMIN)
             assert one == called[0]
             assert (await get(web, f"{admin}/journal/99999", headers=ADMIN))[0] == 404
-            for bad in ("journal/x", "journal?after=x", "journal?wait=x"):
+            for bad in ("journal/x", "journal?after=x", "journal?wait=x", "journal?wait=nan"):
                 assert (await get(web, f"{admin}/{bad}", headers=ADMIN))[0] == 400
             assert (await get(web, f"{admin}/journal"))[0] == 401
             assert (await get(web, f"{admin}/paused", headers=ADMIN))[0] == 404  # no desk

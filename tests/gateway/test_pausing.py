@@ -87,6 +87,21 @@ async def test_a_request_is_answered_without_the_server() -> None:
         assert [one["method"] for one in server.seen if one["method"] == "tools/call"] == []
 
 
+async def test_who_answers_by_hand_need_not_know_the_era() -> None:
+    desk = Desk()
+    async with (
+        asyncio.timeout(LIMIT * 2),
+        scene("stateless", interceptors=[Pause(desk, calls)]) as place,
+    ):
+        client = await place.client()
+        asked = client.stateless("tools/call", CALL)
+        desk.change((await desk.wait()).id, result={"content": []})
+        assert (await client.answer_to(asked))["result"] == {
+            "resultType": "complete",
+            "content": [],
+        }
+
+
 @pytest.mark.covers("GTW-08")
 async def test_a_request_is_blocked_with_a_reason() -> None:
     desk = Desk()
@@ -200,3 +215,5 @@ async def test_a_breakpoint_has_its_own_limit_and_says_why_it_is_there() -> None
 def test_a_limit_is_above_zero() -> None:
     with pytest.raises(ValueError):
         Desk(limit=0)
+    with pytest.raises(ValueError):
+        Pause(Desk(), limit=-1)

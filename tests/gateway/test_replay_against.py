@@ -149,3 +149,64 @@ async def test_somebody_who_does_not_let_us_in_is_no_server(tmp_path: Path) -> N
                 tmp_path / "one", {"type": "http", "url": f"http://127.0.0.1:{port}/mcp"}
             )
     assert caught.value.status == 401
+
+
+async def test_what_was_cancelled_is_cancelled_again(tmp_path: Path) -> None:
+    """Else a server that does one thing after the other would never get to the next."""
+    ended = asyncio.Event()
+    server = MCPServer("one at a time", rate_limit_rate=0)
+    turn = asyncio.Lock()
+
+    @server.tool()
+    async def hold() -> str:
+        async with turn:
+            ended.clear()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+        return "never"
+
+    @server.tool()
+    async def next_one() -> str:
+        async with turn:
+            return "it is your turn"
+
+    with TapeWriter(tmp_path / "one") as tape:
+        relay = Relay(server, interceptors=[Recorder(tape)])
+        async with (
+            asyncio.timeout(LIMIT),
+            relay.running(),
+            MCPClient.connect_inprocess(relay, config(HANDSHAKE)) as client,
+        ):
+            call = asyncio.ensure_future(client.call("hold"))
+            while not turn.locked():
+                await asyncio.sleep(0)
+            call.cancel()
+            await ended.wait()
+            assert (await client.call("next_one")).text == "it is your turn"
+    async with asyncio.timeout(LIMIT):
+        report = await play_against(tmp_path / "one", server, timeout=5)
+    assert report.same, str(report)
+    assert "next_one" in report.compared[-1].what
+
+
+async def test_what_had_secrets_is_asked_without_them_and_that_is_said(tmp_path: Path) -> None:
+    server = MCPServer("door", rate_limit_rate=0)
+
+    @server.tool()
+    async def login(password: str) -> str:
+        return "welcome" if password == "lovelace" else "go away"
+
+    with TapeWriter(tmp_path / "one") as tape:
+        relay = Relay(server, interceptors=[Recorder(tape)])
+        async with (
+            asyncio.timeout(LIMIT),
+            relay.running(),
+            MCPClient.connect_inprocess(relay, config(HANDSHAKE)) as client,
+        ):
+            assert (await client.call("login", {"password": "lovelace"})).text == "welcome"
+    async with asyncio.timeout(LIMIT):
+        report = await play_against(tmp_path / "one", server)
+    (what,) = wrong(report)
+    assert what.startswith("tools/call login (sent without the secrets")

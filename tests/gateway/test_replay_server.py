@@ -14,7 +14,7 @@ from fairlead import Context, MCPClient, MCPServer, RpcError
 from fairlead.errors import ConfigError
 from fairlead.gateway import Relay
 from fairlead.gateway.interceptors.recording import Recorder
-from fairlead.gateway.replay import Pace, TapeServer
+from fairlead.gateway.replay import Pace, TapeServer, load
 from fairlead.gateway.tape import TapeWriter, read_tape
 
 
@@ -175,6 +175,65 @@ async def test_what_is_not_on_the_tape_is_refused_and_remembered(tmp_path: Path)
     assert player.missed == ["tools/call 'turn'"]
 
 
+async def test_a_strict_player_goes_on_from_a_message(tmp_path: Path) -> None:
+    await record(tmp_path / "one", HANDSHAKE)
+    calls = [e.seq for e in read_tape(tmp_path / "one") if b'"turn"' in bytes(e.message)]
+    player = TapeServer(tmp_path / "one", matching="strict")
+    player.seek(calls[-1])
+    async with player.running(), joined(player, HANDSHAKE, Keeper()) as client:
+        with pytest.raises(RpcError, match="tools/list is not on the tape; next on it is .* turn"):
+            await client.request("tools/list")
+        assert (await client.call("turn")).text == "2"
+
+
+async def test_who_listens_to_a_tape_without_news_hears_none(tmp_path: Path) -> None:
+    await record(tmp_path / "one", STATELESS)
+    cues = [cue for cue in load(tmp_path / "one") if cue.method != "subscriptions/listen"]
+    player = TapeServer(cues)
+    # The relay between them listens for whoever cannot.
+    relay = player.for_both_eras()
+    async with relay.running(), joined(relay, HANDSHAKE, Keeper()) as client:
+        assert (await client.call("turn")).text == "1"
+    async with player.running(), joined(player, STATELESS, Keeper()) as client:
+        async with client.changes("tools"):
+            assert (await client.call("turn")).text == "2"
+    assert player.missed == []
+
+
+@pytest.mark.covers("GTW-11")
+@pytest.mark.parametrize("version", BOTH)
+async def test_a_question_is_of_the_call_that_waits_whatever_was_said_meanwhile(
+    tmp_path: Path, version: str
+) -> None:
+    """A tap does not hear to which request a question belongs."""
+    asked = {"message": "Which colour?", "requestedSchema": {"type": "object", "properties": {}}}
+    answer = {"content": [{"type": "text", "text": "blue"}]}
+    able = {
+        "protocolVersion": HANDSHAKE,
+        "capabilities": {"tools": {}},
+        "serverInfo": {"name": "x"},
+    }
+    call = {"id": 2, "method": "tools/call", "params": {"name": "paint", "arguments": {}}}
+    up, down = "client_to_server", "server_to_client"
+    lines: list[tuple[float, str, dict[str, Any]]] = [
+        (0, up, {"id": 1, "method": "initialize", "params": {}}),
+        (0, down, {"id": 1, "result": able}),
+        (0, up, {"method": "notifications/initialized"}),
+        (1, up, call),
+        (1, up, {"id": 3, "method": "ping"}),
+        (1, down, {"id": 3, "result": {}}),
+        (2, down, {"id": 1, "method": "elicitation/create", "params": asked}),
+        (3, up, {"id": 1, "result": {"action": "accept", "content": {}}}),
+        (4, down, {"id": 2, "result": answer}),
+    ]
+    write_lines(tmp_path / "one.tape.jsonl", lines)
+    relay = TapeServer(tmp_path / "one").for_both_eras()
+    keeper = Keeper()
+    async with relay.running(), joined(relay, version, keeper) as client:
+        assert (await client.call("paint")).text == "blue"
+    assert keeper.asked == 1
+
+
 async def test_repeated_calls_get_the_answers_in_turn_and_then_the_last_one(
     tmp_path: Path,
 ) -> None:
@@ -318,6 +377,10 @@ def slow_tape(path: Path, gap: float) -> None:
         (1 + gap, "server_to_client", {"method": "notifications/vendor/one"}),
         (1 + 2 * gap, "server_to_client", {"id": 2, "result": {"done": True}}),
     ]
+    write_lines(path, lines)
+
+
+def write_lines(path: Path, lines: list[tuple[float, str, dict[str, Any]]]) -> None:
     path.write_bytes(
         b"".join(
             msgspec.json.encode(

@@ -1,6 +1,7 @@
 """Files of rules: three formats that say the same, and mistakes told with their place."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,28 @@ def test_all_mistakes_are_told_at_once_with_line_and_column(tmp_path: Path) -> N
         ("a.toml", '[rules.one]\ndo = "block"\nwhen.tool = 1\n', "3:6", "`tool`: a text"),
         ("a.toml", '[rules.one]\ndo = "allow"\nwhen.any = []\n', "3:6", "not an empty one"),
         ("a.toml", "[[rules]]\ndo = { allow = 3 }\n", "2:8", "takes no options"),
+        ("a.toml", '[[rules]]\ndo = "block"\ntimeout = -1\n', "3:1", "not below 0"),
+        ("a.toml", '[[rules]]\ndo = "block"\ntimeout = nan\n', "3:1", "not below 0"),
+        ("a.toml", "[[rules]]\ndo = { timeout = nan }\n", "2:8", "is a number, not nan"),
+        ("a.yaml", "rules:\n- do: {rate: {rate: .inf}}\n", "2:15", "is a number, not inf"),
+        ("a.toml", "[[rules]]\ndo = { cache = -1 }\n", "2:8", "above 0"),
+        ("a.toml", "[[rules]]\ndo = { audit.max_payload = -1 }\n", "2:8", "not below 0"),
+        ("a.toml", '[[rules]]\ndo = { fault = { kind = "slow", seconds = -1 } }\n', "2:8", "below"),
+        (
+            "a.toml",
+            '[[rules]]\ndo = "block"\nwhen.params.day = 2024-01-01\n',
+            "3:13",
+            "put it in quotes",
+        ),
+        (
+            "a.yaml",
+            "rules:\n- do: block\n  when: {params: {day: {not_in: [2024-01-01]}}}\n",
+            "3:19",
+            "put it in quotes",
+        ),
+        ("a.json", '{"rules":' + "[" * 100_000, "1", "nested too deeply"),
+        ("a.toml", "rules = " + "[" * 100_000, "1", "nested too deeply"),
+        ("a.toml", '[[rules]]\nwhen.kind = "error"\ndo = { timeout = 1 }\n', "3:8", "too late"),
         ("a.toml", "[[rules]\n", "1:8", "not valid TOML"),
         ("a.yaml", "rules: [\n", "2:1", "not valid YAML"),
         ("a.json", '{\n"rules" 3}', "2:9", "not valid JSON"),
@@ -184,6 +207,50 @@ def test_a_mistake_has_its_place_in_every_format(
         read_rules(file)
     assert str(wrong.value).startswith(f"{file}:{place}: ")
     assert words in str(wrong.value)
+
+
+OPENS = """\
+opened = []
+
+class Opens:
+    def __init__(self):
+        opened.append(self)
+
+    async def __call__(self, exchange, proceed):
+        return await proceed(exchange)
+
+    def close(self):
+        opened.remove(self)
+"""
+
+
+def test_code_that_was_only_tried_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "fl_opens.py").write_text(OPENS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    file = tmp_path / "rules.json"
+    use = {"use": "fl_opens:Opens"}
+    both = {"name": "a", "do": [use, {"audit": "audit.jsonl"}]}
+    file.write_text(json.dumps({"rules": [both, {"name": "b", "do": use}]}))
+    rules = RuleSet.of_file(file)
+    opened = sys.modules["fl_opens"].opened
+    assert len(opened) == 2
+    nowhere = {"name": "c", "do": [use, {"audit": "no/such/folder"}]}
+    file.write_text(json.dumps({"rules": [both, nowhere]}))
+    with pytest.raises(RulesError, match="no/such/folder"):
+        rules.reload()
+    assert len(opened) == 2, "they act still"
+    rules.close()
+    assert opened == []
+
+
+def test_conditions_can_be_nested_too_deeply(tmp_path: Path) -> None:
+    file, deep = tmp_path / "rules.json", 900
+    when = '{"not":' * deep + '{"tool": "x"}' + "}" * deep
+    file.write_text('{"rules": [{"do": "block", "when": ' + when + "}]}")
+    with pytest.raises(RulesError, match="nested too deeply"):
+        read_rules(file)
 
 
 def test_a_file_that_is_not_there_or_empty(tmp_path: Path) -> None:

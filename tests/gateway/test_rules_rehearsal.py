@@ -119,6 +119,45 @@ def test_both_eras_and_what_cannot_be_read(tmp_path: Path) -> None:
     ]
 
 
+def test_servers_and_what_a_session_said_once_count_for_all_of_it(tmp_path: Path) -> None:
+    file = rules(
+        tmp_path,
+        {"name": "search", "when": {"server": "search"}, "do": "block"},
+        {"name": "web", "when": {"transport": "http", "headers": {"X-Team": "red"}}, "do": "allow"},
+        {"name": "rest", "do": {"delay": 1}},
+    )
+    came = {"type": "http", "headers": {"x-team": "red"}}
+    call = {"method": "tools/call", "params": {"name": "x"}}
+    tape = [entry(n, 0, {"id": n, **call}) for n in range(1, 4)]
+    tape[0].transport = came
+    tape[1].server = "search"
+    tape[2].session = "s9"  # somebody else's
+    found = [(one.seq, one.rules, one.outcome) for one in rehearse(file, tape)]
+    assert found == [(1, ["web"], "passed"), (2, ["search"], "blocked"), (3, ["rest"], "passed")]
+
+
 def test_a_file_with_mistakes_is_not_tried(tmp_path: Path) -> None:
     with pytest.raises(RulesError, match="no action"):
         list(rehearse(rules(tmp_path, {"do": "nothing"}), []))
+
+
+@pytest.mark.covers("GTW-09")
+async def test_who_somebody_was_is_on_the_tape(tmp_path: Path) -> None:
+    """Once for each connection, not with each message."""
+    tape = TapeWriter(tmp_path / "talk")
+    who = iter(["ann", "bob"])
+    async with scene(interceptors=[Recorder(tape)], principal=lambda: next(who)) as place:
+        for _ in range(2):
+            client = await place.session()
+            server = await place.server()
+            for _ in range(2):
+                call = client.ask("tools/call", {"name": "find"})
+                server.reply(await server.method("tools/call"), {"content": []})
+                await client.answer_to(call)
+    tape.close()
+    said = [entry.transport for entry in TapeReader(tmp_path / "talk") if entry.transport]
+    assert [one.get("principal") for one in said] == ["ann", "bob"]
+    file = rules(tmp_path, {"name": "bob", "when": {"identity": "bob"}, "do": "block"})
+    judged = await asyncio.to_thread(lambda: list(rehearse(file, TapeReader(tmp_path / "talk"))))
+    calls = [one.outcome for one in judged if one.method == "tools/call"]
+    assert calls == ["passed", "passed", "blocked", "blocked"]

@@ -1,5 +1,6 @@
 """The plugin for pytest: what is recorded once is played from then on."""
 
+import json
 import os
 import subprocess
 import sys
@@ -102,3 +103,67 @@ def test_the_tape_of_a_test_that_fails_is_not_kept(folder: Path) -> None:
     assert run(folder).returncode == 1
     assert calls(folder) == 1
     assert list((folder / "tapes" / "notes").iterdir()) == []
+
+
+SECRETIVE = """
+    import asyncio, sys
+    from pathlib import Path
+
+    from fairlead import MCPClient
+
+    HERE = Path(__file__).parent
+    SERVER = {
+        "command": sys.executable,
+        "args": [str(HERE / "server.py")],
+        "env": {"SHOP_API_KEY": "zebra-quartz-77"},
+    }
+
+
+    def visit(server, *numbers):
+        async def go():
+            async with asyncio.timeout(20), MCPClient.connect_inprocess(server) as client:
+                return [(await client.call("key", {"to": n})).text for n in numbers]
+
+        return asyncio.run(go())
+
+
+    def test_it(fairlead_tape):
+        for n in (1, 2):  # the same name is the same tape
+            (said,) = visit(fairlead_tape("shop", SERVER), n)
+            assert said.startswith(f"{n} ")
+
+
+    def test_another(fairlead_tape):
+        visit(fairlead_tape("shop", SERVER), 3)
+"""
+SHOP = """
+    import os
+    from fairlead import MCPServer
+
+    server = MCPServer("shop")
+
+    @server.tool()
+    def key(to: int) -> str:
+        return f"{to} {os.environ['SHOP_API_KEY']}"
+
+    server.run()
+"""
+
+
+def test_what_a_server_is_given_to_know_is_not_on_its_tape(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(dedented(SECRETIVE))
+    (tmp_path / "server.py").write_text(dedented(SHOP))
+    done = run(tmp_path, "-k", "not another")
+    assert done.returncode == 0, done.stdout
+    lines, about = (tmp_path / "tapes" / f"shop.tape.{end}" for end in ("jsonl", "json"))
+    assert "[REDACTED]" in lines.read_text()
+    assert "zebra-quartz-77" not in lines.read_text() + about.read_text()
+    told = json.loads(about.read_text())
+    assert told["name"] == "shop"
+    assert told["about"]["command"] == [sys.executable, str(tmp_path / "server.py")]
+    # Another test of the same name plays what the first one recorded, and is told what is missing.
+    done = run(tmp_path)
+    assert done.returncode == 1
+    assert "1 failed, 1 passed" in done.stdout
+    assert "tools/call 'key' is not on it" in done.stdout
+    assert "--fairlead-tapes=again" in done.stdout

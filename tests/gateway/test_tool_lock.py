@@ -113,6 +113,24 @@ async def test_somebody_is_asked_and_the_model_sees_what_was_approved() -> None:
         assert await listed(client, server, worse) == [ADD]
 
 
+async def test_what_changes_again_while_somebody_thinks_is_asked_again() -> None:
+    desk = Desk()
+    lock = ToolLock(LOCK, "ask", desk=desk)
+    async with asyncio.timeout(LIMIT), scene(interceptors=[lock]) as place:
+        client = await place.session()
+        server = await place.server()
+        await listed(client, server, EVIL)
+        call = client.ask("tools/call", {"name": "add"})
+        first = await desk.wait()
+        await listed(client, server, {**EVIL, "description": "worse"})
+        desk.resume(first.id)
+        while (held := await desk.wait()).id == first.id:
+            await asyncio.sleep(0)
+        assert "worse" in (held.reason or "")
+        desk.block(held.id, "no")
+        assert "approved: no" in (await client.answer_to(call))["error"]["message"]
+
+
 @pytest.mark.parametrize("new", ["allow", "refuse"])
 async def test_a_tool_that_nobody_approved(new: Any) -> None:
     other = {**ADD, "name": "other"}
@@ -136,6 +154,18 @@ async def test_what_an_older_client_is_not_told_is_no_change() -> None:
         server = await place.server()
         assert [one["name"] for one in await listed(client, server, full)] == ["sub"]
         assert await listed(client, server, {**full, "description": "Other"}) == []
+
+
+async def test_a_server_that_is_not_in_the_lock_is_told_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lock = ToolLock(LOCK, server="renamed")
+    async with asyncio.timeout(LIMIT), scene(interceptors=[lock]) as place:
+        client = await place.session()
+        server = await place.server()
+        for _ in range(2):
+            assert await listed(client, server, ADD, EVIL) == [ADD, EVIL]
+    assert caplog.text.count("renamed is not in the lock: its tools are not compared") == 1
 
 
 def test_a_lock_says_whose_tools_it_means() -> None:
@@ -216,6 +246,10 @@ def test_a_comparison_names_what_is_new_changed_and_gone() -> None:
         "private \ue000",
         "control \x08",
         "selector a\ufe01",
+        "format \u206a\u206f here",
+        "annotated \ufff9 here",
+        "musical \U0001d173 here",
+        "a line\u2028of its own",
     ],
 )
 def test_what_is_meant_for_the_model_behind_the_readers_back_is_flagged(text: str) -> None:
@@ -231,7 +265,7 @@ def test_what_is_meant_for_the_model_behind_the_readers_back_is_flagged(text: st
         "Add two numbers, and return their sum.\nMultiple lines\tare fine.",
         "Sends a message to the user. Ask the user before you delete things.",
         "Lists files; use it after a search.",
-        "Grüße, 你好, שלום, 👩‍👩‍👧 and ❤️ are fine.",
+        "Grüße, 你好, שלום, 👩‍👩‍👧, ❤️‍🔥 and ❤️ are fine.",
         "Returns the rules of the firewall that apply to all previous versions.",
         "Convert a length, a mass or a time.",
     ],

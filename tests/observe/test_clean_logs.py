@@ -4,13 +4,16 @@ import asyncio
 import contextlib
 import json
 import logging
+import re
 import sys
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
+import fairlead
 from fairlead import Context, MCPClient, MCPClientConfig, MCPServer, RpcError
 from fairlead.errors import FairleadError
 from fairlead.interceptor import Answer, Exchange, Proceed
@@ -211,6 +214,20 @@ async def test_what_interceptors_and_listeners_say_when_they_fail(written: Every
             talking, config("2025-11-25"), on_log=deaf
         ) as client:
             await client.call("talk")
+    there_is_a_log_without(written, SECRET)
+
+
+def test_whatever_we_log_with_is_looked_over(written: Everything) -> None:
+    """Filters are not inherited; only the lines of an audit are clean, and JSON, already."""
+    source = Path(fairlead.__file__).parent
+    texts = [file.read_text() for file in source.rglob("*.py")]
+    names = {
+        name for text in texts for name in re.findall(r'getLogger\("(fairlead\.[\w.]+)"', text)
+    }
+    assert len(names) > 10
+    for name in names - {"fairlead.audit"}:
+        logging.getLogger(name).error("%s: password=%s", name, SECRET)
+        assert name in written.text[-1]
     there_is_a_log_without(written, SECRET)
 
 

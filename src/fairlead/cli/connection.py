@@ -92,7 +92,9 @@ def _connecting(
 ) -> "Connecting[MCPClient]":
     if target.command:
         on_stderr = _show_stderr if options.verbose else None
-        return MCPClient.connect_stdio(target.command, config, on_stderr=on_stderr, **listeners)
+        return MCPClient.connect_stdio(
+            target.command, config, env=target.environment, on_stderr=on_stderr, **listeners
+        )
     if target.is_websocket:
         return MCPClient.connect_websocket(
             _with_path(target.url),

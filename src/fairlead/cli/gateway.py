@@ -18,6 +18,7 @@ from ..gateway.rules.ruleset import RuleSet
 from ..gateway.rules.wired import wired_actions
 from ..manager.places import this_machine
 from ..observe.metrics import Metrics
+from ..observe.redactor import Redactor
 from ..transport.http.settings import HttpSettings
 from .failed import USAGE, Failed
 from .gateway_recording import Record, require_tape, taping
@@ -92,7 +93,7 @@ def _plan(options: Namespace, file: GatewayFile, read: Callable[[Address], Wante
         views=file.views,
         admission=admission,
         observing=observing,
-        rules=_rules(file, observing.desk),
+        rules=_rules(file, observing),
         record=record,
         json=options.json,
     )
@@ -102,13 +103,15 @@ def _observing(file: GatewayFile, record: Record | None, token: str | None) -> O
     """What is kept of the traffic; a desk costs nothing while nothing is held."""
     admin = file.settings.admin_token
     secrets = [admin, token, file.token, *(client.token for client in file.clients)]
+    redactor = Redactor(values=[secret for secret in secrets if secret is not None])
     return Observing(
-        journal=Journal() if file.journal else None,
+        journal=Journal(redactor=redactor) if file.journal else None,
         metrics=Metrics() if file.metrics else None,
-        desk=Desk(),
+        desk=Desk(redactor=redactor),
         tapes=taping(file.settings.name, record, admin=admin is not None, secrets=secrets),
         lock=None if file.lock is None else _lock(file.lock, file.path),
         lock_policy=file.lock_policy,
+        redactor=redactor,
     )
 
 
@@ -122,11 +125,11 @@ def _lock(path: str, file: str) -> LockFile:
     return LockFile(path)
 
 
-def _rules(file: GatewayFile, desk: Desk | None) -> RuleSet | None:
+def _rules(file: GatewayFile, observing: Observing) -> RuleSet | None:
     """What happens to messages."""
     if file.rules is None:
         return None
-    return RuleSet.of_file(file.rules, actions=wired_actions(desk))
+    return RuleSet.of_file(file.rules, actions=wired_actions(observing.desk, observing))
 
 
 def _usual() -> str:

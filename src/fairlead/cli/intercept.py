@@ -70,12 +70,19 @@ def _list(options: Namespace) -> int:
             f"#{one['id']} {way} {visible(one['method'])}{target}: the {one['phase']}{whom}; "
             f"{one['otherwise']} in {left:.0f} s"
         )
-        for text in (one.get("reason"), pretty(one["message"]) if "message" in one else None):
+        for text in (one.get("reason"), _shown(one)):
             if text:
                 print("".join(f"    {line}\n" for line in safe(text).splitlines()), end="")
     if not held:
         say("note", "nothing is held")
     return 0
+
+
+def _shown(one: dict[str, Any]) -> str:
+    if "message" in one:
+        return pretty(one["message"])
+    size = one.get("size", 0)
+    return f"({size} bytes, too many to be shown)" if size else ""
 
 
 def _parser() -> Parser:

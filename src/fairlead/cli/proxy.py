@@ -8,7 +8,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from .access import ACCESS, add_access_options
@@ -159,15 +159,24 @@ def _relay(
     way, entry = way_of(options, target)
     _require_program(entry)
     rules = _rules(options.rules)
-    kind: type[Relay] = Relay
+    among = [*interceptors(entry), *rules]
     if options.journal:
-        from .tap_relaying import WatchedRelay
-
-        kind = WatchedRelay
-    relay = kind(way, settings=settings, interceptors=[*interceptors(entry), *rules])
+        relay = _watched(way, entry, settings=settings, interceptors=among)
+    else:
+        relay = Relay(way, settings=settings, interceptors=among)
     for one in rules:
         one.stand_before(relay)
     return relay
+
+
+def _watched(way: "Way", entry: "MCPServerEntry", **options: Any) -> "Relay":
+    from ..gateway.journal import Journal
+    from ..gateway.tape.secrets import secrets_of
+    from ..observe.redactor import Redactor
+    from .tap_relaying import WatchedRelay
+
+    journal = Journal(redactor=Redactor(values=secrets_of(entry)))
+    return WatchedRelay(way, journal=journal, **options)
 
 
 def _require_program(entry: "MCPServerEntry") -> None:
@@ -234,7 +243,7 @@ def _found(options: Namespace, target: Target) -> "tuple[FindEntry, MCPServerEnt
     entry: MCPServerEntry
     if target.command:
         program, *args = target.command
-        entry = MCPStdioServerConfig(command=program, args=args)
+        entry = MCPStdioServerConfig(command=program, args=args, env=target.environment)
         name = os.path.basename(program)
     else:
         _require_url(target)

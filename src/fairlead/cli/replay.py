@@ -88,17 +88,20 @@ def _pace(timing: str) -> "Pace":
 
 def _listen_to_keys(player: "TapeServer") -> None:
     """Enter is a step, a number so many; p pauses, r resumes, s N seeks."""
-    say("keys", "Enter: a step, N: so many, p: pause, r: resume, s N: go to message N", "36")
+    keys = "Enter: a step, N: so many, p: pause, r: resume, s N: go to message N"
+    say("keys", keys, "36")
 
     def listen() -> None:
         for line in sys.stdin:
             word, _, number = line.strip().partition(" ")
             if word in ("p", "r"):
                 player.soon(player.pace.pause if word == "p" else player.pace.resume)
-            elif word == "s" and number.isdigit():
+            elif word == "s" and number.isdecimal():
                 player.soon(partial(player.seek, int(number)))
-            elif not word or word.isdigit():
+            elif not word or word.isdecimal():
                 player.soon(partial(player.pace.step, int(word or 1)))
+            else:
+                say("keys", keys, "36")
 
     threading.Thread(target=listen, daemon=True).start()
 

@@ -54,7 +54,7 @@ def _check(argv: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     options = parser.parse_args(argv)
     try:
-        rules = read_rules(options.file, _making(wired_actions(Desk())))
+        rules = read_rules(options.file, _making(wired_actions(Desk(), _Nobody())))
     except RulesError as exc:
         return _wrong(exc, as_json=options.json)
     facts = [
@@ -135,7 +135,7 @@ def _rehearsed(file: str, tape: str) -> "Iterator[Rehearsed]":
     from ..gateway.rules.wired import wired_actions
     from .tape_places import open_tape
 
-    yield from rehearse(file, open_tape(tape), wired_actions(Desk()))
+    yield from rehearse(file, open_tape(tape), wired_actions(Desk(), _Nobody()))
 
 
 def _show(one: "Rehearsed", *, as_json: bool) -> None:
@@ -155,6 +155,16 @@ def _why(one: "Rehearsed") -> str:
     by = f" by {', '.join(one.rules)}" if one.rules else ""
     did = f" ({'; '.join(one.did)})" if one.did else ""
     return visible(by + did)
+
+
+class _Nobody:
+    """Has no tools: which are there, the gateway will know that uses the rules."""
+
+    def find_tool(self, exchange: object, name: str) -> None:
+        return None
+
+    async def until_found(self, exchange: object, name: str) -> None:
+        pass
 
 
 def _making(more: "Mapping[str, Factory]") -> "Making":

@@ -69,6 +69,8 @@ def _name_of(command: Sequence[str]) -> str:
     program = os.path.basename(command[0])
     words = [word for word in command[1:] if not word.startswith("-")]
     if words and re.fullmatch(r"(python|node|uv|uvx|npx|bunx?|deno|sh|bash)[\d.]*", program):
+        if words[0] == "run" and len(words) > 1:  # `uv run server.py`
+            del words[0]
         return os.path.basename(words[0].rstrip("/")) or program
     return program
 

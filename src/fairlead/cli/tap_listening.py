@@ -6,8 +6,6 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,8 +14,8 @@ from ..errors import FairleadError
 from ..gateway.journal import Journal, Overheard
 from ..gateway.journal.announcing import announced
 from ..gateway.moment import Moment
+from ..gateway.tape.secrets import secrets_in
 from ..gateway.tape.writer import TapeWriter
-from ..observe.redact import is_secret_name
 from ..observe.redactor import Redactor
 from ..protocol.envelope import Direction
 from ..wire import LineSplitter, TooLong, to_json
@@ -25,10 +23,11 @@ from .failed import say
 from .tap_telling import HEAD
 from .tape_places import new_place
 
-__all__ = ["Listening", "main", "secrets_known_to"]
+__all__ = ["Listening", "main"]
 
 PAUSE = 0.01  # seconds
 MUCH = 1 << 20  # bytes
+_each = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _WAYS = {b"u": Direction.CLIENT_TO_SERVER, b"d": Direction.SERVER_TO_CLIENT}
 
 
@@ -66,7 +65,7 @@ class Listening:
     def __init__(self, about: _About, began: Moment) -> None:
         self._about = about
         self._began = self._now = began  # `now` is when those talked whom we hear
-        self._redactor = Redactor(values=secrets_known_to(about.command))
+        self._redactor = Redactor(values=secrets_in(about.command, os.environ))
         self._command = self._redactor.text(shlex.join(about.command))
         self._journal = Journal(hangs_after=about.hangs_after, redactor=self._redactor)
         self._overheard = Overheard(self._journal)
@@ -92,6 +91,8 @@ class Listening:
         finally:
             if self._tape is not None:
                 self._tape.close()
+                if lost := self._tape.info.lost:
+                    say("warning", f"{lost} of {self._tape.info.entries} messages are lost", "33")
 
     def _take(self, frame: "_Frame") -> None:
         direction, chunk = _WAYS[frame.way.lower()], frame.chunk
@@ -119,7 +120,11 @@ class Listening:
             self._overheard.too_long(line.size, direction)
             self._write(to_json({"stray": f"a line of {line.size} bytes"}), direction, "too long")
         elif self._overheard.hear(line, direction):
-            self._write(line, direction)
+            if line[:1] != b"[":
+                self._write(line, direction)
+                return
+            for one in _each(line):  # a batch of 2025-03-26: an entry is one message
+                self._write(bytes(one), direction, "in a batch")
         else:
             text = self._redactor.text(line.decode("utf-8", "replace"))
             self._write(to_json({"stray": text}), direction, "no message")
@@ -189,12 +194,3 @@ class _Frames:
             await news.wait()
         finally:
             loop.remove_reader(self._pipe)
-
-
-def secrets_known_to(command: Sequence[str]) -> list[str]:
-    """What the command is given to know, and nobody else."""
-    found = [value for name, value in os.environ.items() if is_secret_name(name)]
-    for option, value in pairwise(command):
-        if option.startswith("-") and is_secret_name(option.lstrip("-").replace("-", "_")):
-            found.append(value)
-    return found

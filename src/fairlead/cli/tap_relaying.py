@@ -29,7 +29,7 @@ class WatchedRelay(Relay):
     ) -> None:
         """`kind` is what `fairlead watch` calls it."""
         self._kind = kind
-        self._journal = journal or Journal()
+        self._journal = Journal() if journal is None else journal  # an empty one is false
         super().__init__(target, interceptors=[Journaling(self._journal), *interceptors], **options)
 
     async def run_stdio(self) -> None:

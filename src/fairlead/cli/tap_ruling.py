@@ -18,6 +18,7 @@ from ..gateway.link import Link
 from ..gateway.rules.ruleset import RuleSet
 from ..gateway.rules.wired import wired_actions
 from ..gateway.tape import TapeWriter
+from ..gateway.tape.secrets import secrets_in
 from ..gateway.way import Way
 from ..interceptor import Interceptor
 from ..observe.redactor import Redactor
@@ -25,7 +26,6 @@ from ..server.run import run_program
 from ..transport.base import Channel
 from .failed import NO_CONNECTION, USAGE, Failed, say
 from .output import safe
-from .tap_listening import secrets_known_to
 from .tap_relaying import WatchedRelay
 from .tape_places import new_place
 
@@ -46,7 +46,7 @@ def run_ruled(command: Sequence[str], rules: str, about: dict[str, Any]) -> int:
         acting = RuleSet.of_file(rules, actions=wired_actions())
     except ConfigError as exc:
         raise Failed(safe(str(exc)), code=USAGE) from exc
-    redactor = Redactor(values=secrets_known_to(command))
+    redactor = Redactor(values=secrets_in(command, os.environ))
     server = _Server(command)
     tape = _tape(about, redactor) if about["record"] else None
     interceptors: list[Interceptor] = [] if tape is None else [Recorder(tape)]
@@ -71,7 +71,11 @@ class _Server:
     """The command, whose end is ours too: whoever started us must be able to tell no difference."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        self._entry = MCPStdioServerConfig(command=command[0], args=list(command[1:]))
+        self._entry = MCPStdioServerConfig(
+            command=command[0],
+            args=list(command[1:]),
+            env=dict(os.environ),  # all of it is meant for the server: it was given for it to us
+        )
         self._running: Channel | None = None
 
     async def start(self) -> Channel:

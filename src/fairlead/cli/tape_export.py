@@ -10,6 +10,7 @@ from ..gateway.tape import TapeReader
 from ..gateway.tape.format import command_of
 from ..gateway.tape.har import har_text
 from ..gateway.tape.testing import text_of_test
+from ..observe.redact import REDACTED
 from .failed import Failed, say
 from .tape_doubts import tell_doubts
 from .tape_places import open_tape
@@ -62,6 +63,8 @@ def _test(reader: TapeReader, output: str | None) -> Iterator[bytes]:
     url = reader.info.about.get("url")
     if not command_of(reader.info) and not (url and isinstance(url, str)):
         raise Failed("The tape does not say from which server it was recorded")
+    if any(REDACTED in word for word in (*command_of(reader.info), str(url))):
+        say("note", f"a secret of the server is not on the tape: mend {REDACTED} in SERVER", "33")
     place = reader.parts[0].resolve()
     folder = None if output is None else Path(output).resolve().parent
     yield text_of_test(reader.info, place, folder).encode()

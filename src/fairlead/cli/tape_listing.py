@@ -20,7 +20,7 @@ from ..gateway.tape.heading import heading_of, summary_of
 from ..gateway.tape.parts import tapes_in
 from ..gateway.tape.trimming import Choice, chosen
 from ..protocol.envelope import Direction
-from .failed import say
+from .failed import Failed, say
 from .output import pretty, safe, size, visible, write
 from .tape_doubts import tell_doubts
 from .tape_places import open_tape, tapes_folder
@@ -42,6 +42,8 @@ def run_list(argv: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     options = parser.parse_args(argv)
     folder = Path(options.folder) if options.folder else tapes_folder()
+    if options.folder and not folder.is_dir():
+        raise Failed(f"There is no folder {safe(str(folder))}")
     found = []
     for place in tapes_in(folder):
         try:

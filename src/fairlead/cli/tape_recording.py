@@ -3,7 +3,7 @@
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .failed import Failed, say
 from .usage import Parser
@@ -67,7 +67,8 @@ def recording(
 
 def _open(options: Namespace, entry: "MCPServerEntry") -> "TapeWriter":
     from ..gateway.tape import TapeWriter
-    from ..gateway.taping import secrets_of
+    from ..gateway.tape.format import about_entry
+    from ..gateway.tape.secrets import secrets_of
     from ..observe.redactor import Redactor
     from .tape_places import place_of
 
@@ -84,14 +85,7 @@ def _open(options: Namespace, entry: "MCPServerEntry") -> "TapeWriter":
             redactor=redactor,
             redact=not options.keep_secrets,
             tags=options.tag,
-            about=_about(entry),
+            about=about_entry(entry),
         )
     except OSError as exc:
         raise Failed(f"{place} cannot be recorded: {exc.strerror or exc}") from exc
-
-
-def _about(entry: "MCPServerEntry") -> dict[str, Any]:
-    command = getattr(entry, "command", None)
-    if command is not None:
-        return {"command": [command, *getattr(entry, "args", ())]}
-    return {"url": getattr(entry, "url", "")}

@@ -12,6 +12,7 @@ from .failed import USAGE, Failed
 __all__ = ["Target", "split_target"]
 
 TOKEN_VARIABLE = "FAIRLEAD_TOKEN"
+HOME_VARIABLE = "FAIRLEAD_HOME"
 
 _URL = re.compile(r"(?i)(?:https?|wss?)://|unix:/")
 _TAKE_A_VALUE = ("--args", "--header", "--input", "--timeout", "--token")
@@ -31,6 +32,15 @@ class Target:
     @property
     def is_websocket(self) -> bool:
         return self.url[:2].lower() == "ws"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a command gets that servers do not inherit: where our files are.
+
+        It may be one of ours (`-- fairlead tap ...`), and whoever typed it means the same folder.
+        """
+        home = os.environ.get(HOME_VARIABLE)
+        return {} if home is None else {HOME_VARIABLE: home}
 
     def require(self, options: Namespace, example: str) -> None:
         """Raises `Failed` if there is no server, or an option that does not fit it."""

@@ -1,11 +1,14 @@
 """`fairlead up`: everything that is configured on this machine, on one endpoint."""
 
 import os
+from argparse import Namespace
 from collections.abc import Sequence
 
 from ..gateway import GatewaySettings
 from ..gateway.journal import Journal
 from ..gateway.observing import Observing
+from ..gateway.taping import Taping
+from ..observe.redactor import Redactor
 from ..transport.http.settings import HttpSettings
 from .admin_calling import TOKEN as ADMIN_TOKEN
 from .gateway_recording import Record, taping
@@ -71,8 +74,17 @@ def run(argv: Sequence[str]) -> int:
             endpoint=endpoint,
             project=options.project,
             read=read,
-            observing=Observing(journal=Journal() if options.journal else None, tapes=tapes),
+            observing=_observing(options, tapes, secrets),
             record=record,
             json=options.json,
         )
     )
+
+
+def _observing(
+    options: Namespace, tapes: Taping | None, secrets: Sequence[str | None]
+) -> Observing:
+    if not options.journal:
+        return Observing(tapes=tapes)
+    redactor = Redactor(values=[secret for secret in secrets if secret is not None])
+    return Observing(journal=Journal(redactor=redactor), tapes=tapes, redactor=redactor)

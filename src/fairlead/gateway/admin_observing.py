@@ -11,6 +11,7 @@ POST /admin/paused/ID/block                     {"reason": "..."}, or nothing
 and `/admin/tapes`, see there.
 """
 
+from math import nan
 from typing import Any, Final
 
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -88,9 +89,11 @@ async def _journal(observing: Observing, call: AsgiCall) -> Any:
     query = query_of(call)
     after = number_of(query.get("after", "0"))
     try:
-        wait = min(max(float(query.get("wait", "0")), 0.0), MAX_WAIT)
+        wait = min(float(query.get("wait", "0")), MAX_WAIT)
     except ValueError:
-        raise Mistake("`wait` is a number of seconds") from None
+        wait = nan
+    if not wait >= 0:
+        raise Mistake("`wait` is a number of seconds")
     found = journal.records(after)
     if wait and not found:
         try:

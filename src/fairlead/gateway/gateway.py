@@ -100,7 +100,7 @@ class Gateway(ServesHttp):
         self.info = {"name": self.settings.name, "version": _version()}
         self.observing = observing
         if observing is not None:
-            interceptors = (*observing.interceptors, *interceptors)
+            interceptors = (*observing.interceptors, *interceptors, *observing.innermost)
         self.interceptors = tuple(interceptors)
         self.on_offence = hearers(interceptors)
         self.handler: Handler = chain(interceptors, self._handle)

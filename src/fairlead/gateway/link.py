@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Link"]
 
 UPDATED: Final = "notifications/resources/updated"
+ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 
 log = logging.getLogger("fairlead.gateway")
 
@@ -339,6 +340,10 @@ class Link:
 
     def told(self, note: Notification) -> None:
         """The server says something of its own accord."""
+        is_ours = note.method == ACKNOWLEDGED and _subscription(note) not in self.calls
+        if is_ours and self.on_news is not None:
+            self.on_news(note)  # nobody may keep from us what we asked for ourselves
+            return
         related = self.peer.heard_for
         self.passage.put(note, self.peer, lambda passed: self._passed(passed, related), related)
 

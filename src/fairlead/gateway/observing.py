@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..interceptor import Exchange, Interceptor
 from ..observe.metrics import Metrics
+from ..observe.redactor import Redactor
 from .interceptors.journaling import Journaling
 from .interceptors.measuring import Measuring
 from .interceptors.toollock import Policy, ToolLock, Whose
@@ -12,7 +13,7 @@ from .journal import Journal
 from .lock_finding import finder_of, until_found_at
 from .locking import Lock, LockFile
 from .pausing import Desk
-from .taping import Taping
+from .taping import Taping, learn_secrets
 
 if TYPE_CHECKING:
     from ..manager.manager import StatusEvent
@@ -33,17 +34,21 @@ class Observing:
         tapes: Taping | None = None,
         lock: Lock | LockFile | None = None,
         lock_policy: Policy = "refuse",
+        redactor: Redactor | None = None,
     ) -> None:
-        """`lock` is what tools of the servers were approved as; to `ask`, a desk is needed."""
+        """`lock` is what tools of the servers were approved as; to `ask`, a desk is needed. The
+        `redactor` of the journal and the desk is told the secrets of servers that are connected.
+        """
         self.journal = journal
         self.metrics = metrics
         self.desk = desk
         self.tapes = tapes
+        self._redactor = redactor
         self._gateway: Gateway | None = None
         self._lock = None
         if lock is not None:
             self._lock = ToolLock(
-                lock, lock_policy, find=self._find, wait=self._until_found, desk=desk
+                lock, lock_policy, find=self.find_tool, wait=self.until_found, desk=desk
             )
         self._met: set[str] = set()  # servers that were connected before
 
@@ -57,14 +62,19 @@ class Observing:
             found.append(Journaling(self.journal))
         if self.metrics is not None:
             found.append(Measuring(self.metrics))
-        if self._lock is not None:
-            found.append(self._lock)
         return found
+
+    @property
+    def innermost(self) -> Sequence[Interceptor]:
+        """What goes behind all others: a lock knows tools by the names that nobody has changed."""
+        return () if self._lock is None else (self._lock,)
 
     def attend(self, gateway: "Gateway") -> list[Callable[[], None]]:
         """Count also what no message tells; what is returned ends that."""
         self._gateway = gateway
         ends = [] if self.tapes is None else [self.tapes.attend(gateway)]
+        if self._redactor is not None:
+            ends.append(learn_secrets(gateway, self._redactor))
         metrics = self.metrics
         if metrics is None:
             return ends
@@ -83,10 +93,12 @@ class Observing:
         )
         return [*ends, gateway.manager.add_status_listener(heard)]
 
-    def _find(self, exchange: Exchange, name: str) -> Whose | None:
+    def find_tool(self, exchange: Exchange, name: str) -> Whose | None:
+        """Whose a tool is, for a tool lock."""
         return None if self._gateway is None else finder_of(self._gateway)(exchange, name)
 
-    async def _until_found(self, exchange: Exchange, name: str) -> None:
+    async def until_found(self, exchange: Exchange, name: str) -> None:
+        """Wait for the server that a tool may be of."""
         if self._gateway is not None:
             await until_found_at(self._gateway, exchange, name)
 

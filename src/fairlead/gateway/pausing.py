@@ -19,7 +19,7 @@ SHOWN: Final = 64 << 10  # bytes of a message; of a longer one only its size is 
 log = logging.getLogger("fairlead.gateway")
 
 Outcome: TypeAlias = Literal["resume", "block"]
-Phase: TypeAlias = Literal["request", "answer", "notification"]
+Phase: TypeAlias = Literal["request", "answer", "error", "notification"]  # "error": an answer too
 
 
 class NotHeld(ConfigError):
@@ -39,8 +39,9 @@ class Held(Struct, omit_defaults=True, kw_only=True):
     target: str | None = None
     principal: str | None = None
     reason: str | None = None
-    message: Raw | UnsetType = UNSET  # params, or the result
+    message: Raw | UnsetType = UNSET  # params, the result, or the error
     size: int = 0
+    question: bool = False  # whether it may pass at all: there is nothing to change
 
 
 class Verdict(Struct, frozen=True):
@@ -85,8 +86,12 @@ class Desk:
         reason: str | None = None,
         limit: float | None = None,
         otherwise: Outcome | None = None,
+        question: bool = False,
     ) -> Verdict:
-        """Wait for a verdict. Who gives up waiting takes the message off the desk."""
+        """Wait for a verdict. Who gives up waiting takes the message off the desk.
+
+        A `question` is resumed or blocked; it cannot be changed.
+        """
         seconds, fallback = limit or self.limit, otherwise or self.otherwise
         if len(self._held) >= self._max_held:
             return Verdict("block", "too many messages are held already")
@@ -105,6 +110,7 @@ class Desk:
             reason=None if reason is None else clean.text(reason),
             message=Raw(clean.message(raw)) if 0 < len(raw) <= SHOWN else UNSET,
             size=len(raw),
+            question=question,
         )
         self._next += 1
         decided: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
@@ -150,7 +156,9 @@ class Desk:
         held = self._get(number)[0]
         if (params is None) == (result is None):
             raise ConfigError("either `params` or `result` is given")
-        if params is not None and held.phase == "answer":
+        if held.question:
+            raise ConfigError(f"{number} is a question: resume it, or block it")
+        if params is not None and held.phase in ("answer", "error"):
             raise ConfigError(f"{number} is an answer: it has a `result`, and no params any more")
         if result is not None and held.phase == "notification":
             raise ConfigError(f"{number} is a notification, which has no result")

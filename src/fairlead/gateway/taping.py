@@ -10,7 +10,6 @@ import msgspec
 
 from ..errors import ConfigError
 from ..interceptor import Answer, Exchange, Proceed
-from ..observe.redact import is_secret_name
 from ..observe.redactor import Redactor
 from .interceptors.recording import Recorder
 from .rules.facts import ServerOf
@@ -18,12 +17,13 @@ from .rules.servers import server_of_gateway
 from .tape import TapeInfo, TapeReader, TapeWriter
 from .tape.format import LINES
 from .tape.parts import files_of, tapes_in
+from .tape.secrets import secrets_of
 
 if TYPE_CHECKING:
     from ..manager.manager import StatusEvent
     from .gateway import Gateway
 
-__all__ = ["Taping", "about_tape", "secrets_of"]
+__all__ = ["Taping", "about_tape", "learn_secrets"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")  # never a way out of the folder
 
@@ -61,14 +61,7 @@ class Taping:
     def attend(self, gateway: "Gateway") -> Callable[[], None]:
         """Record this gateway; what is returned ends that."""
         self._server_of = server_of_gateway(gateway)
-
-        def heard(event: "StatusEvent") -> None:
-            for name in event.names if event.kind == "connected" else ():
-                own = gateway.manager.connections.get(name)
-                entry = None if own is None else getattr(own.client.transport, "entry", None)
-                self._redactor.learn(secrets_of(entry))
-
-        end = gateway.manager.add_status_listener(heard)
+        end = learn_secrets(gateway, self._redactor)
 
         def ended() -> None:
             end()
@@ -175,6 +168,18 @@ class Taping:
             raise ConfigError(f"{name} cannot be deleted: {exc.strerror or exc}") from exc
 
 
+def learn_secrets(gateway: "Gateway", redactor: Redactor) -> Callable[[], None]:
+    """Whatever is given to a server, from when it is connected; what is returned ends that."""
+
+    def heard(event: "StatusEvent") -> None:
+        for name in event.names if event.kind == "connected" else ():
+            own = gateway.manager.connections.get(name)
+            entry = None if own is None else getattr(own.client.transport, "entry", None)
+            redactor.learn(secrets_of(entry))
+
+    return gateway.manager.add_status_listener(heard)
+
+
 def about_tape(reader: TapeReader) -> dict[str, Any]:
     """What is known about a tape without reading it."""
     info = reader.info
@@ -188,10 +193,3 @@ def about_tape(reader: TapeReader) -> dict[str, Any]:
         "parts": len(reader.parts),
         "size": reader.size,
     }
-
-
-def secrets_of(entry: object) -> list[str]:
-    """What an entry names as secret, also without the word before it (`Bearer ...`)."""
-    named = {**(getattr(entry, "env", None) or {}), **(getattr(entry, "headers", None) or {})}
-    held = [value for name, value in named.items() if is_secret_name(name)]
-    return [*held, *(value.partition(" ")[2] for value in held)]

@@ -20,6 +20,7 @@ ABOUT: Final = "fairlead_about"  # of a record: what it is about; taken off befo
 LOGGERS: Final = (
     *("server", "client", "peer", "transport", "process"),
     *("interceptor", "gateway", "manager"),
+    *(f"gateway.{topic}" for topic in ("audit", "interceptors", "lock", "rules", "tape")),
 )
 MAX_LEARNT: Final = 10_000  # secrets, before those of the past are forgotten
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["TapeFactory", "fairlead_tape", "pytest_addoption"]
 
 _PASSED = pytest.StashKey[bool]()
+_GIVEN = pytest.StashKey["dict[str, Taped]"]()  # to a test, by their names
 
 
 class TapeFactory(Protocol):
@@ -28,7 +29,8 @@ class TapeFactory(Protocol):
     def __call__(self, name: str, target: Any = None, **options: Any) -> "Taped":
         """A server, to be attached to: the real one the first time, its tape from then on.
 
-        Options are those of `TapeServer`, for the times it is played.
+        Options are those of `TapeServer`, for the times it is played. The same name again is the
+        same server.
         """
 
 
@@ -46,8 +48,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     outcome: Any = yield
     report = outcome.get_result()
-    if report.when == "call":
-        item.stash[_PASSED] = report.passed
+    if report.when != "call":
+        return
+    item.stash[_PASSED] = report.passed
+    for name, tape in item.stash.get(_GIVEN, {}).items() if report.failed else ():
+        said = [f"{what} is not on it" for what in tape.missed]
+        if said:
+            said.append("--fairlead-tapes=again records it anew")
+            report.sections.append((f"the tape {name}", "\n".join(said)))
 
 
 @pytest.fixture
@@ -57,12 +65,13 @@ def fairlead_tape(request: pytest.FixtureRequest) -> Iterator[TapeFactory]:
 
     mode = request.config.getoption("--fairlead-tapes")
     folder = Path(request.path).parent / "tapes"
-    given: list[Taped] = []
+    given = request.node.stash[_GIVEN] = dict[str, Taped]()
 
     def tape(name: str, target: Any = None, **options: Any) -> Taped:
-        given.append(Taped(folder / name, target, mode, options))
-        return given[-1]
+        if name not in given:
+            given[name] = Taped(folder / name, target, mode, options)
+        return given[name]
 
     yield tape
-    for each in given:
+    for each in given.values():
         each.finish(keep=request.node.stash.get(_PASSED, False))

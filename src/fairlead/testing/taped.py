@@ -4,12 +4,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..client.entries import read_entry
 from ..errors import ConfigError
 from ..gateway import Relay
 from ..gateway.interceptors.recording import Recorder
 from ..gateway.replay import TapeServer
 from ..gateway.tape import TapeWriter
+from ..gateway.tape.format import about_entry
 from ..gateway.tape.parts import files_of, name_of_part
+from ..gateway.tape.secrets import secrets_of
+from ..observe.redactor import Redactor
 
 if TYPE_CHECKING:
     from ..peer import Peer
@@ -31,15 +35,22 @@ class Taped:
         self._tape: TapeWriter | None = None
         self._relay: Relay | None = None  # while somebody is attached: loops come and go
         self._attached = 0
+        self._player: TapeServer | None = None
         if not self.recording:
             if not there:
                 raise ConfigError(f"There is no tape {place}, and none may be recorded")
-            player = TapeServer(place, **options)
-            self._make: Callable[[], Relay] = player.for_both_eras
+            self._player = TapeServer(place, **options)
+            self._make: Callable[[], Relay] = self._player.for_both_eras
             return
         if target is None:
             raise ConfigError(f"There is no tape {place}, and no server to record")
-        self._tape = TapeWriter(place.with_name(place.name + _FRESH))
+        entry = None if hasattr(target, "attach") else read_entry(target)
+        self._tape = TapeWriter(
+            place.with_name(place.name + _FRESH),
+            redactor=Redactor(values=secrets_of(entry)),
+            about=about_entry(entry),
+        )
+        self._tape.info.name = place.name
         recorder = Recorder(self._tape)
         self._make = lambda: Relay(target, place.name, interceptors=[recorder])
 
@@ -56,6 +67,11 @@ class Taped:
         if not self._attached and self._relay is not None:
             relay, self._relay = self._relay, None
             await relay.close()
+
+    @property
+    def missed(self) -> list[str]:
+        """What was asked, and is not on the tape."""
+        return [] if self._player is None else list(dict.fromkeys(self._player.missed))
 
     def finish(self, *, keep: bool) -> None:
         """The test is over; what was recorded is kept if it went well."""

@@ -24,6 +24,7 @@ LOOKED_AT: Final = 64 << 10  # bytes of a frame that is no message
 MAX_TEXT: Final = 500  # characters of any text
 COMPLAIN_AGAIN: Final = 60.0  # seconds
 
+_DROPPED: Final = ("dropped", "fault: drop")  # notes of those who do not pass it on
 _OFFENCES: Final = (PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS)
 
 log = logging.getLogger("fairlead.gateway.audit")
@@ -55,6 +56,8 @@ class Audit:
         Raises:
             OSError: it cannot be written there.
         """
+        if max_payload < 0:
+            raise ValueError("`max_payload` is not below 0")
         self._notifications = notifications
         self._payloads = payloads
         self._max_payload = max_payload
@@ -93,7 +96,7 @@ class Audit:
         except BaseException:
             self._decided(exchange, "cancelled", began)
             raise
-        dropped = not asked and any(one.startswith("dropped") for one in exchange.did or ())
+        dropped = not asked and any(one.startswith(_DROPPED) for one in exchange.did or ())
         offends = self._payloads == "offending" and asked and _did_not_fit(exchange, answer)
         self._decided(exchange, "dropped" if dropped else "passed", began, offends=offends)
         return answer

@@ -52,6 +52,8 @@ class Cache:
         shared: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        if max_entries <= 0 or max_bytes <= 0:
+            raise ValueError("`max_entries` and `max_bytes` are above 0")
         self._max_entries, self._max_bytes = max_entries, max_bytes
         self._shared = shared
         self._clock = clock

@@ -32,6 +32,8 @@ class Fault:
     ) -> None:
         if not 0 <= chance <= 1:
             raise ValueError("`chance` is between 0 and 1")
+        if seconds < 0:
+            raise ValueError("`seconds` is not below 0")
         self._kind: Kind = kind
         self._chance = chance
         self._seconds = seconds

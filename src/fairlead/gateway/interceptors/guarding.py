@@ -80,8 +80,8 @@ class _Guard:
                 raise _Nonsense(f"the answer is {_shown(answer)}")
         except RpcError:
             raise
-        except Exception as exc:  # somebody else's code: anything may happen in it
-            if exc is behind.failure:
+        except BaseException as exc:  # somebody else's code: anything may happen in it
+            if exc is behind.failure or exc is behind.end or _is_an_end(exc):
                 raise
             return await self._failed(exc, exchange, behind)
         return answer if isinstance(exchange.message, Request) else None
@@ -99,7 +99,7 @@ class _Guard:
                 raise
             raise _Hung(f"it took more than {self._timeout:g} s") from None
 
-    async def _failed(self, exc: Exception, exchange: Exchange, behind: "_Behind") -> Answer:
+    async def _failed(self, exc: BaseException, exchange: Exchange, behind: "_Behind") -> Answer:
         # Its own words may be about the message, which has secrets.
         why = str(exc) if isinstance(exc, _Nonsense | _Hung) else type(exc).__name__
         log.error(
@@ -125,7 +125,10 @@ class _Guard:
 class _Behind:
     """What comes behind an interceptor: how it went, and how long it took."""
 
-    __slots__ = ("_asked", "_entered", "answer", "done", "failure", "left", "limit", "proceed")
+    __slots__ = (
+        *("_asked", "_entered", "answer", "done"),
+        *("end", "failure", "left", "limit", "proceed"),
+    )
 
     def __init__(self, asked: Exchange, proceed: Proceed) -> None:
         self._asked = asked
@@ -135,6 +138,7 @@ class _Behind:
         self.left = 0.0
         self.answer: Answer = None
         self.failure: Exception | None = None
+        self.end: BaseException | None = None  # it was not let finish
         self.done = False
 
     async def __call__(self, exchange: Exchange) -> Answer:
@@ -148,6 +152,9 @@ class _Behind:
             self.answer, self.failure = await self.proceed(exchange), None
         except Exception as exc:
             self.failure = exc
+            raise
+        except BaseException as exc:
+            self.end = exc
             raise
         finally:
             self._start_clock()
@@ -174,6 +181,18 @@ class _Nonsense(Exception):
 
 class _Hung(Exception):
     pass
+
+
+def _is_an_end(exc: BaseException) -> bool:
+    """Whether somebody wants it to end, rather than that it failed.
+
+    Code may well raise a cancellation that nobody asked for: it awaited something that was
+    cancelled. Whoever waits for the answer would wait forever then.
+    """
+    if isinstance(exc, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is None or task.cancelling() > 0
+    return isinstance(exc, KeyboardInterrupt | GeneratorExit)
 
 
 def _is_sensible(answer: object, exchange: Exchange, behind: _Behind) -> bool:

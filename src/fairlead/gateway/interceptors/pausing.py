@@ -5,9 +5,10 @@ from typing import Literal
 
 from msgspec import Raw, UnsetType
 
+from ...errors import RpcError
 from ...interceptor import Answer, Exchange, Proceed
 from ...protocol.rewriting import encoded, members_of
-from ...wire import Params, Request
+from ...wire import Params, Request, to_json
 from ..pausing import Desk, Outcome, Phase, Verdict
 from .blocking import blocked
 from .editing import with_whole_params
@@ -17,6 +18,8 @@ __all__ = ["Pause"]
 
 class Pause:
     """Holds what the condition matches: before it goes on, its answer before it goes back, or both.
+
+    A refusal is an answer, too.
 
     Pause(desk, lambda exchange: exchange.target == "delete_everything")
     """
@@ -32,6 +35,8 @@ class Pause:
         reason: str | None = None,
     ) -> None:
         """`limit` and `otherwise` are those of the desk, if nothing else is said here."""
+        if limit is not None and limit <= 0:
+            raise ValueError("`limit` is above 0")
         self._desk = desk
         self._condition = condition
         self._when = when
@@ -51,19 +56,29 @@ class Pause:
             )
             if verdict.action == "block":
                 if not is_request:
+                    exchange.note(f"dropped: {verdict.reason}")
                     return None
                 raise blocked(exchange, verdict.reason)
             if verdict.result is not None:
-                return verdict.result
+                return _spoken(exchange, verdict.result)
             if verdict.params is not None:
                 exchange = with_whole_params(exchange, _with_meta(verdict.params, params))
-        answer = await proceed(exchange)
-        if self._when == "request" or answer is None:
-            return answer
-        verdict = await self._hold("answer", exchange, answer)
+        if self._when == "request" or not is_request:
+            return await proceed(exchange)
+        try:
+            answer = await proceed(exchange)
+        except RpcError as exc:
+            verdict = await self._hold("error", exchange, _shown(exc))
+            if verdict.action == "resume":
+                raise
+        else:
+            verdict = await self._hold("answer", exchange, answer)
+            if verdict.action == "resume":
+                return answer
         if verdict.action == "block":
             raise blocked(exchange, verdict.reason)
-        return answer if verdict.result is None else verdict.result
+        assert verdict.result is not None
+        return _spoken(exchange, verdict.result)
 
     async def _hold(self, phase: Phase, exchange: Exchange, message: Answer) -> Verdict:
         verdict = await self._desk.hold(
@@ -80,6 +95,19 @@ class Pause:
         said = {"resume": "resumed", "change": "changed", "block": "blocked"}[verdict.action]
         exchange.note(f"paused: {said}{verdict.reason and f' ({verdict.reason})'}")
         return verdict
+
+
+def _spoken(exchange: Exchange, result: Raw) -> Raw:
+    """Who answers by hand need not know what every result of a newer revision has."""
+    members = members_of(result)
+    if not exchange.caller.stateless or members is None or "resultType" in members:
+        return result
+    return encoded({"resultType": "complete", **members})
+
+
+def _shown(error: RpcError) -> bytes:
+    said = {"code": error.code, "message": error.message, "data": error.data}
+    return to_json({name: value for name, value in said.items() if value is not None})
 
 
 def _with_meta(params: Raw, before: Params) -> Raw:

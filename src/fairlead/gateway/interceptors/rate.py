@@ -45,6 +45,8 @@ class RateLimit(TwoHalves):
         """
         if rate <= 0 or burst < 0:
             raise ValueError("`rate` is above 0, and `burst` is not below it")
+        if not per:
+            raise ValueError("`per` names at least one of what calls are counted for")
         self._each = 1.0 / rate  # seconds in which one token comes back
         self._spare = ((burst or max(rate, 1.0)) - 1.0) * self._each  # all but one of them
         self._key = _key_of([per] if isinstance(per, str) else per)

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias, cast
-from weakref import WeakKeyDictionary
+from weakref import finalize
 
 import msgspec
 from msgspec import Raw
@@ -30,6 +30,7 @@ __all__ = ["Recorder"]
 _STOPPED: Final = ("blocked", "dropped", "fault: drop")  # notes of those who do not pass it on
 
 _Key: TypeAlias = tuple[int, Direction, RequestId]  # the edge by its id, as long as it is asked
+_Place: TypeAlias = tuple[str | None, RequestId | None, str | None]  # session, request, server
 
 
 class Recorder(TwoHalves):
@@ -48,11 +49,10 @@ class Recorder(TwoHalves):
         """`server_of` says which server a message of a client is for, where there are several."""
         self.tape = tape
         self._server_of = server_of
-        self._labels: WeakKeyDictionary[Peer, str] = WeakKeyDictionary()
+        self._known: dict[int, _Session] = {}  # by the id of the peer, for as long as there is one
         self._sessions, self._requests = itertools.count(1), itertools.count(1)
         self._under_way: dict[_Key, _Asked] = {}
         self._alone: dict[int, str] = {}  # requests under way that stand alone, by their edge
-        self._written: WeakKeyDictionary[Peer, TransportContext] = WeakKeyDictionary()
 
     def around(self, interceptors: Sequence[Interceptor]) -> list[Interceptor]:
         """The same interceptors with this one at both of their ends, on the clients' side each.
@@ -79,7 +79,7 @@ class Recorder(TwoHalves):
         try:
             asked.place = self._place(exchange)
             transport = self._transport(exchange)
-            self.tape.write(encode(message), exchange.direction, **asked.place, transport=transport)
+            self.tape.write(encode(message), exchange.direction, *asked.place, transport)
         except BaseException:
             self._end(asked)
             raise
@@ -120,10 +120,10 @@ class Recorder(TwoHalves):
             known = asked.withdrawn or _tells_itself(exchange)
             if isinstance(outcome, asyncio.CancelledError) and not known:
                 said = _cancelled(message, outcome)
-                self.tape.write(said, exchange.direction, **asked.place, did=exchange.did)
+                self.tape.write(said, exchange.direction, *asked.place, None, exchange.did)
             return
         back, stopped = exchange.direction.reverse(), asked.withdrawn  # nobody waits for it then
-        self.tape.write(said, back, **asked.place, did=exchange.did, stopped=stopped)
+        self.tape.write(said, back, *asked.place, None, exchange.did, stopped)
 
     def _told(self, exchange: Exchange, note: Notification) -> After:
         place = self._place(exchange)
@@ -138,14 +138,8 @@ class Recorder(TwoHalves):
             stopped = stopped or any(done.startswith(_STOPPED) for done in did) or for_nobody
             if stopped and withdrawn is not None:
                 withdrawn.withdrawn = False
-            self.tape.write(
-                encode(note),
-                exchange.direction,
-                **place,
-                transport=self._transport(exchange),
-                did=did,
-                stopped=stopped,
-            )
+            transport = self._transport(exchange)
+            self.tape.write(encode(note), exchange.direction, *place, transport, did, stopped)
             return outcome
 
         return after
@@ -165,39 +159,54 @@ class Recorder(TwoHalves):
             asked.withdrawn = True
         return asked
 
-    def _place(self, exchange: Exchange) -> "dict[str, Any]":
+    def _place(self, exchange: Exchange) -> "_Place":
         """Whose conversation it belongs to, and to what there."""
         edge = exchange.edge
         if exchange.direction is Direction.CLIENT_TO_SERVER:
             server = None if self._server_of is None else self._server_of(exchange)
-            return {"session": self._label(edge), "server": server}
+            return self._label(edge), None, server
         link, call = _link_of(exchange), _call_of(exchange)
         if link is None:  # the connection is the client's own
-            return {"session": self._label(edge), "related": exchange.related}
-        place: dict[str, Any] = {"server": link.name}
+            return self._label(edge), exchange.related, None
         if call is not None and _is_heard_by(call, link, exchange):
-            place["session"] = self._label(call.exchange.edge)
-            place["related"] = call.exchange.request_id
-        elif len(fronts := _fronts(link, exchange)) == 1:
-            place["session"] = self._label(fronts[0].peer)
-        return place
+            return self._label(call.exchange.edge), call.exchange.request_id, link.name
+        fronts = _fronts(link, exchange)
+        return self._label(fronts[0].peer) if len(fronts) == 1 else None, None, link.name
 
     def _label(self, edge: object) -> str | None:
-        if not isinstance(edge, Peer):
-            return self._alone.get(id(edge))
-        label = self._labels.get(edge)
-        if label is None:
-            label = self._labels[edge] = f"s{next(self._sessions)}"
-        return label
+        session = self._known.get(id(edge)) or self._session(edge)
+        return self._alone.get(id(edge)) if session is None else session.label
+
+    def _session(self, edge: object) -> "_Session | None":
+        """A connection that lasts."""
+        known = self._known.get(id(edge))
+        if known is None and isinstance(edge, Peer):
+            known = self._known[id(edge)] = _Session(f"s{next(self._sessions)}")
+            finalize(edge, self._known.pop, id(edge), None).atexit = False
+        return known
 
     def _transport(self, exchange: Exchange) -> Mapping[str, Any] | None:
         """How it came; of a connection that lasts, once."""
-        context, edge = exchange.transport, exchange.edge
-        if isinstance(edge, Peer):
-            if self._written.get(edge) is context:
+        context, session = exchange.transport, self._session(exchange.edge)
+        principal = exchange.caller.principal
+        if session is not None:
+            if exchange.direction is Direction.SERVER_TO_CLIENT:  # whose caller is the server
+                principal = session.principal
+            if session.written is context and session.principal == principal:
                 return None
-            self._written[edge] = context
-        return _plain(context)
+            session.written, session.principal = context, principal
+        return _plain(context, principal)
+
+
+class _Session:
+    """A connection that lasts: its name, and how it was said to have come."""
+
+    __slots__ = ("label", "principal", "written")
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self.written: TransportContext | None = None
+        self.principal: str | None = None  # who it was for then
 
 
 class _Asked:
@@ -211,7 +220,7 @@ class _Asked:
         self.message = message
         self.did = exchange.did
         self.alone = alone  # it is a session of its own
-        self.place: dict[str, Any] = {}
+        self.place: _Place = (None, None, None)
         self.withdrawn = False  # its cancellation passes, or has
 
 
@@ -325,11 +334,13 @@ def _cancelled(request: Request, cause: asyncio.CancelledError) -> bytes:
     return encode(Notification("notifications/cancelled", Raw(msgspec.json.encode(params))))
 
 
-def _plain(context: TransportContext) -> dict[str, Any]:
+def _plain(context: TransportContext, principal: str | None) -> dict[str, Any]:
     known = {name: getattr(context, name) for name in context.__struct_fields__}
     facts = {name: held for name, held in known.items() if held is not None}
     facts.pop("connected", None)
     facts["type"] = facts.pop("transport_type")
+    if principal is not None:
+        facts["principal"] = principal
     for name in ("headers", "cookies"):
         if name in facts:
             facts[name] = {

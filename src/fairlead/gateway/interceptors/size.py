@@ -18,6 +18,8 @@ class SizeLimit(TwoHalves):
     pure: ClassVar = True
 
     def __init__(self, params: int = 0, result: int = 0) -> None:
+        if params < 0 or result < 0:
+            raise ValueError("`params` and `result` are not below 0")
         self._params = params
         self._result = result
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct, UnsetType
@@ -14,7 +14,15 @@ from ...protocol.envelope import Direction
 from ...wire import to_json
 from ...wire.codes import INTERNAL_ERROR, INVALID_REQUEST
 from ..bridge.errors import ours
-from ..locking import Difference, Lock, LockedTool, LockFile, difference_of, suspicions
+from ..locking import (
+    Difference,
+    Lock,
+    LockedTool,
+    LockFile,
+    difference_of,
+    digest_of,
+    suspicions,
+)
 from ..pausing import Desk
 
 __all__ = ["Finder", "Policy", "ToolLock", "Wait", "Whose"]
@@ -43,6 +51,7 @@ class _Known(Struct):
     """A tool that has passed."""
 
     raw: bytes
+    digest: str  # whatever name it is listed by
     difference: Difference | None
 
 
@@ -58,6 +67,8 @@ class ToolLock:
     gateway ends. `warn` only says so. Tools that nobody has seen are `new`: allowed, or refused.
     """
 
+    also: ClassVar = frozenset({"tools/list"})
+
     def __init__(
         self,
         lock: Lock | LockFile,
@@ -70,7 +81,8 @@ class ToolLock:
         new: Literal["allow", "refuse"] = "allow",
     ) -> None:
         """`server` is whose tools these are, for a relay; None if the lock has only one. Else
-        `find` says it, and `wait` waits until it can. The changes of a `LockFile` are followed.
+        `find` says it, and `wait` waits until it can; then `server` is the only one that is meant.
+        The changes of a `LockFile` are followed.
 
         Raises:
             ValueError: `ask` without a desk, or the server is not said.
@@ -87,8 +99,9 @@ class ToolLock:
         self._server, self._find, self._wait = server, find, wait
         self._new = new
         self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
-        self._approved: set[tuple[str, str, bytes]] = set()
+        self._approved: set[tuple[str, str, str]] = set()  # server, name, digest
         self._asking: dict[tuple[str, str], asyncio.Lock] = {}
+        self._strangers: set[str] = set()  # servers that nobody has approved anything of
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.direction is not Direction.CLIENT_TO_SERVER:
@@ -96,6 +109,7 @@ class ToolLock:
         if self._file is not None and self._file.look():
             self._lock = self._file.lock
             self._known.clear()  # what they differ from is another lock
+            self._strangers.clear()
         if exchange.method == "tools/call" and exchange.target is not None:
             await self._check_call(exchange, exchange.target)
             return await proceed(exchange)
@@ -146,11 +160,16 @@ class ToolLock:
         self, exchange: Exchange, place: tuple[str, str], raw: Raw, tool: Mapping[str, Any]
     ) -> Raw | None:
         if place[0] not in self._lock.servers:
+            if place[0] not in self._strangers:
+                self._strangers.add(place[0])
+                log.warning("%s is not in the lock: its tools are not compared", place[0])
             return raw
         if (known := self._known.get(place)) is None or known.raw != bytes(raw):
-            self._remember(place, _Known(bytes(raw), None))
-            log.warning("%s: %s is not in the lock%s", *place, _odd(tool))
-            exchange.note(f"tool lock: {place[1]} is new")
+            now = _Known(bytes(raw), _digest(tool, place), None)
+            self._remember(place, now)
+            if known is None or known.digest != now.digest:
+                log.warning("%s: %s is not in the lock%s", *place, _odd(tool))
+                exchange.note(f"tool lock: {place[1]} is new")
         return raw if self._new == "allow" else None
 
     def _learn(
@@ -161,12 +180,13 @@ class ToolLock:
         raw: bytes,
         tool: Mapping[str, Any],
     ) -> _Known:
-        known = self._known.get(place)
-        if known is not None and known.raw == raw:
-            return known
-        known = _Known(raw, difference_of(approved, tool))
+        before = self._known.get(place)
+        if before is not None and before.raw == raw:
+            return before
+        known = _Known(raw, _digest(tool, place), difference_of(approved, tool))
         self._remember(place, known)
-        if known.difference is not None:
+        is_told = before is not None and before.digest == known.digest
+        if known.difference is not None and not is_told:
             exchange.note(f"tool lock: {place[1]} has changed")
             changed = known.difference.text
             log.warning(
@@ -208,6 +228,8 @@ class ToolLock:
             raise self._refusal(exchange, text, known.difference)
         elif not whose.described:
             await self._ask(exchange, place, known, text)
+            # It may have changed again while somebody thought about it.
+            await self._check_call(exchange, name)
 
     async def _ask(
         self, exchange: Exchange, place: tuple[str, str], known: _Known, text: str
@@ -228,14 +250,15 @@ class ToolLock:
                 principal=exchange.caller.principal,
                 reason=f"{text}:\n{known.difference.text}",
                 otherwise="block",
+                question=True,
             )
             exchange.note(f"tool lock: asked, {verdict.action}")
             if verdict.action == "block":
                 raise self._refusal(exchange, f"{text}: {verdict.reason}", known.difference)
-            self._approved.add((*place, known.raw))
+            self._approved.add((*place, known.digest))
 
     def _is_approved(self, place: tuple[str, str], known: _Known) -> bool:
-        return (*place, known.raw) in self._approved
+        return (*place, known.digest) in self._approved
 
     def _refusal(
         self, exchange: Exchange, text: str, difference: Difference | None = None
@@ -246,12 +269,20 @@ class ToolLock:
 
     def _whose(self, exchange: Exchange, name: str) -> Whose | None:
         if self._find is not None:
-            return self._find(exchange, name)
+            found = self._find(exchange, name)
+            if found is None or self._server not in (None, found.server):
+                return None
+            return found
         assert self._server is not None
         return Whose(self._server, name)
 
 
 _ALWAYS: Final = ("name", "description", "inputSchema")
+
+
+def _digest(tool: Mapping[str, Any], place: tuple[str, str]) -> str:
+    """What it is known by at every endpoint, though some list it under another name."""
+    return digest_of({**tool, "name": place[1]})
 
 
 def _odd(tool: Mapping[str, Any]) -> str:

@@ -19,6 +19,9 @@ _ZERO_WIDTH: Final = {0x00AD, 0x034F, 0x061C, 0x180E, *range(0x200B, 0x2010), 0x
 _ZERO_WIDTH_TOO: Final = {0x2062, 0x2063, 0x2064, 0xFEFF, 0x115F, 0x1160, 0x3164, 0xFFA0}
 _BIDI: Final = {*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F}
 _JOINER: Final = 0x200D
+_COLOURED: Final = "\ufe0f"  # what makes a sign an emoji
+# Signs around numbers, which can be seen although Unicode counts them as format characters.
+_SEEN: Final = {*range(0x0600, 0x0606), 0x06DD, 0x070F, 0x0890, 0x0891, 0x08E2, 0x110BD, 0x110CD}
 
 _INSTRUCTIONS: Final = tuple(
     (re.compile(pattern, re.IGNORECASE | re.DOTALL), what)
@@ -105,11 +108,16 @@ def _kind(character: str, before: str) -> str | None:
     if code in _BIDI:
         return "characters that turn the direction of text"
     if code in _ZERO_WIDTH or code in _ZERO_WIDTH_TOO:
-        joins = code == _JOINER and before != "" and unicodedata.category(before) in ("So", "Sk")
+        emoji = before == _COLOURED or (before and unicodedata.category(before) in ("So", "Sk"))
+        joins = code == _JOINER and emoji
         return None if joins else "characters without width"  # emoji are joined by them
     if 0xFE00 <= code <= 0xFE0E or 0xE0100 <= code <= 0xE01EF:
         return "variation selectors"
     category = unicodedata.category(character)
+    if category == "Cf" and code not in _SEEN:
+        return "characters without width"
+    if category in ("Zl", "Zp"):
+        return "separators of lines that are none"
     if category == "Co":
         return "characters of private use"
     if category == "Cc" and character not in "\t\n\r":

@@ -21,7 +21,7 @@ from ..tape.comparing import summary
 from ..tape.differing import Difference, Path, differences, read_path
 from ..way import Way, way_to
 from .asked import fits
-from .cues import Cue, Step, load
+from .cues import LISTEN, Cue, Step, load
 from .refusals import read_refusal
 
 __all__ = ["Compared", "Report", "play_against"]
@@ -155,7 +155,11 @@ class _Visit:
 
     async def _play(self) -> None:
         waiting: list[tuple[int, Cue]] = []
+        unwanted: list[tuple[int, Cue]] = []  # that are cancelled later
         for number, cue in enumerate(self._cues, 1):
+            for asked, before in [(n, c) for n, c in unwanted if self._ends(c) < cue.seq]:
+                unwanted.remove((asked, before))
+                self._cancel(asked)
             # What had its answer before this was said has it now too.
             for asked, before in [(n, c) for n, c in waiting if _end(c) < cue.seq]:
                 waiting.remove((asked, before))
@@ -166,11 +170,15 @@ class _Visit:
             if cue.answer is not None:  # else cancelled, or a subscription: nothing to compare
                 self._answers[number] = asyncio.get_running_loop().create_future()
                 waiting.append((number, cue))
+            elif cue.cancelled is not None:
+                unwanted.append((number, cue))
             self._send(Request(number, cue.method, self._params(cue, number)))
         for asked, cue in waiting:
             await self._compare(asked, cue)
         if self._notifications:
             await self._compare_told()
+        for asked, _ in unwanted:
+            self._cancel(asked)
 
     async def _compare(self, number: int, cue: Cue) -> None:
         result = Compared(cue.seq, summary(cue.read()))
@@ -192,6 +200,8 @@ class _Visit:
             self._learn(recorded.get("result"), given.get("result"))
             found = islice(differences(recorded, given, self._ignore), PLACES)
             result.differences = [_brief(one) for one in found]
+        if not result.same and cue.asked.said is None:
+            result.what += " (sent without the secrets that were taken out of the tape)"
         del self._answers[number]
         self._compared(result)
 
@@ -252,6 +262,16 @@ class _Visit:
             self._channel.send(message)
         except ChannelClosed as exc:
             self._over(exc)
+
+    def _ends(self, cue: Cue) -> float:
+        """The number at which a client cancelled it; if it may still tell something, later."""
+        if cue.cancelled is None or cue.method == LISTEN or self._notifications:
+            return float("inf")
+        return cue.cancelled
+
+    def _cancel(self, number: int) -> None:
+        params = {"requestId": number, "reason": "cancelled on the tape"}
+        self._send(Notification("notifications/cancelled", Raw(msgspec.json.encode(params))))
 
     def _over(self, end: ChannelClosed) -> None:
         for future in self._answers.values():

@@ -7,6 +7,7 @@ are read when they are played.
 import os
 import sys
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any, Final, Literal
 
 import msgspec
@@ -20,10 +21,11 @@ from ..tape.heading import Heading, heading_of
 from ..tape.spots import Lines, Spot
 from .asked import Asked
 
-__all__ = ["LISTEN", "Cue", "Step", "cues_of", "load"]
+__all__ = ["ACKNOWLEDGED", "LISTEN", "Cue", "Step", "cues_of", "load"]
 
 LISTEN: Final = "subscriptions/listen"
 ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
+NEAR: Final = 100  # requests without an answer among which one is looked for
 MOST: Final = 2_000_000  # messages; their index takes about half a kilobyte each
 
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -81,7 +83,7 @@ class Cue(Spoken):
     stateless: bool  # it stands without a handshake
     asked: Asked
     steps: list[Step] = field(default_factory=list)
-    cancelled: bool = False  # by the client
+    cancelled: int | None = None  # the number of the message with which the client did so
     used: bool = False
 
     @property
@@ -137,7 +139,7 @@ class _Reading:
     def __init__(self, lines: Lines) -> None:
         self.cues: list[Cue] = []
         self._lines = lines
-        self._open: dict[tuple[str | None, Any], Cue] = {}  # requests, by session and id
+        self._open: dict[str | None, dict[Any, Cue]] = {}  # requests, by session and id
         self._asked: dict[tuple[str | None, Any], Cue] = {}  # those of the server, by the same
         self._tracked: dict[tuple[str | None, Any], Cue] = {}  # requests by their progress token
         self._last: dict[str | None, Cue] = {}  # what was said last in a session
@@ -151,9 +153,9 @@ class _Reading:
             return
         method = sys.intern(str(heading.method))
         if method == "notifications/cancelled":
-            cue = self._open.get((session, _cancelled(heading)))
+            cue = self._open.get(session, {}).get(_cancelled(heading))
             if cue is not None:
-                cue.cancelled = True
+                cue.cancelled = entry.seq
             return
         if method == "notifications/progress":
             return  # of an answer that we do not wait for in a special way
@@ -176,7 +178,9 @@ class _Reading:
             Asked.of(method, params, request=heading.is_request, raw=heading.params),
         )
         if cue.is_request:
-            self._open[cue.session, heading.name] = cue
+            opened = self._open.setdefault(cue.session, {})
+            opened.pop(heading.name, None)  # an id that is used again belongs to the newest
+            opened[heading.name] = cue
             token = meta.get("progressToken")
             if isinstance(token, int | str):
                 self._tracked[cue.session, token] = cue
@@ -185,11 +189,14 @@ class _Reading:
     def server(self, entry: Entry, heading: Heading, spot: Spot) -> None:
         session = entry.session
         if heading.method is None:
-            cue = self._open.pop((session, heading.name), None)
+            opened = self._open.get(session, {})
+            cue = opened.pop(heading.name, None)
+            if not opened:
+                self._open.pop(session, None)
             if cue is not None:
                 self._add(cue, "answer", entry, heading, spot)
             return
-        cue = self._related(entry, heading) or self._last.get(session)
+        cue = self._related(entry, heading) or self._meant(session, heading)
         if cue is None:
             return
         if cue.method == LISTEN and heading.method != ACKNOWLEDGED:
@@ -211,10 +218,25 @@ class _Reading:
         named = entry.related
         if named is None:
             named = _meta(params).get(SUBSCRIPTION_KEY)
-        if isinstance(named, int | str) and (cue := self._open.get((entry.session, named))):
+        opened = self._open.get(entry.session, {})
+        if isinstance(named, int | str) and (cue := opened.get(named)):
             return cue
         token = params.get("progressToken")
         return self._tracked.get((entry.session, token)) if isinstance(token, int | str) else None
+
+    def _meant(self, session: str | None, heading: Heading) -> Cue | None:
+        """What a message is most likely about that does not say so: what was said last.
+
+        If that is answered already, such as a ping in between, questions and log messages are of
+        the request before it. Changes are not: what was said last may have made them.
+        """
+        last = self._last.get(session)
+        of_work = heading.is_request or heading.method == "notifications/message"
+        if last is None or not last.is_request or not of_work:
+            return last
+        waiting = islice(reversed(self._open.get(session, {}).values()), NEAR)
+        fitting = (cue for cue in waiting if cue.cancelled is None and cue.method != LISTEN)
+        return next(fitting, last)
 
     def _add(
         self,

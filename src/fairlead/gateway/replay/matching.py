@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from ..tape.heading import heading_of, summary_of
 from .asked import digest, fits, said, target
 from .cues import LISTEN, Cue
 
@@ -105,7 +106,7 @@ class Strict:
     def expected(self) -> str | None:
         """What comes next, for whoever said something else."""
         cue = self._next()
-        return "nothing more" if cue is None else cue.method
+        return "nothing more" if cue is None else summary_of(heading_of(cue.read()))
 
     def seek(self, seq: int) -> None:
         later = (n for n, cue in enumerate(self._cues) if cue.seq >= seq)

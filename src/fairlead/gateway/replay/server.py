@@ -5,7 +5,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable, Container, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 from msgspec import Raw, UnsetType
@@ -13,7 +13,7 @@ from msgspec import Raw, UnsetType
 from ...errors import FairleadError, RpcError
 from ...interceptor import Answer, Exchange, Handler
 from ...peer import Peer
-from ...protocol.caller import Caller
+from ...protocol.caller import SUBSCRIPTION_KEY, Caller
 from ...protocol.conversation import Conversation, Role
 from ...protocol.envelope import TransportContext
 from ...protocol.headers import ParamHeader
@@ -24,7 +24,7 @@ from ...transport.http.settings import HttpSettings
 from ...wire import Notification, Params
 from ...wire.codes import INVALID_PARAMS, METHOD_NOT_FOUND
 from ..tape import TapeReader
-from .cues import LISTEN, Cue, load
+from .cues import ACKNOWLEDGED, LISTEN, Cue, load
 from .matching import Strict, Tolerant
 from .pace import Pace
 from .playing import Playing
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 __all__ = ["TapeServer"]
 
 Matching = Literal["tolerant", "strict"]
+
+MISSED: Final = 1000  # requests that are remembered because they are not on the tape
 
 log = logging.getLogger("fairlead.gateway")
 
@@ -72,7 +74,9 @@ class TapeServer(ServesHttp):
         self._matching: Matching = matching
         self._alone = self._matcher([cue for cue in self.cues if cue.stateless])
         self._sessions = _sessions(self.cues)
+        self._has_listened = any(cue.method == LISTEN for cue in self.cues)
         self._begun = 0  # sessions, of those
+        self._from = 0  # the entry where it goes on
         self._pool = Tolerant([cue for cue in self.cues if not cue.stateless])
         self._listening: dict[int, Exchange] = {}  # subscriptions that are open, by their cues
         self._peers: dict[object, Strict | Tolerant] = {}
@@ -87,6 +91,9 @@ class TapeServer(ServesHttp):
 
     def seek(self, seq: int) -> None:
         """Go on from an entry of the tape: what stands before counts as played."""
+        self._from = seq
+        later = (n for n, cues in enumerate(self._sessions) if cues[-1].seq >= seq)
+        self._begun = next(later, len(self._sessions))
         for matcher in {self._alone, self._pool, *self._peers.values()}:
             matcher.seek(seq)
 
@@ -168,8 +175,10 @@ class TapeServer(ServesHttp):
         params = _plain(exchange.message.params)
         cue = matcher.find(exchange.method, params, request=True)
         if cue is None:
+            if exchange.method == LISTEN and not self._has_listened:
+                await _without_news(exchange)
             return self._not_there(exchange, matcher)
-        if cue.answer is None and not cue.cancelled and cue.method != LISTEN:
+        if cue.answer is None and cue.cancelled is None and cue.method != LISTEN:
             raise RpcError(METHOD_NOT_FOUND, f"{cue.method} was not answered on the tape")
         if cue.method == LISTEN:
             self._listening[id(cue)] = exchange
@@ -210,7 +219,8 @@ class TapeServer(ServesHttp):
         if exchange.method == "initialize" and self._matching == "strict":
             number, self._begun = self._begun, self._begun + 1
             session = self._sessions[number] if number < len(self._sessions) else []
-            self._peers[exchange.edge] = Strict(session)
+            self._peers[exchange.edge] = matcher = Strict(session)
+            matcher.seek(self._from)
         return self._peers.get(exchange.edge, self._pool)
 
     def _matcher(self, cues: list[Cue]) -> Strict | Tolerant:
@@ -223,7 +233,8 @@ class TapeServer(ServesHttp):
         if method in ("initialize", "server/discover"):
             raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method}")  # the other era
         what = method if exchange.target is None else f"{method} {exchange.target!r}"
-        self.missed.append(what)
+        if len(self.missed) < MISSED:
+            self.missed.append(what)
         expected = matcher.expected()
         more = "" if expected is None else f"; next on it is {expected}"
         log.warning("%s is not on the tape%s", what, more)
@@ -237,6 +248,14 @@ def _sessions(cues: list[Cue]) -> list[list[Cue]]:
         if not cue.stateless:
             found.setdefault(cue.session, []).append(cue)
     return list(found.values())
+
+
+async def _without_news(exchange: Exchange) -> None:
+    """A subscription of a client or relay that has one always; on this tape nobody was told."""
+    params = {"notifications": {}, "_meta": {SUBSCRIPTION_KEY: exchange.request_id}}
+    note = Notification(ACKNOWLEDGED, Raw(msgspec.json.encode(params)))
+    await exchange.edge.tell(exchange, note)
+    await asyncio.get_running_loop().create_future()  # until it is cancelled
 
 
 def _peer_of(exchange: Exchange) -> Peer | None:

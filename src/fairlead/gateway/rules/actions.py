@@ -4,6 +4,7 @@ import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import isfinite
 from types import UnionType
 from typing import Any, Final, Literal, get_args, get_origin
 
@@ -18,10 +19,10 @@ from .conditions import Report
 from .mistakes import unknown
 from .places import Where
 
-__all__ = ["WRITING", "Action", "Maker", "Making", "wanted_actions"]
+__all__ = ["WRITING", "Action", "Maker", "Making", "spelled", "wanted_actions"]
 
 # Parameters of factories that are not for files to set.
-_OURS: Final = ("clock", "folder", "write")
+_OURS: Final = ("answers", "clock", "folder", "write")
 _SHOWN: Final = 60  # characters of an option, for people
 
 
@@ -52,6 +53,7 @@ class Action(Struct, frozen=True):
 
 
 WRITING: Final = frozenset({"audit", "record"})  # they open files
+TOO_LATE: Final = frozenset({"cache", "inject", "rename", "timeout"})  # when the answer is there
 
 
 class _Unmade:
@@ -66,6 +68,8 @@ class Making(Struct, frozen=True):
     clock: Callable[[], float] | None = None
     actions: Mapping[str, Factory] = field(default_factory=lambda: ACTIONS)
     unmade: frozenset[str] = frozenset()  # those that are only looked at, because they write
+    # Those that write already, by name and options: a file is not opened anew under their hands.
+    writing: Mapping[tuple[str, bytes], Action] = field(default_factory=dict)
 
 
 class Maker:
@@ -78,11 +82,14 @@ class Maker:
         *,
         policy: Policy | None = None,
         timeout: float | None = None,
+        answers: bool = False,
     ) -> None:
+        """`answers`: the rule is about answers."""
         self._making = making
         self._report = report
         self._policy: Policy | None = policy
         self._timeout = timeout
+        self._answers = answers
 
     def make(self, name: str, given: Any, where: Where) -> Action | None:
         """None if that is not possible, which is reported."""
@@ -90,11 +97,16 @@ class Maker:
         if factory is None:
             self._report(where, unknown("action", name, self._making.actions))
             return None
+        if self._answers and name in TOO_LATE:
+            self._report(where, f"`{name}` comes too late: the rule is about answers")
+            return None
         options = self._options(name, factory, given, where)
         if options is None:
             return None
         if name in self._making.unmade:
             return Action(name, options, _Unmade(), _Unmade())
+        if (writes := self._making.writing.get((name, spelled(options)))) is not None:
+            return writes
         try:
             bare = factory(**options, **self._ours(factory))
         except ConfigError as exc:
@@ -117,6 +129,8 @@ class Maker:
     def _ours(self, factory: Factory) -> dict[str, Any]:
         names = inspect.signature(factory).parameters
         ours: dict[str, Any] = {}
+        if "answers" in names:
+            ours["answers"] = self._answers
         if "folder" in names:
             ours["folder"] = self._making.folder
         if "clock" in names and self._making.clock is not None:
@@ -147,6 +161,8 @@ class Maker:
                 good = False
                 continue
             try:
+                if isinstance(value, float) and not isfinite(value):
+                    raise msgspec.ValidationError  # TOML and YAML have words for such
                 options[key] = msgspec.convert(value, kinds[key], strict=True)
             except msgspec.ValidationError:
                 given_kind = "" if get_origin(kinds[key]) is Literal else f", not {_shown(value)}"
@@ -159,6 +175,14 @@ class Maker:
             self._report(where, f"`{name}` needs {words}")
             good = False
         return options if good else None
+
+
+def spelled(value: Any) -> bytes:
+    """The same bytes for the same value."""
+    try:
+        return msgspec.json.encode(value, order="deterministic")
+    except (TypeError, ValueError):
+        return repr(value).encode()
 
 
 def wanted_actions(raw: Any, where: Where, report: Report) -> list[tuple[str, Any, Where]]:
@@ -213,4 +237,6 @@ def _words(kind: Any) -> str:
 def _shown(value: Any) -> str:
     """The kind of a value; the value itself could be a secret."""
     names = {dict: "a map", list: "a list", str: "a text", bool: "true or false"}
+    if isinstance(value, float) and not isfinite(value):
+        return str(value)
     return names.get(type(value), "a number")

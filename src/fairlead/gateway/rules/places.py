@@ -26,7 +26,14 @@ def place_of(document: Document, where: Where) -> tuple[int, int] | None:
 
 
 def place_of_error(text: str, kind: Format) -> tuple[int, int] | None:
-    """Where a text stops to be what it should be."""
+    """Where a text stops to be what it should be; None if nobody can say."""
+    try:
+        return _place_of_error(text, kind)
+    except RecursionError:  # it is nested so deeply that nobody reads it
+        return None
+
+
+def _place_of_error(text: str, kind: Format) -> tuple[int, int] | None:
     if kind == "toml":
         import tomllib
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from math import inf
 from typing import Any, Final
 
 import msgspec
@@ -11,7 +12,7 @@ from ...errors import ConfigError
 from ...manager.files import read_file
 from ...manager.formats import Document, format_of, parse
 from ..interceptors.guarding import Policy
-from .actions import WRITING, Action, Maker, Making, wanted_actions
+from .actions import WRITING, Action, Maker, Making, spelled, wanted_actions
 from .conditions import Always, Condition, compile_condition, names
 from .mistakes import Mistake, RulesError, unknown
 from .places import Where, place_of, place_of_error
@@ -87,7 +88,14 @@ def rules_of(
     document: Document, making: Making, kept: Kept | None = None, *, shown_as: str | None = None
 ) -> list[Rule]:
     """The same for a file that was read."""
-    kept = kept or {}
+    try:
+        return _rules_of(document, making, kept or {}, shown_as)
+    except RecursionError:
+        path = shown_as or document.path
+        raise RulesError([Mistake("the conditions are nested too deeply", path)]) from None
+
+
+def _rules_of(document: Document, making: Making, kept: Kept, shown_as: str | None) -> list[Rule]:
     # First without what opens files: a file with mistakes does nothing at all.
     careful = msgspec.structs.replace(making, unmade=making.unmade | WRITING)
     tried = _Reading(document, careful, kept, shown_as).rules()
@@ -96,7 +104,23 @@ def rules_of(
         for rule in tried
         if not any(action.name in WRITING for action in rule.actions)
     }
-    return _Reading(document, making, {**made, **kept}, shown_as).rules()
+    writing = {
+        (action.name, spelled(action.options)): action
+        for actions in kept.values()
+        for action in actions
+        if action.name in WRITING
+    }
+    making = msgspec.structs.replace(making, writing=writing)
+    fresh = {id(one): one for rule in tried if rule.key not in kept for one in rule.actions}
+    try:
+        rules = _Reading(document, making, {**made, **kept}, shown_as).rules()
+        for rule in rules:
+            for action in rule.actions:
+                fresh.pop(id(action), None)
+    finally:
+        for action in fresh.values():  # those that were only tried
+            close_action(action)
+    return rules
 
 
 class _Reading:
@@ -169,8 +193,13 @@ class _Reading:
             self._report(where, f'"{name}" does nothing: `do` is expected')
             return None
         policy: Policy | None = given["on_failure"] or default
-        same = _spelled([raw["do"], policy, given["timeout"]])
-        actions = self._actions(name, raw["do"], (*where, "do"), policy, given["timeout"], same)
+        timeout = given["timeout"]
+        if timeout is not None and not 0 <= timeout < inf:
+            self._report((*where, "timeout"), "`timeout` is not below 0 (0: no limit)")
+            timeout = None
+        same = spelled([raw["do"], policy, timeout, answers])
+        maker = Maker(self._making, self._report, policy=policy, timeout=timeout, answers=answers)
+        actions = self._actions(maker, raw["do"], (*where, "do"), (name, same))
         if len(self._mistakes) > before or given["enabled"] is False:
             self._close_actions(actions)
             return None
@@ -189,17 +218,10 @@ class _Reading:
         )
 
     def _actions(
-        self,
-        name: str,
-        raw: Any,
-        where: Where,
-        policy: Policy | None,
-        timeout: float | None,
-        same: bytes,
+        self, maker: Maker, raw: Any, where: Where, key: tuple[str, bytes]
     ) -> list[Action]:
-        if (name, same) in self._kept:
-            return self._kept[(name, same)]
-        maker = Maker(self._making, self._report, policy=policy, timeout=timeout)
+        if key in self._kept:
+            return self._kept[key]
         wanted = wanted_actions(raw, where, self._report)
         made = [maker.make(*one) for one in wanted]
         return [action for action in made if action is not None]
@@ -243,10 +265,3 @@ def close_action(action: Action) -> None:
     close = getattr(action.bare, "close", None)
     if callable(close):
         close()
-
-
-def _spelled(value: Any) -> bytes:
-    try:
-        return msgspec.json.encode(value, order="deterministic")
-    except (TypeError, ValueError):
-        return repr(value).encode()

@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct, UnsetType
@@ -12,7 +12,8 @@ from ...errors import RpcError
 from ...interceptor import Answer, Exchange, Interceptor, Proceed
 from ...protocol.caller import Caller, read_head, stateless_caller
 from ...protocol.envelope import Direction, SessionContext, SessionState, TransportContext
-from ...protocol.revisions import NEWEST_HANDSHAKE, known
+from ...protocol.revisions import NEWEST_HANDSHAKE
+from ...protocol.revisions import known as known_revision
 from ...wire import Notification, Request
 from ..interceptors.registry import Factory
 from ..tape.format import Entry
@@ -23,6 +24,10 @@ __all__ = ["Rehearsed", "rehearse"]
 
 MAX_WAITING: Final = 10_000  # messages that are kept until the answer of the first one comes
 MAX_BYTES: Final = 32 << 20  # and how large they may be together
+MAX_SESSIONS: Final = 10_000  # of which is remembered how they began
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class Rehearsed(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -34,7 +39,7 @@ class Rehearsed(Struct, frozen=True, omit_defaults=True, kw_only=True):
     target: str | None = None
     rules: list[str] = []  # those that would have acted, in order
     did: list[str] = []  # what they would have done
-    outcome: str = "passed"  # or blocked, dropped, answered, changed
+    outcome: str  # passed, blocked, dropped, answered or changed
     reason: str | None = None  # of a refusal
 
 
@@ -50,9 +55,14 @@ def rehearse(
         RulesError: the file has mistakes.
     """
     clock = _Clock()
-    rules = _Dry.of_file(path, actions=actions, clock=clock, interval=float("inf"))
-    callers: dict[str | None, Caller] = {}
-    edges: dict[str | None, _Edge] = {}
+    rules = _Dry.of_file(
+        path,
+        actions=actions,
+        clock=clock,
+        server_of=lambda exchange: clock.server,
+        interval=float("inf"),
+    )
+    known = _Known()
     waiting: deque[_Turn] = deque()  # for their answers, which rules may be about
     open_turns: dict[object, _Turn] = {}
     held = 0  # bytes of them
@@ -64,7 +74,7 @@ def rehearse(
                 turn = waiting.popleft()
                 held -= turn.size
                 turn.past = True
-                clock.now = turn.entry.at
+                clock.now, clock.server = turn.entry.at, turn.entry.server
                 yield runner.run(_rehearse(rules, turn))
 
         for entry in tape:
@@ -78,7 +88,7 @@ def rehearse(
                     turn.size += len(bytes(entry.message))
                     held += len(bytes(entry.message))
             else:
-                exchange = _exchange(entry, line, callers, edges)
+                exchange = _exchange(entry, line, known)
                 size = len(bytes(entry.message))
                 held += size
                 waiting.append(_Turn(entry, exchange, over=line.id is None, size=size))
@@ -151,7 +161,10 @@ class _Dry(RuleSet):
 
 
 class _Clock:
+    """Where we are on the tape: when that was, and which server it is about."""
+
     now = 0.0
+    server: str | None = None
 
     def __call__(self) -> float:
         return self.now
@@ -217,12 +230,35 @@ class _Opening(Struct, rename="camel"):
     capabilities: Raw = Raw(b"{}")
 
 
-def _exchange(
-    entry: Entry,
-    line: _Line,
-    callers: dict[str | None, Caller],
-    edges: dict[str | None, _Edge],
-) -> Exchange:
+class _Known:
+    """What earlier entries said that later ones do not repeat."""
+
+    def __init__(self) -> None:
+        self.callers: dict[str | None, Caller] = {}
+        self.edges: dict[str | None, _Edge] = {}
+        self._transports: dict[tuple[Direction, str | None], dict[str, Any]] = {}
+
+    def transport(self, entry: Entry) -> dict[str, Any]:
+        """How it came: of a connection that lasts, a tape says so once."""
+        to_server = entry.dir is Direction.CLIENT_TO_SERVER
+        whose = entry.dir, entry.session if to_server else entry.server
+        if entry.transport is not None:
+            _keep(self._transports, whose, entry.transport)
+        return self._transports.get(whose, {})
+
+    def edge(self, session: str | None) -> _Edge:
+        return self.edges.get(session) or _keep(self.edges, session, _Edge(session))
+
+
+def _keep(several: dict[K, V], key: K, value: V) -> V:
+    """Remember it; requests that stand alone are sessions of their own, so the oldest go."""
+    if key not in several and len(several) >= MAX_SESSIONS:
+        del several[next(iter(several))]
+    several[key] = value
+    return value
+
+
+def _exchange(entry: Entry, line: _Line, known: _Known) -> Exchange:
     """The exchange that a message was."""
     assert line.method is not None
     message: Request | Notification = (
@@ -231,11 +267,11 @@ def _exchange(
         else Request(line.id, line.method, line.params)
     )
     head = read_head(line.params)
-    transport = entry.transport or {}
+    transport = known.transport(entry)
     principal = transport.get("principal")
-    caller = callers.get(entry.session)
+    caller = known.callers.get(entry.session)
     if line.method == "initialize":
-        caller = callers[entry.session] = _introduced(line.params, principal)
+        caller = _keep(known.callers, entry.session, _introduced(line.params, principal))
     elif not isinstance(head.meta, UnsetType):
         try:
             caller = stateless_caller(head.meta, principal)
@@ -247,7 +283,7 @@ def _exchange(
         head,
         entry.dir,
         _transport(transport),
-        edges.setdefault(entry.session, _Edge(entry.session)),
+        known.edge(entry.session),
     )
 
 
@@ -258,7 +294,7 @@ def _introduced(params: Raw | UnsetType, principal: str | None) -> Caller:
         )
     except (msgspec.DecodeError, RecursionError):
         said = _Opening()
-    revision = known(said.protocol_version) or NEWEST_HANDSHAKE
+    revision = known_revision(said.protocol_version) or NEWEST_HANDSHAKE
     info, capabilities = bytes(said.client_info), bytes(said.capabilities)
     return Caller(revision, revision.stateless, capabilities, info, None, principal)
 

@@ -1,28 +1,47 @@
 """Actions that need more than options: a desk to hold messages at, a tape, a lock."""
 
 import os
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from ...errors import ConfigError
-from ...interceptor import Interceptor
+from ...interceptor import Exchange, Interceptor
 from ..interceptors.registry import Factory
 from ..pausing import Desk, Outcome
 
-__all__ = ["wired_actions"]
+if TYPE_CHECKING:
+    from ..interceptors.toollock import Whose
+
+__all__ = ["Finding", "wired_actions"]
 
 
-def wired_actions(desk: Desk | None = None) -> dict[str, Factory]:
-    """What rules may name besides; without a desk nothing can be held."""
+class Finding(Protocol):
+    """Knows whose tool something is, where several servers are behind one endpoint."""
+
+    def find_tool(self, exchange: Exchange, name: str) -> "Whose | None": ...
+
+    async def until_found(self, exchange: Exchange, name: str) -> None: ...
+
+
+def wired_actions(desk: Desk | None = None, finding: Finding | None = None) -> dict[str, Factory]:
+    """What rules may name besides; without a desk nothing can be held.
+
+    `finding` is for a gateway: without it, tools are taken for those of one server.
+    """
 
     def pause(
-        when: Literal["request", "answer", "both"] = "request",
+        when: Literal["request", "answer", "both"] | None = None,
         limit: float | None = None,
         otherwise: Outcome | None = None,
         reason: str | None = None,
+        *,
+        answers: bool = False,
     ) -> Interceptor:
         from ..interceptors.pausing import Pause
 
-        return Pause(_needed(desk), when=when, limit=limit, otherwise=otherwise, reason=reason)
+        if answers and when not in (None, "answer"):
+            raise ValueError('a rule about answers has nothing else to hold: `when` is "answer"')
+        then = when or ("answer" if answers else "request")
+        return Pause(_needed(desk), when=then, limit=limit, otherwise=otherwise, reason=reason)
 
     def lock(
         file: str,
@@ -37,7 +56,12 @@ def wired_actions(desk: Desk | None = None) -> dict[str, Factory]:
 
         held = LockFile(os.path.join(folder, file))
         at = _needed(desk) if policy == "ask" else None
-        return ToolLock(held, policy, server=server, desk=at, new=new)
+        if finding is None:
+            return ToolLock(held, policy, server=server, desk=at, new=new)
+        if server is not None and server not in held.lock.servers:
+            raise ValueError(f"the lock has no server {server!r}")
+        find, wait = finding.find_tool, finding.until_found
+        return ToolLock(held, policy, server=server, find=find, wait=wait, desk=at, new=new)
 
     return {"pause": pause, "lock": lock, "record": _record}
 

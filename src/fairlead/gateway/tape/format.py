@@ -16,7 +16,17 @@ from msgspec import Raw, Struct, field
 from ...protocol.envelope import Direction
 from ...wire import RequestId
 
-__all__ = ["ABOUT", "LINES", "VERSION", "Entry", "TapeInfo", "base_of", "command_of", "kind_of"]
+__all__ = [
+    "ABOUT",
+    "LINES",
+    "VERSION",
+    "Entry",
+    "TapeInfo",
+    "about_entry",
+    "base_of",
+    "command_of",
+    "kind_of",
+]
 
 VERSION: Final = 1
 LINES: Final = ".tape.jsonl"
@@ -53,6 +63,15 @@ class TapeInfo(Struct, omit_defaults=True, kw_only=True):
     redacted: bool = True
     fairlead: str = ""
     about: dict[str, Any] = field(default_factory=dict)  # the command or URL that was recorded
+
+
+def about_entry(entry: object) -> dict[str, Any]:
+    """What a tape says of the server that an entry describes."""
+    command = getattr(entry, "command", None)
+    if command is not None:
+        return {"command": [command, *getattr(entry, "args", ())]}
+    url = getattr(entry, "url", None)
+    return {} if url is None else {"url": url}
 
 
 def command_of(info: TapeInfo) -> list[str]:

@@ -47,7 +47,10 @@ def _entries(info: TapeInfo, entries: Iterable[Entry]) -> Iterator[dict[str, Any
             if asked is not None:
                 yield _entry(info, url, headers.get(entry.session), *asked, entry)
         elif message.is_request:
-            open_[entry.dir.value, entry.session, message.name] = entry, method
+            key = entry.dir.value, entry.session, message.name
+            if (before := open_.pop(key, None)) is not None:  # the same id again
+                yield _entry(info, url, headers.get(entry.session), *before, None)
+            open_[key] = entry, method
         else:
             yield _entry(info, url, headers.get(entry.session), entry, method, None)
     for entry, method in open_.values():
@@ -64,8 +67,8 @@ def _entry(
 ) -> dict[str, Any]:
     body = bytes(entry.message).decode()
     back = "" if answer is None else bytes(answer.message).decode()
-    lasted = 0.0 if answer is None else (answer.at - entry.at) * 1000
-    said = [{"name": k, "value": v} for k, v in (headers or {}).items()]
+    lasted = 0.0 if answer is None else max(0.0, answer.at - entry.at) * 1000
+    said = [{"name": k, "value": str(v)} for k, v in (headers or {}).items()]
     return {
         "startedDateTime": _moment(info.began + entry.at),
         "time": lasted,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from .format import ABOUT, LINES
 
-__all__ = ["files_of", "name_of_part", "number_of_part", "parts_of", "tapes_in"]
+__all__ = ["files_of", "is_tape", "name_of_part", "number_of_part", "parts_of", "tapes_in"]
 
 
 def name_of_part(base: str, part: int) -> Path:
@@ -26,7 +26,7 @@ def parts_of(base: str) -> list[Path]:
     for place in first.parent.iterdir() if first.parent.is_dir() else ():
         if place.name.startswith(prefix) and place.name.endswith(LINES):
             number = place.name[len(prefix) : -len(LINES)]
-            if number.isdigit() and number.isascii() and place.is_file():
+            if number.isdigit() and number.isascii() and place.is_file() and not is_tape(place):
                 rest.append((int(number), place))
     return [first, *(place for _, place in sorted(rest))]
 
@@ -36,12 +36,18 @@ def files_of(base: str) -> list[Path]:
     return [place for place in (*parts_of(base), Path(f"{base}{ABOUT}")) if place.exists()]
 
 
+def is_tape(place: Path) -> bool:
+    """Whether it has a companion, which further parts have not: `v1.2` is no part of `v1`."""
+    return place.with_name(f"{place.name.removesuffix(LINES)}{ABOUT}").exists()
+
+
 def tapes_in(folder: Path) -> list[Path]:
     """The tapes of a folder, by the first file of each."""
     found = []
     for place in sorted(folder.glob(f"*{LINES}")) if folder.is_dir() else ():
         head, dot, number = place.name.removesuffix(LINES).rpartition(".")
-        if dot and number.isdigit() and (folder / f"{head}{LINES}").exists():
+        numbered = dot and number.isdigit() and not is_tape(place)
+        if numbered and (folder / f"{head}{LINES}").exists():
             continue  # a further part of another one
         found.append(place)
     return found

@@ -76,19 +76,23 @@ def trim(reader: TapeReader, choice: Choice, target: str | os.PathLike[str]) -> 
     """Write entries of a tape to another one, or over it; how many they were.
 
     Raises:
-        ConfigError: it is being recorded.
+        ConfigError: it is being recorded, or nothing of it is wanted.
         OSError: it cannot be written.
     """
     if reader.info.status == "recording":
         raise ConfigError(f"{reader.base} is being recorded: trim it when that has ended")
     base = base_of(target)
     place = Path(f"{base}{LINES}")
+    if place.is_file() and TapeReader(place).info.status == "recording":
+        raise ConfigError(f"{base} is being recorded: take another name")
     place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     fresh = place.with_name(f".{place.name}.{os.getpid()}")
     file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         with os.fdopen(file, "wb") as stream:
             count = _copy(reader, choice, stream)
+        if not count and reader.read:
+            raise ConfigError(f"Nothing on {reader.base} is meant by that: nothing was written")
         for old in parts_of(base)[1:]:
             old.unlink()
         fresh.replace(place)

@@ -16,7 +16,7 @@ from ...wire import RequestId, single_line
 from ..moment import Moment
 from .format import ABOUT, LINES, Entry, TapeInfo, base_of
 from .locking import hold
-from .parts import name_of_part, parts_of
+from .parts import is_tape, name_of_part, parts_of
 
 __all__ = ["TapeWriter"]
 
@@ -98,13 +98,13 @@ class TapeWriter:
         self,
         message: bytes,
         direction: Direction,
-        *,
         session: str | None = None,
         related: RequestId | None = None,
         server: str | None = None,
         transport: Mapping[str, Any] | None = None,
         did: Sequence[str] | None = None,
         stopped: bool = False,
+        *,
         when: Moment | None = None,
     ) -> None:
         """Add a message, as it stands on the wire; `when` if it passed before now. Never raises."""
@@ -167,20 +167,21 @@ class TapeWriter:
         now = time.monotonic()
         if now - self._complained > COMPLAIN_AGAIN or self._info.lost == 1:
             self._complained = now
-            lost = self._info.lost
-            log.warning("%s: %d messages could not be recorded: %s", self.path, lost, exc)
+            lost = "a message" if self._info.lost == 1 else f"{self._info.lost} messages"
+            log.warning("%s: %s could not be recorded: %s", self.path, lost, exc)
 
     def _rotate(self) -> None:
         assert self._file is not None
-        file = _open(name_of_part(self._base, self._part + 1))
+        part = self._part + 1
+        while is_tape(name_of_part(self._base, part)):  # another one is called like that
+            part += 1
+        file = _open(name_of_part(self._base, part))
         if self._file != self._first:
             os.close(self._file)
         self._file, self._size = file, 0
-        self._part += 1
-        self._info.parts = self._part
-        old = self._part - self._max_parts + 1
-        if old > 1:
-            name_of_part(self._base, old).unlink(missing_ok=True)
+        self._info.parts = self._part = part
+        for old in parts_of(self._base)[1 : 1 - self._max_parts]:
+            old.unlink(missing_ok=True)
         self._write_info()
 
     def _write_info(self) -> None:
