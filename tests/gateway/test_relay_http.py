@@ -12,7 +12,17 @@ from rawends import ASKED, SERVER_CAPABILITIES, scene
 from web import LIMIT, META, Desk, call, make_server, next_event, serving
 
 from fairlead import Context, MCPServer
+from fairlead.errors import RpcError
 from fairlead.gateway import Relay
+from fairlead.interceptor import (
+    After,
+    Answer,
+    Exchange,
+    Interceptor,
+    Outcome,
+    Proceed,
+    TwoHalves,
+)
 
 FORM = {"mode": "form", "message": "?", "requestedSchema": {"type": "object", "properties": {}}}
 
@@ -93,15 +103,78 @@ async def test_each_client_session_has_one_behind_and_both_end_together() -> Non
         assert (await two.post({"jsonrpc": "2.0", "id": 2, "method": "x"})).result["s"] == second
 
 
-@pytest.mark.covers("GTW-05")
-async def test_a_session_that_the_server_has_forgotten_is_renewed() -> None:
-    async with behind() as (server, entry), serving(Relay(entry, era="handshake")) as edge:  # type: ignore[arg-type]
-        session = await edge.initialize()
-        assert (await session.post({"jsonrpc": "2.0", "id": 1, "method": "x"})).result["s"] == "s1"
-        server.sessions.clear()
-        again = await session.post({"jsonrpc": "2.0", "id": 2, "method": "x"})
-        assert again.result["s"] == "s2"
-        assert server.methods().count("initialize") == 2
+class Counting(TwoHalves):
+    """How often a request has passed, and its outcome."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.ended: list[object] = []
+
+    def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
+        if exchange.method != "x":
+            return exchange, None
+        self.begun.append(exchange.method)
+        return exchange, self._after
+
+    def _after(self, outcome: Outcome) -> Outcome:
+        self.ended.append(type(outcome))
+        return outcome
+
+
+class Passing:
+    """The same in one piece."""
+
+    waits = False
+
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        return await proceed(exchange)
+
+
+@pytest.mark.covers("GTW-05", "GTW-06")
+@pytest.mark.parametrize("between", ["nobody", "halves", "both"])
+async def test_a_session_that_the_server_has_forgotten_is_renewed(between: str) -> None:
+    counting = Counting()
+    kinds: dict[str, list[Interceptor]] = {"halves": [counting], "both": [counting, Passing()]}
+    async with behind() as (server, entry):
+        relay = Relay(entry, era="handshake", interceptors=kinds.get(between, []))
+        async with serving(relay) as edge:  # type: ignore[arg-type]
+            session = await edge.initialize()
+            answer = await session.post({"jsonrpc": "2.0", "id": 1, "method": "x"})
+            assert answer.result["s"] == "s1"
+            server.sessions.clear()
+            again = await session.post({"jsonrpc": "2.0", "id": 2, "method": "x"})
+            assert again.result["s"] == "s2"
+            assert server.methods().count("initialize") == 2
+    if between != "nobody":  # to those in between it is one request, whatever it took
+        assert counting.begun == ["x", "x"]
+        assert len(counting.ended) == 2
+
+
+@pytest.mark.covers("GTW-06")
+@pytest.mark.parametrize("between", ["halves", "both"])
+@pytest.mark.parametrize("era", ["stateless", "session"])
+async def test_what_could_not_be_sent_is_tried_again_behind_the_interceptors(
+    era: str, between: str
+) -> None:
+    counting = Counting()
+    async with contextlib.AsyncExitStack() as stack:
+        async with serving(make_server()) as target:
+            around: list[Interceptor] = [counting, *([Passing()] if between == "both" else [])]
+            relay = Relay({"type": "http", "url": target.url}, interceptors=around)
+            edge = await stack.enter_async_context(serving(relay))  # type: ignore[arg-type]
+            session = await edge.initialize()
+
+            async def ask() -> Any:
+                if era == "stateless":
+                    return (await edge.stateless("x")).json["error"]
+                body = {"jsonrpc": "2.0", "id": 1, "method": "x", "params": {"a": 1}}
+                return (await session.post(body)).json["error"]
+
+            assert (await ask())["message"] == "Method not found: x"
+        assert "cannot be reached" in (await ask())["message"]
+    # To those in between it was one request, though it was tried twice.
+    assert counting.begun == ["x", "x"]
+    assert counting.ended == [RpcError, RpcError]
 
 
 @pytest.mark.covers("GTW-07")

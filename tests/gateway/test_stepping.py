@@ -13,7 +13,7 @@ from rawends import HANDSHAKE, Client, Scene, Server, scene
 
 from fairlead.errors import ChannelClosed, RpcError
 from fairlead.gateway.interceptors import Allow, RateLimit, Redact
-from fairlead.gateway.stepping import Chain, Steps
+from fairlead.gateway.stepping import Cancellable, Chain, Steps
 from fairlead.interceptor import (
     After,
     Answer,
@@ -141,6 +141,16 @@ OUTCOMES: tuple[Answer | Exception, ...] = (
 )
 
 
+class Told:
+    """What the server was asked; it hears why nobody wants that any more."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def cancel(self, reason: str) -> None:
+        self.reasons.append(reason)
+
+
 class Led(Steps):
     """Asks somebody who answers in the next turn of the loop, at once, or the usual way."""
 
@@ -153,7 +163,22 @@ class Led(Steps):
         self.outcome: asyncio.Future[Answer | Exception]
         self.outcome = asyncio.get_running_loop().create_future()
 
-    def ask(self, exchange: Exchange) -> Callable[[str], None] | None:
+    def begin(self, exchange: Exchange) -> None:
+        """As a shortcut does it, but for what it does itself."""
+        way, afters = self._chain, self._afters
+        try:
+            exchange = way.lead_in(exchange, afters)
+        except Exception as exc:
+            self.refuse(afters, exc)
+            return
+        if way.enter is not None and not way.rest_passes(exchange):
+            self.enter(exchange, afters)
+        elif (asked := self.ask(exchange)) is None:
+            self.adopt(exchange, afters)
+        else:
+            self._asked, self._under_way = exchange, asked
+
+    def ask(self, exchange: Exchange) -> Cancellable | None:
         if self.usual:
             return None
 
@@ -164,7 +189,7 @@ class Led(Steps):
                 self.answered(exc)
 
         asyncio.get_running_loop().call_soon(answer)
-        return lambda reason: None
+        return Told()
 
     def done(self, outcome: Answer | Exception) -> None:
         self.outcome.set_result(outcome)
@@ -246,9 +271,10 @@ class Silent(Led):
 
     __slots__ = ("told",)
 
-    def ask(self, exchange: Exchange) -> Callable[[str], None] | None:
-        self.told: list[str] = []
-        return None if self.usual else self.told.append
+    def ask(self, exchange: Exchange) -> Cancellable | None:
+        asked = Told()
+        self.told = asked.reasons
+        return None if self.usual else asked
 
 
 @pytest.mark.parametrize("turns", [0, 1], ids=["at once", "later"])

@@ -73,9 +73,9 @@ def test_a_part_of_what_was_looked_at_hides_nothing(part: Any, around: tuple[Any
     before, beside, behind = around
     raw = json.dumps(part).encode()
     whole = json.dumps({before: part, behind: [beside, json.dumps(part)[1:]]}).encode()
-    redactor.message(whole)
+    redactor.frame(whole)
     found = redactor.message(raw)
-    redactor.message(b"[]")  # so that the whole is forgotten
+    redactor.frame(b"[]")  # so that the whole is forgotten
     assert redactor.message(raw) == found
 
 

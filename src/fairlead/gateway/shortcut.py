@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import UNSET, Raw
 
 from ..errors import FairleadError, RequestTimeout, RpcError, TransportError
-from ..interceptor import Answer, Exchange, Handler, Interceptor
+from ..interceptor import After, Answer, Exchange, Handler, Interceptor
 from ..peer import Taken, refusal_of
 from ..protocol.caller import NO_HEAD
 from ..protocol.conversation import Fill
@@ -22,7 +22,7 @@ from ..wire import Notification, RequestId
 from .bridge.errors import unreachable
 from .call import ASKING, Call
 from .params import Passing, as_read, params_of
-from .stepping import Chain, Steps
+from .stepping import Chain, Steps, lead_back
 from .upstream import asks_back
 
 if TYPE_CHECKING:
@@ -83,9 +83,7 @@ class Shortcut:
             return self.pass_on(exchange, front)
         if not (chain.always_quick or chain.quick) or exchange.message.method in _USUAL_WAY:
             return None
-        led = _Led(self, exchange, front)
-        led.begin(exchange)
-        return led
+        return self._lead(exchange, front, None)
 
     def take_alone(
         self, exchange: Exchange, done: Callable[[Outcome], None]
@@ -103,19 +101,45 @@ class Shortcut:
             return None if passed is None else passed.cancel
         if not (chain.always_quick or chain.quick) or exchange.message.method in _USUAL_WAY:
             return None
-        led = _Led(self, exchange, None, done)
-        led.begin(exchange)
-        return led.cancel
+        return self._lead(exchange, None, done).cancel
+
+    def _lead(
+        self, exchange: Exchange, front: "Front | None", tell: Callable[[Outcome], None] | None
+    ) -> "_Led | _Passed":
+        """Through interceptors, of which none has to wait."""
+        chain = self.chain
+        afters: list[After] = []
+        try:
+            asked = chain.lead_in(exchange, afters)
+        except (Exception, asyncio.CancelledError) as exc:
+            led = _Led(chain, self, exchange, front, tell)
+            led.refuse(afters, exc)
+            return led
+        if chain.enter is not None and not chain.rest_passes(asked):
+            led = _Led(chain, self, exchange, front, tell)
+            led.enter(asked, afters)
+            return led
+        if asked is exchange or asked.request_id == exchange.request_id:
+            passed = self.pass_on(asked, front, tell, afters)
+            if passed is not None:
+                return passed
+        if front is not None:
+            front.peer.stay_behind()
+        led = _Led(chain, self, exchange, front, tell)
+        led.adopt(asked, afters)
+        return led
 
     def pass_on(
         self,
         exchange: Exchange,
         front: "Front | None",
         done: Callable[[Outcome], None] | None = None,
+        afters: list[After] | None = None,
     ) -> "_Passed | None":
         """Pass it on, if nothing else has to be done about it.
 
-        `done` gets the outcome; without it, the client's connection does.
+        `done` gets the outcome; without it, the client's connection does. It passes `afters`
+        before, which are those of all interceptors; without them, somebody else sees to that.
         """
         caller = exchange.caller
         bridged: Passing | None = None
@@ -133,7 +157,7 @@ class Shortcut:
             return None  # which learns from it
         if peer.conversation.state is not SessionState.ACTIVE:
             return None
-        passed = _Passed(self, link, Call(exchange, front), done, bridged)
+        passed = _Passed(self, link, Call(exchange, front), done, bridged, afters)
         try:
             passed.send(self._timeout)
         except FairleadError:
@@ -202,46 +226,50 @@ class Shortcut:
 class _Led(Steps):
     """One request that is led through interceptors."""
 
-    __slots__ = ("_shortcut", "_tell", "exchange", "front")
+    __slots__ = ("_shortcut", "_tell", "exchange", "front", "known_as")
 
     def __init__(
         self,
+        way: Chain,
         shortcut: Shortcut,
         exchange: Exchange,
         front: "Front | None",
-        tell: Callable[[Outcome], None] | None = None,
+        tell: Callable[[Outcome], None] | None,
     ) -> None:
         """Without `tell`, the outcome is for the connection that it came on."""
-        Steps.__init__(self, shortcut.chain)
+        Steps.__init__(self, way)
         self._shortcut = shortcut
         self._tell = tell
         self.exchange = exchange
         self.front = front
+        self.known_as: Taken | None = None  # to that connection, if not as itself
 
-    def ask(self, exchange: Exchange) -> Callable[[str], None] | None:
-        shortcut, front = self._shortcut, self.front
-        asked = shortcut.pass_on(exchange, front, self.answered)
-        if asked is not None:
-            return asked.cancel
-        if front is not None:
+    def ask(self, exchange: Exchange) -> "_Passed | None":
+        front = self.front
+        asked = self._shortcut.pass_on(exchange, front, self.answered)
+        if asked is None and front is not None:
             front.peer.stay_behind()
-        return None
+        return asked
 
     def done(self, outcome: Answer | Exception) -> None:
         if outcome is None:
             outcome = b"{}"
         elif isinstance(outcome, Exception):
             outcome = refusal_of(self.exchange, outcome)
+        taken, self.known_as = self.known_as or self, None
         if self._tell is not None:
             self._tell(outcome)
         elif self.front is not None:
-            self.front.peer.answer(self, self.exchange.request_id, outcome)
+            self.front.peer.answer(taken, self.exchange.request_id, outcome)
 
 
 class _Passed:
     """One request under way."""
 
-    __slots__ = ("_bridged", "_call", "_done", "_id", "_link", "_over", "_shortcut")
+    __slots__ = (
+        *("_afters", "_again", "_bridged", "_call", "_done"),
+        *("_id", "_link", "_over", "_shortcut"),
+    )
 
     def __init__(
         self,
@@ -250,6 +278,7 @@ class _Passed:
         call: Call,
         done: Callable[[Outcome], None] | None,
         bridged: Passing | None,
+        afters: list[After] | None,
     ) -> None:
         """`bridged` are the params for a server of the other era."""
         self._shortcut = shortcut
@@ -257,6 +286,8 @@ class _Passed:
         self._link = link
         self._call = call
         self._done = done
+        self._afters = afters
+        self._again: _Led | None = None  # goes on with it
         self._id: RequestId = 0
         self._over = False
 
@@ -292,11 +323,18 @@ class _Passed:
         link.passage.put(note, link.peer, self._call.progressed, self._id)
 
     def cancel(self, reason: str) -> None:
-        """Nobody waits for it any more: the server is told."""
+        """Nobody waits for it any more: the server is told, and all in between."""
+        if self._again is not None:
+            self._again.cancel(reason)
+            return
         if not self._over:
             self._leave()
             self._link.peer.give_up(self._id, reason)
             self._link.unanswered()
+        afters, self._afters = self._afters, None
+        if afters is not None:
+            self._done = None if self._done is None else _nobody_hears
+            lead_back(afters, asyncio.CancelledError(reason))
 
     def _settled(self, outcome: Raw | Exception) -> None:
         if self._over:
@@ -318,7 +356,9 @@ class _Passed:
         link.calls.pop(self._id, None)
         link.used = link.now()
         call, front = self._call, self._call.front
-        if self._done is not None:
+        if self._afters is not None:
+            self._lead_back(outcome, self._afters)
+        elif self._done is not None:
             self._done(self._shortcut.clean(outcome) if isinstance(outcome, Exception) else outcome)
         elif front is None:
             pass  # such a call has somebody who is told
@@ -327,7 +367,36 @@ class _Passed:
         else:
             self._shortcut.refuse(front, self, call.exchange, outcome)
 
+    def _lead_back(self, outcome: Raw | Exception, afters: list[After]) -> None:
+        """The outcome passes all interceptors."""
+        exchange, front = self._call.exchange, self._call.front
+        if not isinstance(outcome, Exception):
+            found = lead_back(afters, bytes(outcome))  # as most of them want it, and who writes it
+        elif isinstance(outcome, TransportError) and not outcome.delivered:
+            self._try_again(exchange, afters)  # the server comes back, perhaps
+            return
+        else:
+            found = lead_back(afters, self._shortcut.clean(outcome))
+        if found is None:
+            found = b"{}"
+        elif isinstance(found, Exception):
+            found = refusal_of(exchange, found)
+        if self._done is not None:
+            self._done(found)
+        elif front is not None:
+            front.peer.answer(self, exchange.request_id, found)
+
+    def _try_again(self, exchange: Exchange, afters: list[After]) -> None:
+        shortcut = self._shortcut
+        self._again = led = _Led(shortcut.chain, shortcut, exchange, self._call.front, self._done)
+        led.known_as = self
+        led.adopt(exchange, afters)
+
     def _leave(self) -> None:
         self._over = True
         self._link.calls.pop(self._id, None)
         self._link.used = self._link.now()
+
+
+def _nobody_hears(outcome: Outcome) -> None:
+    """Whoever asked has gone."""

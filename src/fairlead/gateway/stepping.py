@@ -15,7 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from itertools import takewhile
 from types import CoroutineType
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from ..errors import RpcError, TransportError
 from ..interceptor import (
@@ -31,7 +31,7 @@ from ..interceptor import (
 )
 from ..interceptor.halves import ANSWERS, sensible
 
-__all__ = ["Chain", "Steps"]
+__all__ = ["Cancellable", "Chain", "Steps", "lead_back"]
 
 log = logging.getLogger("fairlead.gateway")
 
@@ -65,6 +65,17 @@ class Chain:
         """Whether a request may be led through at the moment."""
         return self._leads and not any(bool(getattr(one, "waits", True)) for one in self._changing)
 
+    def lead_in(self, exchange: Exchange, afters: list[After]) -> Exchange:
+        """Through the first ones; what they want to be told the outcome with goes to `afters`.
+
+        Raises whatever they refuse with, or fail.
+        """
+        for before in self.first:
+            exchange, after = before(exchange)
+            if after is not None:
+                afters.append(after)
+        return exchange
+
     def passes(self, exchange: Exchange) -> bool:
         """Whether none of them has anything to do with a request, nor with its answer.
 
@@ -77,6 +88,12 @@ class Chain:
         if self.enter is None:
             return True
         return _all_pass(self._looks_of_rest, exchange)
+
+
+class Cancellable(Protocol):
+    """Something that nobody may want any more."""
+
+    def cancel(self, reason: str) -> None: ...
 
 
 class _Behind:
@@ -92,9 +109,9 @@ class _Behind:
 
 
 class Steps:
-    """One request on its way through interceptors, and its answer on the way back.
+    """One request that has passed the first interceptors, and its answer on the way back.
 
-    Whoever uses it says what `ask` and `done` do.
+    It begins with `enter`, `adopt` or `refuse`. Whoever uses it says what `ask` and `done` do.
     """
 
     __slots__ = (
@@ -103,9 +120,9 @@ class Steps:
         "_carried",
         "_chain",
         "_coroutine",
-        "_give_up",
         "_over",
         "_task",
+        "_under_way",
     )
 
     def __init__(self, way: Chain) -> None:
@@ -113,44 +130,42 @@ class Steps:
         self._afters: list[After] = []  # of the first ones
         self._coroutine: Coroutine[Any, Answer, Answer] | None = None  # of the others
         self._asked: Exchange | None = None  # what the server was asked, as soon as it was
-        self._give_up: Callable[[str], None] | None = None
+        self._under_way: Cancellable | None = None  # at the server
         self._task: asyncio.Task[None] | None = None
         self._carried = False  # it has begun
         self._over = False
 
-    def ask(self, exchange: Exchange) -> Callable[[str], None] | None:
-        """Ask the server, and call `answered` with the outcome; returns what gives up, or None if
-        that needs the usual way."""
+    def ask(self, exchange: Exchange) -> "Cancellable | None":
+        """Ask the server, and call `answered` with the outcome; returns what can be given up, or
+        None if that needs the usual way."""
         raise NotImplementedError
 
     def done(self, outcome: Answer | Exception) -> None:
-        """Here is the outcome: once, never before `begin` has returned."""
+        """Here is the outcome: once, never before whoever began has heard so."""
         raise NotImplementedError
 
-    def begin(self, exchange: Exchange) -> None:
-        """Go as far as it goes."""
-        chain, afters = self._chain, self._afters
+    def enter(self, exchange: Exchange, afters: list[After]) -> None:
+        """Begin behind the first ones, and go as far as it goes."""
+        self._afters = afters
+        assert self._chain.enter is not None
         try:
-            for before in chain.first:
-                exchange, after = before(exchange)
-                if after is not None:
-                    afters.append(after)
-        except (Exception, asyncio.CancelledError) as exc:
-            self._finish(_fair(exc))
+            entered = self._chain.enter(exchange)
+        except Exception as exc:
+            self._finish(exc)
             return
-        if chain.enter is None or chain.rest_passes(exchange):
-            self._asked = exchange
-            self._give_up = self.ask(exchange)
-            if self._give_up is None:
-                self._go_on(_Behind(exchange))
-        else:
-            try:
-                entered = chain.enter(exchange)
-            except Exception as exc:
-                self._finish(exc)
-                return
-            self._coroutine = entered if type(entered) is CoroutineType else _awaited(entered)
-            self._step(None)
+        self._coroutine = entered if type(entered) is CoroutineType else _awaited(entered)
+        self._step(None)
+
+    def refuse(self, afters: list[After], cause: Exception | asyncio.CancelledError) -> None:
+        """Begin with a refusal of one of the first: those before it hear of it."""
+        self._afters = afters
+        self._finish(_fair(cause))
+
+    def adopt(self, exchange: Exchange, afters: list[After]) -> None:
+        """Begin behind the first ones, on the usual way."""
+        self._afters = afters
+        self._asked = exchange
+        self._go_on(_Behind(exchange))
 
     def cancel(self, reason: str) -> None:
         """Nobody waits for the answer any more: the server is told, and all in between."""
@@ -160,9 +175,9 @@ class Steps:
         if self._task is not None:
             self._task.cancel(reason)
             return
-        give_up, self._give_up = self._give_up, None  # it leads back here
-        if give_up is not None:
-            give_up(reason)
+        under_way, self._under_way = self._under_way, None  # it leads back here
+        if under_way is not None:
+            under_way.cancel(reason)
         self._break_off(asyncio.CancelledError(reason))
 
     def _break_off(self, cause: asyncio.CancelledError) -> None:
@@ -179,7 +194,7 @@ class Steps:
             except Exception as exc:
                 log.exception("an interceptor failed when its request was cancelled")
                 outcome = exc
-        self._lead_back(outcome)
+        lead_back(self._afters, outcome)
 
     def _step(self, outcome: Answer | Exception) -> None:
         coroutine = self._coroutine
@@ -196,8 +211,8 @@ class Steps:
         else:
             if type(wanted) is _Behind:
                 self._asked = wanted.exchange
-                self._give_up = self.ask(wanted.exchange)
-                if self._give_up is not None:
+                self._under_way = self.ask(wanted.exchange)
+                if self._under_way is not None:
                     return
             self._go_on(wanted)  # or it waits for something after all
 
@@ -205,11 +220,7 @@ class Steps:
         """The server has answered, or will not."""
         if self._over:
             return
-        if self._coroutine is None and type(outcome) in ANSWERS:  # as nearly always
-            self._over = True
-            self._give_up = None
-            self.done(self._lead_back(outcome))
-        elif isinstance(outcome, TransportError) and not outcome.delivered:
+        if isinstance(outcome, TransportError) and not outcome.delivered:
             assert self._asked is not None
             self._go_on(_Behind(self._asked))  # the server comes back, perhaps
         elif self._coroutine is None:
@@ -239,7 +250,7 @@ class Steps:
         except BaseException as exc:
             task = self._task
             if not isinstance(exc, asyncio.CancelledError) or task is None or task.cancelling():
-                self._lead_back(exc)
+                lead_back(self._afters, exc)
                 raise
             outcome = _fair(exc)
         self._task = None
@@ -269,31 +280,31 @@ class Steps:
 
     def _finish(self, outcome: Answer | Exception) -> None:
         if self._over:  # cancelled, and somebody made something else of it: nobody hears that
-            self._lead_back(outcome)
+            lead_back(self._afters, outcome)
             return
         self._over = True
-        self._give_up = None  # it leads back here: the collector would have to find that out
-        outcome = self._lead_back(outcome)
+        self._under_way = None  # it leads back here: the collector would have to find that out
+        outcome = lead_back(self._afters, outcome)
         if self._asked is not None:
             self.done(outcome)
         else:  # nobody was asked, so whoever began has not heard yet that it has begun
             asyncio.get_running_loop().call_soon(self.done, outcome)
 
-    def _lead_back(self, outcome: Outcome) -> Answer | Exception:
-        """The answer passes those that have no coroutine, the last one first.
 
-        Only whoever was cancelled hears of that in the end.
-        """
-        afters = self._afters
-        as_it_is = sensible if isinstance(outcome, asyncio.CancelledError) else _fair
-        while afters:
-            try:
-                outcome = afters.pop()(outcome)
-            except (Exception, asyncio.CancelledError) as exc:
-                outcome = exc
-            if type(outcome) not in ANSWERS:
-                outcome = as_it_is(outcome)
-        return outcome  # type: ignore[return-value]  # a cast is a call
+def lead_back(afters: list[After], outcome: Outcome) -> Answer | Exception:
+    """An answer passes those that have no coroutine, the last one first.
+
+    Only whoever was cancelled hears of that in the end.
+    """
+    as_it_is = sensible if isinstance(outcome, asyncio.CancelledError) else _fair
+    while afters:
+        try:
+            outcome = afters.pop()(outcome)
+        except (Exception, asyncio.CancelledError) as exc:
+            outcome = exc
+        if type(outcome) not in ANSWERS:
+            outcome = as_it_is(outcome)
+    return outcome  # type: ignore[return-value]  # a cast is a call
 
 
 class _Waiting:

@@ -87,16 +87,22 @@ class Redactor:
         """A message, or any JSON; itself if there is nothing to hide.
 
         Several look at each message, one right after the other, so the last one is remembered in
-        which nothing looks like a secret to anybody. Then nothing does in an object that is part of
-        it either.
+        which nothing looks like a secret to anybody.
         """
         global _harmless
-        if raw != _harmless and (raw[:1] != b"{" or _harmless.find(raw) < 0):
+        if raw != _harmless and not (_harmless_frame and _is_part(raw)):
             if _SUSPICIOUS(raw.lower()) is not None:
                 return self._looked_into(raw)
             if len(raw) <= REMEMBERED:
                 _harmless = raw
         return self._looked_into(raw) if self._asks_more and self._asks(raw) else raw
+
+    def frame(self, raw: bytes) -> bytes:
+        """The same for a whole message, of which others then look at parts."""
+        global _harmless_frame
+        clean = self.message(raw)
+        _harmless_frame = raw if clean is raw is _harmless else b""
+        return clean
 
     def _looked_into(self, raw: bytes) -> bytes:
         try:
@@ -183,6 +189,15 @@ class Redactor:
 
 
 _harmless = b""
+_harmless_frame = b""
+
+
+def _is_part(raw: bytes) -> bool:
+    """Whether it is an object in a frame in which nothing looks like a secret.
+
+    No word begins before an object, or ends behind it: whatever is found in it is found there too.
+    """
+    return raw.startswith(b"{") and _harmless_frame.find(raw) >= 0
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:

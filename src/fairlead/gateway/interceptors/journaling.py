@@ -4,7 +4,7 @@ import itertools
 from functools import partial
 from weakref import finalize
 
-from msgspec import Raw
+from msgspec import UNSET
 
 from ...errors import RpcError
 from ...interceptor import After, Exchange, Offence, Outcome, TwoHalves
@@ -29,26 +29,27 @@ class Journaling(TwoHalves):
         self._numbers = itertools.count(1)
 
     def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
-        message = exchange.message
-        is_request = type(message) is Request
+        message, head, edge = exchange.message, exchange.head, exchange.edge
         did = exchange.did
         if did is None:
             did = exchange.did = []  # so that copies of the exchange, made on the way, share it
-        edge = exchange.edge
+        target = head.uri if head.name is UNSET else head.name
+        label = self._labels.get(id(edge)) or self._label(edge)
+        is_request = type(message) is Request
         entry = self._journal.begin(
             exchange.direction,
             "request" if is_request else "notification",
             message.method,
-            exchange.target,
+            None if target is UNSET else target,
             message.params,
-            self._labels.get(id(edge)) or self._label(edge),
+            label,
             exchange.request_id if is_request else None,
         )
         return exchange, partial(self._after, entry, did)
 
     def _after(self, entry: Entry, did: list[str], outcome: Outcome) -> Outcome:
         end = self._journal.end
-        if type(outcome) is Raw or not isinstance(outcome, BaseException):
+        if type(outcome) is bytes or not isinstance(outcome, BaseException):
             end(entry, "ok" if entry.kind == "request" else "passed", outcome, did)
         elif isinstance(outcome, RpcError):
             code, why = outcome.code, outcome.message

@@ -1,7 +1,6 @@
 """How often something may be asked."""
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import ClassVar, Final, Literal
@@ -52,7 +51,7 @@ class RateLimit(TwoHalves):
         self._key = _key_of([per] if isinstance(per, str) else per)
         self._methods = frozenset(methods)
         self._clock = clock
-        self._full_at: OrderedDict[object, float] = OrderedDict()
+        self._full_at: dict[object, float] = {}
 
     def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
         message = exchange.message
@@ -73,9 +72,9 @@ class RateLimit(TwoHalves):
         return exchange, None
 
     def _make_room(self, key: object) -> None:
-        self._full_at.move_to_end(key)
+        self._full_at[key] = self._full_at.pop(key)  # the last one
         if len(self._full_at) > MAX_BUCKETS:
-            self._full_at.popitem(last=False)
+            del self._full_at[next(iter(self._full_at))]
 
 
 def _too_many(exchange: Exchange, wait: float) -> RpcError:

@@ -57,12 +57,13 @@ class Redact(TwoHalves):
         return exchange, None
 
     def _after(self, exchange: Exchange, outcome: Outcome) -> Outcome:
-        clean: Outcome = outcome
+        clean = outcome
         if isinstance(outcome, _ANSWERS):
             raw = bytes(outcome)
             found = self._message(raw)
-            if found is not raw:
-                clean = found
+            if found is raw:
+                return outcome
+            clean = found
         elif isinstance(outcome, RpcError):
             clean = self._error(outcome)
         if clean is not outcome:

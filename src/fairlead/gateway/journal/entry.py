@@ -24,12 +24,11 @@ class Entry(Struct, gc=False):
     target: str | None
     session: str | None
     request_id: Any
-    params: Raw | None
+    params: bytes  # empty: none, or too long to be kept
     size: int  # bytes of params and result as they passed
-    weight: int  # bytes that it takes in memory, about
+    result: bytes = b""
     state: State = "pending"
     until: float | None = None
-    result: Raw | None = None
     code: int | None = None
     error: str | None = None
     text: str | None = None
@@ -55,8 +54,8 @@ class Entry(Struct, gc=False):
             did=self.did,
             session=self.session,
             request_id=self.request_id,
-            params=UNSET if self.params is None else self.params,
-            result=UNSET if self.result is None else self.result,
+            params=Raw(self.params) if self.params else UNSET,
+            result=Raw(self.result) if self.result else UNSET,
             text=self.text,
             size=self.size,
         )

@@ -83,14 +83,13 @@ class Journal:
         text: str | None = None,
         when: Moment | None = None,
     ) -> Entry:
-        """Something has begun to pass, now or at a moment not before the last; `end` it."""
-        size, weight, copy = 0, OVERHEAD, None
-        if params is not None and params is not UNSET:
-            size = len(memoryview(params))
-            if size <= self._longest:
-                weight += size
-                # A part would hold on to the whole message.
-                copy = params.copy() if type(params) is Raw else Raw(params)
+        """Something has begun to pass, now or at a moment not before the last; `end` it.
+
+        A target stands in the params, if there are any.
+        """
+        # Not a part of the message, which would hold on to all of it.
+        raw = b"" if params is None or params is UNSET else bytes(params)
+        size = len(raw)
         number = self._next
         self._next = number + 1
         entry = Entry(
@@ -103,26 +102,22 @@ class Journal:
             target,
             session,
             request_id,
-            copy,
+            raw,
             size,
-            weight,
         )
         if (
-            type(request_id) is not int
+            not 0 < size <= SHOWN
             or len(method) > SHOWN
-            or (target is not None and len(target) > SHOWN)
+            or type(request_id) is not int
             or text is not None
         ):
             self._bound(entry, text)
         kept = self._kept
         if len(kept) == self._max_entries:
-            self._bytes -= kept[0].weight  # which goes with this
-            self.dropped += 1
-            if len(self._open) >= self._max_entries:
-                del self._open[next(iter(self._open))]  # forgotten by whoever began it
+            self._forget(kept[0])  # it goes with the next line
         kept.append(entry)
         self._open[number] = entry
-        self._bytes += entry.weight
+        self._bytes += OVERHEAD + len(entry.params)
         if self._bytes > self._max_bytes:
             self._make_room()
         return entry
@@ -147,24 +142,23 @@ class Journal:
         entry.state = state
         entry.until = self._clock() if when is None else when.steady
         entry.clean = False
-        if code is not None:
-            entry.code = code
-        if error is not None:
-            entry.error = error if len(error) <= SHOWN else self._cut(error)
         if did:
             entry.did = tuple(did)
         if result is not None and result is not UNSET:
-            size = len(memoryview(result))
+            raw = bytes(result)
+            size = len(raw)
             entry.size += size
             if size <= self._longest:
-                entry.weight += size
-                entry.result = result.copy() if type(result) is Raw else Raw(result)
+                entry.result = raw
                 if entry.id >= self._kept[0].id:
                     self._bytes += size
                     if self._bytes > self._max_bytes:
                         self._make_room()
-            elif state == "ok" and entry.method == _TOOL and is_tool_error(result):
+            elif state == "ok" and entry.method == _TOOL and is_tool_error(raw):
                 entry.state = "failed"
+        if error is not None:
+            entry.code = code
+            entry.error = error if len(error) <= SHOWN else self._cut(error)
         if self._readers:
             self._publish(entry)
 
@@ -239,12 +233,15 @@ class Journal:
             if entry.target is not None:
                 entry.target = self._clean(entry.target)
             entry.request_id = self._short(entry.request_id)
-            if entry.params is not None:
-                entry.params = Raw(self._redactor.message(bytes(entry.params)))
-            if entry.result is not None:
+            before = len(entry.params) + len(entry.result)
+            if entry.params:
+                entry.params = self._redactor.message(entry.params)
+            if entry.result:
                 if entry.state == "ok" and entry.method == _TOOL and is_tool_error(entry.result):
                     entry.state = "failed"
-                entry.result = Raw(self._redactor.message(bytes(entry.result)))
+                entry.result = self._redactor.message(entry.result)
+            if entry.id >= self._kept[0].id:
+                self._bytes += len(entry.params) + len(entry.result) - before
             if entry.error is not None:
                 entry.error = self._redactor.text(entry.error)
             entry.did = tuple(self._redactor.text(one) for one in entry.did)
@@ -270,9 +267,10 @@ class Journal:
         request_id = entry.request_id
         if not isinstance(request_id, str) or len(request_id) > SHOWN:
             entry.request_id = self._short(request_id)
+        if len(entry.params) > self._longest:
+            entry.params = b""
         if text is not None:
             entry.text = self._redactor.text(text)[:SHOWN]
-            entry.weight += len(entry.text)
 
     def _short(self, request_id: Any) -> Any:
         if isinstance(request_id, str):
@@ -286,8 +284,13 @@ class Journal:
 
     def _make_room(self) -> None:
         while len(self._kept) > 1 and self._bytes > self._max_bytes:
-            self._bytes -= self._kept.popleft().weight
-            self.dropped += 1
+            self._forget(self._kept.popleft())
+
+    def _forget(self, entry: Entry) -> None:
+        self._bytes -= OVERHEAD + len(entry.params) + len(entry.result)
+        self.dropped += 1
+        if len(self._open) >= self._max_entries:
+            del self._open[next(iter(self._open))]  # forgotten by whoever began it
 
 
 class Reader:

@@ -49,7 +49,7 @@ Stamp = tuple[int, int, int]
 # A rule that may concern a message; whether it does, if that is known.
 Candidate = tuple[Rule, bool | None]
 # What a key is made of, as it stands in an exchange: method, direction, kind, name and URI.
-_Place = tuple[str, bool, type[Request | Notification], str | UnsetType, str | UnsetType]
+_Place = tuple[str, Direction, type[Request | Notification], str | UnsetType, str | UnsetType]
 
 
 class RuleSet:
@@ -280,8 +280,7 @@ class RuleSet:
     def _found_for(self, exchange: Exchange) -> "_Found":
         """The rules that may concern a message; for most messages, none."""
         message, head = exchange.message, exchange.head
-        upward = exchange.direction is Direction.CLIENT_TO_SERVER
-        place = message.method, upward, type(message), head.name, head.uri
+        place = message.method, exchange.direction, type(message), head.name, head.uri
         return self._found.get(place) or self._find(place, key_of(exchange))
 
     def _find(self, place: "_Place", key: Key) -> "_Found":

@@ -114,7 +114,7 @@ class TapeWriter:
         info.entries += 1
         if not _is_json(message):  # chatter of a server; it must not spoil the line
             message = _encode(message.decode("utf-8", "replace"))
-        clean = message if self._redactor is None else self._redactor.message(message)
+        clean = message if self._redactor is None else self._redactor.frame(message)
         entry = Entry(
             seq=info.entries,
             at=round((time.monotonic() if when is None else when.steady) - self._clock, 6),
