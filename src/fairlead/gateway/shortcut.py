@@ -35,6 +35,7 @@ __all__ = ["Shortcut"]
 
 log = logging.getLogger("fairlead.gateway")
 
+_ACTIVE: Final = SessionState.ACTIVE  # an enumeration is slow to ask for its members
 # What a relay has to remember, to answer itself, or to change.
 _USUAL_WAY: Final = frozenset(
     {
@@ -155,7 +156,7 @@ class Shortcut:
             return None
         if link.marks is not None and exchange.message.method == "tools/list":
             return None  # which learns from it
-        if peer.conversation.state is not SessionState.ACTIVE:
+        if peer.conversation.state is not _ACTIVE:
             return None
         passed = _Passed(self, link, Call(exchange, front), done, bridged, afters)
         try:

@@ -12,10 +12,11 @@ from .redact import REDACTED, is_secret_name, redact
 
 __all__ = ["Redactor"]
 
-# Whether it is worth to open a message at all: one look over its bytes, in lower case, decides for
-# most of them. Words are found by a letter that is rare in them, which is what takes the time.
-# Escapes that hide letters or slashes are reason enough, and so are the four letters beyond ASCII
-# that count as i, k or s where case does not matter. `redact` says which words are meant.
+# Whether it is worth to open a message at all: one look over its bytes, in lower case, decides.
+# Words are found by a letter that is rare in them, which is what takes the time. Escapes that hide
+# letters or slashes are reason enough, and so are the four letters beyond ASCII that count as i, k
+# or s where case does not matter. `redact` says which words are meant. Most messages need not even
+# this look: there is something that nothing of it goes without (in `message` below).
 _SUSPICIOUS: Final = re.compile(
     rb"""
     k (?: ie (?<=cookie)
@@ -32,6 +33,7 @@ _SUSPICIOUS: Final = re.compile(
     """,
     re.VERBOSE,
 ).search
+_BACKSLASH: Final = 92
 REMEMBERED: Final = 4096  # bytes of a message that was harmless
 SHORTEST: Final = 6  # shorter values are no secrets, and would be found everywhere
 
@@ -91,7 +93,20 @@ class Redactor:
         """
         global _harmless
         if raw != _harmless and not (_harmless_frame and _is_part(raw)):
-            if _SUSPICIOUS(raw.lower()) is not None:
+            low = raw.lower()
+            find = low.find
+            if (
+                find(b"ken") >= 0
+                or find(b"key") >= 0
+                or find(b"cre") >= 0
+                or find(b"pass") >= 0
+                or find(b"cookie") >= 0
+                or find(b"zation") >= 0
+                or find(b"bearer") >= 0
+                or find(b"//") >= 0
+                or _BACKSLASH in low
+                or not low.isascii()
+            ) and _SUSPICIOUS(low) is not None:
                 return self._looked_into(raw)
             if len(raw) <= REMEMBERED:
                 _harmless = raw

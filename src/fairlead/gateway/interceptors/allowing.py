@@ -17,6 +17,7 @@ MAX_KNOWN: Final = 1024  # methods and targets that are remembered as allowed
 LONGEST: Final = 256  # characters of a target that is
 
 _Member = str | UnsetType
+_UP: Final = Direction.CLIENT_TO_SERVER
 
 
 class Allow(TwoHalves):
@@ -46,7 +47,7 @@ class Allow(TwoHalves):
         return (exchange.message.method, head.name, head.uri) in self._known
 
     def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
-        if exchange.direction is Direction.CLIENT_TO_SERVER:
+        if exchange.direction is _UP:
             head = exchange.head
             if (exchange.message.method, head.name, head.uri) not in self._known:
                 self._judge(exchange, exchange.method, exchange.target)

@@ -25,6 +25,7 @@ class Journaling(TwoHalves):
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
+        self._clock = journal.clock
         self._labels: dict[int, str] = {}  # by the id of the peer, for as long as there is one
         self._numbers = itertools.count(1)
 
@@ -34,17 +35,22 @@ class Journaling(TwoHalves):
         if did is None:
             did = exchange.did = []  # so that copies of the exchange, made on the way, share it
         target = head.uri if head.name is UNSET else head.name
-        label = self._labels.get(id(edge)) or self._label(edge)
-        is_request = type(message) is Request
-        entry = self._journal.begin(
+        # Not a part of the message, which would hold on to all of it.
+        raw = b"" if message.params is UNSET else bytes(message.params)
+        entry = Entry(
+            0,
+            exchange.started,
+            self._clock(),
             exchange.direction,
-            "request" if is_request else "notification",
+            "request" if type(message) is Request else "notification",
             message.method,
             None if target is UNSET else target,
-            message.params,
-            label,
-            exchange.request_id if is_request else None,
+            self._labels.get(id(edge)) or self._label(edge),
+            message.id if type(message) is Request else None,
+            raw,
+            len(raw),
         )
+        self._journal.keep(entry)
         return exchange, partial(self._after, entry, did)
 
     def _after(self, entry: Entry, did: list[str], outcome: Outcome) -> Outcome:

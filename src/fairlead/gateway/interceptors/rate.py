@@ -17,6 +17,7 @@ __all__ = ["RateLimit"]
 
 MAX_BUCKETS: Final = 10_000
 FEW: Final = 1_000  # none of so many will have to go soon, so it does not matter who came last
+_UP: Final = Direction.CLIENT_TO_SERVER
 LEAST_WAIT: Final = 0.001  # seconds; what is to be waited for is not nothing
 
 Per = Literal["all", "client", "identity", "tool", "session"]
@@ -56,7 +57,7 @@ class RateLimit(TwoHalves):
     def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
         message = exchange.message
         if (
-            exchange.direction is Direction.CLIENT_TO_SERVER
+            exchange.direction is _UP
             and (not self._methods or message.method in self._methods)
             and isinstance(message, Request)
         ):

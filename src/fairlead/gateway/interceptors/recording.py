@@ -27,6 +27,8 @@ from ..tape import TapeWriter
 
 __all__ = ["Recorder"]
 
+_UP: Final = Direction.CLIENT_TO_SERVER
+_DOWN: Final = Direction.SERVER_TO_CLIENT
 _STOPPED: Final = ("blocked", "dropped", "fault: drop")  # notes of those who do not pass it on
 
 _Key: TypeAlias = tuple[int, Direction, RequestId]  # the edge by its id, as long as it is asked
@@ -122,12 +124,13 @@ class Recorder(TwoHalves):
                 said = _cancelled(message, outcome)
                 self.tape.write(said, exchange.direction, *asked.place, None, exchange.did)
             return
-        back, stopped = exchange.direction.reverse(), asked.withdrawn  # nobody waits for it then
+        back = _DOWN if exchange.direction is _UP else exchange.direction.reverse()
+        stopped = asked.withdrawn  # nobody waits for it then
         self.tape.write(said, back, *asked.place, None, exchange.did, stopped)
 
     def _told(self, exchange: Exchange, note: Notification) -> After:
         place = self._place(exchange)
-        if exchange.direction is Direction.SERVER_TO_CLIENT:
+        if exchange.direction is _DOWN:
             note = _for_client(note, _call_of(exchange))
         if exchange.did is None:
             exchange.did = []
@@ -162,7 +165,7 @@ class Recorder(TwoHalves):
     def _place(self, exchange: Exchange) -> "_Place":
         """Whose conversation it belongs to, and to what there."""
         edge = exchange.edge
-        if exchange.direction is Direction.CLIENT_TO_SERVER:
+        if exchange.direction is _UP:
             server = None if self._server_of is None else self._server_of(exchange)
             return self._label(edge), None, server
         link, call = _link_of(exchange), _call_of(exchange)
@@ -190,7 +193,7 @@ class Recorder(TwoHalves):
         context, session = exchange.transport, self._session(exchange.edge)
         principal = exchange.caller.principal
         if session is not None:
-            if exchange.direction is Direction.SERVER_TO_CLIENT:  # whose caller is the server
+            if exchange.direction is _DOWN:  # whose caller is the server
                 principal = session.principal
             if session.written is context and session.principal == principal:
                 return None

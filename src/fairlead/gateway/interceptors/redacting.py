@@ -19,6 +19,7 @@ __all__ = ["Redact"]
 
 
 _ANSWERS: Final = (bytes, Raw)
+_UP: Final = Direction.CLIENT_TO_SERVER
 
 
 class Redact(TwoHalves):
@@ -38,23 +39,23 @@ class Redact(TwoHalves):
         """The rest is as `Redactor` has it."""
         self._redactor = Redactor(names=names, keep=keep, patterns=patterns, values=values)
         self._message = self._redactor.message
-        self._to_server = to in ("server", "both")
-        self._to_client = to in ("client", "both")
+        to_server, to_client = to in ("server", "both"), to in ("client", "both")
+        # Of a request: whether it is for somebody who is spared, and whether its answer is.
+        self._up, self._down = (to_server, to_client), (to_client, to_server)
 
     def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
-        up = exchange.direction is Direction.CLIENT_TO_SERVER
-        params = exchange.message.params
-        if params is not UNSET and (self._to_server if up else self._to_client):
-            raw = bytes(params)
-            clean = self._message(raw)
-            if clean is not raw:
-                exchange.note("redacted")
-                exchange = with_whole_params(exchange, Raw(clean))
-        if exchange.message.extra is not None:
-            exchange = self._without_extra_secrets(exchange, up)
-        if self._to_client if up else self._to_server:
-            return exchange, partial(self._after, exchange)
-        return exchange, None
+        there, back = self._up if exchange.direction is _UP else self._down
+        message = exchange.message
+        if there:
+            if message.params is not UNSET:
+                raw = bytes(message.params)
+                clean = self._message(raw)
+                if clean is not raw:
+                    exchange.note("redacted")
+                    exchange = with_whole_params(exchange, Raw(clean))
+            if message.extra is not None:
+                exchange = self._without_extra_secrets(exchange)
+        return exchange, partial(self._after, exchange) if back else None
 
     def _after(self, exchange: Exchange, outcome: Outcome) -> Outcome:
         clean = outcome
@@ -72,17 +73,15 @@ class Redact(TwoHalves):
 
     def members(self, exchange: Exchange, members: Members) -> Members:
         """The same for what stands beside a result or an error."""
-        up = exchange.direction is Direction.CLIENT_TO_SERVER
-        clean = self._clean(members) if (self._to_client if up else self._to_server) else members
+        _, back = self._up if exchange.direction is _UP else self._down
+        clean = self._clean(members) if back else members
         if clean is not members:
             exchange.note("redacted")
         return clean
 
-    def _without_extra_secrets(self, exchange: Exchange, up: bool) -> Exchange:
+    def _without_extra_secrets(self, exchange: Exchange) -> Exchange:
         extra = exchange.message.extra
-        if extra is None or not (self._to_server if up else self._to_client):
-            return exchange
-        clean = self._clean(extra)
+        clean = None if extra is None else self._clean(extra)
         if clean is extra:
             return exchange
         exchange.note("redacted")

@@ -60,7 +60,7 @@ class Journal:
         self._longest = longest
         self._hangs_after = hangs_after
         self._redactor = redactor or Redactor()
-        self._clock = clock
+        self.clock = clock
         self._kept: deque[Entry] = deque(maxlen=max_entries)  # their numbers follow each other
         self._bytes = 0
         self._next = 1
@@ -83,44 +83,36 @@ class Journal:
         text: str | None = None,
         when: Moment | None = None,
     ) -> Entry:
-        """Something has begun to pass, now or at a moment not before the last; `end` it.
-
-        A target stands in the params, if there are any.
-        """
+        """Something has begun to pass, now or at a moment not before the last; `end` it."""
         # Not a part of the message, which would hold on to all of it.
         raw = b"" if params is None or params is UNSET else bytes(params)
-        size = len(raw)
-        number = self._next
-        self._next = number + 1
+        at = time.time() if when is None else when.wall
+        since = self.clock() if when is None else when.steady
         entry = Entry(
-            number,
-            time.time() if when is None else when.wall,
-            self._clock() if when is None else when.steady,
-            direction,
-            kind,
-            method,
-            target,
-            session,
-            request_id,
-            raw,
-            size,
+            0, at, since, direction, kind, method, target, session, request_id, raw, len(raw)
         )
-        if (
-            not 0 < size <= SHOWN
-            or len(method) > SHOWN
-            or type(request_id) is not int
-            or text is not None
-        ):
-            self._bound(entry, text)
+        self._bound(entry)
+        if text is not None:
+            entry.text = self._redactor.text(text)[:SHOWN]
+        self.keep(entry)
+        return entry
+
+    def keep(self, entry: Entry) -> None:
+        """Take in something that has begun to pass; its target stands in its params."""
+        size = len(entry.params)
+        if size > SHOWN or len(entry.method) > SHOWN or type(entry.request_id) is not int:
+            self._bound(entry)
+            size = len(entry.params)
+        entry.id = number = self._next
+        self._next = number + 1
         kept = self._kept
         if len(kept) == self._max_entries:
             self._forget(kept[0])  # it goes with the next line
         kept.append(entry)
         self._open[number] = entry
-        self._bytes += OVERHEAD + len(entry.params)
+        self._bytes += OVERHEAD + size
         if self._bytes > self._max_bytes:
             self._make_room()
-        return entry
 
     def end(
         self,
@@ -140,7 +132,7 @@ class Journal:
         if self._open.pop(entry.id, None) is None:
             return
         entry.state = state
-        entry.until = self._clock() if when is None else when.steady
+        entry.until = self.clock() if when is None else when.steady
         entry.clean = False
         if did:
             entry.did = tuple(did)
@@ -169,7 +161,7 @@ class Journal:
 
     def look_over(self) -> None:
         """Flag what hangs, once, and tell readers."""
-        before = self._clock() - self._hangs_after
+        before = self.clock() - self._hangs_after
         for entry in list(self._open.values()):
             if entry.since > before:
                 break  # the others are younger
@@ -258,7 +250,7 @@ class Journal:
                 self._names[name] = clean
         return clean
 
-    def _bound(self, entry: Entry, text: str | None) -> None:
+    def _bound(self, entry: Entry) -> None:
         """What others chose may be of any length and, an id, of any type."""
         if len(entry.method) > SHOWN:
             entry.method = self._clean(entry.method)
@@ -269,8 +261,6 @@ class Journal:
             entry.request_id = self._short(request_id)
         if len(entry.params) > self._longest:
             entry.params = b""
-        if text is not None:
-            entry.text = self._redactor.text(text)[:SHOWN]
 
     def _short(self, request_id: Any) -> Any:
         if isinstance(request_id, str):
