@@ -22,9 +22,13 @@ __all__ = ["TapeWriter"]
 
 MAX_BYTES: Final = 256 << 20  # of one part
 MAX_PARTS: Final = 8  # the oldest parts are dropped, the first one never: it has the handshake
+MAX_QUOTED: Final = 1000
 COMPLAIN_AGAIN: Final = 60.0  # seconds
 
 log = logging.getLogger("fairlead.gateway.tape")
+
+_NOTHING_ELSE: Final = (None, None, None)
+_DIRECTIONS: Final = {one: one.value.encode() for one in Direction}
 
 _encode = msgspec.json.Encoder().encode
 _check = msgspec.json.Decoder(Raw).decode
@@ -82,6 +86,7 @@ class TapeWriter:
         self._file: int | None = first
         self._part, self._size = 1, 0
         self._complained = 0.0
+        self._quoted: dict[str | None, bytes] = {}  # names of sessions as JSON
         self._write_info()
 
     @property
@@ -105,21 +110,44 @@ class TapeWriter:
         did: Sequence[str] | None = None,
         stopped: bool = False,
         *,
+        clean: bool = False,
         when: Moment | None = None,
     ) -> None:
-        """Add a message, as it stands on the wire; `when` if it passed before now. Never raises."""
+        """Add a message, as it stands on the wire; `when` if it passed before now. Never raises.
+
+        `clean`: it is known that nothing has to be taken out of it.
+        """
         if self._file is None:
             return
-        info = self._info
-        info.entries += 1
         if not _is_json(message):  # chatter of a server; it must not spoil the line
             message = _encode(message.decode("utf-8", "replace"))
-        clean = message if self._redactor is None else self._redactor.frame(message)
+        if self._redactor is not None and not clean:
+            message = self._redactor.frame(message)
+        now = time.monotonic() if when is None else when.steady
+        micros = int((now - self._clock) * 1e6 + 0.5)
+        info = self._info
+        info.entries += 1
+        if (
+            session is not None
+            and (related, server, transport) == _NOTHING_ELSE
+            and micros >= 0
+            and not did
+            and not stopped
+        ):  # Nearly all are like this: the same as below, for a third of the time.
+            seconds, micros = divmod(micros, 1_000_000)
+            self._append(
+                b'{"seq":%d,"at":%d.%06d,"dir":"%b","message":%b,"session":%b}\n'
+                % (
+                    *(info.entries, seconds, micros, _DIRECTIONS[direction]),
+                    *(single_line(message), self._quoted.get(session) or self._quote(session)),
+                )
+            )
+            return
         entry = Entry(
             seq=info.entries,
-            at=round((time.monotonic() if when is None else when.steady) - self._clock, 6),
+            at=micros / 1e6,
             dir=direction,
-            message=Raw(single_line(clean)),
+            message=Raw(single_line(message)),
             session=session,
             related=related,
             server=server,
@@ -128,6 +156,16 @@ class TapeWriter:
             stopped=stopped,
         )
         self._append(_encode(entry) + b"\n")
+
+    def is_harmless(self, message: bytes) -> bool:
+        """Whether nothing would be taken out of it."""
+        return self._redactor is None or self._redactor.message(message) is message
+
+    def _quote(self, session: str | None) -> bytes:
+        if len(self._quoted) >= MAX_QUOTED:
+            self._quoted.clear()
+        quoted = self._quoted[session] = _encode(session)
+        return quoted
 
     def close(self) -> None:
         """Nothing more comes."""
