@@ -130,3 +130,31 @@ def test_a_server_behind_rules_has_the_environment_that_it_was_given(
     )
     answers = {one.get("id"): one for one in map(json.loads, done.stdout.splitlines())}
     assert answers[1]["result"]["content"][0]["text"] == "shop", done.stderr
+
+
+@pytest.mark.covers("OBS-05")
+@pytest.mark.parametrize("between", ["proxy", "tap"])
+def test_what_rules_write_or_redact_has_nothing_of_what_the_server_was_given(
+    person: Person, command: list[str], between: str
+) -> None:
+    rules, tape, audit = (person.folder / name for name in ("rules.json", "kept", "audit.log"))
+    actions = [
+        {"audit": {"path": str(audit), "payloads": "always"}},
+        {"record": {"tape": str(tape)}},
+        {"redact": {"to": "client"}},
+    ]
+    rules.write_text(json.dumps({"rules": [{"name": "all", "do": actions}]}))
+    ours = [sys.executable, "-m", "fairlead", between, "--rules", str(rules), "--", *command]
+    environment = {**person.env, **GIVEN}
+    told = fairlead("call", "tell", "--", *ours, env=environment)
+    given = fairlead("call", "given", f"name=SHOP_{SPACED}", "--", *ours, env=environment)
+    assert "[REDACTED]" in told.stdout, told.stderr
+    assert given.returncode == 0, given.stderr
+    lines = audit.read_text()
+    assert '"target":"given"' in lines
+    written = (person.folder / "kept.tape.jsonl").read_text()
+    assert "tools/call" in written
+    for secret in ALL:
+        assert secret not in told.stdout
+        assert secret not in lines
+        assert secret not in written

@@ -115,3 +115,12 @@ def test_what_is_no_json_or_too_deep_is_no_way_around() -> None:
     clean = Redactor().message(nested)
     assert SECRET.encode() not in clean
     msgspec.json.decode(clean)
+
+
+def test_who_follows_another_knows_what_that_one_learns() -> None:
+    known, own = Redactor(values=["first-value"]), Redactor(longest=40)
+    assert own.follow(known) is own
+    known.learn(["second-value"])
+    own.learn(["third-value"])
+    assert own.text("first-value second-value third-value") == " ".join(["[REDACTED]"] * 3)
+    assert known.message(b'"third-value"') == b'"third-value"'

@@ -129,7 +129,8 @@ def _rules(file: GatewayFile, observing: Observing) -> RuleSet | None:
     """What happens to messages."""
     if file.rules is None:
         return None
-    return RuleSet.of_file(file.rules, actions=wired_actions(observing.desk, observing))
+    actions = wired_actions(observing.desk, observing)
+    return RuleSet.of_file(file.rules, actions=actions, known=observing.redactor)
 
 
 def _usual() -> str:

@@ -158,7 +158,7 @@ def _relay(
     )
     way, entry = way_of(options, target)
     _require_program(entry)
-    rules = _rules(options.rules)
+    rules = _rules(options.rules, entry)
     among = [*interceptors(entry), *rules]
     if options.journal:
         relay = _watched(way, entry, settings=settings, interceptors=among)
@@ -201,17 +201,20 @@ def _require_program(entry: "MCPServerEntry") -> None:
         )
 
 
-def _rules(path: str | None) -> "list[RuleSet]":
+def _rules(path: str | None, entry: "MCPServerEntry") -> "list[RuleSet]":
     """What happens to messages, if somebody says so."""
     if path is None:
         return []
     from ..errors import ConfigError
     from ..gateway.rules.ruleset import RuleSet
     from ..gateway.rules.wired import wired_actions
+    from ..gateway.tape.secrets import secrets_of
+    from ..observe.redactor import Redactor
     from .output import safe
 
+    known = Redactor(values=secrets_of(entry))
     try:
-        return [RuleSet.of_file(path, actions=wired_actions())]
+        return [RuleSet.of_file(path, actions=wired_actions(), known=known)]
     except ConfigError as exc:
         raise Failed(safe(str(exc)), code=USAGE) from exc
 

@@ -42,11 +42,11 @@ def run_ruled(command: Sequence[str], rules: str, about: dict[str, Any]) -> int:
         raise Failed(
             f"{command[0]} cannot be started: there is no such program", code=NO_CONNECTION
         )
+    redactor = Redactor(values=secrets_in(command, os.environ))
     try:
-        acting = RuleSet.of_file(rules, actions=wired_actions())
+        acting = RuleSet.of_file(rules, actions=wired_actions(), known=redactor)
     except ConfigError as exc:
         raise Failed(safe(str(exc)), code=USAGE) from exc
-    redactor = Redactor(values=secrets_in(command, os.environ))
     server = _Server(command)
     tape = _tape(about, redactor) if about["record"] else None
     interceptors: list[Interceptor] = [] if tape is None else [Recorder(tape)]

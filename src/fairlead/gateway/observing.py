@@ -43,7 +43,7 @@ class Observing:
         self.metrics = metrics
         self.desk = desk
         self.tapes = tapes
-        self._redactor = redactor
+        self.redactor = redactor
         self._gateway: Gateway | None = None
         self._lock = None
         if lock is not None:
@@ -73,8 +73,8 @@ class Observing:
         """Count also what no message tells; what is returned ends that."""
         self._gateway = gateway
         ends = [] if self.tapes is None else [self.tapes.attend(gateway)]
-        if self._redactor is not None:
-            ends.append(learn_secrets(gateway, self._redactor))
+        if self.redactor is not None:
+            ends.append(learn_secrets(gateway, self.redactor))
         metrics = self.metrics
         if metrics is None:
             return ends

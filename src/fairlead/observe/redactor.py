@@ -3,7 +3,8 @@
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Self
+from weakref import WeakSet
 
 import msgspec
 from msgspec import Raw
@@ -64,6 +65,7 @@ class Redactor:
         self._names = {name.lower() for name in names}
         self._keep = {name.lower() for name in keep}
         self._values: set[str] = set()
+        self._followers: WeakSet[Redactor] = WeakSet()
         self._known: re.Pattern[str] | None = None
         self._known_bytes: re.Pattern[bytes] | None = None
         self._patterns = [_compiled(pattern) for pattern in patterns]
@@ -84,6 +86,14 @@ class Redactor:
             spelled = {form for value in self._values for form in _spellings(value)}
             self._known_bytes = re.compile(b"|".join(map(re.escape, spelled)))
             self._asks_more = True
+            for follower in self._followers:
+                follower.learn(new)
+
+    def follow(self, other: "Redactor") -> Self:
+        """Know the values that another one knows, and those that it learns."""
+        other._followers.add(self)
+        self.learn(other._values)
+        return self
 
     def message(self, raw: bytes) -> bytes:
         """A message, or any JSON; itself if there is nothing to hide.

@@ -49,9 +49,11 @@ class Audit:
         secrets: Sequence[str] = (),
         write: Callable[[bytes], object] | None = None,
         folder: str = "",
+        known: Redactor | None = None,
     ) -> None:
         """Lines go to the end of the file at `path` (relative to `folder`), to `write`, or else to
-        the log "fairlead.audit". `secrets` are names of further members that must not be seen.
+        the log "fairlead.audit". `secrets` are names of further members that must not be seen;
+        values that `known` knows are not seen either.
 
         Raises:
             OSError: it cannot be written there.
@@ -63,6 +65,9 @@ class Audit:
         self._max_payload = max_payload
         self._redactor = Redactor(names=secrets)
         self._texts = Redactor(names=secrets, longest=MAX_TEXT)
+        if known is not None:
+            self._redactor.follow(known)
+            self._texts.follow(known)
         self._file: int | None = None
         if path is not None:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)

@@ -35,9 +35,12 @@ class Redact(TwoHalves):
         keep: Sequence[str] = (),
         patterns: Sequence[str] = (),
         values: Sequence[str] = (),
+        known: Redactor | None = None,
     ) -> None:
-        """The rest is as `Redactor` has it."""
+        """The rest is as `Redactor` has it; values that `known` knows are secret too."""
         self._redactor = Redactor(names=names, keep=keep, patterns=patterns, values=values)
+        if known is not None:
+            self._redactor.follow(known)
         self._message = self._redactor.message
         to_server, to_client = to in ("server", "both"), to in ("client", "both")
         # Of a request: whether it is for somebody who is spared, and whether its answer is.

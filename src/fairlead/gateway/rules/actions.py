@@ -13,6 +13,7 @@ from msgspec import Struct, field
 
 from ...errors import ConfigError
 from ...interceptor import Answer, Exchange, Interceptor, Proceed
+from ...observe.redactor import Redactor
 from ..interceptors.guarding import LIMIT, Policy, guarded
 from ..interceptors.registry import ACTIONS, Factory
 from .conditions import Report
@@ -22,7 +23,7 @@ from .places import Where
 __all__ = ["WRITING", "Action", "Maker", "Making", "spelled", "wanted_actions"]
 
 # Parameters of factories that are not for files to set.
-_OURS: Final = ("answers", "clock", "folder", "write")
+_OURS: Final = ("answers", "clock", "folder", "known", "write")
 _SHOWN: Final = 60  # characters of an option, for people
 
 
@@ -68,6 +69,7 @@ class Making(Struct, frozen=True):
     clock: Callable[[], float] | None = None
     actions: Mapping[str, Factory] = field(default_factory=lambda: ACTIONS)
     unmade: frozenset[str] = frozenset()  # those that are only looked at, because they write
+    known: Redactor | None = None  # knows values that nobody else should
     # Those that write already, by name and options: a file is not opened anew under their hands.
     writing: Mapping[tuple[str, bytes], Action] = field(default_factory=dict)
 
@@ -135,6 +137,8 @@ class Maker:
             ours["folder"] = self._making.folder
         if "clock" in names and self._making.clock is not None:
             ours["clock"] = self._making.clock
+        if "known" in names and self._making.known is not None:
+            ours["known"] = self._making.known
         return ours
 
     def _options(

@@ -23,6 +23,7 @@ from ...interceptor import (
     hearers,
 )
 from ...manager.formats import Document
+from ...observe.redactor import Redactor
 from ...protocol.envelope import Direction
 from ...wire import Notification, Request
 from ..interceptors.registry import ACTIONS, Factory
@@ -72,17 +73,22 @@ class RuleSet:
         clock: Callable[[], float] | None = None,
         server_of: ServerOf = lambda exchange: None,
         interval: float = LOOK_AGAIN,
+        known: Redactor | None = None,
     ) -> None:
         """`actions` are further ones that rules may name; `clock` is for those that count seconds.
 
-        `server_of` says which server a message is for or from, where there are several.
+        `server_of` says which server a message is for or from, where there are several. `known`
+        knows values that rules must not write down, and take out where they redact.
         """
         self.path = None if path is None else os.fspath(path)
         self.server_of = server_of
         # Waits until it can be said whose a message is.
         self._known: Callable[[Exchange], Awaitable[None]] | None = None
         self._making = Making(
-            clock=clock, actions={**ACTIONS, **(actions or {})}, unmade=self._unmade
+            clock=clock,
+            actions={**ACTIONS, **(actions or {})},
+            unmade=self._unmade,
+            known=known,
         )
         self._interval = interval
         self._look_at = float("-inf") if path is None else time.monotonic() + interval

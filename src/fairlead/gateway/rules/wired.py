@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from ...errors import ConfigError
 from ...interceptor import Exchange, Interceptor
+from ...observe.redactor import Redactor
 from ..interceptors.registry import Factory
 from ..pausing import Desk, Outcome
 
@@ -66,7 +67,7 @@ def wired_actions(desk: Desk | None = None, finding: Finding | None = None) -> d
     return {"pause": pause, "lock": lock, "record": _record}
 
 
-def _record(tape: str, *, folder: str = "") -> Interceptor:
+def _record(tape: str, *, folder: str = "", known: Redactor | None = None) -> Interceptor:
     from ..interceptors.recording import Recorder
     from ..tape import TapeWriter
 
@@ -76,7 +77,8 @@ def _record(tape: str, *, folder: str = "") -> Interceptor:
         def close(self) -> None:
             self.tape.close()
 
-    return Recording(TapeWriter(os.path.join(folder, tape)))
+    redactor = Redactor() if known is None else Redactor().follow(known)
+    return Recording(TapeWriter(os.path.join(folder, tape), redactor=redactor))
 
 
 def _needed(desk: Desk | None) -> Desk:
