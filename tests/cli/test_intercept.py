@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 
 import pytest
 
@@ -68,3 +69,26 @@ def test_a_rule_holds_and_a_person_decides(person: Person) -> None:
     with running(person, "gateway", str(file), "--port", "0") as it:
         asyncio.run(scene(it.url))
         assert it.ends() == 0
+
+
+@pytest.mark.covers("GTW-08")
+def test_a_gateway_that_ends_refuses_what_is_held(person: Person) -> None:
+    (person.folder / "rules.toml").write_text(RULES)
+    file = person.folder / "gateway.json"
+    settings = {"rules": "rules.toml", "admin_token": "open-sesame"}
+    file.write_text(json.dumps({"servers": {"notes": person.server()}, **settings}))
+    token = {"FAIRLEAD_ADMIN_TOKEN": "open-sesame"}
+
+    async def scene(url: str, end: Callable[[], int]) -> None:
+        async with connected(url) as client:
+            call = asyncio.create_task(client.call("notes_add", {"a": 1, "b": 2}))
+            held = ("intercept", "list", "--json", "--url", url.removesuffix("/mcp"))
+            while not json.loads((await asyncio.to_thread(person.runs, *held, env=token)).out):
+                pass
+            ended = asyncio.create_task(asyncio.to_thread(end))
+            with pytest.raises(MCPClientError, match="the gateway ends"):
+                await call
+            assert await ended == 0
+
+    with running(person, "gateway", str(file), "--port", "0") as it:
+        asyncio.run(scene(it.url, it.ends))

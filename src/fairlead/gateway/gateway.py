@@ -247,7 +247,9 @@ class Gateway(ServesHttp):
             await self.manager.close()
 
     async def end_streams(self) -> None:
-        """Hang up on everybody who only listens."""
+        """Hang up on everybody who only listens; nobody is going to decide about what is held."""
+        if self.observing is not None and self.observing.desk is not None:
+            self.observing.desk.block_all("the gateway ends")
         await self.changes.end()
 
     def told_alone(self, note: Notification, caller: Caller, context: TransportContext) -> None:

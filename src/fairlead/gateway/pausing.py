@@ -170,6 +170,12 @@ class Desk:
         """Refuse it. Raises: NotHeld: it is not here (any more)."""
         self._decide(number, Verdict("block", reason or "refused by whoever watches"))
 
+    def block_all(self, reason: str) -> None:
+        """Refuse everything that is held: nobody is going to decide any more."""
+        for _, decided in self._held.values():
+            if not decided.done():
+                decided.set_result(Verdict("block", reason))
+
     def _get(self, number: int) -> tuple[Held, "asyncio.Future[Verdict]"]:
         found = self._held.get(number)
         if found is None or found[1].done():
