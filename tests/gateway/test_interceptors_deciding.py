@@ -176,6 +176,7 @@ async def test_a_timeout_of_somebody_else_is_not_ours() -> None:
         lambda: RateLimit(1.0, per=[]),
         lambda: RateLimit(0),
         lambda: RateLimit(1.0, -1),
+        lambda: RateLimit(1.0, 0.5),
         lambda: SizeLimit(params=-1),
         lambda: SizeLimit(result=-1),
     ],

@@ -137,7 +137,7 @@ class Flaky(TwoHalves):
 
         def after(outcome: Outcome) -> Outcome:
             self.ended += 1
-            if kind == "fails behind":
+            if kind in ("fails behind", "fails by hand"):
                 raise asyncio.CancelledError
             return outcome
 
@@ -317,7 +317,7 @@ def guards(path: Path, journal: Journal, flaky: Flaky, tape: Recorder | None) ->
     first: list[Interceptor] = [] if tape is None else [tape]
     rules = RuleSet.of_file(path / "rules.json", interval=0.005)
     return [
-        *(*first, Journaling(journal), Measuring(Metrics()), Allow(deny=["nothing"])),
+        *(*first, Journaling(journal), Measuring(Metrics()), Allow(deny=["blocked"])),
         *(flaky, RateLimit(1e9), Redact(to="both"), SizeLimit(1 << 20, 1 << 20)),
         *(rules, ByHand()),
     ]
@@ -326,6 +326,7 @@ def guards(path: Path, journal: Journal, flaky: Flaky, tape: Recorder | None) ->
 Arrange = Callable[[list[Interceptor], random.Random], Sequence[Interceptor]]
 ARRANGED: dict[str, Arrange] = {
     "in order": lambda all_of_them, dice: all_of_them,
+    "in halves": lambda all_of_them, dice: [o for o in all_of_them if isinstance(o, TwoHalves)],
     "shuffled": lambda all_of_them, dice: dice.sample(all_of_them, len(all_of_them)),
     "with tasks": lambda all_of_them, dice: [*all_of_them[:4], Looks(), *all_of_them[4:]],
 }

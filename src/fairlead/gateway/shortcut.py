@@ -112,6 +112,7 @@ class Shortcut:
         afters: list[After] = []
         try:
             asked = chain.lead_in(exchange, afters)
+            same = asked is exchange or asked.request_id == exchange.request_id
         except (Exception, asyncio.CancelledError) as exc:
             led = _Led(chain, self, exchange, front, tell)
             led.refuse(afters, exc)
@@ -120,7 +121,7 @@ class Shortcut:
             led = _Led(chain, self, exchange, front, tell)
             led.enter(asked, afters)
             return led
-        if asked is exchange or asked.request_id == exchange.request_id:
+        if same:
             passed = self.pass_on(asked, front, tell, afters)
             if passed is not None:
                 return passed
@@ -247,7 +248,9 @@ class _Led(Steps):
 
     def ask(self, exchange: Exchange) -> "_Passed | None":
         front = self.front
-        asked = self._shortcut.pass_on(exchange, front, self.answered)
+        asked = None
+        if isinstance(exchange, Exchange):  # else the usual way says what is wrong with it
+            asked = self._shortcut.pass_on(exchange, front, self.answered)
         if asked is None and front is not None:
             front.peer.stay_behind()
         return asked
@@ -325,16 +328,18 @@ class _Passed:
 
     def cancel(self, reason: str) -> None:
         """Nobody waits for it any more: the server is told, and all in between."""
-        if self._again is not None:
-            self._again.cancel(reason)
+        again, self._again = self._again, None  # it leads back here
+        if again is not None:
+            again.cancel(reason)
             return
         if not self._over:
             self._leave()
             self._link.peer.give_up(self._id, reason)
             self._link.unanswered()
+        if self._done is not None:
+            self._done = _nobody_hears
         afters, self._afters = self._afters, None
         if afters is not None:
-            self._done = None if self._done is None else _nobody_hears
             lead_back(afters, asyncio.CancelledError(reason))
 
     def _settled(self, outcome: Raw | Exception) -> None:
@@ -389,6 +394,7 @@ class _Passed:
 
     def _try_again(self, exchange: Exchange, afters: list[After]) -> None:
         shortcut = self._shortcut
+        self._afters = None  # they are no longer ours to tell
         self._again = led = _Led(shortcut.chain, shortcut, exchange, self._call.front, self._done)
         led.known_as = self
         led.adopt(exchange, afters)

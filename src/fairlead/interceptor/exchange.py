@@ -82,11 +82,15 @@ class Exchange(Struct):
 
     @property
     def target(self) -> str | None:
-        """The tool, prompt or resource that is meant, when one is."""
+        """The tool, prompt or resource that is meant, when one is.
+
+        A server goes by the URI of a resource; a name beside it must not hide that from anybody.
+        """
         head = self.head
-        if head.name is not UNSET:
-            return head.name
-        return None if head.uri is UNSET else head.uri
+        name, uri = head.name, head.uri
+        if uri is UNSET:
+            return None if name is UNSET else name
+        return uri if name is UNSET or "resources/" in self.message.method else name
 
     @property
     def progress_token(self) -> int | str | None:

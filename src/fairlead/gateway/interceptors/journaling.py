@@ -34,7 +34,7 @@ class Journaling(TwoHalves):
         did = exchange.did
         if did is None:
             did = exchange.did = []  # so that copies of the exchange, made on the way, share it
-        target = head.uri if head.name is UNSET else head.name
+        target = head.name if head.uri is UNSET else exchange.target
         # Not a part of the message, which would hold on to all of it.
         raw = b"" if message.params is UNSET else bytes(message.params)
         entry = Entry(

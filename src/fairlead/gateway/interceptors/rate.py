@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from math import ceil
 from operator import attrgetter
 from typing import ClassVar, Final, Literal
 
@@ -18,6 +19,7 @@ __all__ = ["RateLimit"]
 MAX_BUCKETS: Final = 10_000
 FEW: Final = 1_000  # none of so many will have to go soon, so it does not matter who came last
 _UP: Final = Direction.CLIENT_TO_SERVER
+CLOSE_ENOUGH: Final = 0.01  # of a token that is not all there yet
 LEAST_WAIT: Final = 0.001  # seconds; what is to be waited for is not nothing
 
 Per = Literal["all", "client", "identity", "tool", "session"]
@@ -43,12 +45,14 @@ class RateLimit(TwoHalves):
         """`per` "client" is one address or program, "identity" whoever was authenticated; several
         together are one bucket for each combination. No `methods` at all means every request.
         """
-        if rate <= 0 or burst < 0:
-            raise ValueError("`rate` is above 0, and `burst` is not below it")
+        if rate <= 0 or burst < 0 or 0 < burst < 1:
+            raise ValueError("`rate` is above 0, and `burst` is 0 or at least 1")
         if not per:
             raise ValueError("`per` names at least one of what calls are counted for")
         self._each = 1.0 / rate  # seconds in which one token comes back
         self._spare = ((burst or max(rate, 1.0)) - 1.0) * self._each  # all but one of them
+        # Sums of fractions are never quite what they should be, and each token counts.
+        self._most = self._spare + self._each * CLOSE_ENOUGH
         self._key = _key_of([per] if isinstance(per, str) else per)
         self._methods = frozenset(methods)
         self._clock = clock
@@ -65,7 +69,7 @@ class RateLimit(TwoHalves):
             full_at = self._full_at.get(key, now)
             if full_at < now:
                 full_at = now
-            if full_at - now > self._spare:
+            if full_at - now > self._most:
                 raise _too_many(exchange, full_at - now - self._spare)
             self._full_at[key] = full_at + self._each
             if len(self._full_at) > FEW:
@@ -82,13 +86,14 @@ def _too_many(exchange: Exchange, wait: float) -> RpcError:
     wait = max(wait, LEAST_WAIT)
     exchange.note("limited")
     why = f"Too many requests: try again in {wait:.3g} s"
-    return ours(INTERNAL_ERROR, why, retryAfter=round(wait, 3))
+    # Up, or who waits exactly so long is too early; but a tiny bit of rounding is no wait.
+    return ours(INTERNAL_ERROR, why, retryAfter=ceil(wait * 1e3 - 1e-6) / 1e3)
 
 
 def _key_of(several: Sequence[Per]) -> Callable[[Exchange], object]:
     """What tells one bucket from another."""
     if set(several) <= _ATTRIBUTES.keys():
-        return attrgetter(*[path for one in several for path in _ATTRIBUTES[one]])
+        return attrgetter(*[_ATTRIBUTES[one] for one in several])
     keys = [_KEYS[one] for one in several]
     return keys[0] if len(keys) == 1 else lambda exchange: tuple(key(exchange) for key in keys)
 
@@ -99,10 +104,10 @@ def _client(exchange: Exchange) -> object:
     return exchange.caller.info if address is None else address.rpartition(":")[0] or address
 
 
-# A tool has a name, and a resource a URI; together they are what is meant.
-_ATTRIBUTES: Final = {"identity": ("caller.principal",), "tool": ("head.name", "head.uri")}
+# Not by all that could name a target: with a URI that means nothing, each call would be another.
+_ATTRIBUTES: Final = {"identity": "caller.principal", "tool": "target"}
 _KEYS: Final[dict[str, Callable[[Exchange], object]]] = {
-    **{name: attrgetter(*paths) for name, paths in _ATTRIBUTES.items()},
+    **{name: attrgetter(path) for name, path in _ATTRIBUTES.items()},
     "all": lambda exchange: None,
     "client": _client,
     "session": lambda exchange: session_of(exchange) or id(exchange.edge),

@@ -58,6 +58,7 @@ class Journal:
         self._max_entries = max_entries = max(max_entries, 1)
         self._max_bytes = max_bytes
         self._longest = longest
+        self._unbounded = min(longest, SHOWN)  # bytes of params in which nothing is too long
         self._hangs_after = hangs_after
         self._redactor = redactor or Redactor()
         self.clock = clock
@@ -100,7 +101,7 @@ class Journal:
     def keep(self, entry: Entry) -> None:
         """Take in something that has begun to pass; its target stands in its params."""
         size = len(entry.params)
-        if size > SHOWN or len(entry.method) > SHOWN or type(entry.request_id) is not int:
+        if size > self._unbounded or len(entry.method) > SHOWN or type(entry.request_id) is not int:
             self._bound(entry)
             size = len(entry.params)
         entry.id = number = self._next

@@ -119,7 +119,9 @@ class Overheard:
 
     def _begin(self, said: _Line, method: str, direction: Direction, *, request: bool) -> Entry:
         head = read_head(said.params)
-        target = head.name if not isinstance(head.name, UnsetType) else head.uri
+        target = head.name
+        if isinstance(target, UnsetType) or (head.uri is not UNSET and "resources/" in method):
+            target = head.uri
         return self._journal.begin(
             direction,
             "request" if request else "notification",
