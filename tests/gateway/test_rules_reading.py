@@ -146,7 +146,7 @@ def test_all_mistakes_are_told_at_once_with_line_and_column(tmp_path: Path) -> N
         "22:34: `code` of `block` is a whole number, not a text",
         "25:8: `mock`: either `result` or `error` is expected",
         "25:19: `use`: there is no file /nowhere.py",
-        "25:41: `rate`: `rate` is above 0, and `burst` is not below it",
+        "25:41: `rate`: `rate` is above 0, and `burst` is 0 or at least 1",
     ]
     assert (wrong.value.path, wrong.value.line) == (str(file), 3)
 
