@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["Bucket", "RateLimiter"]
+__all__ = ["RateLimiter"]
 
 
 class RateLimiter:
@@ -27,8 +27,8 @@ class RateLimiter:
         self._clock = clock
         self._per_tool_rate = per_tool_rate
         self._per_tool_burst = per_tool_burst
-        self._all = Bucket(rate, burst, clock()) if rate else None
-        self._tools: dict[str, Bucket | None] = {}
+        self._all = _Bucket(rate, burst, clock()) if rate else None
+        self._tools: dict[str, _Bucket | None] = {}
         self._allowed = 0
         self._limited: dict[str, int] = {}
 
@@ -83,15 +83,15 @@ class RateLimiter:
         self._limited[tool] = self._limited.get(tool, 0) + 1
         return False
 
-    def _bucket_of(self, tool: str, now: float) -> "Bucket | None":
+    def _bucket_of(self, tool: str, now: float) -> "_Bucket | None":
         if tool not in self._tools:
             rates = self._per_tool_rate
             rate = rates.get(tool, 0.0) if isinstance(rates, Mapping) else rates
-            self._tools[tool] = Bucket(rate, self._per_tool_burst, now) if rate else None
+            self._tools[tool] = _Bucket(rate, self._per_tool_burst, now) if rate else None
         return self._tools[tool]
 
 
-class Bucket:
+class _Bucket:
     __slots__ = ("at", "burst", "rate", "tokens")
 
     def __init__(self, rate: float, burst: float, now: float) -> None:
@@ -111,15 +111,6 @@ class Bucket:
             self.tokens = min(self.burst, self.tokens + (now - self.at) * self.rate)
         self.at = now
         return self.tokens
-
-    def take(self, now: float) -> bool:
-        """Take a token, if there is one."""
-        tokens = self.tokens
-        if now > self.at:
-            tokens = min(self.burst, tokens + (now - self.at) * self.rate)
-        self.at = now
-        self.tokens = tokens - 1.0 if tokens >= 1.0 else tokens
-        return tokens >= 1.0
 
     def wait(self, now: float) -> float:
         """The seconds until there is one."""
