@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import msgspec
 from msgspec import Raw, Struct, UnsetType
 
+from ..client.listening import ACKNOWLEDGED
 from ..errors import ChannelClosed, FairleadError, LocalProtocolError, RequestTimeout, RpcError
 from ..interceptor import Answer, Exchange, Handler, Interceptor, beside, chain, hearers
 from ..peer import Peer
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["Link"]
 
 UPDATED: Final = "notifications/resources/updated"
-ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 
 log = logging.getLogger("fairlead.gateway")
 

@@ -4,9 +4,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeAlias
 
-from msgspec import UNSET, Raw, Struct, UnsetType, field
+from msgspec import Raw, Struct, UnsetType, field
 
-from ..protocol.caller import Caller, Head
+from ..protocol.caller import Caller, Head, target_of
 from ..protocol.envelope import Direction, MessageEnvelope, SessionContext, TransportContext
 from ..wire import Notification, Request, RequestId
 
@@ -82,15 +82,8 @@ class Exchange(Struct):
 
     @property
     def target(self) -> str | None:
-        """The tool, prompt or resource that is meant, when one is.
-
-        A server goes by the URI of a resource; a name beside it must not hide that from anybody.
-        """
-        head = self.head
-        name, uri = head.name, head.uri
-        if uri is UNSET:
-            return None if name is UNSET else name
-        return uri if name is UNSET or "resources/" in self.message.method else name
+        """The tool, prompt or resource that is meant, when one is."""
+        return target_of(self.message.method, self.head)
 
     @property
     def progress_token(self) -> int | str | None:

@@ -29,6 +29,7 @@ __all__ = [
     "Meta",
     "read_head",
     "stateless_caller",
+    "target_of",
 ]
 
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
@@ -100,6 +101,17 @@ def read_head(params: Params) -> Head:
         return _decode_head(params)
     except (msgspec.DecodeError, RecursionError):
         return _read_head_carefully(params)
+
+
+def target_of(method: str, head: Head) -> str | None:
+    """The tool, prompt or resource that a message is about, when it is about one.
+
+    A server goes by the URI of a resource; a name beside it must not hide that from anybody.
+    """
+    name, uri = head.name, head.uri
+    if uri is UNSET:
+        return None if name is UNSET else name
+    return uri if name is UNSET or "resources/" in method else name
 
 
 def stateless_caller(meta: Meta, principal: str | None = None) -> Caller:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from ...protocol.caller import read_head
+from ...protocol.caller import read_head, target_of
 from ...protocol.envelope import Direction
 from ..moment import Moment
 from .entry import Entry
@@ -118,15 +118,11 @@ class Overheard:
         return True
 
     def _begin(self, said: _Line, method: str, direction: Direction, *, request: bool) -> Entry:
-        head = read_head(said.params)
-        target = head.name
-        if isinstance(target, UnsetType) or (head.uri is not UNSET and "resources/" in method):
-            target = head.uri
         return self._journal.begin(
             direction,
             "request" if request else "notification",
             method,
-            target=None if isinstance(target, UnsetType) else target,
+            target=target_of(method, read_head(said.params)),
             params=said.params,
             session=self._session,
             request_id=said.id if request else None,

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Raw, Struct, field
 
+from ...client.listening import ACKNOWLEDGED
 from ...errors import ConfigError
 from ...protocol.caller import SUBSCRIPTION_KEY, VERSION_KEY
 from ...protocol.envelope import Direction
@@ -21,10 +22,9 @@ from ..tape.heading import Heading, heading_of
 from ..tape.spots import Lines, Spot
 from .asked import Asked
 
-__all__ = ["ACKNOWLEDGED", "LISTEN", "Cue", "Step", "cues_of", "load"]
+__all__ = ["LISTEN", "Cue", "Step", "cues_of", "load"]
 
 LISTEN: Final = "subscriptions/listen"
-ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 NEAR: Final = 100  # requests without an answer among which one is looked for
 MOST: Final = 2_000_000  # messages; their index takes about half a kilobyte each
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 from msgspec import Raw, UnsetType
 
+from ...client.listening import ACKNOWLEDGED
 from ...errors import FairleadError, RpcError
 from ...interceptor import Answer, Exchange, Handler
 from ...peer import Peer
@@ -24,7 +25,7 @@ from ...transport.http.settings import HttpSettings
 from ...wire import Notification, Params
 from ...wire.codes import INVALID_PARAMS, METHOD_NOT_FOUND
 from ..tape import TapeReader
-from .cues import ACKNOWLEDGED, LISTEN, Cue, load
+from .cues import LISTEN, Cue, load
 from .matching import Strict, Tolerant
 from .pace import Pace
 from .playing import Playing
