@@ -24,6 +24,7 @@ from ..wire import MAX_MESSAGE
 from . import reaper
 from .base import Deliver
 from .lines import LineChannel, ReadSide, WriteSide
+from .pipes import connect_reading, connect_writing, descriptor_of, detached
 from .stdio import widen_pipe
 
 __all__ = ["InheritEnv", "ProcessChannel", "child_environment", "spawn", "without_command"]
@@ -135,8 +136,6 @@ class ProcessChannel(LineChannel):
         self._closing: asyncio.Task[None] | None = None
         self._reaped = False
         self._deaf = False  # it has closed its input
-        # Pipes that the loop has not taken yet, so that nobody else would close them.
-        self._unclaimed = [process.stderr, process.stdin, process.stdout]
 
     @property
     def stderr(self) -> tuple[str, ...]:
@@ -144,28 +143,18 @@ class ProcessChannel(LineChannel):
         return self._stderr.tail()
 
     async def connect(self) -> None:
-        process, loop = self._process, self._loop
-        assert process.stdin
-        assert process.stdout
-        assert process.stderr
-        descriptor = process.stdin.fileno()  # a child that ends early closes it under us
+        process = self._process
         self._watch_exit()
-        await loop.connect_read_pipe(lambda: self._stderr, process.stderr)
-        self._unclaimed.remove(process.stderr)
-        sink, _ = await loop.connect_write_pipe(lambda: WriteSide(self), process.stdin)
-        self._unclaimed.remove(process.stdin)
-        source, _ = await loop.connect_read_pipe(lambda: ReadSide(self), process.stdout)
-        self._unclaimed.remove(process.stdout)
-        self.attach(source, sink, None if process.stdin.closed else descriptor)
+        await connect_reading(detached(process.stderr), lambda: self._stderr)
+        sink = await connect_writing(detached(process.stdin), lambda: WriteSide(self))
+        source = await connect_reading(detached(process.stdout), lambda: ReadSide(self))
+        self.attach(source, sink, descriptor_of(sink))
 
     async def give_up(self, connecting: "asyncio.Task[None]") -> None:
         """It could not be connected, or nobody wants it any more."""
         await asyncio.wait((connecting,))
         await self.close()
-        for pipe in self._unclaimed:
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+        _close_pipes(self._process)  # those that the loop has not taken
 
     async def run(self, deliver: Deliver) -> None:
         """As in `Channel`; a child that ends is a `ChannelClosed` with exit code and last words."""
@@ -354,11 +343,14 @@ class _Start:
             bufsize=0,
             start_new_session=True,
         )
-        reaper.register(process.pid)
-        assert process.stdin
-        assert process.stdout
-        widen_pipe(process.stdin.fileno())
-        widen_pipe(process.stdout.fileno())
+        try:
+            reaper.register(process.pid)
+            for pipe in (process.stdin, process.stdout):
+                assert pipe
+                widen_pipe(pipe.fileno())
+        except BaseException:  # no descriptors are left for the reaper, most likely
+            _discard(process)
+            raise
         with self._lock:
             self._process = process
             if self._abandoned:
@@ -376,11 +368,15 @@ def _discard(process: subprocess.Popen[bytes]) -> None:
     """End a process that nobody talks to yet."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+    _close_pipes(process)
+    process.wait()
+    reaper.unregister(process.pid)
+
+
+def _close_pipes(process: subprocess.Popen[bytes]) -> None:
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()
-    process.wait()
-    reaper.unregister(process.pid)
 
 
 def _wait_in_thread(pid: int, loop: asyncio.AbstractEventLoop, ended: Callable[[], None]) -> None:

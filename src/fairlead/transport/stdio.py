@@ -15,6 +15,7 @@ from typing import Any, cast
 from ..protocol.envelope import TransportContext
 from ..wire import MAX_MESSAGE
 from .lines import BothSides, LineChannel, ReadSide, Sink, Source, WriteSide
+from .pipes import connect_reading, connect_writing, descriptor_of
 from .threads import ThreadSink, ThreadSource
 
 __all__ = ["open_stdio", "widen_pipe"]
@@ -80,9 +81,7 @@ async def _open_source(fd: int, channel: LineChannel) -> Source:
     if not _is_pipe(fd):
         return ThreadSource(fd, channel)
     widen_pipe(fd)
-    pipe = os.fdopen(_own_description(fd, os.O_RDONLY), "rb", 0)
-    loop = asyncio.get_running_loop()
-    return (await loop.connect_read_pipe(lambda: ReadSide(channel), pipe))[0]
+    return await connect_reading(_own_description(fd, os.O_RDONLY), lambda: ReadSide(channel))
 
 
 async def _open_sink(fd: int, channel: LineChannel) -> Sink:
@@ -93,17 +92,14 @@ async def _open_sink(fd: int, channel: LineChannel) -> Sink:
     if not _is_pipe(fd):
         return ThreadSink(fd, channel)
     widen_pipe(fd)
-    pipe = os.fdopen(_own_description(fd, os.O_WRONLY), "wb", 0)
-    loop = asyncio.get_running_loop()
-    return (await loop.connect_write_pipe(lambda: WriteSide(channel), pipe))[0]
+    return await connect_writing(_own_description(fd, os.O_WRONLY), lambda: WriteSide(channel))
 
 
 def _descriptor(sink: Sink) -> int | None:
     """What a sink writes to, if the loop has made it non-blocking."""
     if isinstance(sink, ThreadSink):
         return None
-    pipe = getattr(sink, "get_extra_info", lambda _: None)("pipe")
-    return None if pipe is None else int(pipe.fileno())
+    return descriptor_of(cast(asyncio.BaseTransport, sink))
 
 
 async def _open_socket(fd: int, protocol: asyncio.BaseProtocol) -> asyncio.Transport:
