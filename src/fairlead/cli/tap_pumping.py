@@ -78,9 +78,29 @@ def _run(process: "subprocess.Popen[bytes]", listens: Listens) -> int:
     )
     there.start()
     back.start()
-    code = process.wait()
+    code = _wait(process)
     back.join(DRAIN)  # a grandchild may hold the pipe open for ever
     return code
+
+
+def _wait(process: "subprocess.Popen[bytes]") -> int:
+    """Until it ends. A signal that comes just before a wait begins is not left for its end.
+
+    Python looks whether one has come, and then waits; what comes in between would lie there. So
+    each of them also leaves a byte in a pipe, and that is what is waited for.
+    """
+    news, put = os.pipe()
+    os.set_blocking(put, False)
+    before = signal.set_wakeup_fd(put, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)  # without a function, no byte
+    try:
+        while (code := process.poll()) is None:
+            os.read(news, CHUNK)
+        return code
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(news)
+        os.close(put)
 
 
 def _copy(

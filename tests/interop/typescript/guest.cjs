@@ -32,10 +32,12 @@ const deeds = (client, stateless) => ({
         const _meta = stateless ? { [LOG_LEVEL_META_KEY]: 'debug' } : undefined;
         return textOf(await client.callTool({ name, arguments: args, _meta }));
     },
-    // It drops progress that comes together with the result, so the last step may be missing.
+    // It drops progress that comes together with the result, so the last step may be missing; and it
+    // counts its own rounds there, if the server asks something meanwhile.
     progress: async ({ name, args }) => {
         const steps = [];
-        const result = await client.callTool({ name, arguments: args }, { onprogress: ({ progress }) => steps.push(progress) });
+        const onprogress = ({ progress, message }) => message?.startsWith('Fulfilling') || steps.push(progress);
+        const result = await client.callTool({ name, arguments: args }, { onprogress });
         return [textOf(result)[1], steps];
     },
     read: async ({ uri }) => (await client.readResource({ uri })).contents[0].text,
