@@ -73,8 +73,8 @@ class Shelf:
             "json": ("tape", "show", name, "--json"),
             "diff": ("tape", "diff", "good", name),
             "self": ("tape", "diff", name, name, "--json"),
-            "trim": ("tape", "trim", name, "-o", "trimmed"),
-            "har": ("tape", "export", name, "--har", "-o", out),
+            "trim": ("tape", "trim", name, "-o", "trimmed", "--force"),
+            "har": ("tape", "export", name, "--har", "-o", out, "--force"),
             "test": ("tape", "export", name, "--pytest"),
             "list": ("tape", "list"),
         }

@@ -16,7 +16,7 @@ from ..manager.found import Found
 from ..manager.trust import NotApproved, Trust
 from ..observe.redact import redact
 from .failed import NO_CONNECTION, Failed
-from .named import fill_in, secrets_of
+from .named import fill_in, values_to_hide
 from .output import safe
 from .remedies import diagnose, where_to_get
 
@@ -95,7 +95,7 @@ async def check_up(
         with trying.step("resolve") as say:
             resolved = await fill_in(found, inputs, trust=trust)
             missing, entry = resolved.missing, resolved.entry
-            secrets = secrets_of(entry)
+            secrets = values_to_hide(entry)
             checkup.warnings += map(safe, resolved.warnings)
             checkup.warnings += [f"{name} is not set in the environment" for name in missing]
             say("everything has its value" if not missing else f"not set: {', '.join(missing)}")

@@ -120,7 +120,7 @@ async def _to_named(
     from ..client.eras import known_eras
     from ..manager.cache import FileStore, own_folder
     from ..manager.eras import KeptEras
-    from .named import ask_inputs, every_server, fill_in, find_server, secrets_of
+    from .named import ask_inputs, every_server, fill_in, find_server, values_to_hide
     from .remedies import diagnose
 
     known_eras.keep(KeptEras(FileStore(own_folder())))
@@ -134,7 +134,7 @@ async def _to_named(
             say("warning", safe(warning), "33")
     except ConfigError as exc:
         raise diagnose(exc, found) from exc
-    secrets += secrets_of(entry)
+    secrets += values_to_hide(entry)
     seconds = options.timeout or (entry.timeout / 1000 if entry.timeout else None)
     config = MCPClientConfig() if seconds is None else MCPClientConfig(timeout_seconds=seconds)
 

@@ -23,8 +23,8 @@ __all__ = [
     "fill_in",
     "find_server",
     "inputs_of",
-    "secrets_of",
     "unknown",
+    "values_to_hide",
 ]
 
 _SHORTEST = 6  # as in the manager: shorter values are no secrets
@@ -117,7 +117,7 @@ def _ask(one: Input) -> str:
     return line.strip()
 
 
-def secrets_of(entry: MCPServerEntry) -> list[str]:
+def values_to_hide(entry: MCPServerEntry) -> list[str]:
     """Values of an entry that was filled in, which no text may show."""
     held = entry.env if isinstance(entry, MCPStdioServerConfig) else entry.headers
     sent = [value for name, value in held.items() if name != "PATH"]  # where programs are sought

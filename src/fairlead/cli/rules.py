@@ -46,7 +46,7 @@ def _check(argv: Sequence[str]) -> int:
     parser = Parser(
         "rules check",
         "Read a file of rules, and say what it means, or everything that is wrong with it. Code "
-        "that it names is imported.",
+        "that it names is imported, files that it names are looked for; nothing is written.",
         usage="[--json] FILE",
         examples="  fairlead rules check rules.toml",
     )

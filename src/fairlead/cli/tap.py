@@ -94,7 +94,8 @@ def _parser() -> Parser:
     where.add_argument(
         "--tape",
         metavar="PATH",
-        help="where to record (default: a new tape in our data folder; the last 20 are kept)",
+        help="where to record, over what is there (default: a new tape in our data folder; the "
+        "last 20 are kept)",
     )
     where.add_argument("--no-tape", action="store_true", help="do not record")
     parser.add_argument(

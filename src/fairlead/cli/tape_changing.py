@@ -8,6 +8,7 @@ from ..gateway.tape.trimming import trim
 from .failed import Failed
 from .output import pretty, safe, write
 from .tape_doubts import tell_doubts
+from .tape_forcing import add_force_option, there_already
 from .tape_listing import add_choosing_options, wanted
 from .tape_places import open_tape, place_of
 from .tape_progress import progress
@@ -21,20 +22,24 @@ def run_trim(argv: Sequence[str]) -> int:
         "tape trim",
         "Keep a part of a tape: some of its messages, with their answers. The first words of a\n"
         "session stay, so that it can be played.",
-        usage="TAPE [options] [-o TAPE]",
+        usage="TAPE [options] [-o TAPE [--force]]",
         examples="  fairlead tape trim monday --from 120 --to 300 -o short\n"
         "  fairlead tape trim monday --session s2",
     )
     parser.add_argument("tape", metavar="TAPE", help="its name, or its path")
     add_choosing_options(parser)
     parser.add_argument("-o", "--output", metavar="TAPE", help="another one (default: itself)")
+    add_force_option(parser)
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     options = parser.parse_args(argv)
     reader = open_tape(options.tape, exactly=options.output is None)
     target = reader.base if options.output is None else place_of(options.output)
+    overwrite = options.force or options.output is None
     try:
         with progress(reader):
-            count = trim(reader, wanted(options, opening=True), target)
+            count = trim(reader, wanted(options, opening=True), target, overwrite=overwrite)
+    except FileExistsError as exc:
+        raise there_already(exc) from exc
     except (ConfigError, OSError) as exc:
         raise Failed(safe(str(exc))) from exc
     tell_doubts(reader)

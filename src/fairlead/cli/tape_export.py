@@ -1,18 +1,20 @@
 """`fairlead tape export`: a tape for other programs."""
 
-import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import BinaryIO
 
 from ..gateway.tape import TapeReader
 from ..gateway.tape.format import command_of
 from ..gateway.tape.har import har_text
+from ..gateway.tape.replacing import replacing
 from ..gateway.tape.testing import text_of_test
 from ..observe.redact import REDACTED
 from .failed import Failed, say
 from .tape_doubts import tell_doubts
+from .tape_forcing import add_force_option, there_already
 from .tape_places import open_tape
 from .tape_progress import progress
 from .usage import Parser
@@ -25,7 +27,7 @@ def run_export(argv: Sequence[str]) -> int:
         "tape export",
         "Make something else of a tape: an HTTP archive (HAR 1.2), or a test for pytest that\n"
         "plays it to the server it was recorded from and compares the answers.",
-        usage="TAPE (--har | --pytest) [-o FILE]",
+        usage="TAPE (--har | --pytest) [-o FILE [--force]]",
         examples="  fairlead tape export monday --har -o monday.har\n"
         "  fairlead tape export monday --pytest -o tests/test_monday.py",
     )
@@ -34,6 +36,7 @@ def run_export(argv: Sequence[str]) -> int:
     kind.add_argument("--har", action="store_true", help="an HTTP archive")
     kind.add_argument("--pytest", action="store_true", help="a test")
     parser.add_argument("-o", "--output", metavar="FILE", help="where to (default: stdout)")
+    add_force_option(parser)
     options = parser.parse_args(argv)
     reader = open_tape(options.tape)
     pieces = har_text(reader.info, reader) if options.har else _test(reader, options.output)
@@ -43,15 +46,21 @@ def run_export(argv: Sequence[str]) -> int:
         tell_doubts(reader)
         return 0
     try:
-        # What is on a tape is nobody else's business, in whatever form.
-        file = os.open(options.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(file, "wb") as stream, progress(reader):
+        with _opened(Path(options.output), force=options.force) as stream, progress(reader):
             stream.writelines(pieces)
+    except FileExistsError as exc:
+        raise there_already(exc) from exc
     except OSError as exc:
-        raise Failed(f"{options.output} cannot be written: {exc.strerror}") from exc
+        raise Failed(f"{options.output} cannot be written: {exc.strerror or exc}") from exc
     tell_doubts(reader)
     say("written", options.output)
     return 0
+
+
+def _opened(place: Path, *, force: bool) -> AbstractContextManager[BinaryIO]:
+    if place.exists() and not place.is_file() and not place.is_dir():
+        return place.open("wb")  # a pipe, or a device: nothing of it is lost
+    return replacing(place, overwrite=force)
 
 
 def _write(pieces: Iterable[bytes]) -> None:

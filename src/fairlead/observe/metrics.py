@@ -12,6 +12,7 @@ __all__ = ["BUCKETS", "OTHER", "Metrics", "Series"]
 # Upper bounds in seconds: a call on this machine takes less than a millisecond, a model a minute.
 BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 OTHER: Final = "other"  # where names go that come after too many others
+MAX_KINDS: Final = 20  # of failures that are told apart in a series
 
 _HELP: Final = {
     "reconnects": "Connections to servers that were made anew.",
@@ -31,6 +32,22 @@ class Series:
         self.seconds = 0.0
         self.pending = 0
         self.buckets = [0] * (len(BUCKETS) + 1)
+
+    @property
+    def only_refused(self) -> bool:
+        """Whether no call of it had a result, not even that of a tool that failed."""
+        return "tool" not in self.errors and self.calls == sum(self.errors.values())
+
+    def add(self, other: "Series") -> None:
+        self.calls += other.calls
+        self.seconds += other.seconds
+        self.buckets = [mine + more for mine, more in zip(self.buckets, other.buckets, strict=True)]
+        for kind, count in other.errors.items():
+            self.failed(kind, count)
+
+    def failed(self, kind: str, count: int = 1) -> None:
+        kind = kind if kind in self.errors or len(self.errors) < MAX_KINDS else OTHER
+        self.errors[kind] = self.errors.get(kind, 0) + count
 
 
 class Metrics:
@@ -69,8 +86,7 @@ class Metrics:
         series.seconds += seconds
         series.buckets[bisect_left(BUCKETS, seconds)] += 1
         if error is not None:
-            kind = error if error in series.errors or len(series.errors) < 20 else OTHER
-            series.errors[kind] = series.errors.get(kind, 0) + 1
+            series.failed(error)
 
     def count(self, what: str, server: str = "", by: float = 1) -> None:
         """One more of `reconnects`, `malformed` or `unknown_ids`."""
@@ -94,9 +110,23 @@ class Metrics:
     def _find(self, direction: str, method: str, name: str) -> Series:
         key = direction, method[:100], name[:100]
         if key not in self._series and len(self._series) >= self._max_series:
+            self._fold_refused()
+        if key not in self._series and len(self._series) >= self._max_series:
             known = any(one[:2] == key[:2] for one in self._series)
             key = direction, key[1] if known else OTHER, OTHER
         return self._series.setdefault(key, Series())
+
+    def _fold_refused(self) -> None:
+        """Names that nobody ever had an answer for make room: most of them mean nothing."""
+        refused = [
+            key
+            for key, one in self._series.items()
+            if key[2] not in ("", OTHER) and not one.pending and one.only_refused
+        ]
+        for key in refused:
+            others = self._series.setdefault((*key[:2], OTHER), Series())
+            others.add(self._series.pop(key))
+        self._known.clear()
 
     # Showing
 
@@ -143,10 +173,10 @@ class Metrics:
             _head(lines, f"{what}_total", "counter", _HELP[what])
             shown: Mapping[str, float] = counts or {"": 0}
             for server, much in sorted(shown.items()):
-                lines.append(f'fairlead_{what}_total{{server="{_safe(server)}"}} {much:g}')
+                lines.append(f'fairlead_{what}_total{{server="{_safe(server)}"}} {_number(much)}')
         for name, (help, read) in self._gauges.items():
             _head(lines, name, "gauge", help)
-            lines.append(f"fairlead_{name} {read():g}")
+            lines.append(f"fairlead_{name} {_number(read())}")
         return "\n".join(lines) + "\n"
 
 
@@ -177,6 +207,11 @@ def _quantile(one: Series, part: float) -> float | None:
         if one.calls and total >= wanted:
             return float(bound)
     return None
+
+
+def _number(value: float) -> str:
+    """Every digit of it: a counter that is rounded stands still, and then jumps."""
+    return str(int(value)) if float(value).is_integer() else repr(float(value))
 
 
 def _safe(text: str) -> str:

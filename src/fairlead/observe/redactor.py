@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from .redact import REDACTED, is_secret_name, redact
 
-__all__ = ["Redactor"]
+__all__ = ["Redactor", "repeats_a_name"]
 
 # Whether it is worth to open a message at all: one look over its bytes, in lower case, decides.
 # Words are found by a letter that is rare in them, which is what takes the time. Escapes that hide
@@ -136,7 +136,7 @@ class Redactor:
             return msgspec.json.encode(self.text(bytes(raw).decode("utf-8", "replace")))
         try:
             clean = self.value(value)
-            if clean is value and not _repeats_a_name(raw):
+            if clean is value and not repeats_a_name(raw, value):
                 return raw
             return msgspec.json.encode(clean)
         except (RecursionError, UnicodeEncodeError):  # what cannot be looked into is not shown
@@ -244,16 +244,26 @@ def _spellings(value: str) -> set[bytes]:
     return {plain, quoted}
 
 
-def _repeats_a_name(raw: bytes) -> bool:
-    """Whether two members of an object have one name: of those, only the last was looked at."""
+def repeats_a_name(raw: bytes | Raw, value: Any) -> bool:
+    """Whether some object in a JSON text, which was read as `value`, has two members of one name.
+
+    Of those only the last is in the value, and somebody else may go by the first. Each one that is
+    left out takes a colon with it; nothing else does, unless colons in texts are escaped.
+    """
+    text = bytes(raw)
+    if text.find(b"\\u003a") < 0 and text.find(b"\\u003A") < 0:
+        try:
+            return text.count(b":") != msgspec.json.encode(value).count(b":")
+        except (RecursionError, UnicodeEncodeError, ValueError):
+            pass  # then the long way
 
     def count(members: list[tuple[str, Any]]) -> None:
         if len(dict(members)) < len(members):
             raise _Repeated
 
     try:
-        json.loads(raw, object_pairs_hook=count, parse_int=str, parse_float=str)
-    except ValueError:  # also if it is read in another way there
+        json.loads(text, object_pairs_hook=count, parse_int=str, parse_float=str)
+    except (ValueError, RecursionError):  # also if it is read in another way there
         return True
     return False
 

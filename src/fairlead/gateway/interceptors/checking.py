@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Raw, UnsetType
 
 from ...interceptor import Answer, Exchange, Proceed
+from ...observe.redactor import repeats_a_name
 from ...protocol.envelope import Direction
 from ...protocol.rewriting import items_of, members_of, string_of
 from ...server.checking import Checker
@@ -119,9 +120,13 @@ def _arguments(exchange: Exchange) -> Any:
     if isinstance(given, UnsetType):
         return {}
     try:
-        return msgspec.json.decode(given)
+        read = msgspec.json.decode(given)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+    if repeats_a_name(given, read):  # the server may go by the other one
+        exchange.note("blocked: a name is there twice")
+        raise ours(INVALID_PARAMS, "A name is there twice in the arguments")
+    return read
 
 
 def _told(problem: Any) -> str:

@@ -1,7 +1,7 @@
 """How often something may be asked."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from math import ceil
 from operator import attrgetter
 from typing import ClassVar, Final, Literal
@@ -12,6 +12,7 @@ from ...protocol.envelope import Direction
 from ...wire import Request
 from ...wire.codes import INTERNAL_ERROR
 from ..bridge.errors import ours
+from .rounds import MAX_ROUNDS, Rounds
 from .sessions import session_of
 
 __all__ = ["RateLimit"]
@@ -20,6 +21,7 @@ MAX_BUCKETS: Final = 10_000
 FEW: Final = 1_000  # none of so many will have to go soon, so it does not matter who came last
 _UP: Final = Direction.CLIENT_TO_SERVER
 CLOSE_ENOUGH: Final = 0.01  # of a token that is not all there yet
+_NONE: Final = b"{}"  # capabilities of somebody who cannot be asked anything
 LEAST_WAIT: Final = 0.001  # seconds; what is to be waited for is not nothing
 
 Per = Literal["all", "client", "identity", "tool", "session"]
@@ -29,6 +31,7 @@ class RateLimit(TwoHalves):
     """At most so many requests a second, for all together or for each of something.
 
     A bucket of tokens is full again at some moment; that moment is all there is to know about it.
+    Who answers a question of the server, and so sends a request again, needs no token for that.
     """
 
     pure: ClassVar = True
@@ -56,7 +59,8 @@ class RateLimit(TwoHalves):
         self._key = _key_of([per] if isinstance(per, str) else per)
         self._methods = frozenset(methods)
         self._clock = clock
-        self._full_at: dict[object, float] = {}
+        self._full_at: dict[Hashable, float] = {}
+        self._rounds = Rounds()
 
     def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
         message = exchange.message
@@ -65,7 +69,14 @@ class RateLimit(TwoHalves):
             and (not self._methods or message.method in self._methods)
             and isinstance(message, Request)
         ):
-            key, now = self._key(exchange), self._clock()
+            key, now, after = self._key(exchange), self._clock(), None
+            caller = exchange.caller
+            if caller.stateless and caller.capabilities != _NONE:
+                rounds = self._rounds
+                left = rounds.take(key, exchange) if rounds.open else None
+                if left is not None:
+                    return exchange, rounds.until(key, exchange, left)
+                after = rounds.until(key, exchange, MAX_ROUNDS)
             full_at = self._full_at.get(key, now)
             if full_at < now:
                 full_at = now
@@ -74,9 +85,10 @@ class RateLimit(TwoHalves):
             self._full_at[key] = full_at + self._each
             if len(self._full_at) > FEW:
                 self._make_room(key)
+            return exchange, after
         return exchange, None
 
-    def _make_room(self, key: object) -> None:
+    def _make_room(self, key: Hashable) -> None:
         self._full_at[key] = self._full_at.pop(key)  # the last one
         if len(self._full_at) > MAX_BUCKETS:
             del self._full_at[next(iter(self._full_at))]
@@ -90,7 +102,7 @@ def _too_many(exchange: Exchange, wait: float) -> RpcError:
     return ours(INTERNAL_ERROR, why, retryAfter=ceil(wait * 1e3 - 1e-6) / 1e3)
 
 
-def _key_of(several: Sequence[Per]) -> Callable[[Exchange], object]:
+def _key_of(several: Sequence[Per]) -> Callable[[Exchange], Hashable]:
     """What tells one bucket from another."""
     if set(several) <= _ATTRIBUTES.keys():
         return attrgetter(*[_ATTRIBUTES[one] for one in several])
@@ -98,17 +110,26 @@ def _key_of(several: Sequence[Per]) -> Callable[[Exchange], object]:
     return keys[0] if len(keys) == 1 else lambda exchange: tuple(key(exchange) for key in keys)
 
 
-def _client(exchange: Exchange) -> object:
+def _client(exchange: Exchange) -> Hashable:
     address = exchange.transport.peer_address
     # The port is another one for each connection.
     return exchange.caller.info if address is None else address.rpartition(":")[0] or address
 
 
+def _session(exchange: Exchange) -> Hashable:
+    found, edge = session_of(exchange), exchange.edge
+    if found is not None:
+        return found
+    if hasattr(edge, "channel"):
+        return id(edge)  # a connection is a session, too
+    return exchange.caller.principal, _client(exchange)  # each request stands alone
+
+
 # Not by all that could name a target: with a URI that means nothing, each call would be another.
 _ATTRIBUTES: Final = {"identity": "caller.principal", "tool": "target"}
-_KEYS: Final[dict[str, Callable[[Exchange], object]]] = {
+_KEYS: Final[dict[str, Callable[[Exchange], Hashable]]] = {
     **{name: attrgetter(path) for name, path in _ATTRIBUTES.items()},
     "all": lambda exchange: None,
     "client": _client,
-    "session": lambda exchange: session_of(exchange) or id(exchange.edge),
+    "session": _session,
 }

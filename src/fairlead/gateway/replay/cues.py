@@ -26,7 +26,9 @@ __all__ = ["LISTEN", "Cue", "Step", "cues_of", "load"]
 
 LISTEN: Final = "subscriptions/listen"
 NEAR: Final = 100  # requests without an answer among which one is looked for
+TRACKED: Final = 5000  # requests whose progress may come behind their answers
 MOST: Final = 2_000_000  # messages; their index takes about half a kilobyte each
+SHORTEST: Final = 50  # bytes of a line
 
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 
@@ -37,7 +39,7 @@ class Spoken(Struct):
     """A message of the tape."""
 
     lines: Lines
-    spot: Spot
+    line: int  # its number among them
     seq: int
     at: float
 
@@ -47,7 +49,7 @@ class Spoken(Struct):
         Raises:
             ConfigError: the tape has been written anew.
         """
-        return self.lines.read(self.spot)
+        return self.lines.read(self.line)
 
     @property
     def message(self) -> dict[str, Any]:
@@ -106,6 +108,9 @@ def load(tape: str | os.PathLike[str] | TapeReader) -> list[Cue]:
     """
     reader = tape if isinstance(tape, TapeReader) else TapeReader(tape)
     name = reader.parts[0]
+    # A companion may lie, so it is believed only of a tape that is as long as it says.
+    if reader.info.entries > MOST and reader.size > MOST * SHORTEST:
+        raise _too_many(str(name))  # now, and not after a minute
     cues = cues_of(Lines(reader.parts), reader.placed(), str(name))
     if not cues:
         raise ConfigError(f"There is nothing on {name} that could be played")
@@ -121,10 +126,7 @@ def cues_of(lines: Lines, entries: Iterable[tuple[Spot, Entry]], name: str = "")
     reading = _Reading(lines)
     for count, (spot, entry) in enumerate(entries):
         if count >= MOST:
-            raise ConfigError(
-                f"{name} has more than {MOST} messages, which is more than can be played: make a "
-                "shorter one with `fairlead tape trim`, by numbers, session or method"
-            )
+            raise _too_many(name)
         heading = heading_of(entry)
         if entry.stopped or (heading.method is None and heading.id is UNSET):
             continue
@@ -135,6 +137,13 @@ def cues_of(lines: Lines, entries: Iterable[tuple[Spot, Entry]], name: str = "")
     return reading.cues
 
 
+def _too_many(name: str) -> ConfigError:
+    return ConfigError(
+        f"{name} has more than {MOST} messages, which is more than can be played: make a "
+        "shorter one with `fairlead tape trim`, by numbers, session or method"
+    )
+
+
 class _Reading:
     def __init__(self, lines: Lines) -> None:
         self.cues: list[Cue] = []
@@ -142,6 +151,7 @@ class _Reading:
         self._open: dict[str | None, dict[Any, Cue]] = {}  # requests, by session and id
         self._asked: dict[tuple[str | None, Any], Cue] = {}  # those of the server, by the same
         self._tracked: dict[tuple[str | None, Any], Cue] = {}  # requests by their progress token
+        self._most_tracked = 2 * TRACKED
         self._last: dict[str | None, Cue] = {}  # what was said last in a session
 
     def client(self, entry: Entry, heading: Heading, spot: Spot) -> None:
@@ -168,7 +178,7 @@ class _Reading:
         meta = _meta(params)
         cue = Cue(
             self._lines,
-            spot,
+            self._lines.note(spot),
             entry.seq,
             entry.at,
             None if entry.session is None else sys.intern(entry.session),
@@ -183,8 +193,18 @@ class _Reading:
             opened[heading.name] = cue
             token = meta.get("progressToken")
             if isinstance(token, int | str):
-                self._tracked[cue.session, token] = cue
+                self._track((cue.session, token), cue)
         return cue
+
+    def _track(self, token: tuple[str | None, Any], cue: Cue) -> None:
+        self._tracked[token] = cue
+        if len(self._tracked) <= self._most_tracked:
+            return
+        # Progress of what was answered long ago does not come any more.
+        for old in list(islice(self._tracked, TRACKED)):
+            if self._tracked[old].answer is not None:
+                del self._tracked[old]
+        self._most_tracked = len(self._tracked) + TRACKED
 
     def server(self, entry: Entry, heading: Heading, spot: Spot) -> None:
         session = entry.session
@@ -251,7 +271,7 @@ class _Reading:
         cue.steps.append(
             Step(
                 self._lines,
-                spot,
+                self._lines.note(spot),
                 entry.seq,
                 entry.at,
                 kind,

@@ -7,10 +7,10 @@ from ..tape.heading import heading_of, summary_of
 from .asked import digest, fits, said, target
 from .cues import LISTEN, Cue
 
-__all__ = ["Strict", "Tolerant"]
+__all__ = ["INTRODUCTIONS", "Strict", "Tolerant"]
 
 # What a client says about itself is its own business.
-_INTRODUCTIONS: Final = ("initialize", "server/discover")
+INTRODUCTIONS: Final = ("initialize", "server/discover")
 
 
 class Tolerant:
@@ -32,7 +32,7 @@ class Tolerant:
 
     def find(self, method: str, params: dict[str, Any], *, request: bool) -> Cue | None:
         """The cue that was meant, if it is on the tape."""
-        if method in _INTRODUCTIONS:
+        if method in INTRODUCTIONS:
             return _next([*self._known(method, request=request)])
         wanted = said(params)
         known = self._said.get(digest(method, wanted, request=request) or b"", [])
@@ -95,9 +95,9 @@ class Strict:
         cue = self._next()
         if cue is None or cue.method != method or cue.is_request is not request:
             # Relays introduce themselves too, and then pass on how clients do.
-            known = (one for one in self._cues if one.method == method in _INTRODUCTIONS)
+            known = (one for one in self._cues if one.method == method in INTRODUCTIONS)
             return next(known, None)
-        if method not in _INTRODUCTIONS and not _is(cue, said(params)):
+        if method not in INTRODUCTIONS and not _is(cue, said(params)):
             return None
         self._at += 1
         cue.used = True

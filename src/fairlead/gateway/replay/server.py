@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable, Container, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
@@ -26,7 +27,8 @@ from ...wire import Notification, Params
 from ...wire.codes import INVALID_PARAMS, METHOD_NOT_FOUND
 from ..tape import TapeReader
 from .cues import LISTEN, Cue, load
-from .matching import Strict, Tolerant
+from .introducing import introduction
+from .matching import INTRODUCTIONS, Strict, Tolerant
 from .pace import Pace
 from .playing import Playing
 from .refusals import read_refusal
@@ -65,9 +67,8 @@ class TapeServer(ServesHttp):
         Raises:
             ConfigError: there is no such tape, or nothing on it, or more than can be played.
         """
-        self.cues: list[Cue] = (
-            load(tape) if isinstance(tape, str | os.PathLike | TapeReader) else list(tape)
-        )
+        cues = load(tape) if isinstance(tape, str | os.PathLike | TapeReader) else list(tape)
+        self.cues: list[Cue] = _in_eras_that_were_used(cues)
         self.pace = pace or Pace()
         self.missed: list[str] = []  # what clients said that is not on the tape
         self.handler: Handler = self._handle
@@ -227,11 +228,17 @@ class TapeServer(ServesHttp):
     def _matcher(self, cues: list[Cue]) -> Strict | Tolerant:
         return Strict(cues) if self._matching == "strict" else Tolerant(cues)
 
+    @cached_property
+    def _introduction(self) -> Raw | None:
+        return introduction(self.cues)
+
     def _not_there(self, exchange: Exchange, matcher: Strict | Tolerant) -> Answer:
         method = exchange.method
         if method in ("ping", "logging/setLevel") and not exchange.caller.stateless:
             return b"{}"  # clients and relays do that by themselves
-        if method in ("initialize", "server/discover"):
+        if method == "server/discover" and (about := self._introduction) is not None:
+            return about
+        if method in INTRODUCTIONS:
             raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method}")  # the other era
         what = method if exchange.target is None else f"{method} {exchange.target!r}"
         if len(self.missed) < MISSED:
@@ -240,6 +247,13 @@ class TapeServer(ServesHttp):
         more = "" if expected is None else f"; next on it is {expected}"
         log.warning("%s is not on the tape%s", what, more)
         raise RpcError(INVALID_PARAMS, f"{what} is not on the tape{more}")
+
+
+def _in_eras_that_were_used(cues: list[Cue]) -> list[Cue]:
+    """Clients may try both eras at once. The one that they did not go on with is not offered, or
+    others would choose it, and hear that nothing is on the tape."""
+    used = {cue.stateless for cue in cues if cue.is_request and cue.method not in INTRODUCTIONS}
+    return [cue for cue in cues if cue.stateless in used] if len(used) == 1 else cues
 
 
 def _sessions(cues: list[Cue]) -> list[list[Cue]]:

@@ -17,6 +17,7 @@ from ...observe.redactor import Redactor
 from ..interceptors.guarding import LIMIT, Policy, guarded
 from ..interceptors.registry import ACTIONS, Factory
 from .conditions import Report
+from .files import hindrance
 from .mistakes import unknown
 from .places import Where
 
@@ -69,6 +70,7 @@ class Making(Struct, frozen=True):
     clock: Callable[[], float] | None = None
     actions: Mapping[str, Factory] = field(default_factory=lambda: ACTIONS)
     unmade: frozenset[str] = frozenset()  # those that are only looked at, because they write
+    looks: bool = True  # also at the places where they would
     known: Redactor | None = None  # knows values that nobody else should
     # Those that write already, by name and options: a file is not opened anew under their hands.
     writing: Mapping[tuple[str, bytes], Action] = field(default_factory=dict)
@@ -105,19 +107,29 @@ class Maker:
         options = self._options(name, factory, given, where)
         if options is None:
             return None
+        writes = self._making.writing.get((name, spelled(options)))
         if name in self._making.unmade:
+            if self._making.looks and writes is None:
+                self._look(name, options, where, short=not isinstance(given, dict))
             return Action(name, options, _Unmade(), _Unmade())
-        if (writes := self._making.writing.get((name, spelled(options)))) is not None:
+        if writes is not None:
             return writes
         try:
             bare = factory(**options, **self._ours(factory))
         except ConfigError as exc:
-            self._report(where, f"`{name}`: {exc.args[0]}")
+            which = "" if exc.path is None else f"{exc.path} "
+            self._report(where, f"`{name}`: {which}{exc.args[0]}")
             return None
         except (ValueError, TypeError, OSError) as exc:
             self._report(where, f"`{name}`: {exc}")
             return None
         return Action(name, options, self._guarded(name, bare), bare)
+
+    def _look(self, name: str, options: Mapping[str, Any], where: Where, *, short: bool) -> None:
+        found = hindrance(name, options, self._making.folder)
+        if found is not None:
+            option, reason = found
+            self._report(where if short else (*where, option), f"`{name}`: {reason}")
 
     def _guarded(self, name: str, bare: Interceptor) -> Interceptor:
         """Ours do not fail; where somebody wants to be sure, or wrote it, there is a guard."""

@@ -4,11 +4,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ...errors import RpcError
 from ...interceptor import Answer, Exchange
+from ...observe.redactor import repeats_a_name
 from ...protocol.envelope import Direction
+from ...protocol.rewriting import members_of
 from ...wire import Request, to_json
 from ...wire.codes import INTERNAL_ERROR, INVALID_PARAMS
 from ..bridge.errors import ours
@@ -83,8 +85,14 @@ class Facts(Struct):
     @property
     def result(self) -> Any:
         if self._result is _NOT_YET:
-            self._result = None if self.answer is None else _decoded(self.answer, INTERNAL_ERROR)
+            self._result = None if self.answer is None else self._read_answer(self.answer)
         return self._result
+
+    def _read_answer(self, answer: bytes | Raw) -> Any:
+        value = _decoded(answer, INTERNAL_ERROR)
+        if repeats_a_name(answer, value):
+            self.answer = _once(answer)  # whoever gets it reads what was judged
+        return value
 
     @property
     def failure(self) -> dict[str, Any] | None:
@@ -117,9 +125,21 @@ _decode = msgspec.json.Decoder().decode
 
 
 def _decoded(raw: Any, code: int) -> Any:
+    """What cannot be read, no rule can say that it is not about; so it does not pass."""
     try:
-        return _decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-    except RecursionError:  # no rule can say that it is not about this, so it does not pass
+        value = _decode(raw)
+    except RecursionError:
         raise ours(code, "It is nested too deeply to be read") from None
+    except (msgspec.DecodeError, UnicodeDecodeError):  # others may have room for such a number
+        raise ours(code, "It has a value in it that cannot be read") from None
+    # What a relay passes on has each name of the params once. Deeper down it has what came, and
+    # whoever gets that may go by the other one.
+    if repeats_a_name(raw, value) and repeats_a_name(_once(raw), value):
+        raise ours(code, "A name is there twice in it")
+    return value
+
+
+def _once(raw: bytes | Raw) -> bytes:
+    """The same, with the last one of members that have one name; but not of those within them."""
+    members = members_of(raw)
+    return bytes(raw) if members is None else to_json(members)

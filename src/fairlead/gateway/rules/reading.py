@@ -96,6 +96,13 @@ def rules_of(
 
 
 def _rules_of(document: Document, making: Making, kept: Kept, shown_as: str | None) -> list[Rule]:
+    writing = {
+        (action.name, spelled(action.options)): action
+        for actions in kept.values()
+        for action in actions
+        if action.name in WRITING
+    }
+    making = msgspec.structs.replace(making, writing=writing)
     # First without what opens files: a file with mistakes does nothing at all.
     careful = msgspec.structs.replace(making, unmade=making.unmade | WRITING)
     tried = _Reading(document, careful, kept, shown_as).rules()
@@ -104,13 +111,6 @@ def _rules_of(document: Document, making: Making, kept: Kept, shown_as: str | No
         for rule in tried
         if not any(action.name in WRITING for action in rule.actions)
     }
-    writing = {
-        (action.name, spelled(action.options)): action
-        for actions in kept.values()
-        for action in actions
-        if action.name in WRITING
-    }
-    making = msgspec.structs.replace(making, writing=writing)
     fresh = {id(one): one for rule in tried if rule.key not in kept for one in rule.actions}
     try:
         rules = _Reading(document, making, {**made, **kept}, shown_as).rules()

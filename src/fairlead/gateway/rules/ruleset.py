@@ -88,6 +88,7 @@ class RuleSet:
             clock=clock,
             actions={**ACTIONS, **(actions or {})},
             unmade=self._unmade,
+            looks=not self._unmade,  # where they are rehearsed, the folders may be others
             known=known,
         )
         self._interval = interval
@@ -256,9 +257,10 @@ class RuleSet:
                 if rule.order in left_out or not rule.condition.holds(facts):
                     continue
                 exchange.note(f"rule: {rule.name}")
-                acting = self._run(rule.actions, exchange, _given(answer, error))
+                acting = self._run(rule.actions, exchange, _given(facts.answer, error))
                 answer, error = await _outcome(acting)
                 left_out = found.not_answered_by(facts.answered(answer, error))
+            answer = facts.answer  # as they have read it
         if error is not None:
             raise error
         return answer

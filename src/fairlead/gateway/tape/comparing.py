@@ -1,5 +1,6 @@
 """Two tapes side by side: the same conversation, whatever its ids were and how long it took."""
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import islice, zip_longest
@@ -12,7 +13,7 @@ from .format import Entry
 from .heading import heading_of, summary_of
 from .naming import Named, Namer, same_names
 from .reader import TapeReader
-from .spots import Lines, Spot
+from .spots import Lines
 
 __all__ = ["Change", "changes", "compare", "same_names", "summary"]
 
@@ -51,12 +52,16 @@ def compare(
 
 def changes(first: TapeReader, second: TapeReader, ignore: Iterable[Path] = ()) -> Iterator[Change]:
     """The same for tapes that may be larger than memory, one after the other."""
-    one, two = _Index(first), _Index(second)
-    if one.whole and two.whole:
-        pairs = _of_places(one, two)
-    else:  # too long to look for what belongs together: line by line
+    pairs = _beside(first, second)
+    if pairs is None:  # too long to look for what belongs together: line by line
         pairs = zip_longest(same_names(first), same_names(second))
     return islice(_changes(pairs, tuple(ignore)), SHOWN)
+
+
+def _beside(first: TapeReader, second: TapeReader) -> Pairs | None:
+    if not (one := _Index(first)).whole or not (two := _Index(second)).whole:
+        return None
+    return _of_places(one, two)
 
 
 def summary(entry: Entry) -> str:
@@ -64,54 +69,56 @@ def summary(entry: Entry) -> str:
     return summary_of(heading_of(entry))
 
 
-class _Place(Struct, frozen=True, gc=False):
-    """What has to be known of an entry to find its counterpart."""
-
-    spot: Spot
-    of: str | None  # the request that it answers or cancels
-    key: int
-    content: int
-
-
 class _Index:
-    """Where the entries of a tape are, and what tells them apart."""
+    """Where the entries of a tape are, and what tells them apart.
+
+    In columns of plain numbers: a million objects would take ten times as much memory.
+    """
 
     def __init__(self, reader: TapeReader) -> None:
-        self.lines = Lines(reader.parts)
-        self.places: list[_Place] = []
-        self.whole = True
+        self._lines = Lines(reader.parts)
+        self.keys, self.contents, self._ofs = array("q"), array("q"), array("I")
+        self._texts: dict[str | None, int] = {}  # what is answered or cancelled, each text once
+        self.whole = self._read(reader)
+        self._of = list(self._texts)
+
+    def _read(self, reader: TapeReader) -> bool:
         namer = Namer()
-        for spot, entry in reader.placed():
-            if len(self.places) >= INDEXED:
-                self.whole = False
-                self.places.clear()
-                return
+        for count, (spot, entry) in enumerate(reader.placed()):
+            if count >= INDEXED:
+                return False
             heading = heading_of(entry)
             of = namer.of(entry, heading)
+            self._lines.note(spot)
+            self._ofs.append(self._texts.setdefault(of, len(self._texts)))
             key = hash((entry.dir.value, entry.session, of or summary_of(heading)))
-            self.places.append(_Place(spot, of, key, Namer.content(entry)))
+            self.keys.append(key)
+            self.contents.append(Namer.content(entry))
+        return True
 
-    def read(self, place: _Place | None) -> Named | None:
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def read(self, place: int | None) -> Named | None:
+        """The entry with this number, from disk."""
         if place is None:
             return None
-        entry = self.lines.read(place.spot)
-        return entry, Namer.named(entry, place.of)
+        entry = self._lines.read(place)
+        return entry, Namer.named(entry, self._of[self._ofs[place]])
 
 
 def _of_places(one: _Index, two: _Index) -> Pairs:
     """Messages that may differ, beside each other. Most are the same, and not read again."""
-    first, second = one.places, two.places
-    start, end = _same_ends(first, second, _same)
-    first, second = first[start : len(first) - end], second[start : len(second) - end]
-    keys = [[place.key for place in side] for side in (first, second)]
-    for a, b, c, d in _aligned(keys[0], keys[1]):
-        for left, right in zip_longest(first[a:b], second[c:d]):
-            if left is None or right is None or not _same(left, right):
+
+    def same(left: int, right: int) -> bool:
+        return one.keys[left] == two.keys[right] and one.contents[left] == two.contents[right]
+
+    start, end = _same_ends(range(len(one)), range(len(two)), same)
+    keys = one.keys[start : len(one) - end], two.keys[start : len(two) - end]
+    for a, b, c, d in _aligned(*keys):
+        for left, right in zip_longest(range(start + a, start + b), range(start + c, start + d)):
+            if left is None or right is None or not same(left, right):
                 yield one.read(left), two.read(right)
-
-
-def _same(left: _Place, right: _Place) -> bool:
-    return left.key == right.key and left.content == right.content
 
 
 def _same_ends(

@@ -1,6 +1,7 @@
 """Where lines of a tape are, so that they are read when they are needed."""
 
 import weakref
+from array import array
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -24,26 +25,38 @@ class Spot(Struct, frozen=True, gc=False):
 
 
 class Lines:
-    """The files of a tape, kept open: what is renamed or deleted meanwhile can still be read."""
+    """Lines of a tape by number: where they are is noted, so that they can be read again.
+
+    The files are kept open: what is renamed or deleted meanwhile can still be read. And the notes
+    are columns of plain numbers, because a tape may have millions of lines.
+    """
 
     def __init__(self, parts: Iterable[Path]) -> None:
+        self._parts, self._offsets, self._lengths = array("I"), array("Q"), array("I")
         self._files = [place.open("rb", buffering=0) for place in parts]
         for file in self._files:
             weakref.finalize(self, file.close)
 
-    def read(self, spot: Spot) -> Entry:
-        """The entry there.
+    def note(self, spot: Spot) -> int:
+        """The number by which the line there can be read, counted from 0."""
+        self._parts.append(spot.part)
+        self._offsets.append(spot.offset)
+        self._lengths.append(spot.length)
+        return len(self._parts) - 1
+
+    def read(self, number: int) -> Entry:
+        """The entry on a line.
 
         Raises:
             ConfigError: another one is there now.
         """
-        file = self._files[spot.part]
-        file.seek(spot.offset)
-        line = bytearray(spot.length)
+        file, length = self._files[self._parts[number]], self._lengths[number]
+        file.seek(self._offsets[number])
+        line = bytearray(length)
         view, count = memoryview(line), 0
-        while count < spot.length and (some := file.readinto(view[count:])):
+        while count < length and (some := file.readinto(view[count:])):
             count += some
         try:
-            return _decode(bytes(line) if count == spot.length else b"")
+            return _decode(bytes(line) if count == length else b"")
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise ConfigError(f"{file.name} has been written anew since it was read") from None

@@ -13,6 +13,7 @@ from .format import ABOUT, LINES, Entry, base_of
 from .heading import heading_of
 from .parts import parts_of
 from .reader import TapeReader
+from .replacing import refuse_old, replacing
 
 __all__ = ["Choice", "chosen", "trim"]
 
@@ -72,38 +73,43 @@ def chosen(entries: Iterable[Entry], choice: Choice) -> Iterator[Entry]:
             yield entry
 
 
-def trim(reader: TapeReader, choice: Choice, target: str | os.PathLike[str]) -> int:
+def trim(
+    reader: TapeReader,
+    choice: Choice,
+    target: str | os.PathLike[str],
+    *,
+    overwrite: bool = True,
+) -> int:
     """Write entries of a tape to another one, or over it; how many they were.
 
     Raises:
         ConfigError: it is being recorded, or nothing of it is wanted.
+        FileExistsError: there is a tape already that is not to be written over.
         OSError: it cannot be written.
     """
     if reader.info.status == "recording":
         raise ConfigError(f"{reader.base} is being recorded: trim it when that has ended")
     base = base_of(target)
-    place = Path(f"{base}{LINES}")
+    place, about = Path(f"{base}{LINES}"), Path(f"{base}{ABOUT}")
     if place.is_file() and TapeReader(place).info.status == "recording":
         raise ConfigError(f"{base} is being recorded: take another name")
+    refuse_old(place, overwrite=overwrite)
     place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    fresh = place.with_name(f".{place.name}.{os.getpid()}")
-    file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        with os.fdopen(file, "wb") as stream:
-            count = _copy(reader, choice, stream)
+    # Whatever there may be no room for is written before anything of an old tape is touched.
+    with (
+        replacing(about, overwrite=overwrite) as companion,
+        replacing(place, overwrite=overwrite) as lines,
+    ):
+        count = _copy(reader, choice, lines)
         if not count and reader.read:
             raise ConfigError(f"Nothing on {reader.base} is meant by that: nothing was written")
-        for old in parts_of(base)[1:]:
-            old.unlink()
-        fresh.replace(place)
-    finally:
-        fresh.unlink(missing_ok=True)
-    info = msgspec.structs.replace(
-        reader.info, name=Path(base).name, entries=count, parts=1, status="complete"
-    )
-    about = Path(f"{base}{ABOUT}")
-    about.touch(0o600)
-    about.write_bytes(msgspec.json.format(msgspec.json.encode(info), indent=2) + b"\n")
+        info = msgspec.structs.replace(
+            reader.info, name=Path(base).name, entries=count, parts=1, status="complete"
+        )
+        companion.write(msgspec.json.format(msgspec.json.encode(info), indent=2) + b"\n")
+        companion.flush()
+    for old in parts_of(base)[1:]:
+        old.unlink(missing_ok=True)
     return count
 
 
