@@ -295,7 +295,11 @@ class MCPClient(Hearing):
 
     async def __aenter__(self) -> Self:
         if self._agreement is None:
-            await self.initialize()
+            try:
+                await self.initialize()
+            except BaseException:  # nobody calls `__aexit__` then
+                await self.close()
+                raise
         return self
 
     async def __aexit__(self, *exc: object) -> None:

@@ -83,8 +83,8 @@ class Commands:
             cwd=folder,
             start_new_session=os.name == "posix",
         )
-        output = _Output(process)
         try:
+            output = _Output(process)
             process.wait(self._limit)
         except subprocess.TimeoutExpired:
             raise ConfigError(f"it took longer than {self._limit:g} seconds") from None

@@ -206,7 +206,8 @@ class HttpApp:
             await send({"type": "lifespan.startup.failed", "message": str(exc)})
             return
         await send({"type": "lifespan.startup.complete"})
-        await receive()
+        with contextlib.suppress(asyncio.CancelledError):  # a loop that ends cancels every task
+            await receive()
         try:
             await self.close()
         except Exception as exc:

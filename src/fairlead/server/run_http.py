@@ -171,7 +171,19 @@ async def serve_http(
             serving.cancel()
         raise
     finally:
-        listening.close()
+        _hang_up(runner)
+        listening.close()  # not before: asyncio would still wait for its number
+
+
+def _hang_up(runner: Any) -> None:
+    """Leave no connection, where uvicorn did not get to it: a loop that ends cancels every task.
+
+    uvloop waits for ever for what is left open then, if warnings are errors.
+    """
+    for server in getattr(runner, "servers", ()):
+        server.close()
+    for connection in tuple(runner.server_state.connections):
+        connection.transport.abort()
 
 
 def _quiet_server(config: Any, started: Callable[[], None] | None) -> Any:

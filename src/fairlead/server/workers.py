@@ -77,7 +77,12 @@ class Workers:
         job = _Job(lambda: context.run(function, *args), future, loop)
         with self._lock:
             self._busy += 1
-        self._grow()
+        try:
+            self._grow()
+        except RuntimeError:  # there is no thread that could do it
+            with self._lock:
+                self._busy -= 1
+            raise self._overloaded() from None
         self._jobs.put(job)
         try:
             return await future
@@ -91,7 +96,13 @@ class Workers:
             start = self._busy > self._threads and self._threads < self._most
             self._threads += start
         if start:
-            threading.Thread(target=self._work, name="fairlead-worker", daemon=True).start()
+            try:
+                threading.Thread(target=self._work, name="fairlead-worker", daemon=True).start()
+            except RuntimeError:  # there can be no more; those that are there do it, if there are
+                with self._lock:
+                    self._threads -= 1
+                if not self._threads:
+                    raise
 
     @property
     def _most(self) -> int:

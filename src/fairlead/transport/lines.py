@@ -130,9 +130,12 @@ class LineChannel:
     def attach(self, source: Source, sink: Sink, fd: int | None = None) -> None:
         """`fd` is the non-blocking descriptor under the sink, where there is one."""
         self._source, self._sink = source, sink
-        # A duplicate of our own: the transport may close its own without telling us at once, and
-        # the number could belong to somebody else by then.
-        self._fd = None if fd is None else os.dup(fd)
+        if fd is not None:
+            # A duplicate of our own: the transport may close its own without telling us at once,
+            # and the number could belong to somebody else by then. If none is left, it goes
+            # without.
+            with contextlib.suppress(OSError):
+                self._fd = os.dup(fd)
         source.pause_reading()  # until somebody runs us
 
     def received(self, data: bytes) -> None:
@@ -270,9 +273,9 @@ class LineChannel:
                 self._check_flood(self._sink)
 
     def _drop_descriptor(self) -> None:
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
 
     async def close_sink(self, linger: float = LINGER) -> None:
         """End our side of the stream, once what is queued has left or `linger` seconds are over."""

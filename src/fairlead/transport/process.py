@@ -10,11 +10,12 @@ import shutil
 import signal
 import subprocess
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Literal
+from typing import Any, Literal, cast
 
 from ..errors import ChannelClosed, ConnectFailed
 from ..observe.logs import cleaned
@@ -34,6 +35,7 @@ InheritEnv = Literal["all", "safe"] | Sequence[str]
 STDIN_GRACE = 2.0  # seconds after the end of its stdin
 TERM_GRACE = 1.0  # seconds after SIGTERM to its group
 KILL_GRACE = 0.5  # seconds after SIGKILL
+REAP_TIME = 0.1  # seconds that we wait for a process that was killed, and do nothing else
 LAST_ANSWERS = 1.0  # seconds from a server that hears nothing any more
 
 # Where the command is in what is said below.
@@ -98,20 +100,17 @@ async def spawn(
     start = _Start(list(command), environment, cwd)
     try:
         process = await loop.run_in_executor(_spawner(), start.run)
-    except asyncio.CancelledError:
+    except (OSError, ValueError, RuntimeError) as exc:  # the last: there can be no more threads
+        start.abandon()
+        raise ConnectFailed(_why_not_started(command, cwd, environment, exc)) from exc
+    except BaseException:
         start.abandon()
         raise
-    except (OSError, ValueError) as exc:
-        raise ConnectFailed(_why_not_started(command, cwd, environment, exc)) from exc
     channel = ProcessChannel(command, process, on_stderr=on_stderr, limit=limit)
-    # It takes no time, and pipes that the loop has taken by halves would never be closed.
-    connecting = loop.create_task(channel.connect())
     try:
-        await asyncio.shield(connecting)
-    except BaseException:
-        # Also if whoever waits is cancelled once more: nothing of it may be left.
-        await asyncio.shield(loop.create_task(channel.give_up(connecting)))
-        raise
+        await channel.connect()
+    except (OSError, RuntimeError) as exc:
+        raise ConnectFailed(_why_not_started(command, cwd, environment, exc)) from exc
     return channel
 
 
@@ -134,6 +133,7 @@ class ProcessChannel(LineChannel):
         self._stderr = _Stderr(on_stderr, f"fairlead.process.{os.path.basename(command[0])}")
         self._exited: asyncio.Future[None] = self._loop.create_future()
         self._closing: asyncio.Task[None] | None = None
+        self._pidfd: int | None = None
         self._reaped = False
         self._deaf = False  # it has closed its input
 
@@ -143,18 +143,22 @@ class ProcessChannel(LineChannel):
         return self._stderr.tail()
 
     async def connect(self) -> None:
+        """Take its pipes. If that fails, or is cancelled, nothing of the process is left."""
         process = self._process
-        self._watch_exit()
-        await connect_reading(detached(process.stderr), lambda: self._stderr)
-        sink = await connect_writing(detached(process.stdin), lambda: WriteSide(self))
-        source = await connect_reading(detached(process.stdout), lambda: ReadSide(self))
-        self.attach(source, sink, descriptor_of(sink))
-
-    async def give_up(self, connecting: "asyncio.Task[None]") -> None:
-        """It could not be connected, or nobody wants it any more."""
-        await asyncio.wait((connecting,))
-        await self.close()
-        _close_pipes(self._process)  # those that the loop has not taken
+        try:
+            self._watch_exit()
+            await connect_reading(detached(process.stderr), lambda: self._stderr)
+            self._sink = sink = await connect_writing(
+                detached(process.stdin), lambda: WriteSide(self)
+            )
+            self._source = source = await connect_reading(
+                detached(process.stdout), lambda: ReadSide(self)
+            )
+            self.attach(source, sink, descriptor_of(sink))
+        except BaseException:
+            self._finish()
+            raise
+        _open.add(self)
 
     async def run(self, deliver: Deliver) -> None:
         """As in `Channel`; a child that ends is a `ChannelClosed` with exit code and last words."""
@@ -192,41 +196,68 @@ class ProcessChannel(LineChannel):
         # one task of its own, for which all of them wait.
         if self._closing is None:
             self._closing = self._loop.create_task(self._end())
+            # Not at the end of that task: cancelled before its first step, it never runs.
+            self._closing.add_done_callback(lambda _: self._finish())
         await asyncio.shield(self._closing)
 
     async def _end(self) -> None:
+        try:
+            await self._ask_to_leave()
+        except asyncio.CancelledError:
+            # Only the end of the loop does that, which cancels every task. It waits for them, so
+            # the server still gets its time.
+            await self._ask_to_leave()
+            raise
+
+    async def _ask_to_leave(self) -> None:
         await self.close_sink(STDIN_GRACE)
         await asyncio.wait((self._exited,), timeout=STDIN_GRACE)
         if not self._exited.done():
             self._signal(signal.SIGTERM)
             await asyncio.wait((self._exited,), timeout=TERM_GRACE)
+        self._signal(signal.SIGKILL)
+        await asyncio.wait((self._exited,), timeout=KILL_GRACE)
+
+    def _finish(self) -> None:
+        """End whatever is left of it, at once."""
+        _open.discard(self)
         # The group is killed before its leader is reaped: the zombie keeps the number from being
         # reused.
         self._signal(signal.SIGKILL)
-        await asyncio.wait((self._exited,), timeout=KILL_GRACE)
         self._reap()
-        self._stderr.close()
-        if self._source is not None:
-            self._source.close()
-        self.read_ended(None)
+        self._drop_descriptor()
+        # A transport that is just being lost, or whose loop has gone, does not expect to be asked.
+        with contextlib.suppress(Exception):
+            self._stderr.close()
+        with contextlib.suppress(Exception):
+            if self._sink is not None:
+                self._sink.abort()
+        with contextlib.suppress(Exception):
+            if self._source is not None:
+                self._source.close()
+        _close_pipes(self._process)  # those that the loop has not taken
+        with contextlib.suppress(RuntimeError):  # the loop has gone
+            self._on_exit()
+            self.read_ended(None)
 
     def _watch_exit(self) -> None:
         pid, loop = self._process.pid, self._loop
-        if not hasattr(os, "pidfd_open"):
-            threading.Thread(
-                target=_wait_in_thread, args=(pid, loop, self._on_exit), daemon=True
-            ).start()
+        try:
+            self._pidfd = os.pidfd_open(pid)
+        except (AttributeError, OSError):  # no Linux, a sandbox, or no descriptors are left
+            args = (pid, loop, self._on_exit)
+            threading.Thread(target=_wait_in_thread, args=args, daemon=True).start()
             return
-        pidfd = os.pidfd_open(pid)
+        loop.add_reader(self._pidfd, self._on_exit)
 
-        def ended() -> None:
-            loop.remove_reader(pidfd)
+    def _stop_watching(self) -> None:
+        pidfd, self._pidfd = self._pidfd, None
+        if pidfd is not None:
+            self._loop.remove_reader(pidfd)
             os.close(pidfd)
-            self._on_exit()
-
-        loop.add_reader(pidfd, ended)
 
     def _on_exit(self) -> None:
+        self._stop_watching()
         if not self._exited.done():
             self._exited.set_result(None)
 
@@ -256,13 +287,28 @@ class ProcessChannel(LineChannel):
                 os.killpg(self._process.pid, number)
 
     def _reap(self) -> None:
-        if not self._reaped:
-            self._reaped = True
-            if (
-                self._process.poll() is None
-            ):  # stuck in the kernel: a thread collects it whenever it ends
+        if self._reaped:
+            return
+        self._reaped = True
+        try:
+            self._process.wait(REAP_TIME)
+        except subprocess.TimeoutExpired:
+            # It is stuck in the kernel: a thread collects it whenever it ends.
+            with contextlib.suppress(RuntimeError):
                 threading.Thread(target=self._process.wait, daemon=True).start()
-            reaper.unregister(self._process.pid)
+        reaper.unregister(self._process.pid)
+
+    def forget_input(self) -> None:
+        """In a process that was forked from ours: let go of the server's input.
+
+        It would not see the end of it otherwise. The numbers stay taken, because whoever has them
+        will close them.
+        """
+        inputs = (self._fd, None if self._sink is None else descriptor_of(cast(Any, self._sink)))
+        with contextlib.suppress(OSError), open(os.devnull, "wb") as null:
+            for fd in inputs:
+                if fd is not None:
+                    os.dup2(null.fileno(), fd, inheritable=False)
 
 
 class _Stderr(asyncio.Protocol):
@@ -329,10 +375,13 @@ class _Start:
     def __init__(self, command: list[str], env: dict[str, str], cwd: str | None) -> None:
         self._command, self._env, self._cwd = command, env, cwd
         self._lock = threading.Lock()
-        self._abandoned = False
+        self._abandoned = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self) -> subprocess.Popen[bytes]:
+        # An executor that could start no thread keeps the work, and does it when it can.
+        if self._abandoned.is_set():
+            raise OSError("nobody waits for it any more")
         process = subprocess.Popen(
             self._command,
             stdin=subprocess.PIPE,
@@ -353,20 +402,20 @@ class _Start:
             raise
         with self._lock:
             self._process = process
-            if self._abandoned:
+            if self._abandoned.is_set():
                 _discard(process)
         return process
 
     def abandon(self) -> None:
         with self._lock:
-            self._abandoned = True
+            self._abandoned.set()
             if self._process is not None:
                 _discard(self._process)
 
 
 def _discard(process: subprocess.Popen[bytes]) -> None:
     """End a process that nobody talks to yet."""
-    with contextlib.suppress(ProcessLookupError):
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     _close_pipes(process)
     process.wait()
@@ -377,6 +426,21 @@ def _close_pipes(process: subprocess.Popen[bytes]) -> None:
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()
+
+
+_open: "weakref.WeakSet[ProcessChannel]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """A forked child has none of our threads, and our servers are not its own."""
+    _spawner.cache_clear()
+    for channel in tuple(_open):
+        channel.forget_input()
+    _open.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _wait_in_thread(pid: int, loop: asyncio.AbstractEventLoop, ended: Callable[[], None]) -> None:

@@ -6,6 +6,7 @@ registered. (`PDEATHSIG` would follow the thread that spawned, miss grandchildre
 `preexec_fn`.)
 """
 
+import contextlib
 import os
 import subprocess
 import threading
@@ -32,63 +33,86 @@ for id in $groups; do kill -KILL "-$id" 2>/dev/null; done
 
 
 def register(group: int) -> None:
-    """End this process group when we are gone. Blocks for some milliseconds the first time."""
-    _tell(b"+ %d\n" % group)
+    """End this process group when we are gone. Blocks for some milliseconds the first time.
+
+    Raises:
+        OSError: the reaper cannot be started.
+    """
+    with _lock:
+        _groups.add(group)
+        try:
+            _tell(b"+ %d\n" % group)
+        except BaseException:
+            _groups.discard(group)
+            raise
 
 
 def unregister(group: int) -> None:
     """The group has ended; its number may be used again by somebody else."""
-    _tell(b"- %d\n" % group)
+    with _lock:
+        if group in _groups:
+            _groups.discard(group)
+            with contextlib.suppress(OSError):
+                _tell(b"- %d\n" % group)
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a signal handler may fork in the midst of this
+_groups: set[int] = set()  # those that the reaper knows
 _pipe: int | None = None  # our end; plain, so that nothing but our death closes it by accident
 
 
 def _tell(line: bytes) -> None:
     global _pipe
-    with _lock:
-        for _ in range(2):  # a reaper that somebody killed is started anew, once
-            if _pipe is None:
-                if line.startswith(b"-"):
-                    return
-                _pipe = _start()
-            try:
-                os.write(_pipe, line)
+    for _ in range(2):  # a reaper that somebody killed is started anew, once
+        if _pipe is None:
+            if not _groups:
                 return
-            except OSError:
-                _forget()
+            _pipe = _start()
+            line = b"".join([b"+ %d\n" % group for group in _groups])
+        try:
+            os.write(_pipe, line)
+            return
+        except OSError:
+            _forget()
 
 
 def _start() -> int:
     theirs, ours = os.pipe()
-    process = subprocess.Popen(
-        ["/bin/sh", "-c", _SCRIPT],
-        stdin=theirs,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd="/",
-        env={"PATH": os.defpath},
-        start_new_session=True,  # Ctrl-C in a terminal goes to us, not to it
-    )
-    os.close(theirs)
+    try:
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", _SCRIPT],
+            stdin=theirs,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env={"PATH": os.defpath},
+            start_new_session=True,  # Ctrl-C in a terminal goes to us, not to it
+        )
+    except BaseException:
+        os.close(ours)
+        raise
+    finally:
+        os.close(theirs)
     process.returncode = 0  # it outlives us: nobody will wait for it, and that is no leak
     return ours
 
 
 def _forget() -> None:
     global _pipe
-    if _pipe is not None:
-        os.close(_pipe)
-    _pipe = None
+    pipe, _pipe = _pipe, None
+    if pipe is not None:
+        os.close(pipe)
 
 
 def _after_fork() -> None:
     """A forked child has no servers; the reaper belongs to its parent."""
-    global _lock
-    _lock = threading.Lock()
+    _groups.clear()
     _forget()
+    _lock.release()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    # No child is made while there is a pipe of which it would not know: it would keep it open.
+    os.register_at_fork(
+        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_after_fork
+    )

@@ -32,7 +32,7 @@ async def connect_unix(path: str, *, limit: int = MAX_MESSAGE) -> LineChannel:
         async with asyncio.timeout(CONNECT_TIMEOUT):
             await loop.create_unix_connection(lambda: _Socket(channel), path)
     except OSError as exc:
-        raise ConnectFailed(f"Could not connect to the unix socket {path}: {exc}") from exc
+        raise ConnectFailed(f"Could not connect to the unix socket {path}: {_why(exc)}") from exc
     return channel
 
 
@@ -49,7 +49,7 @@ async def connect_tcp(host: str, port: int, *, limit: int = MAX_MESSAGE) -> Line
         async with asyncio.timeout(CONNECT_TIMEOUT):
             await loop.create_connection(lambda: _Socket(channel), host, port)
     except OSError as exc:
-        raise ConnectFailed(f"Could not connect to {address}: {exc}") from exc
+        raise ConnectFailed(f"Could not connect to {address}: {_why(exc)}") from exc
     return channel
 
 
@@ -66,11 +66,14 @@ async def listen_unix(
     def protocol() -> _Socket:
         return _Socket(LineChannel(TransportContext(transport_type="unix"), limit=limit), accept)
 
-    server = await asyncio.get_running_loop().create_unix_server(protocol, sock=_bind_unix(path))
+    sock = _bind_unix(path)
+    loop = asyncio.get_running_loop()
     try:
-        yield server
+        server = await loop.create_unix_server(protocol, sock=sock, start_serving=False)
+        async with _serving(server):
+            yield server
     finally:
-        server.close()
+        sock.close()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 
@@ -84,8 +87,16 @@ async def listen_tcp(
     def protocol() -> _Socket:
         return _Socket(LineChannel(TransportContext(transport_type="tcp"), limit=limit), accept)
 
-    server = await asyncio.get_running_loop().create_server(protocol, host, port)
+    loop = asyncio.get_running_loop()
+    async with _serving(await loop.create_server(protocol, host, port, start_serving=False)) as it:
+        yield it
+
+
+@contextlib.asynccontextmanager
+async def _serving(server: asyncio.Server) -> AsyncIterator[asyncio.Server]:
+    """Not begun while it is made: whoever is cancelled then would have nothing to close."""
     try:
+        await server.start_serving()
         yield server
     finally:
         server.close()
@@ -106,6 +117,10 @@ class _Socket(BothSides):
         self._channel.attach(both, both)
         if self._accept is not None:
             self._accept(self._channel)
+
+
+def _why(exc: OSError) -> str:
+    return str(exc) or f"no connection within {CONNECT_TIMEOUT:g} s"
 
 
 def _bind_unix(path: str) -> socket.socket:

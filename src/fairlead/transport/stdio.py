@@ -55,8 +55,8 @@ def _private_descriptors() -> Iterator[tuple[int, int]]:
     os.dup2(null, 0)
     os.close(null)
     os.dup2(2, 1)
-    sys.stdout.flush()  # what was printed before we came would be no message either
     try:
+        sys.stdout.flush()  # what was printed before we came would be no message either
         yield stdin, stdout
     finally:
         with contextlib.suppress(OSError, ValueError):
@@ -72,7 +72,12 @@ async def _open_ends(stdin: int, stdout: int, channel: LineChannel) -> tuple[Sou
     if _is_socket(stdin) and os.path.samestat(os.fstat(stdin), os.fstat(stdout)):
         both = await _open_socket(stdin, BothSides(channel))
         return both, both
-    return await _open_source(stdin, channel), await _open_sink(stdout, channel)
+    source = await _open_source(stdin, channel)
+    try:
+        return source, await _open_sink(stdout, channel)
+    except BaseException:
+        source.close()
+        raise
 
 
 async def _open_source(fd: int, channel: LineChannel) -> Source:

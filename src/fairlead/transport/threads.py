@@ -2,7 +2,8 @@
 
 uvloop aborts the process when it is given one of these, asyncio raises or goes silent, and a
 terminal set to non-blocking stays so after we are gone. A daemon thread per direction reads and
-writes them the plain way.
+writes them the plain way, on a descriptor of its own: it may be stuck there while the one that it
+was given is closed, and that number would be somebody else's when it goes on.
 """
 
 import asyncio
@@ -23,13 +24,12 @@ class ThreadSource:
     """Reads a descriptor in a daemon thread, a few chunks ahead at most."""
 
     def __init__(self, fd: int, channel: LineChannel) -> None:
-        self._fd = fd
         self._channel = channel
         self._loop = asyncio.get_running_loop()
         self._may_read = threading.Event()
         self._ahead = threading.Semaphore(4)
         self._closed = False
-        threading.Thread(target=self._read, name="fairlead-stdin", daemon=True).start()
+        _start(self._read, fd, "fairlead-stdin")
 
     def pause_reading(self) -> None:
         self._may_read.clear()
@@ -41,15 +41,16 @@ class ThreadSource:
         """The thread may be stuck in a read; it is a daemon and ends with the process."""
         self._closed = True
         self._may_read.set()
+        self._ahead.release()
 
-    def _read(self) -> None:
+    def _read(self, fd: int) -> None:
         while True:
             self._may_read.wait()
             self._ahead.acquire()
             if self._closed:
                 return
             try:
-                data = os.read(self._fd, _CHUNK)
+                data = os.read(fd, _CHUNK)
             except OSError as exc:
                 self._call(self._channel.read_ended, exc)
                 return
@@ -74,13 +75,12 @@ class ThreadSink:
     """Writes to a descriptor in a daemon thread, in order."""
 
     def __init__(self, fd: int, channel: LineChannel) -> None:
-        self._fd = fd
         self._channel = channel
         self._loop = asyncio.get_running_loop()
         self._queue: deque[bytes | None] = deque()
         self._ready = threading.Semaphore(0)
         self._size = 0  # read and changed on the loop only
-        threading.Thread(target=self._write, name="fairlead-stdout", daemon=True).start()
+        _start(self._write, fd, "fairlead-stdout")
 
     def write(self, data: bytes) -> None:
         self._size += len(data)
@@ -100,7 +100,7 @@ class ThreadSink:
         self._queue.clear()
         self.close()
 
-    def _write(self) -> None:
+    def _write(self, fd: int) -> None:
         while True:
             self._ready.acquire()
             try:
@@ -113,7 +113,7 @@ class ThreadSink:
             try:
                 view = memoryview(data)
                 while view:
-                    view = view[os.write(self._fd, view) :]
+                    view = view[os.write(fd, view) :]
             except OSError as exc:
                 self._call(self._channel.write_ended, exc)
                 return
@@ -127,3 +127,19 @@ class ThreadSink:
     def _call(self, function: Callable[..., None], *args: object) -> None:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function, *args)
+
+
+def _start(work: Callable[[int], None], fd: int, name: str) -> None:
+    own = os.dup(fd)
+
+    def run() -> None:
+        try:
+            work(own)
+        finally:
+            os.close(own)
+
+    try:
+        threading.Thread(target=run, name=name, daemon=True).start()
+    except RuntimeError:
+        os.close(own)
+        raise

@@ -218,10 +218,10 @@ class TapeWriter:
         part = self._part + 1
         while is_tape(name_of_part(self._base, part)):  # another one is called like that
             part += 1
-        file = _open(name_of_part(self._base, part))
-        if self._file != self._first:
-            os.close(self._file)
-        self._file, self._size = file, 0
+        full, self._file = self._file, _open(name_of_part(self._base, part))
+        self._size = 0
+        if full != self._first:
+            os.close(full)
         self._info.parts = self._part = part
         for old in parts_of(self._base)[1 : 1 - self._max_parts]:
             old.unlink(missing_ok=True)

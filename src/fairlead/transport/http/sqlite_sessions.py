@@ -99,14 +99,19 @@ class SqliteSessionStore:
         if self._open is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
-            self._open = sqlite3.connect(self._path, timeout=5.0, check_same_thread=False)
-            self._open.execute("PRAGMA journal_mode = WAL")
-            self._open.execute("PRAGMA synchronous = NORMAL")
-            self._open.execute(
-                "CREATE TABLE IF NOT EXISTS sessions (key TEXT PRIMARY KEY, principal TEXT,"
-                " opening BLOB NOT NULL, revision TEXT NOT NULL, created REAL NOT NULL,"
-                " used REAL NOT NULL) WITHOUT ROWID"
-            )
+            file = sqlite3.connect(self._path, timeout=5.0, check_same_thread=False)
+            try:
+                file.execute("PRAGMA journal_mode = WAL")
+                file.execute("PRAGMA synchronous = NORMAL")
+                file.execute(
+                    "CREATE TABLE IF NOT EXISTS sessions (key TEXT PRIMARY KEY, principal TEXT,"
+                    " opening BLOB NOT NULL, revision TEXT NOT NULL, created REAL NOT NULL,"
+                    " used REAL NOT NULL) WITHOUT ROWID"
+                )
+            except BaseException:
+                file.close()
+                raise
+            self._open = file
         return self._open
 
     def _end(self) -> None:

@@ -1,0 +1,51 @@
+"""A loop may end in the midst of anything: all tasks are cancelled at once, in any order."""
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import asyncio, contextlib, http.client, LOOP
+from urllib.parse import urlsplit
+from fairlead import MCPServer
+
+@contextlib.asynccontextmanager
+async def lifespan(server):
+    try:
+        yield
+    finally:
+        print("tidied up")
+
+def ask(place):
+    idle = http.client.HTTPConnection(place.hostname, place.port)
+    idle.request("GET", "/nowhere")
+    idle.getresponse().read()
+    return idle
+
+async def main():
+    server = MCPServer("served", lifespan=lifespan)
+    url = asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(server.run_http(port=0, started=url.set_result))
+    idle = await asyncio.to_thread(ask, urlsplit(await url))
+    try:
+        raise KeyError
+    finally:
+        kept.append(idle)
+
+kept = []
+try:
+    with asyncio.Runner(loop_factory=LOOP.new_event_loop) as runner:
+        runner.run(main())
+except KeyError:
+    print("failed as it should")
+kept[0].close()
+"""
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_server_ends_with_its_loop(loop: str) -> None:
+    """uvloop would never close, if it has to warn of something and warnings are errors."""
+    command = [sys.executable, "-W", "error", "-c", PROGRAM.replace("LOOP", loop)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=15, check=False)
+    assert (done.stdout, done.stderr) == ("tidied up\nfailed as it should\n", "")
