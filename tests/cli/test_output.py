@@ -53,12 +53,13 @@ def test_results_without_sense_do_not_break_it() -> None:
 
 
 def test_sizes() -> None:
-    assert [size(n) for n in (0, 1, 999, 1000, 1_500_000)] == [
+    assert [size(n) for n in (0, 1, 999, 1000, 1_500_000, 10_005_200_000)] == [
         "0 bytes",
         "1 byte",
         "999 bytes",
         "1.0 kB",
         "1.5 MB",
+        "10.0 GB",
     ]
 
 

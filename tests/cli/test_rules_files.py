@@ -1,12 +1,16 @@
 """`fairlead rules check` looks for the files that rules name, before anything is started."""
 
+import contextlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from fairlead.gateway.rules import RulesError, RuleSet
+from fairlead.gateway.rules.files import hindrance
 from fairlead.gateway.tape import TapeWriter
 
 from .running import fairlead
@@ -73,17 +77,52 @@ def test_files_that_would_be_made_are_no_mistakes(tmp_path: Path) -> None:
     assert not {"new.jsonl", "new"} & set(os.listdir(tmp_path))
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_what_may_not_be_written_is_a_mistake(tmp_path: Path) -> None:
-    (tmp_path / "sealed").mkdir(mode=0o500)
-    (tmp_path / "old.jsonl").touch(0o400)
-    file = tmp_path / "rules.json"
-    wanted = [{"audit": "sealed/a.jsonl"}, {"audit": "old.jsonl"}, {"record": "sealed/a/b"}]
-    file.write_text(json.dumps({"rules": [{"do": wanted}]}))
-    done = fairlead("rules", "check", str(file))
-    assert f"nothing may be written to the folder {tmp_path}/sealed" in done.stderr
-    assert f"{tmp_path}/old.jsonl may not be written" in done.stderr
-    assert "There are 3 mistakes" in done.stderr
+def test_what_may_not_be_written_is_a_mistake() -> None:
+    with TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        sealed, old = Path(folder, "sealed"), Path(folder, "old.jsonl")
+        sealed.mkdir(mode=0o555)
+        old.touch(0o444)
+        wanted = [{"audit": f"{sealed}/a.jsonl"}, {"audit": str(old)}]
+        with as_nobody():
+            with pytest.raises(RulesError) as told:
+                RuleSet.of_data({"rules": [{"do": wanted}]})
+            tape = hindrance("record", {"tape": f"{sealed}/a/b"}, "")
+    assert f"nothing may be written to the folder {sealed}" in str(told.value)
+    assert f"{old} may not be written" in str(told.value)
+    assert tape == ("tape", f"nothing may be written to the folder {sealed}")
+
+
+@contextlib.contextmanager
+def as_nobody() -> Iterator[None]:
+    """Who may write where is asked for the real user, also of root."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.setresuid(NOBODY, -1, -1)
+    try:
+        yield
+    finally:
+        os.setresuid(0, -1, -1)
+
+
+NOBODY = 65534
+
+
+def test_a_file_may_be_all_that_one_may_write_in_its_folder() -> None:
+    """As those that an administrator makes in a folder of logs."""
+    with TemporaryDirectory() as folder:
+        log = Path(folder, "audit.jsonl")
+        log.touch()
+        log.chmod(0o666)
+        os.chmod(folder, 0o555)
+        try:
+            with as_nobody():
+                RuleSet.of_data({"rules": [{"do": {"audit": str(log)}}]}).close()
+                with pytest.raises(RulesError, match="nothing may be written to the folder"):
+                    RuleSet.of_data({"rules": [{"do": {"audit": f"{log}.new"}}]})
+        finally:
+            os.chmod(folder, 0o755)
 
 
 def test_a_rehearsal_may_be_elsewhere(tmp_path: Path) -> None:

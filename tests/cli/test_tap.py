@@ -43,16 +43,21 @@ def tap(file: Path, *options: str, args: tuple[str, ...] = ()) -> list[str]:
 def tapped(
     person: Person, file: Path, *options: str, env: Mapping[str, str] | None = None
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    process = subprocess.Popen(
-        tap(file, *options),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        bufsize=0,
-        cwd=person.project,
-        env={**os.environ, **person.env, **(env or {})},
-        start_new_session=True,
-    )
+    # Where tests run in the background of a shell, Ctrl-C is ignored, and so it is by a tap.
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        process = subprocess.Popen(
+            tap(file, *options),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            cwd=person.project,
+            env={**os.environ, **person.env, **(env or {})},
+            start_new_session=True,
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
     try:
         yield process
     finally:
@@ -167,6 +172,20 @@ def test_no_signal_is_left_lying(person: Person) -> None:
         for _ in range(5000):
             process.send_signal(signal.SIGUSR1)
             assert read_until(process, b"\n") == b"heard\n"
+
+
+def test_the_end_of_a_command_is_noticed_whatever_is_held_back(person: Person) -> None:
+    """Programs that wait for their children in a way of their own start us with that signal off."""
+    file = script(person.folder, 'print("ready", flush=True); sys.stdin.readline(); sys.exit(7)')
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    try:
+        with tapped(person, file, "--no-tape") as process:
+            read_until(process, b"ready\n")
+            assert process.stdin is not None
+            process.stdin.write(b"\n")
+            assert process.wait(LIMIT) == 7
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def test_the_end_of_either_side_passes(person: Person) -> None:

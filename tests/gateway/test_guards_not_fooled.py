@@ -12,7 +12,7 @@ from fairlead.gateway.interceptors import Allow, RateLimit
 from fairlead.gateway.rules import RuleSet
 from fairlead.interceptor import After, Answer, Exchange, Interceptor, Proceed, TwoHalves
 from fairlead.protocol.caller import Caller, read_head
-from fairlead.protocol.envelope import Direction, TransportContext
+from fairlead.protocol.envelope import Direction, SessionContext, SessionState, TransportContext
 from fairlead.protocol.revisions import NEWEST
 from fairlead.wire import Notification, Request, to_json
 
@@ -43,6 +43,38 @@ def test_a_uri_beside_the_name_of_a_tool_makes_no_bucket_of_its_own() -> None:
     limit = RateLimit(1, 1, per="tool", clock=lambda: 0.0)
     calls = [asked(CALL, {"name": "x", "uri": f"a:{number}"}) for number in range(5)]
     assert [allowed(limit, call) for call in calls] == [True, False, False, False, False]
+
+
+@pytest.mark.parametrize("per", ["client", "session"])
+def test_a_client_cannot_be_another_one_with_each_request(per: Any) -> None:
+    """As over a unix socket, where nobody has an address."""
+    limit = RateLimit(1, 1, per=per, clock=lambda: 0.0)
+    named = [Caller(NEWEST, True, info=b'{"name":"%d"}' % number) for number in range(5)]
+    calls = [structs.replace(asked(CALL, {}), caller=one, edge=Alone()) for one in named]
+    assert [allowed(limit, call) for call in calls] == [True, False, False, False, False]
+
+
+class Alone:
+    """What a request without a session came through."""
+
+    session = SessionContext(state=SessionState.ACTIVE)
+
+
+@pytest.mark.parametrize(
+    ("address", "other"),
+    [
+        ("10.0.0.1", "10.0.0.2"),
+        ("10.0.0.1:5000", "10.0.0.2:5000"),
+        ("2001:db8::1", "2001:db8::2"),
+        ("[2001:db8::1]:5000", "[2001:db8::2]:5000"),
+        ("::ffff:10.0.0.1", "::ffff:10.0.0.2"),
+    ],
+)
+def test_a_client_takes_no_tokens_of_its_neighbours(address: str, other: str) -> None:
+    limit = RateLimit(1, 1, per="client", clock=lambda: 0.0)
+    places = [TransportContext(transport_type="http", peer_address=one) for one in (address, other)]
+    calls = [structs.replace(asked(CALL, {}), transport=place) for place in places * 2]
+    assert [allowed(limit, call) for call in calls] == [True, True, False, False]
 
 
 GUARDS: tuple[Interceptor, ...] = (

@@ -296,6 +296,27 @@ def test_a_forked_process_keeps_no_server_and_can_start_its_own() -> None:
     )
 
 
+def test_a_fork_of_a_program_that_has_closed_everything_can_start_servers() -> None:
+    run(
+        """
+        import os
+        async def main():
+            async with asyncio.timeout(5):
+                await (await spawn(["cat"])).close()
+        asyncio.run(main())
+        os.closerange(3, 256)  # as programs do that become daemons
+        pid = os.fork()
+        if pid == 0:
+            try:
+                asyncio.run(main())
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        """
+    )
+
+
 async def test_a_reaper_that_was_killed_is_replaced_by_one_that_knows_all(tmp_path: Path) -> None:
     host = subprocess.Popen(
         [sys.executable, "-c", PRELUDE + REPLACED], stdin=subprocess.PIPE, stdout=subprocess.PIPE

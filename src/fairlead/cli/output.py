@@ -59,7 +59,10 @@ def size(count: int) -> str:
     """A number of bytes, for people."""
     if count < 1000:
         return f"{count} byte{'' if count == 1 else 's'}"
-    return f"{count / 1e3:.1f} kB" if count < 1e6 else f"{count / 1e6:.1f} MB"
+    for unit, much in (("kB", 1e3), ("MB", 1e6)):
+        if count < 1000 * much:
+            return f"{count / much:.1f} {unit}"
+    return f"{count / 1e9:.1f} GB"
 
 
 def _described(block: Mapping[str, Any]) -> str:

@@ -93,6 +93,8 @@ def _wait(process: "subprocess.Popen[bytes]") -> int:
     os.set_blocking(put, False)
     before = signal.set_wakeup_fd(put, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)  # without a function, no byte
+    # Whoever started us may hold it back for its own ends, and we would have that from there.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
     try:
         while (code := process.poll()) is None:
             os.read(news, CHUNK)

@@ -152,7 +152,11 @@ def render(now: dict[str, Any], url: str, *, needs_token: bool = False) -> str:
         entry["headers"] = {"Authorization": "Bearer TOKEN"}
     shown = json.dumps({"mcpServers": {now["name"]: entry}}, indent=2)
     clients = f"{now['clients']} client{'' if now['clients'] == 1 else 's'}"
-    counts = ", ".join(f"{count} {kind}" for kind, count in now["counts"].items() if count)
+    counts = ", ".join(
+        f"{count} {kind.removesuffix('s') if count == 1 else kind}"
+        for kind, count in now["counts"].items()
+        if count
+    )
     heads = ("Server", "Status", "Era", "Transport", "Tools", "Calls", "Errors", "Latency", "From")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'

@@ -126,7 +126,8 @@ class Metrics:
         for key in refused:
             others = self._series.setdefault((*key[:2], OTHER), Series())
             others.add(self._series.pop(key))
-        self._known.clear()
+        if refused:  # otherwise each call of a tool too many would cost all others what is known
+            self._known.clear()
 
     # Showing
 

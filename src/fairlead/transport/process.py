@@ -290,13 +290,7 @@ class ProcessChannel(LineChannel):
         if self._reaped:
             return
         self._reaped = True
-        try:
-            self._process.wait(REAP_TIME)
-        except subprocess.TimeoutExpired:
-            # It is stuck in the kernel: a thread collects it whenever it ends.
-            with contextlib.suppress(RuntimeError):
-                threading.Thread(target=self._process.wait, daemon=True).start()
-        reaper.unregister(self._process.pid)
+        _collect(self._process)
 
     def forget_input(self) -> None:
         """In a process that was forked from ours: let go of the server's input.
@@ -418,7 +412,17 @@ def _discard(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     _close_pipes(process)
-    process.wait()
+    _collect(process)
+
+
+def _collect(process: subprocess.Popen[bytes]) -> None:
+    """Take note of the end of a process that was killed."""
+    try:
+        process.wait(REAP_TIME)
+    except subprocess.TimeoutExpired:
+        # It is stuck in the kernel: a thread collects it whenever it ends.
+        with contextlib.suppress(RuntimeError):
+            threading.Thread(target=process.wait, daemon=True).start()
     reaper.unregister(process.pid)
 
 

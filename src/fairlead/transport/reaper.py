@@ -101,7 +101,8 @@ def _forget() -> None:
     global _pipe
     pipe, _pipe = _pipe, None
     if pipe is not None:
-        os.close(pipe)
+        with contextlib.suppress(OSError):  # a program that becomes a daemon closes everything
+            os.close(pipe)
 
 
 def _after_fork() -> None:

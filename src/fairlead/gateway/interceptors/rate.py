@@ -111,9 +111,13 @@ def _key_of(several: Sequence[Per]) -> Callable[[Exchange], Hashable]:
 
 
 def _client(exchange: Exchange) -> Hashable:
-    address = exchange.transport.peer_address
-    # The port is another one for each connection.
-    return exchange.caller.info if address is None else address.rpartition(":")[0] or address
+    address, caller = exchange.transport.peer_address, exchange.caller
+    if address is None:
+        # Without a handshake, each request can call its client something else.
+        return None if caller.stateless else caller.info
+    host, _, _ = address.rpartition(":")
+    # The port is another one for each connection; but what follows a colon may be no port.
+    return host if host and (":" not in host or host.startswith("[")) else address
 
 
 def _session(exchange: Exchange) -> Hashable:

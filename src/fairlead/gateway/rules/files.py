@@ -22,8 +22,10 @@ def hindrance(action: str, options: Mapping[str, Any], folder: str) -> tuple[str
         if action == "record":  # it makes the folders that it needs
             path = f"{base_of(path)}{LINES}"
             reason = _of_file(path) or _of_folder(_nearest(os.path.dirname(path)))
+        elif os.path.exists(path):  # often all that somebody may write in a folder of logs
+            reason = _of_file(path)
         else:
-            reason = _of_file(path) or _of_folder(os.path.dirname(path))
+            reason = _of_folder(os.path.dirname(path))
     except ValueError as exc:  # no path at all
         reason = str(exc)
     return None if reason is None else (option, reason)
