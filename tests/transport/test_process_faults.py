@@ -358,7 +358,7 @@ from fairlead.transport.process import spawn
 
 def run(source: str) -> None:
     """Run a program that must end well, with nothing to say."""
-    command = [sys.executable, "-X", "dev", "-c", PRELUDE + dedent(source)]
+    command = [sys.executable, "-W", "always", "-c", PRELUDE + dedent(source)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
