@@ -21,6 +21,7 @@ __all__ = [
     "CAPABILITIES_KEY",
     "CLIENT_INFO_KEY",
     "LOG_LEVEL_KEY",
+    "ROUND_MEMBERS",
     "SERVER_INFO_KEY",
     "SUBSCRIPTION_KEY",
     "VERSION_KEY",
@@ -38,6 +39,9 @@ CLIENT_INFO_KEY = "io.modelcontextprotocol/clientInfo"
 LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
 SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
 SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
+
+# What params have beside those of the call, when a client comes back to it with answers.
+ROUND_MEMBERS = frozenset({"inputResponses", "requestState"})
 
 
 class Caller(Struct, frozen=True):

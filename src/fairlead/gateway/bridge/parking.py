@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ...interceptor import Exchange
+from ...protocol.caller import ROUND_MEMBERS
 from ...protocol.methods import has_capability
 from ...protocol.rewriting import Members, encoded, members_of, string_of
 from ...server.sealing import BadSeal, KeyRing
@@ -303,7 +304,7 @@ def _digest(method: str, members: Members | None) -> bytes:
     same = {
         name: value
         for name, value in (members or {}).items()
-        if name not in ("_meta", "inputResponses", "requestState")
+        if name != "_meta" and name not in ROUND_MEMBERS
     }
     text = msgspec.json.encode([method, {name: _ordered(same[name]) for name in sorted(same)}])
     return hashlib.sha256(text).digest()

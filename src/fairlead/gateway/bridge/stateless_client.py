@@ -9,6 +9,7 @@ from msgspec import Raw, Struct
 
 from ...errors import RpcError
 from ...interceptor import Answer, Exchange
+from ...protocol.caller import ROUND_MEMBERS
 from ...protocol.downgrade import Impossible, downgrade_result, upgrade_result
 from ...protocol.methods import has_capability
 from ...protocol.revisions import NEWEST, Revision
@@ -95,7 +96,7 @@ class StatelessClients:
             return None
         passing = params_of(exchange)
         members = passing.members
-        if members is None or "requestState" in members or "inputResponses" in members:
+        if members is None or members.keys() & ROUND_MEMBERS:
             return None
         passing.without(STATELESS_KEYS)
         return link, passing

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UnsetType
 
 from ...interceptor import Answer, Exchange, Proceed
+from ...protocol.caller import ROUND_MEMBERS
 from ...protocol.envelope import Direction
 from ...protocol.rewriting import encoded, members_of, string_of
 from ...protocol.types.base import CacheableResult, decode
@@ -139,7 +140,7 @@ def _question(exchange: Exchange) -> bytes | None:
     """What was asked, by a caller of which kind, at which endpoint; without what is of one call."""
     params, caller = exchange.message.params, exchange.caller
     members = {} if isinstance(params, UnsetType) else members_of(params)
-    if members is None or members.keys() & {"inputResponses", "requestState"}:
+    if members is None or members.keys() & ROUND_MEMBERS:
         return None  # a round of a longer talk
     members.pop("_meta", None)
     about = [exchange.server, caller.revision, caller.capabilities.decode(errors="replace")]

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Raw, Struct, UnsetType
 
 from ...interceptor import After, Exchange, Outcome
+from ...protocol.caller import ROUND_MEMBERS
 
 __all__ = ["Rounds"]
 
@@ -50,7 +51,7 @@ class Rounds:
         if text.find(b'"requestState"') < 0 and text.find(b'"inputResponses"') < 0:
             return None
         request = _read(exchange)
-        if request is None or not request.keys() & {"requestState", "inputResponses"}:
+        if request is None or not request.keys() & ROUND_MEMBERS:
             return None
         digest = _digest(exchange, request, request.get("requestState"))
         return None if digest is None else self.open.pop((key, digest), None)
@@ -97,8 +98,11 @@ def _read(exchange: Exchange) -> dict[str, Any] | None:
 
 def _digest(exchange: Exchange, request: dict[str, Any], state: object) -> bytes | None:
     """What makes a request the next round of a call: all else stays as it was."""
-    changing = ("_meta", "inputResponses", "requestState")
-    same = {name: held for name, held in request.items() if name not in changing}
+    same = {
+        name: held
+        for name, held in request.items()
+        if name != "_meta" and name not in ROUND_MEMBERS
+    }
     try:
         text = msgspec.json.encode([exchange.server, exchange.method, same, state], order="sorted")
     except RecursionError:  # as deep as can be read, and we are a step deeper
