@@ -1,0 +1,56 @@
+"""Ceilings on what a peer can make this process spend: bytes, items and seconds.
+
+Every limit is defined here, next to its reason, and listed in `docs/security.md`. Code that
+enforces a limit reads `LIMIT.value` and calls `LIMIT.hit()` when it applies, so that operators see
+it as `fairlead_limit_hits_total{limit="..."}`. Where a setting overrides the default, the setting
+is named in the definition.
+"""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from msgspec import Struct
+
+__all__ = ["Limit", "all_limits"]
+
+Unit = Literal["bytes", "characters", "items", "seconds", "requests per second"]
+Scope = Literal["request", "connection", "session", "client", "server", "process"]
+
+
+class Limit(Struct, gc=False):
+    """One ceiling: its default value, what it applies to, and what happens when it is reached."""
+
+    name: str  # also the label of the metric
+    value: int
+    unit: Unit
+    per: Scope
+    outcome: str  # what the peer sees when the limit is reached
+    setting: str = ""  # the option that overrides `value`, if there is one
+    hits: int = 0
+
+    def hit(self) -> None:
+        """Count one more time that this limit applied."""
+        self.hits += 1
+
+
+def all_limits() -> Iterator[Limit]:
+    """Yield every limit of this module, in the order of their definition."""
+    return (value for value in globals().values() if isinstance(value, Limit))
+
+
+# Messages
+
+
+# HTTP and WebSocket endpoints
+
+
+# Servers
+
+
+# Clients and upstream servers
+
+
+# Gateway and policies
+
+
+# Command line and configuration files
