@@ -6,20 +6,22 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 from rich.console import Console
 
+from . import against
 from .cases import CASES, PLANS
 from .envs import BENCH
 from .measures import Effort
 from .plot import draw
 from .pool import Pool
 from .report import show, summarize
-from .rounds import OURS, Row
-from .runtimes import discover
+from .rounds import OURS, Row, Target
+from .runtimes import Runtime, discover
 
 _RESULTS = BENCH / "results"
 _FULL = Effort(rounds=11, spawns=5, seconds=0.2, warm_up=0.5, idle=60)
@@ -35,20 +37,14 @@ def main() -> int:
     if options.rounds:
         spawns = min(options.rounds, effort.spawns)
         effort = replace(effort, rounds=options.rounds, spawns=spawns)
-    start, load = time.monotonic(), os.getloadavg()[0]
+    if options.against:
+        return _compare(options, effort)
+    load = os.getloadavg()[0]
     runtimes, skipped = discover()
     for name, reason in skipped.items():
         print(f"skipping {name}: {reason}", file=sys.stderr)
-    rows: list[Row] = []
-    with Pool() as pool:
-        for plan in PLANS:
-            if plan.case not in (options.cases or CASES) or (options.quick and not plan.targets):
-                continue
-            print(f"{time.monotonic() - start:4.0f} s  {plan.case}, {plan.label}", file=sys.stderr)
-            row = plan.row()
-            plan.measure(row, runtimes, effort, pool)
-            rows.append(row)
-    show(Console(width=None if sys.stdout.isatty() else 140), rows, skipped, load)
+    rows = _measure(options, runtimes, effort)
+    show(_console(), rows, skipped, load)
 
     facts = summarize(rows, runtimes, skipped, load, options.quick)
     summary = msgspec.json.format(msgspec.json.encode(facts), indent=2)
@@ -61,6 +57,45 @@ def main() -> int:
     return int(any(OURS in row.failed for row in rows))
 
 
+def _compare(options: argparse.Namespace, effort: Effort) -> int:
+    """Compare with another commit; 1 if something of ours could not be measured."""
+    other = against.other_build(options.against)
+    ours = next(runtime for runtime in discover(only=OURS)[0])
+    builds, targets = against.compare(ours, other)
+    load = os.getloadavg()[0]
+    rows = _measure(options, builds, effort, targets)
+    against.show(_console(), rows, other.name, load)
+    if options.json:
+        facts = against.summarize(rows, other.name, load, options.quick)
+        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n")
+    return int(any(OURS in row.failed for row in rows))
+
+
+def _measure(
+    options: argparse.Namespace,
+    runtimes: Sequence[Runtime],
+    effort: Effort,
+    targets: tuple[Target, ...] | None = None,
+) -> list[Row]:
+    """Measure the chosen rows; `targets` replaces what each row is judged by."""
+    start, rows = time.monotonic(), list[Row]()
+    with Pool() as pool:
+        for plan in PLANS:
+            if plan.case not in (options.cases or CASES) or (options.quick and not plan.targets):
+                continue
+            print(f"{time.monotonic() - start:4.0f} s  {plan.case}, {plan.label}", file=sys.stderr)
+            row = plan.row()
+            if targets is not None:
+                row.targets = targets
+            plan.measure(row, runtimes, effort, pool)
+            rows.append(row)
+    return rows
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else 140)
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
@@ -70,6 +105,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"one of: {', '.join(CASES)}")
     parser.add_argument("--rounds", type=int, metavar="N", help="rounds of bursts in each row")
     parser.add_argument("--quick", action="store_true", help="shorter, and only what has a target")
+    parser.add_argument(
+        "--against",
+        metavar="REF",
+        help="compare with another commit of Fairlead instead of with other runtimes",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there as well")
     options = parser.parse_args()
     if unknown := set(options.cases) - set(CASES):

@@ -45,6 +45,7 @@ class Echo:
     """Calls of `echo`, each with a text of its own of `size` bytes."""
 
     size: int = SMALL
+    tool: str = "echo"  # its name; a gateway puts the server's in front
 
     @property
     def most(self) -> int:
@@ -54,7 +55,7 @@ class Echo:
         filler = msgspec.json.encode(self._filler).strip(b'"')
         arguments = b'{"text":"%010d%b"}'
         numbers = range(first, first + count)
-        return [_call(era, n, b"echo", arguments % (n, filler)) for n in numbers]
+        return [_call(era, n, self.tool.encode(), arguments % (n, filler)) for n in numbers]
 
     def check(self, answers: Iterable[bytes], first: int, count: int) -> None:
         filler = self._filler

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .calls import LARGE, Echo, Order
+from .gateways import GatewayCalls
 from .managing import Cold, Naming, Resting, Warm
 from .measures import (
     Calling,
@@ -286,6 +287,18 @@ PLANS = (
     ),
     Plan("relay", "an ended session", Churning(), (Target("< 10 B", ceiling=10),), "B"),
     Plan("relay", "idle", Waiting(), (Target("< 0.1 %", ceiling=0.1),), "%"),
+    Plan("gateway", "session, one at a time", GatewayCalls(one_cpu=True)),
+    Plan("gateway", "session, 64 in flight", GatewayCalls(window=64)),
+    Plan("gateway", "2026-07-28, one at a time", GatewayCalls(era=Era.STATELESS, one_cpu=True)),
+    Plan("gateway", "2026-07-28, 64 in flight", GatewayCalls(era=Era.STATELESS, window=64)),
+    Plan("gateway", "one server's path, one at a time", GatewayCalls(alone=True, one_cpu=True)),
+    Plan("gateway", "guarded, one at a time", GatewayCalls(guarded=True, one_cpu=True)),
+    Plan("gateway", "guarded, 64 in flight", GatewayCalls(guarded=True, window=64)),
+    Plan(
+        "gateway",
+        "guarded, 2026-07-28, one at a time",
+        GatewayCalls(guarded=True, era=Era.STATELESS, one_cpu=True),
+    ),
     *_watching("stdio, one at a time"),
     *_watching("stdio, 64 in flight", window=64),
     *_watching("HTTP, one at a time", http=True),

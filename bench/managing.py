@@ -20,8 +20,8 @@ from . import envs
 from .child import Failed
 from .measures import Effort
 from .pool import Pool
-from .rounds import OURS, Row, take_turns
-from .runtimes import Command, Runtime
+from .rounds import Row, take_turns
+from .runtimes import Command, Runtime, builds_of
 
 __all__ = ["Cold", "Naming", "Resting", "Warm"]
 
@@ -107,7 +107,7 @@ class Warm:
                 fleet.run([*command, "remember", fleet.all, str(known)])
                 return fleet.run([*command, what, fleet.all, str(fleet.healthy)])
 
-            bursts = {r.name: partial(ours, r.manager) for r in _those(runtimes, OURS)}
+            bursts = {r.name: partial(ours, r.manager) for r in _ours(runtimes)}
             _take_turns(row, bursts, effort.rounds)
 
 
@@ -147,7 +147,7 @@ class Naming:
         with _fleet() as fleet:
             bursts = {
                 r.name: partial(fleet.run, [*r.manager, self.what, fleet.all, "0"])
-                for r in _those(runtimes, OURS)
+                for r in _ours(runtimes)
             }
             _take_turns(row, bursts, effort.spawns)
 
@@ -160,7 +160,7 @@ class Resting:
             # All at the same time: CPU time does not depend on what the others do.
             running = {
                 r.name: fleet.start([*r.manager, "idle", fleet.all, str(effort.idle)])
-                for r in _those(runtimes, OURS, "fastmcp")
+                for r in (*_ours(runtimes), *_those(runtimes, "fastmcp"))
             }
             for name, process in running.items():
                 try:
@@ -199,6 +199,10 @@ def _those(runtimes: Sequence[Runtime], *names: str) -> Iterator[_Managing]:
     for runtime in runtimes:
         if runtime.manager and (not names or runtime.name in names):
             yield _Managing(runtime.name, runtime.manager)
+
+
+def _ours(runtimes: Sequence[Runtime]) -> Iterator[_Managing]:
+    yield from _those(runtimes, *(runtime.name for runtime in builds_of(runtimes)))
 
 
 @dataclass(frozen=True)

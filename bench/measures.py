@@ -34,6 +34,7 @@ __all__ = [
     "Serving",
     "Starting",
     "play",
+    "pool_key",
 ]
 
 _SHORT = Echo()
@@ -214,7 +215,7 @@ def play(
     bursts: dict[str, Callable[[], float]] = {}
     for runtime, command in players:
         try:
-            burst = join(runtime, command, (kind, command))
+            burst = join(runtime, command, pool_key(kind, runtime, command))
             size = _warm_up(burst, calls, effort, runtime)
         except Failed as failure:
             row.failed[runtime.name] = str(failure)
@@ -223,7 +224,12 @@ def play(
     take_turns(row, bursts, effort.rounds)
     for runtime, command in players:
         if runtime.name in row.failed:
-            pool.drop((kind, command))
+            pool.drop(pool_key(kind, runtime, command))
+
+
+def pool_key(kind: Hashable, runtime: Runtime, command: Command) -> Hashable:
+    """Return the key of a process; two runtimes with equal commands have a process each."""
+    return kind, runtime.name, command
 
 
 def _warm_up(burst: Callable[[int], float], calls: range, effort: Effort, runtime: Runtime) -> int:

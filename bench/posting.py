@@ -14,8 +14,8 @@ from .load import Burst
 from .measures import Effort, play
 from .pool import Pool
 from .requests import Era
-from .rounds import OURS, Row, take_turns
-from .runtimes import Command, Runtime
+from .rounds import Row, take_turns
+from .runtimes import Command, Runtime, builds_of
 from .web import WebServer
 
 __all__ = ["TEN", "Answers", "Crowding", "Cycling", "Idling", "Posting"]
@@ -80,8 +80,9 @@ class Crowding(Posting):
 
     def players(self, runtimes: Sequence[Runtime]) -> list[tuple[Runtime, Command]]:
         playing = [(r, c) for r, c in super().players(runtimes) if r.ten or r.thousand]
-        ours = [(replace(r, name=TEN), (*c,)) for r, c in playing if r.name == OURS]
-        return playing + ours
+        if len(builds_of(runtimes)) > 1:
+            return playing
+        return playing + [(replace(r, name=TEN), (*c,)) for r, c in playing if r.build]
 
 
 class Idling:
@@ -116,7 +117,7 @@ class Cycling:
                 before = cycle(_IDLE)
                 return max(0, cycle(_CYCLES) - before) / _CYCLES
 
-        bursts = {r.name: partial(measure, r.web) for r in runtimes if r.web and r.name == OURS}
+        bursts = {r.name: partial(measure, r.web) for r in runtimes if r.web and r.build}
         take_turns(row, bursts, 1)
 
 

@@ -23,12 +23,12 @@ from .child import Child, Failed
 from .cpu import one_cpu
 from .envs import BENCH
 from .load import Burst, Session
-from .measures import Effort, play
+from .measures import Effort, play, pool_key
 from .pool import Pool
-from .relay_peers import COPY, FAIRLEAD, Route, filled, relays
+from .relay_peers import COPY, filled
 from .requests import Era
-from .rounds import OURS, Row, take_turns
-from .runtimes import BARE_HTTP, INSTANT, Command, Runtime
+from .rounds import Row, take_turns
+from .runtimes import BARE_HTTP, INSTANT, Command, Route, Runtime, builds_of
 from .web import WebServer
 
 __all__ = ["COPYING", "SAME_ERA", "Blob", "Bridging", "Churning", "Relaying", "Waiting"]
@@ -85,7 +85,7 @@ class Relaying:
             return done.rate
 
         def join(runtime: Runtime, command: Command, key: Hashable) -> Callable[[int], float]:
-            era = self.era if runtime.name in (OURS, SAME_ERA) else Era.HANDSHAKE
+            era = self.era if runtime.build else Era.HANDSHAKE
             server: Session | WebServer
             if self.route.startswith("http"):
                 server = pool.get(key, partial(WebServer, command, era=era))
@@ -94,11 +94,13 @@ class Relaying:
             return partial(burst, server, runtime.name)
 
         with one_cpu(self.one_cpu), ExitStack() as stack:
-            players = [p for p in self.players(row, stack) if _is_full(effort) or _counts(row, p)]
+            playing = self.players(runtimes, stack)
+            players = [p for p in playing if _is_full(effort) or _counts(row, p)]
             key = ("relay", self.era, self.one_cpu)
             play(row, players, effort, pool, join, key, range(2 * self.window, self.work.most))
-            for _, command in players:
-                pool.drop((key, command))  # what waits behind them would take part in other rows
+            for runtime, command in players:
+                # Otherwise the servers behind them would take part in other rows.
+                pool.drop(pool_key(key, runtime, command))
         for name, done in seen.items():
             measured = done[-len(row.samples.get(name, done)) :]  # without the warm-up
             row.notes[name] = {
@@ -110,19 +112,17 @@ class Relaying:
                     spent / sum(b.calls for b in measured) * 1e6, 1
                 )
 
-    def players(self, row: Row, stack: ExitStack) -> list[Player]:
+    def players(self, runtimes: Sequence[Runtime], stack: ExitStack) -> list[Player]:
         """Who takes part; a server that all of them call is there for as long as the row."""
-        found, missing = relays()
-        row.failed.update(missing)
         url = ""
         if self.route.endswith("http"):
             url = stack.enter_context(WebServer(BARE_HTTP)).url
         playing = [
-            (runtime, filled(commands[self.route], server=self.server, url=url))
-            for runtime, commands in found.values()
-            if self.route in commands
+            (runtime, filled(runtime.relays[self.route], server=self.server, url=url))
+            for runtime in runtimes
+            if self.route in runtime.relays
         ]
-        if isinstance(self.work, Blob):
+        if isinstance(self.work, Blob) and len(builds_of(runtimes)) == 1:
             playing.append((Runtime(name=COPYING, version=""), filled(COPY, server=self.server)))
         return playing
 
@@ -138,11 +138,12 @@ class Bridging(Relaying):
     route: Literal["stdio-stdio"] = "stdio-stdio"
     era: Era = Era.STATELESS
 
-    def players(self, row: Row, stack: ExitStack) -> list[Player]:
-        ours = Runtime(name=OURS, version="")
-        bridge = filled((*FAIRLEAD, "--era", "handshake", "--", "{server}"), server=INSTANT)
-        direct = filled((*FAIRLEAD, "--era", "auto", "--", "{server}"), server=INSTANT)
-        return [(ours, bridge), (replace(ours, name=SAME_ERA), direct)]
+    def players(self, runtimes: Sequence[Runtime], stack: ExitStack) -> list[Player]:
+        builds = builds_of(runtimes)
+        playing = [(build, _with_era(build, "handshake")) for build in builds]
+        if len(builds) == 1:
+            playing.append((replace(builds[0], name=SAME_ERA), _with_era(builds[0], "auto")))
+        return playing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,8 +155,8 @@ class Churning:
     def __call__(self, row: Row, runtimes: Sequence[Runtime], effort: Effort, pool: Pool) -> None:
         cycles = self.cycles if _is_full(effort) else self.cycles // 10
 
-        def measure() -> float:
-            with _gateway() as server, server.connect() as line:
+        def measure(build: Runtime) -> float:
+            with _gateway(build) as server, server.connect() as line:
 
                 def cycle(times: int) -> int:
                     for _ in range(times):
@@ -165,22 +166,22 @@ class Churning:
                 before = cycle(_SETTLING)
                 return max(0, cycle(cycles) - before) / cycles
 
-        take_turns(row, {OURS: measure}, 1)
+        take_turns(row, {one.name: partial(measure, one) for one in builds_of(runtimes)}, 1)
 
 
 class Waiting:
     """The share of a CPU that our relay takes when its session has nothing to do."""
 
     def __call__(self, row: Row, runtimes: Sequence[Runtime], effort: Effort, pool: Pool) -> None:
-        def measure() -> float:
-            with _gateway() as server:
+        def measure(build: Runtime) -> float:
+            with _gateway(build) as server:
                 server.burst(_SHORT, 100, window=4)
                 time.sleep(2.0)  # connections that are idle by now have been closed
                 before = _run_time(server.child)
                 time.sleep(effort.idle / 2)
                 return (_run_time(server.child) - before) / (effort.idle / 2) * 100
 
-        take_turns(row, {OURS: measure}, 1)
+        take_turns(row, {one.name: partial(measure, one) for one in builds_of(runtimes)}, 1)
 
 
 def _is_full(effort: Effort) -> bool:
@@ -190,11 +191,17 @@ def _is_full(effort: Effort) -> bool:
 def _counts(row: Row, player: Player) -> bool:
     """Whether a target names it: a quick run leaves out the others, and some are very slow."""
     name = player[0].name
-    return name == OURS or any(target.peer == name for target in row.targets)
+    return player[0].build or any(target.peer == name for target in row.targets)
 
 
-def _gateway() -> WebServer:
-    command = relays()[0][OURS][1]["http-stdio"]
+def _with_era(build: Runtime, era: str) -> Command:
+    command = build.relays["stdio-stdio"]
+    end = command.index("--")
+    return filled((*command[:end], "--era", era, *command[end:]), server=INSTANT)
+
+
+def _gateway(build: Runtime) -> WebServer:
+    command = build.relays["http-stdio"]
     return WebServer(filled(command, server=INSTANT), era=Era.HANDSHAKE)
 
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from .rounds import OURS, Ratio, Row
 from .runtimes import Runtime
 
-__all__ = ["show", "summarize"]
+__all__ = ["failures", "figure", "machine", "show", "spread", "summarize"]
 
 _FLOOR = "bare"
 _BUSY = 0.8
@@ -49,7 +49,7 @@ def show(console: Console, rows: Sequence[Row], skipped: Mapping[str, str], load
         )
     for name, reason in skipped.items():
         console.print(f"[yellow]skipped[/] {name}: {escape(reason)}")
-    for text, places in _failures(rows).items():
+    for text, places in failures(rows).items():
         console.print(f"[red]failed[/] {', '.join(places)}:")
         console.print(f"[dim]{escape(text)}[/]", highlight=False)
 
@@ -66,8 +66,8 @@ def _add(table: Table, row: Row) -> None:
         table.add_row(
             headings.pop(0) if headings else "",
             name,
-            "[red]failed[/]" if OURS in row.failed else _figure(row.value(OURS), row.unit),
-            "[red]failed[/]" if name in row.failed else _figure(row.value(name), row.unit),
+            "[red]failed[/]" if OURS in row.failed else figure(row.value(OURS), row.unit),
+            "[red]failed[/]" if name in row.failed else figure(row.value(name), row.unit),
             _times(ratio),
             f"{ratio.low:.3g}–{ratio.high:.3g}" if ratio else "",
             f"[dim]{_times(reach)}[/]",
@@ -78,7 +78,7 @@ def _add(table: Table, row: Row) -> None:
         table.add_row(heading)
 
 
-def _failures(rows: Iterable[Row]) -> dict[str, list[str]]:
+def failures(rows: Iterable[Row]) -> dict[str, list[str]]:
     """Where each failure was met; the same trouble is told once."""
     places: dict[str, list[str]] = {}
     for row in rows:
@@ -89,7 +89,7 @@ def _failures(rows: Iterable[Row]) -> dict[str, list[str]]:
     return places
 
 
-def _figure(value: float | None, unit: str) -> str:
+def figure(value: float | None, unit: str) -> str:
     if value is None:
         return "–"
     if unit == "calls/s":
@@ -116,7 +116,7 @@ def summarize(
 ) -> dict[str, Any]:
     """Everything worth keeping of a run."""
     return {
-        "machine": _machine(),
+        "machine": machine(),
         "load_before": round(load, 2),
         "quick": quick,
         "runtimes": {runtime.name: runtime.version for runtime in runtimes},
@@ -125,7 +125,7 @@ def summarize(
     }
 
 
-def _machine() -> dict[str, str | int | None]:
+def machine() -> dict[str, str | int | None]:
     """Where the run was made, as far as it matters to the figures."""
     return {
         "cpu": _cpu(),
@@ -141,7 +141,7 @@ def _summarize(row: Row) -> dict[str, Any]:
         "label": row.label,
         "unit": row.unit,
         "runtimes": {
-            name: {**_spread(values), **row.notes.get(name, {})}
+            name: {**spread(values), **row.notes.get(name, {})}
             for name, values in row.samples.items()
         },
         "times_better": {
@@ -157,7 +157,7 @@ def _summarize(row: Row) -> dict[str, Any]:
     }
 
 
-def _spread(values: list[float]) -> dict[str, float]:
+def spread(values: list[float]) -> dict[str, float]:
     low, middle, high = quantiles(values, n=4) if len(values) > 1 else values * 3
     return {
         "median": _short(middle),

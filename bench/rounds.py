@@ -58,7 +58,7 @@ class Row:
             return None
         pairs = zip(self.samples[ours], self.samples[peer], strict=True)
         more_is_better = self.unit == "calls/s"
-        ratios = [mine / theirs if more_is_better else theirs / mine for mine, theirs in pairs]
+        ratios = [_quotient(mine, theirs, more_is_better) for mine, theirs in pairs]
         low, middle, high = quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
         return Ratio(middle, low, high)
 
@@ -69,6 +69,14 @@ class Row:
             return None if value is None else value < target.ceiling
         ratio = self.ratio(OURS, target.peer)
         return None if ratio is None or target.least is None else ratio.median >= target.least
+
+
+def _quotient(mine: float, theirs: float, more_is_better: bool) -> float:
+    """How many times better; figures that may be zero, such as leaked bytes, count as equal."""
+    above, below = (mine, theirs) if more_is_better else (theirs, mine)
+    if not below:
+        return 1.0 if not above else float("inf")
+    return above / below
 
 
 def take_turns(row: Row, bursts: Mapping[str, Callable[[], float]], rounds: int) -> None:

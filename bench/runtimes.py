@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Literal
 
 from . import envs
 from .requests import Era
 
-__all__ = ["BARE", "BARE_HTTP", "INSTANT", "Command", "Runtime", "discover"]
+__all__ = [
+    "BARE",
+    "BARE_HTTP",
+    "INSTANT",
+    "Command",
+    "Route",
+    "Runtime",
+    "builds_of",
+    "discover",
+    "fairlead_build",
+]
 
 Command = tuple[str, ...]
+Route = Literal["stdio-stdio", "http-stdio", "stdio-http"]
 
 _SERVERS = envs.BENCH / "servers"
 _CLIENTS = envs.BENCH / "clients"
 _MANAGERS = envs.BENCH / "managers"
+_RELAYS = envs.BENCH / "relays"
 
 BARE: Command = (sys.executable, str(_SERVERS / "bare.py"))
 INSTANT: Command = (sys.executable, str(_SERVERS / "instant.py"))
@@ -39,29 +52,25 @@ class Runtime:
     web: Command | None = None  # an HTTP server; is told the port, the tools, how to answer
     web_sessions: bool = True  # it has sessions
     manager: Command | None = None  # of many servers; is told what to do, with which of them
+    # Commands of a relay contain `{server}` (a server's command), `{url}` and `{port}`.
+    relays: Mapping[Route, Command] = field(default_factory=dict)
+    watched: Command | None = None  # a relay with interceptors; is told which
+    gateway: Command | None = None  # is told `{config}` and `{port}`
+    build: bool = False  # a build of Fairlead: ours, ours once more, or that of another commit
     imports: tuple[Command, Command] | None = None  # with the import, and the bare interpreter
     warm_up: float = 1  # times as long as the others: a compiling runtime gets faster for a while
     warm_calls: int = 0  # and at least as many calls, if they can be made in a few seconds
 
 
-def discover() -> tuple[list[Runtime], dict[str, str]]:
+def discover(only: str | None = None) -> tuple[list[Runtime], dict[str, str]]:
     """Every runtime that can be set up here, ours first; and for the others the reason."""
     builders: dict[str, Callable[[], Runtime]] = {
-        "fairlead": lambda: _python(
-            "fairlead",
-            version("fairlead"),
-            sys.executable,
-            "from fairlead import MCPServer, MCPClient",
-            one_page=("1000",),
-        ),
+        "fairlead": lambda: fairlead_build("fairlead", version("fairlead"), sys.executable),
         "mcp": lambda: _python("mcp", _pinned("mcp"), envs.python("mcp"), "import mcp"),
-        "fastmcp": lambda: _python(
-            "fastmcp",
-            _pinned("fastmcp"),
-            envs.python("fastmcp"),
-            "from fastmcp import FastMCP, Client",
-        ),
+        "fastmcp": _fastmcp,
         "typescript": _typescript,
+        "mcp-proxy": _mcp_proxy,
+        "supergateway": _supergateway,
         "bare": lambda: Runtime(
             name="bare",
             version=f"uvloop {version('uvloop')}, msgspec {version('msgspec')}",
@@ -69,15 +78,53 @@ def discover() -> tuple[list[Runtime], dict[str, str]]:
             web=BARE_HTTP,
             web_sessions=False,
             manager=(sys.executable, str(_MANAGERS / "bare_manager.py")),
+            relays={
+                "stdio-stdio": (sys.executable, str(_RELAYS / "bare_relay.py"), "{server}"),
+            },
         ),
     }
     found, skipped = [], {}
     for name, build in builders.items():
+        if only is not None and name != only:
+            continue
         try:
             found.append(build())
         except envs.Missing as missing:
             skipped[name] = str(missing)
     return found, skipped
+
+
+def builds_of(runtimes: Sequence[Runtime]) -> list[Runtime]:
+    """The builds of Fairlead among the runtimes; more than one where commits are compared."""
+    return [runtime for runtime in runtimes if runtime.build]
+
+
+def fairlead_build(
+    name: str, release: str, interpreter: str | Path, bench: Path = envs.BENCH
+) -> Runtime:
+    """A build of Fairlead, with the servers and clients that were written for it in `bench`."""
+    python = str(interpreter)
+    base = _python(
+        "fairlead",
+        release,
+        python,
+        "from fairlead import MCPServer, MCPClient",
+        bench=bench,
+        one_page=("1000",),
+    )
+    proxy = (python, "-m", "fairlead", "proxy")
+    return replace(
+        base,
+        name=name,
+        build=True,
+        relays={
+            "stdio-stdio": (*proxy, "--", "{server}"),
+            "http-stdio": (*proxy, "--listen", "http://127.0.0.1:{port}", "--", "{server}"),
+            "stdio-http": (*proxy, "{url}"),
+        },
+        watched=(python, str(bench / "relays" / "watched_relay.py")),
+        gateway=(python, "-m", "fairlead", "gateway", "--port", "{port}", "{config}"),
+    )
 
 
 def _python(
@@ -86,23 +133,68 @@ def _python(
     interpreter: str | Path,
     statement: str,
     *,
+    bench: Path = envs.BENCH,
     one_page: Command = (),  # what its server of a thousand has to be told to make one page
 ) -> Runtime:
-    python = str(interpreter)
-    client = (python, str(_CLIENTS / f"{name}_client.py"))
-    thousand = (python, str(_SERVERS / f"{name}_thousand.py"))
-    manager = _MANAGERS / f"{name}_manager.py"
+    python, servers = str(interpreter), bench / "servers"
+    client = (python, str(bench / "clients" / f"{name}_client.py"))
+    thousand = (python, str(servers / f"{name}_thousand.py"))
+    manager = bench / "managers" / f"{name}_manager.py"
     return Runtime(
         name=name,
         version=release,
-        servers=dict.fromkeys(Era, (python, str(_SERVERS / f"{name}_server.py"))),
-        ten=(python, str(_SERVERS / f"{name}_ten.py")),
+        servers=dict.fromkeys(Era, (python, str(servers / f"{name}_server.py"))),
+        ten=(python, str(servers / f"{name}_ten.py")),
         thousand=dict.fromkeys(Era, thousand),
         one_page=dict.fromkeys(Era, (*thousand, *one_page)),
         clients={loop: (*client, loop) for loop in ("asyncio", "uvloop")},
-        web=(python, str(_SERVERS / f"{name}_http.py")),
+        web=(python, str(servers / f"{name}_http.py")),
         manager=(python, str(manager)) if manager.exists() else None,
         imports=((python, "-c", statement), (python, "-c", "pass")),
+    )
+
+
+def _fastmcp() -> Runtime:
+    python = envs.python("fastmcp")
+    statement = "from fastmcp import FastMCP, Client"
+    relay = (str(python), str(_RELAYS / "fastmcp_relay.py"))
+    return replace(
+        _python("fastmcp", _pinned("fastmcp"), python, statement),
+        relays={
+            "stdio-stdio": (*relay, "stdio", "{server}"),
+            "http-stdio": (*relay, "http", "{port}", "{server}"),
+            "stdio-http": (*relay, "stdio", "{url}"),
+        },
+    )
+
+
+def _mcp_proxy() -> Runtime:
+    program = str(envs.python("mcp-proxy").with_name("mcp-proxy"))
+    return Runtime(
+        name="mcp-proxy",
+        version=_pinned("mcp-proxy"),
+        relays={
+            "http-stdio": (program, "--port", "{port}", "--", "{server}"),
+            "stdio-http": (program, "--transport", "streamablehttp", "{url}"),
+        },
+    )
+
+
+def _supergateway() -> Runtime:
+    home = envs.node("supergateway", envs.SUPERGATEWAY)
+    script = home / "node_modules" / "supergateway" / "dist" / "index.js"
+    program = ("node", str(script), "--logLevel", "none")
+    # Without --stateful it starts the server anew for each request.
+    http = ("--outputTransport", "streamableHttp", "--stateful", "--port", "{port}")
+    return Runtime(
+        name="supergateway",
+        version=envs.SUPERGATEWAY[0].rpartition("@")[2],
+        relays={
+            "http-stdio": (*program, "--stdio", "{line}", *http),
+            "stdio-http": (*program, "--streamableHttp", "{url}"),
+        },
+        warm_up=4,
+        warm_calls=5_000,
     )
 
 

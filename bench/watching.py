@@ -7,7 +7,6 @@ How much CPU time each call takes of the relay's process is in the results.
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,13 +15,12 @@ from statistics import median
 
 from .calls import Echo
 from .cpu import one_cpu
-from .envs import BENCH
 from .load import Burst, Session
-from .measures import Effort, play
+from .measures import Effort, play, pool_key
 from .pool import Pool
 from .requests import Era
 from .rounds import OURS, Row
-from .runtimes import INSTANT, Command, Runtime
+from .runtimes import INSTANT, Command, Runtime, builds_of
 from .web import WebServer
 
 __all__ = ["GUARDED", "PASSING", "RULES", "WITHOUT", "Adding", "Watching"]
@@ -41,7 +39,6 @@ RULES = {  # by what they look at: in `watched_relay.py`, and in the table
     "nested": "all, any and not",
 }
 _KINDS = {WITHOUT: "bare", PASSING: "passing", GUARDED: "guarded"}
-_PROGRAM: Command = (sys.executable, str(BENCH / "relays" / "watched_relay.py"))
 _SHORT = Echo()
 
 
@@ -55,10 +52,12 @@ class Watching:
     window: int = 1
 
     def __call__(self, row: Row, runtimes: Sequence[Runtime], effort: Effort, pool: Pool) -> None:
-        for name, spent in self.spend(row, effort, pool).items():
+        for name, spent in self.spend(row, runtimes, effort, pool).items():
             row.notes[name] = {"cpu_us": round(median(spent), 1)}
 
-    def spend(self, row: Row, effort: Effort, pool: Pool) -> dict[str, list[float]]:
+    def spend(
+        self, row: Row, runtimes: Sequence[Runtime], effort: Effort, pool: Pool
+    ) -> dict[str, list[float]]:
         """Fill the row; the microseconds of CPU that a call took of each, round by round."""
         seen: dict[str, list[Burst]] = {}
 
@@ -76,26 +75,35 @@ class Watching:
             return partial(burst, server, runtime.name)
 
         with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as folder:
-            players = [
-                (Runtime(name=name, version=""), self._command(kind, folder))
-                for name, kind in {OURS: self.how, **self._others()}.items()
-            ]
+            players = self._players(builds_of(runtimes), folder)
             key = ("watching", self.http, self.window)
             with one_cpu(self.window == 1):
                 play(row, players, effort, pool, join, key, range(2 * self.window, _SHORT.most))
-            for _, command in players:
-                pool.drop((key, command))  # before the folder goes
+            for runtime, command in players:
+                pool.drop(pool_key(key, runtime, command))  # before the folder goes
         return {
             name: [one.served / one.calls * 1e6 for one in seen[name][-len(rates) :]]  # no warm-up
             for name, rates in row.samples.items()
         }
 
-    def _others(self) -> Mapping[str, str]:
-        return {name: _KINDS[name] for name in self.others}
+    def _players(self, builds: Sequence[Runtime], folder: str) -> list[tuple[Runtime, Command]]:
+        """Our relay with `how` and the others, or every build with `how`."""
+        ours = builds[0]
+        kinds: Mapping[str, str] = {}
+        if len(builds) == 1:
+            kinds = {name: _KINDS[name] for name in self.others}
+        return [
+            *((one, self._command(one, self.how, folder)) for one in builds),
+            *(
+                (Runtime(name=name, version=""), self._command(ours, kind, folder))
+                for name, kind in kinds.items()
+            ),
+        ]
 
-    def _command(self, kind: str, folder: str) -> Command:
+    def _command(self, build: Runtime, kind: str, folder: str) -> Command:
+        assert build.watched is not None
         http = ("--http", "{port}") if self.http else ()
-        return (*_PROGRAM, kind, f"{folder}/{kind}", *http, *INSTANT)
+        return (*build.watched, kind, f"{folder}/{build.name}-{kind}", *http, *INSTANT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +111,10 @@ class Adding(Watching):
     """Microseconds of CPU that rules add to each call, none of which is meant for it."""
 
     def __call__(self, row: Row, runtimes: Sequence[Runtime], effort: Effort, pool: Pool) -> None:
-        spent = self.spend(row, effort, pool)
+        spent = self.spend(row, runtimes, effort, pool)
+        if len(builds_of(runtimes)) > 1:
+            row.samples = spent
+            return
         with_rules = spent.get(OURS)
         row.samples.clear()
         for name in self.others:

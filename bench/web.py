@@ -31,9 +31,18 @@ _PATIENCE = 30  # seconds for an opening or a burst, before a runtime counts as 
 class WebServer:
     """An HTTP server under test, ready for bursts; in the handshake era in one session."""
 
-    def __init__(self, command: Sequence[str], *arguments: str, era: Era = Era.STATELESS) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        *arguments: str,
+        era: Era = Era.STATELESS,
+        path: str = "/mcp",
+        token: str | None = None,
+    ) -> None:
         """The command gets the port where it has `{port}`, else at its end; then the arguments."""
         self._era = era
+        self._path = path
+        self._token = token
         self._number = 1
         self._session: str | None = None
         self._port = _free_port()
@@ -63,7 +72,7 @@ class WebServer:
     @property
     def url(self) -> str:
         """Where clients find it."""
-        return f"http://127.0.0.1:{self._port}/mcp"
+        return f"http://127.0.0.1:{self._port}{self._path}"
 
     @property
     def resident(self) -> int:
@@ -144,12 +153,14 @@ class WebServer:
     def _request(self, line: bytes, *, session: str | None = None, verb: bytes = b"POST") -> bytes:
         body = line.rstrip(b"\n")
         fields = [
-            b"%b /mcp HTTP/1.1" % verb,
+            b"%b %b HTTP/1.1" % (verb, self._path.encode()),
             b"host: 127.0.0.1:%d" % self._port,
             b"accept: application/json, text/event-stream",
             b"content-type: application/json",
             b"content-length: %d" % len(body),
         ]
+        if self._token is not None:
+            fields.append(b"authorization: Bearer " + self._token.encode())
         if self._era is Era.STATELESS:
             fields.append(b"mcp-protocol-version: 2026-07-28")
             call = _decode(body)
