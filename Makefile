@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: run test conformance check bench docs clean format
+.PHONY: run test conformance check bench docs tables clean format
 
 run: $(STAMP)  ## serve everything that is configured here, or two demo servers, as one
 	@$(BIN)/fairlead up $(ARGS)
@@ -26,6 +26,9 @@ format: $(STAMP)
 
 bench: $(STAMP)  ## ratios against the other runtimes, in one interleaved run
 	@$(BIN)/python -m bench $(ARGS)
+
+tables: $(STAMP)  ## write the tables of the documentation that come from code and tests
+	@$(BIN)/python scripts/generate_docs.py
 
 docs: $(VENV)/.docs
 	@$(BIN)/mkdocs build --strict

@@ -75,9 +75,19 @@ class WebServer:
         return f"http://127.0.0.1:{self._port}{self._path}"
 
     @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return self._port
+
+    @property
     def resident(self) -> int:
         """The resident set of the server, in bytes."""
         return self.child.resident
+
+    def requests(self, work: Work, first: int, count: int) -> list[bytes]:
+        """Return `count` whole requests, numbered from `first`."""
+        lines = work.lines(self._era, first, count)
+        return [self._request(line, session=self._session) for line in lines]
 
     def connect(self) -> Line:
         """A connection for one request at a time."""
@@ -109,8 +119,7 @@ class WebServer:
         """
         first, count = self._number, calls + window
         self._number += count
-        lines = work.lines(self._era, first, count)
-        requests = [self._request(line, session=self._session) for line in lines]
+        requests = self.requests(work, first, count)
         gc.collect()
         gc.disable()
         try:

@@ -1,0 +1,93 @@
+"""Write the generated parts of the documentation: tables that come from the code and the tests.
+
+Run `make tables` after a change; `tests/test_generated_docs.py` fails while a table is out of date.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from fairlead.limits import Limit, all_limits
+
+ROOT = Path(__file__).resolve().parent.parent
+_PART = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+class Attack(NamedTuple):
+    """What `@pytest.mark.attack` says about a test."""
+
+    attack: str
+    limit: str
+    outcome: str
+    file: str
+
+
+def limits_table() -> str:
+    """Return every limit of `fairlead.limits` as a table."""
+    lines = [
+        "| Limit | Default | Per | When it is reached | Setting |",
+        "|---|---|---|---|---|",
+    ]
+    for limit in all_limits():
+        setting = f"`{limit.setting}`" if limit.setting else ""
+        lines.append(
+            f"| `{limit.name}` | {_amount(limit)} | {limit.per} | {limit.outcome} | {setting} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def attacks_table() -> str:
+    """Return what the tests in `tests/attacks` try, and what comes of it, as a table."""
+    lines = ["| Attack | Limit or rule | Outcome | Test |", "|---|---|---|---|"]
+    for one in sorted(attacks(), key=lambda one: (one.file, one.attack)):
+        lines.append(f"| {one.attack} | {one.limit} | {one.outcome} | `{one.file}` |")
+    return "\n".join(lines) + "\n"
+
+
+def attacks() -> Iterator[Attack]:
+    """Yield the arguments of every `@pytest.mark.attack` below `tests/attacks`."""
+    for path in sorted((ROOT / "tests" / "attacks").glob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.attack":
+                values = [ast.literal_eval(argument) for argument in node.args]
+                yield Attack(*values, path.name)
+
+
+TABLES: Mapping[str, Callable[[], str]] = {"limits": limits_table, "attacks": attacks_table}
+
+
+def filled(text: str) -> str:
+    """Return a page with its generated parts as they should be."""
+    return _PART.sub(lambda part: part[1] + "\n" + TABLES[part["name"]]() + "\n" + part[3], text)
+
+
+def pages() -> list[Path]:
+    """Return the pages that have generated parts."""
+    return [page for page in sorted((ROOT / "docs").glob("*.md")) if _PART.search(page.read_text())]
+
+
+def _amount(limit: Limit) -> str:
+    value, unit = limit.value, limit.unit
+    if unit == "bytes":
+        for size, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+            if value % size == 0 and value:
+                return f"{value // size} {name}"
+    if unit == "seconds":
+        return f"{value:g} s"
+    return f"{value:,} {unit}"
+
+
+def main() -> int:
+    for page in pages():
+        text = page.read_text()
+        if (new := filled(text)) != text:
+            page.write_text(new)
+            print(f"wrote {page.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
