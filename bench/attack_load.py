@@ -243,7 +243,11 @@ def _configuration(folder: Path) -> Path:
 
 def _start(kind: str, port: int, rate: float) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "bench.attacker", kind, str(port), _ATTACKER, str(rate)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=ROOT)
+    assert process.stdout is not None
+    process.stdout.readline()  # it is ready: starting an interpreter takes a CPU, too
+    return process
 
 
 def _stop(process: subprocess.Popen[bytes]) -> dict[str, Any]:

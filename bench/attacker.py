@@ -1,6 +1,7 @@
 """A client that sends hostile or harmless requests at a steady rate, until its stdin closes.
 
-attacker.py attack|harmless PORT TOKEN RATE: prints one JSON object when it ends.
+attacker.py attack|harmless PORT TOKEN RATE: prints a line when it is ready, and one JSON object when
+it ends.
 """
 
 from __future__ import annotations
@@ -186,6 +187,7 @@ async def main(kind: str, port: int, token: str, rate: float) -> None:
     attacker = Attacker(port, token)
     send = attacker.attack if kind == "attack" else attacker.harmless
     tasks: set[asyncio.Task[None]] = set()
+    print("ready", flush=True)
     start, number, sent, skipped = loop.time(), 0, 0, 0
     while not ended.is_set():
         due = int((loop.time() - start) * rate)

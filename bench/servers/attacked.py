@@ -17,8 +17,8 @@ async def file(path: str, a: str = "", b: str = "", c: str = "") -> str:
     return "content"
 
 
-@server.resource("attacked:///{year}-{month}-{day}/{name}.{ext}")
-async def dated(year: str, month: str, day: str, name: str, ext: str) -> str:
+@server.resource("attacked:///dated/{year}/{month}/{name}")
+async def dated(year: str, month: str, name: str) -> str:
     """Read a dated file."""
     return "content"
 
