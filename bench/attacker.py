@@ -1,7 +1,7 @@
 """A client that sends hostile or harmless requests at a steady rate, until its stdin closes.
 
-attacker.py attack|harmless PORT TOKEN RATE: prints a line when it is ready, and one JSON object when
-it ends.
+attacker.py attack|harmless PORT TOKEN RATE: prints a line when it is ready, and one JSON object
+when it ends.
 """
 
 from __future__ import annotations
