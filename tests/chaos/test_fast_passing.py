@@ -16,6 +16,7 @@ from fairlead.errors import RpcError
 from fairlead.gateway import Relay
 from fairlead.gateway.way import Way
 from fairlead.interceptor import Answer, Exchange, Proceed
+from fairlead.protocol.principal import ANONYMOUS
 from fairlead.transport.socket import connect_unix, listen_unix
 
 LIMIT = 10.0
@@ -136,7 +137,7 @@ async def slow_scene(slow: Slow, **options: Any) -> AsyncIterator[Scene]:
         place = Scene(relay, before)
         async with (
             await asyncio.start_unix_server(slow.serve, behind, limit=64 << 10),
-            listen_unix(before, lambda channel: relay.attach(channel) and None),
+            listen_unix(before, lambda channel: relay.attach(channel, ANONYMOUS) and None),
         ):
             try:
                 yield place
@@ -215,7 +216,7 @@ async def test_those_who_wait_for_their_turn_get_it_though_nobody_before_them_be
 
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "it")
-        async with listen_unix(path, lambda channel: server.attach(channel) and None):
+        async with listen_unix(path, lambda channel: server.attach(channel, ANONYMOUS) and None):
             client = Client(*await asyncio.open_unix_connection(path, limit=1 << 20))
             await client.initialize()
             asked = 400

@@ -14,6 +14,7 @@ from msgspec import Raw
 
 from fairlead.gateway import Relay
 from fairlead.gateway.way import Way
+from fairlead.protocol.principal import ANONYMOUS, Principal
 from fairlead.transport.socket import connect_unix, listen_unix
 
 LIMIT = 5.0
@@ -239,7 +240,7 @@ async def scene(
     shared: bool = True,
     offers: dict[str, Any] | None = None,
     quiet: set[str] | None = None,
-    principal: Callable[[], str | None] = lambda: None,
+    principal: Callable[[], Principal] = lambda: ANONYMOUS,
     interceptors: Any = (),
     **settings: Any,
 ) -> AsyncIterator[Scene]:

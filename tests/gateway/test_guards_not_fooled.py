@@ -13,6 +13,7 @@ from fairlead.gateway.rules import RuleSet
 from fairlead.interceptor import After, Answer, Exchange, Interceptor, Proceed, TwoHalves
 from fairlead.protocol.caller import Caller, read_head
 from fairlead.protocol.envelope import Direction, SessionContext, SessionState, TransportContext
+from fairlead.protocol.principal import ANONYMOUS
 from fairlead.protocol.revisions import NEWEST
 from fairlead.wire import Notification, Request, to_json
 
@@ -23,7 +24,7 @@ def asked(method: str, params: Any) -> Exchange:
     raw = Raw(to_json(params))
     return Exchange(
         Request(1, method, raw),
-        Caller(NEWEST, True),
+        Caller(NEWEST, True, ANONYMOUS),
         read_head(raw),
         Direction.CLIENT_TO_SERVER,
         TransportContext(transport_type="memory"),
@@ -49,7 +50,7 @@ def test_a_uri_beside_the_name_of_a_tool_makes_no_bucket_of_its_own() -> None:
 def test_a_client_cannot_be_another_one_with_each_request(per: Any) -> None:
     """As over a unix socket, where nobody has an address."""
     limit = RateLimit(1, 1, per=per, clock=lambda: 0.0)
-    named = [Caller(NEWEST, True, info=b'{"name":"%d"}' % number) for number in range(5)]
+    named = [Caller(NEWEST, True, ANONYMOUS, info=b'{"name":"%d"}' % number) for number in range(5)]
     calls = [structs.replace(asked(CALL, {}), caller=one, edge=Alone()) for one in named]
     assert [allowed(limit, call) for call in calls] == [True, False, False, False, False]
 

@@ -11,6 +11,7 @@ from fairlead.gateway.params import as_read
 from fairlead.interceptor import Exchange
 from fairlead.protocol.caller import Caller, read_head
 from fairlead.protocol.envelope import Direction, TransportContext
+from fairlead.protocol.principal import ANONYMOUS
 from fairlead.protocol.revisions import NEWEST
 from fairlead.server.direct import DirectEdge
 from fairlead.wire import Request
@@ -37,7 +38,9 @@ def exchanged(params: bytes) -> Exchange:
     message = Request(1, "tools/call", Raw(params))
     context = TransportContext(transport_type="memory")
     head, direction = read_head(message.params), Direction.CLIENT_TO_SERVER
-    return Exchange(message, Caller(NEWEST, False), head, direction, context, DirectEdge())
+    return Exchange(
+        message, Caller(NEWEST, False, ANONYMOUS), head, direction, context, DirectEdge(ANONYMOUS)
+    )
 
 
 @given(members, st.sampled_from(["", " "]), st.booleans())

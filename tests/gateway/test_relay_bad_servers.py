@@ -11,6 +11,7 @@ from rawends import ASKED, LIMIT, Client, scene
 from rough import Rough, nothing_left, until
 
 from fairlead.gateway import Relay, outbox
+from fairlead.protocol.principal import ANONYMOUS
 from fairlead.transport.memory import memory_pair
 from fairlead.transport.socket import listen_unix
 from fairlead.wire import Notification
@@ -18,7 +19,9 @@ from fairlead.wire import Notification
 
 async def raw_client(relay: Relay, folder: Path, stack: Any) -> Client:
     place = str(folder / "s")
-    await stack.enter_async_context(listen_unix(place, lambda c: relay.attach(c) and None))
+    await stack.enter_async_context(
+        listen_unix(place, lambda c: relay.attach(c, ANONYMOUS) and None)
+    )
     client = Client(*await asyncio.open_unix_connection(place))
     stack.push_async_callback(client.close)
     return client
@@ -323,7 +326,7 @@ async def test_a_relay_that_is_closed_opens_nothing_any_more() -> None:
     async with scene() as place:
         await place.relay.close()
         near, far = memory_pair()
-        peer = place.relay.attach(far)
+        peer = place.relay.attach(far, ANONYMOUS)
         await near.close()
         await peer.close()
         client = await place.client()

@@ -15,6 +15,7 @@ from fairlead.gateway.rules.facts import Facts
 from fairlead.interceptor import Answer, Exchange
 from fairlead.protocol.caller import Caller, read_head
 from fairlead.protocol.envelope import Direction, SessionContext, SessionState, TransportContext
+from fairlead.protocol.principal import principal_from
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE
 from fairlead.wire import Request
 
@@ -82,7 +83,7 @@ def exchange_of(
     params: dict[str, Any], headers: dict[str, str] | None = None, principal: str | None = None
 ) -> Exchange:
     raw = msgspec.Raw(msgspec.json.encode(params))
-    caller = Caller(NEWEST_HANDSHAKE, False, principal=principal)
+    caller = Caller(NEWEST_HANDSHAKE, False, principal_from(principal))
     context = TransportContext(transport_type="memory", headers=headers)
     edge: Any = Nobody()
     message, up = Request(1, "tools/call", raw), Direction.CLIENT_TO_SERVER

@@ -12,6 +12,7 @@ from fairlead.gateway.rules import RuleSet
 from fairlead.interceptor import Answer, Exchange
 from fairlead.protocol.caller import Caller, read_head
 from fairlead.protocol.envelope import Direction, SessionContext, SessionState, TransportContext
+from fairlead.protocol.principal import ANONYMOUS
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE
 from fairlead.wire import Notification, Request
 
@@ -61,7 +62,7 @@ def exchanges() -> list[Exchange]:
             else Request(1, method, raw)
         )
         for direction in (Direction.CLIENT_TO_SERVER, Direction.SERVER_TO_CLIENT):
-            for principal in ("ann", None):
+            for principal in ("ann", ANONYMOUS):
                 caller = Caller(NEWEST_HANDSHAKE, False, principal=principal)
                 context = TransportContext(transport_type="memory")
                 edge: Any = Nobody()

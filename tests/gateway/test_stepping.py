@@ -26,6 +26,7 @@ from fairlead.interceptor import (
 )
 from fairlead.protocol.caller import Caller, read_head
 from fairlead.protocol.envelope import Direction, TransportContext
+from fairlead.protocol.principal import ANONYMOUS
 from fairlead.protocol.revisions import NEWEST
 from fairlead.wire import Request
 
@@ -36,7 +37,7 @@ def exchange(method: str = "tools/call") -> Exchange:
     params = Raw(b'{"name":"x"}')
     return Exchange(
         Request(1, method, params),
-        Caller(NEWEST, True),
+        Caller(NEWEST, True, ANONYMOUS),
         read_head(params),
         Direction.CLIENT_TO_SERVER,
         TransportContext(transport_type="memory"),

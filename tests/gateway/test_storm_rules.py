@@ -16,6 +16,7 @@ from fairlead.gateway.rules.facts import Facts
 from fairlead.interceptor import Answer, Exchange
 from fairlead.protocol.caller import Caller, read_head
 from fairlead.protocol.envelope import Direction, SessionContext, SessionState, TransportContext
+from fairlead.protocol.principal import ANONYMOUS
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from fairlead.wire import Notification, Request
 
@@ -131,7 +132,7 @@ def exchanges(draw: st.DrawFn) -> Exchange:
         NEWEST if stateless else NEWEST_HANDSHAKE,
         stateless,
         info=draw(st.sampled_from([None, b'{"name":"a"}'])),
-        principal=draw(st.sampled_from([None, "a", "ab"])),
+        principal=draw(st.sampled_from([ANONYMOUS, "a", "ab"])),
     )
     context = TransportContext(
         transport_type="http",
@@ -236,7 +237,7 @@ def test_one_item_may_have_several_numbers(steps: list[str]) -> None:
     edge: Any = Edge()
     exchange = Exchange(
         Request(1, "tools/call", params),
-        Caller(NEWEST, True),
+        Caller(NEWEST, True, ANONYMOUS),
         read_head(params),
         Direction.CLIENT_TO_SERVER,
         TransportContext(transport_type="memory"),

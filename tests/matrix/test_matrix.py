@@ -15,6 +15,7 @@ from fairlead.client import Question, accept
 from fairlead.client.eras import known_eras
 from fairlead.errors import RequestTimeout
 from fairlead.protocol.contracts import validate_tool_error, validate_tool_response
+from fairlead.protocol.principal import ANONYMOUS
 from fairlead.protocol.revisions import Revision
 from fairlead.transport.socket import listen_unix
 
@@ -109,7 +110,7 @@ async def connected(
 
 
 def _attach(server: MCPServer, channel: Any) -> None:
-    server.attach(channel)
+    server.attach(channel, ANONYMOUS)
 
 
 @pytest.fixture(autouse=True)

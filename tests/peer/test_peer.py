@@ -15,6 +15,7 @@ from fairlead.errors import ChannelClosed, RequestTimeout, RpcError
 from fairlead.interceptor import Answer, Exchange, Handler
 from fairlead.peer import Peer
 from fairlead.protocol.conversation import Agreement, Conversation, Role
+from fairlead.protocol.principal import ANONYMOUS
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE
 from fairlead.transport.lines import LineChannel
 from fairlead.transport.memory import memory_pair
@@ -25,10 +26,10 @@ from fairlead.wire import Failure, Notification, Request, Success, decode
 async def talking(handler: Handler, **server_settings: Any) -> AsyncIterator[tuple[Peer, Peer]]:
     """A client and a server in the middle of a conversation with a handshake."""
     left, right = memory_pair()
-    client = Peer(left, Conversation(Role.CLIENT))
+    client = Peer(left, Conversation(Role.CLIENT, principal=ANONYMOUS))
     server = Peer(
         right,
-        Conversation(Role.SERVER, assume=NEWEST_HANDSHAKE),
+        Conversation(Role.SERVER, assume=NEWEST_HANDSHAKE, principal=ANONYMOUS),
         handler=handler,
         **server_settings,
     )
@@ -47,7 +48,9 @@ async def talking(handler: Handler, **server_settings: Any) -> AsyncIterator[tup
 async def bare_server(**settings: Any) -> AsyncIterator[tuple[LineChannel, "Frames", Peer]]:
     """A server peer, with the client's end of the channel in our hands."""
     left, right = memory_pair()
-    server = Peer(right, Conversation(Role.SERVER, assume=NEWEST_HANDSHAKE), **settings)
+    server = Peer(
+        right, Conversation(Role.SERVER, assume=NEWEST_HANDSHAKE, principal=ANONYMOUS), **settings
+    )
     server.start()
     frames = Frames(left)
     try:
@@ -239,7 +242,7 @@ async def test_a_request_that_is_cancelled_in_the_same_chunk_never_runs() -> Non
 @pytest.mark.covers("PRO-31")
 async def test_initialize_is_never_cancelled() -> None:
     left, right = memory_pair()
-    client = Peer(left, Conversation(Role.CLIENT))
+    client = Peer(left, Conversation(Role.CLIENT, principal=ANONYMOUS))
     client.start()
     frames = Frames(right)
     with pytest.raises(RequestTimeout):
@@ -253,7 +256,7 @@ async def test_initialize_is_never_cancelled() -> None:
 @pytest.mark.covers("RPC-12", "PRO-32")
 async def test_an_answer_after_the_cancellation_is_counted_and_harmless() -> None:
     left, right = memory_pair()
-    client = Peer(left, Conversation(Role.CLIENT, gated=False))
+    client = Peer(left, Conversation(Role.CLIENT, gated=False, principal=ANONYMOUS))
     client.start()
     frames = Frames(right)
     with pytest.raises(RequestTimeout):
@@ -346,7 +349,9 @@ async def test_when_the_other_side_goes_every_request_fails_at_once(loop_kind: s
 async def test_close_is_legal_from_any_task_in_any_order_and_tells_once() -> None:
     ends: list[ChannelClosed] = []
     left, right = memory_pair()
-    client = Peer(left, Conversation(Role.CLIENT, gated=False), on_close=ends.append)
+    client = Peer(
+        left, Conversation(Role.CLIENT, gated=False, principal=ANONYMOUS), on_close=ends.append
+    )
     client.start()
     waiting = asyncio.create_task(client.request("x"))
     await asyncio.sleep(0)
@@ -382,8 +387,10 @@ async def test_a_handler_may_call_back_on_its_own_connection() -> None:
     async def pong(exchange: Exchange) -> Answer:
         return b'{"pong":true}'
 
-    client = Peer(left, Conversation(Role.CLIENT), handler=pong)
-    server = Peer(right, Conversation(Role.SERVER, gated=False), handler=curious)
+    client = Peer(left, Conversation(Role.CLIENT, principal=ANONYMOUS), handler=pong)
+    server = Peer(
+        right, Conversation(Role.SERVER, gated=False, principal=ANONYMOUS), handler=curious
+    )
     client.start()
     server.start()
     client.conversation.agreed(Agreement(revision=NEWEST_HANDSHAKE))
@@ -413,8 +420,10 @@ async def test_a_call_does_not_age_while_its_caller_is_asked() -> None:
             await asyncio.sleep(600)
         return await exchange.edge.ask(exchange, "roots/list", None)
 
-    client = Peer(left, Conversation(Role.CLIENT, gated=False), handler=person)
-    server = Peer(right, Conversation(Role.SERVER, gated=False), handler=curious)
+    client = Peer(left, Conversation(Role.CLIENT, gated=False, principal=ANONYMOUS), handler=person)
+    server = Peer(
+        right, Conversation(Role.SERVER, gated=False, principal=ANONYMOUS), handler=curious
+    )
     client.start()
     server.start()
     hello = {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}, "clientInfo": {}}
@@ -487,7 +496,9 @@ async def test_requests_beyond_the_bound_wait_and_then_are_refused() -> None:
 async def test_a_client_skips_what_it_cannot_read_and_reports_it() -> None:
     left, right = memory_pair()
     errors: list[Exception] = []
-    client = Peer(left, Conversation(Role.CLIENT, gated=False), on_error=errors.append)
+    client = Peer(
+        left, Conversation(Role.CLIENT, gated=False, principal=ANONYMOUS), on_error=errors.append
+    )
     client.start()
     frames = Frames(right)
     pending = asyncio.create_task(client.request("x"))
@@ -506,7 +517,7 @@ async def test_a_client_skips_what_it_cannot_read_and_reports_it() -> None:
 @pytest.mark.covers("DEC-13")
 async def test_a_program_that_only_chats_is_given_up_at_once() -> None:
     left, right = memory_pair()
-    client = Peer(left, Conversation(Role.CLIENT, gated=False))
+    client = Peer(left, Conversation(Role.CLIENT, gated=False, principal=ANONYMOUS))
     client.start()
     pending = asyncio.create_task(client.request("initialize", {}))
     await asyncio.sleep(0)
@@ -535,7 +546,7 @@ async def test_a_server_answers_what_it_cannot_read() -> None:
 @pytest.mark.covers("TRN-13")
 async def test_a_peer_that_does_not_read_cannot_keep_a_request_from_timing_out() -> None:
     left, right = memory_pair()  # the right end is never run
-    client = Peer(left, Conversation(Role.CLIENT, gated=False))
+    client = Peer(left, Conversation(Role.CLIENT, gated=False, principal=ANONYMOUS))
     client.start()
     big = {"x": "y" * (1 << 20)}
     with pytest.raises(RequestTimeout):

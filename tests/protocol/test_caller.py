@@ -8,6 +8,7 @@ from msgspec import UNSET, Raw
 
 from fairlead.errors import RpcError
 from fairlead.protocol.caller import Caller, Head, Meta, read_head, stateless_caller
+from fairlead.protocol.principal import ANONYMOUS
 from fairlead.protocol.revisions import HANDSHAKE, NEWEST, Revision
 from fairlead.wire import to_json
 
@@ -33,7 +34,7 @@ def is_stateless(meta: Meta) -> bool:
 
 def refusal(meta: Any) -> RpcError:
     with pytest.raises(RpcError) as caught:
-        stateless_caller(meta_of(meta))
+        stateless_caller(meta_of(meta), ANONYMOUS)
     return caught.value
 
 
@@ -151,10 +152,12 @@ def test_reading_a_head_never_fails_and_sees_what_is_there(params: dict[str, Any
 def test_a_stateless_request_says_who_asks() -> None:
     meta = meta_of({VERSION: NEWEST, CAPABILITIES: {"roots": {}}, INFO: {"name": "c"}})
     assert stateless_caller(meta, "alice") == Caller(
-        NEWEST, True, b'{"roots":{}}', b'{"name":"c"}', None, "alice"
+        NEWEST, True, "alice", b'{"roots":{}}', b'{"name":"c"}'
     )
     meta = meta_of({VERSION: NEWEST, CAPABILITIES: {}, LEVEL: "debug"})
-    assert stateless_caller(meta) == Caller(NEWEST, True, b"{}", None, "debug", None)
+    assert stateless_caller(meta, ANONYMOUS) == Caller(
+        NEWEST, True, ANONYMOUS, b"{}", None, "debug"
+    )
 
 
 @pytest.mark.covers("PRO-20")
@@ -200,13 +203,15 @@ def test_only_the_two_keys_make_a_request_stateless() -> None:
 
 
 def test_capabilities_are_named_by_their_path() -> None:
-    caller = Caller(NEWEST, True, b'{"elicitation":{"url":{}},"sampling":{},"roots":false}')
+    caller = Caller(
+        NEWEST, True, ANONYMOUS, b'{"elicitation":{"url":{}},"sampling":{},"roots":false}'
+    )
     wanted = ("sampling", "elicitation", "elicitation.url", "elicitation.form", "roots", "x.y")
     assert [caller.can(name) for name in wanted] == [True, True, True, False, False, False]
 
 
 def test_elicitation_without_a_mode_means_forms() -> None:
-    caller = Caller(Revision.V2025_06_18, False, b'{"elicitation":{}}')
+    caller = Caller(Revision.V2025_06_18, False, ANONYMOUS, b'{"elicitation":{}}')
     assert caller.can("elicitation.form")
     assert not caller.can("elicitation.url")
 
@@ -215,7 +220,7 @@ def test_elicitation_without_a_mode_means_forms() -> None:
     "declared", [b"null", b"[]", b"5", b"{", b'{"a":' + b"9" * 5000 + b"}", b"[" * 100_000]
 )
 def test_capabilities_nobody_can_read_are_none(declared: bytes) -> None:
-    caller = Caller(NEWEST, True, declared)
+    caller = Caller(NEWEST, True, ANONYMOUS, declared)
     assert caller.declared == {}
     assert not caller.can("sampling")
 
@@ -231,7 +236,7 @@ def test_capabilities_nobody_can_read_are_none(declared: bytes) -> None:
     ],
 )
 def test_a_caller_always_has_a_name(info: bytes | None, name: str) -> None:
-    assert Caller(NEWEST, True, b"{}", info).name == name
+    assert Caller(NEWEST, True, ANONYMOUS, b"{}", info).name == name
 
 
 def test_capabilities_are_kept_as_they_were_sent() -> None:
@@ -243,6 +248,6 @@ def test_capabilities_are_kept_as_they_were_sent() -> None:
     )
     head = read_head(Raw(meta))
     assert isinstance(head.meta, Meta)
-    caller = stateless_caller(head.meta)
+    caller = stateless_caller(head.meta, ANONYMOUS)
     assert caller.capabilities == sent
     assert caller.declared == json.loads(sent)

@@ -24,6 +24,7 @@ from fairlead.protocol.events import (
     Told,
 )
 from fairlead.protocol.outgoing import Identity
+from fairlead.protocol.principal import ANONYMOUS
 from fairlead.protocol.revisions import HANDSHAKE, NEWEST, NEWEST_HANDSHAKE, Revision
 from fairlead.wire import (
     Decoder,
@@ -75,7 +76,7 @@ INITIALIZED = Notification("notifications/initialized")
 
 def server(version: str = "2025-11-25", **capabilities: Any) -> Conversation:
     """A server whose client has made the handshake."""
-    us = Conversation(Role.SERVER, US)
+    us = Conversation(Role.SERVER, US, principal=ANONYMOUS)
     assert isinstance(us.receive(introduction(0, version, **capabilities)), Asked)
     assert us.settled(0)
     assert us.receive(INITIALIZED) == Told(INITIALIZED)
@@ -85,7 +86,7 @@ def server(version: str = "2025-11-25", **capabilities: Any) -> Conversation:
 
 def client(revision: Revision = NEWEST_HANDSHAKE) -> Conversation:
     """A client that knows its server; no request of its own has been sent yet."""
-    us = Conversation(Role.CLIENT, US)
+    us = Conversation(Role.CLIENT, US, principal=ANONYMOUS)
     us.agreed(Agreement(revision=revision))
     if revision.handshake:
         us.notification("notifications/initialized")
@@ -113,7 +114,7 @@ def strayed(event: Event) -> Message:
 
 @pytest.mark.covers("PRO-01", "PRO-07")
 def test_a_handshake_in_one_chunk_takes_effect_line_by_line() -> None:
-    us, decoder = Conversation(Role.SERVER), Decoder()
+    us, decoder = Conversation(Role.SERVER, principal=ANONYMOUS), Decoder()
     call = Request(1, "tools/call", raw({"name": "echo"}))
     chunk = b"".join(encode(m) + b"\n" for m in (introduction(roots={}), INITIALIZED, call))
     events, states = [], []
@@ -121,7 +122,7 @@ def test_a_handshake_in_one_chunk_takes_effect_line_by_line() -> None:
         assert isinstance(line, bytes)
         events.append(us.receive(decoder.decode(line)))  # type: ignore[arg-type]
         states.append(us.state)
-    caller = Caller(NEWEST_HANDSHAKE, False, b'{"roots":{}}', to_json(THEM))
+    caller = Caller(NEWEST_HANDSHAKE, False, ANONYMOUS, b'{"roots":{}}', to_json(THEM))
     assert events == [
         Asked(introduction(roots={}), caller, Head()),
         Told(INITIALIZED),
@@ -133,7 +134,7 @@ def test_a_handshake_in_one_chunk_takes_effect_line_by_line() -> None:
 @pytest.mark.covers("PRO-03")
 @pytest.mark.parametrize("revision", HANDSHAKE)
 def test_the_server_agrees_to_the_revision_it_was_asked_for(revision: Revision) -> None:
-    us = Conversation(Role.SERVER)
+    us = Conversation(Role.SERVER, principal=ANONYMOUS)
     event = us.receive(introduction(0, revision.value))
     assert isinstance(event, Asked)
     assert event.caller.revision is revision
@@ -143,14 +144,14 @@ def test_the_server_agrees_to_the_revision_it_was_asked_for(revision: Revision) 
 @pytest.mark.covers("PRO-03")
 @pytest.mark.parametrize("version", ["2026-07-28", "2099-01-01", "1.0"])
 def test_the_server_answers_other_versions_with_its_newest_handshake(version: str) -> None:
-    us = Conversation(Role.SERVER)
+    us = Conversation(Role.SERVER, principal=ANONYMOUS)
     event = us.receive(introduction(0, version))
     assert isinstance(event, Asked)
     assert event.caller.revision is NEWEST_HANDSHAKE
 
 
 def test_requests_before_the_handshake_are_refused_with_the_versions_we_speak() -> None:
-    us = Conversation(Role.SERVER)
+    us = Conversation(Role.SERVER, principal=ANONYMOUS)
     event = us.receive(Request(1, "tools/list"))
     assert refusal(event) == (1, -32602)
     assert isinstance(event, Refused)
@@ -161,22 +162,24 @@ def test_requests_before_the_handshake_are_refused_with_the_versions_we_speak() 
 
 @pytest.mark.covers("PRO-01")
 def test_ping_may_come_before_the_handshake() -> None:
-    us = Conversation(Role.SERVER)
+    us = Conversation(Role.SERVER, principal=ANONYMOUS)
     event = us.receive(Request("p", "ping"))
-    assert event == Asked(Request("p", "ping"), Caller(NEWEST_HANDSHAKE, False), Head())
+    assert event == Asked(Request("p", "ping"), Caller(NEWEST_HANDSHAKE, False, ANONYMOUS), Head())
     assert us.settled("p")
 
 
 def test_an_assumed_revision_serves_requests_without_a_handshake() -> None:
-    us = Conversation(Role.SERVER, assume=Revision.V2025_03_26)
+    us = Conversation(Role.SERVER, assume=Revision.V2025_03_26, principal=ANONYMOUS)
     event = us.receive(Request(1, "tools/list"))
-    assert event == Asked(Request(1, "tools/list"), Caller(Revision.V2025_03_26, False), Head())
+    assert event == Asked(
+        Request(1, "tools/list"), Caller(Revision.V2025_03_26, False, ANONYMOUS), Head()
+    )
     assert asked(us.receive(introduction(2, "2024-11-05"))) == introduction(2, "2024-11-05")
     assert us.agreement == Agreement(revision=Revision.V2024_11_05)
 
 
 def test_requests_between_initialize_and_initialized_are_served() -> None:
-    us = Conversation(Role.SERVER)
+    us = Conversation(Role.SERVER, principal=ANONYMOUS)
     us.receive(introduction())
     assert asked(us.receive(Request(1, "tools/list"))) == Request(1, "tools/list")
     assert us.state is SessionState.INITIALIZING
@@ -192,7 +195,7 @@ def test_requests_between_initialize_and_initialized_are_served() -> None:
     ],
 )
 def test_a_malformed_initialize_is_refused_and_may_be_tried_again(params: Any) -> None:
-    us = Conversation(Role.SERVER)
+    us = Conversation(Role.SERVER, principal=ANONYMOUS)
     assert refusal(us.receive(Request(1, "initialize", params))) == (1, -32602)
     assert us.state is SessionState.UNINITIALIZED
     assert asked(us.receive(introduction(1))) == introduction(1)
@@ -207,7 +210,7 @@ def test_a_second_initialize_is_refused_and_changes_nothing() -> None:
 
 
 def test_initialized_without_initialize_is_told_and_activates_nothing() -> None:
-    us = Conversation(Role.SERVER)
+    us = Conversation(Role.SERVER, principal=ANONYMOUS)
     assert us.receive(INITIALIZED) == Told(INITIALIZED)
     assert us.state is SessionState.UNINITIALIZED
 
@@ -218,7 +221,7 @@ def test_initialized_without_initialize_is_told_and_activates_nothing() -> None:
 @pytest.mark.covers("PRO-01")
 @pytest.mark.parametrize("method", ["tools/list", "tools/call", "resources/read", "x/y"])
 def test_the_client_sends_nothing_but_the_opening_before_the_handshake(method: str) -> None:
-    us = Conversation(Role.CLIENT)
+    us = Conversation(Role.CLIENT, principal=ANONYMOUS)
     with pytest.raises(LocalProtocolError) as caught:
         us.request(method)
     assert caught.value.code == -32600
@@ -232,13 +235,13 @@ def test_the_client_sends_nothing_but_the_opening_before_the_handshake(method: s
 
 
 def test_without_gates_a_client_may_send_anything_at_once() -> None:
-    us = Conversation(Role.CLIENT, gated=False)
+    us = Conversation(Role.CLIENT, gated=False, principal=ANONYMOUS)
     assert us.request("tools/list") == Request(1, "tools/list")
 
 
 @pytest.mark.covers("PRO-01", "PRO-07")
 def test_the_client_becomes_active_with_initialized() -> None:
-    us = Conversation(Role.CLIENT)
+    us = Conversation(Role.CLIENT, principal=ANONYMOUS)
     request = us.request("initialize", {"protocolVersion": "2025-11-25"})
     assert us.state is SessionState.UNINITIALIZED
     assert us.receive(Success(request.id, Raw(b"{}"))) == Answered(Success(1, Raw(b"{}")))
@@ -250,7 +253,7 @@ def test_the_client_becomes_active_with_initialized() -> None:
 
 @pytest.mark.covers("PRO-07")
 def test_a_stateless_agreement_needs_nothing_more() -> None:
-    us = Conversation(Role.CLIENT)
+    us = Conversation(Role.CLIENT, principal=ANONYMOUS)
     us.agreed(Agreement(revision=NEWEST))
     assert us.state is SessionState.ACTIVE
     assert us.stateless
@@ -258,21 +261,24 @@ def test_a_stateless_agreement_needs_nothing_more() -> None:
 
 @pytest.mark.covers("PRO-07")
 def test_initialized_activates_only_a_client_in_the_middle_of_a_handshake() -> None:
-    early, ours = Conversation(Role.CLIENT), Conversation(Role.SERVER)
+    early, ours = (
+        Conversation(Role.CLIENT, principal=ANONYMOUS),
+        Conversation(Role.SERVER, principal=ANONYMOUS),
+    )
     early.notification("notifications/initialized")
     ours.notification("notifications/initialized")
     assert (early.state, ours.state) == (SessionState.UNINITIALIZED,) * 2
-    by_hand = Conversation(Role.CLIENT, gated=False)
+    by_hand = Conversation(Role.CLIENT, gated=False, principal=ANONYMOUS)
     by_hand.notification("notifications/initialized")
     assert by_hand.state is SessionState.ACTIVE
 
 
 def test_a_server_may_ping_while_initialize_is_under_way_and_right_behind_its_answer() -> None:
-    us = Conversation(Role.CLIENT)
+    us = Conversation(Role.CLIENT, principal=ANONYMOUS)
     ping = Request("p", "ping")
     assert strayed(us.receive(ping)) == ping  # nothing sent yet: who is that?
     initialize = us.request("initialize")
-    assert us.receive(ping) == Asked(ping, Caller(NEWEST_HANDSHAKE, False), Head())
+    assert us.receive(ping) == Asked(ping, Caller(NEWEST_HANDSHAKE, False, ANONYMOUS), Head())
     assert us.settled("p")
     assert isinstance(us.receive(Success(initialize.id, Raw(b"{}"))), Answered)
     assert asked(us.receive(ping)) == ping  # the answer is not yet judged
@@ -340,10 +346,10 @@ def test_a_request_as_deep_as_the_codec_reads_is_taken_in_from_a_deeper_stack() 
 
 @pytest.mark.covers("PRO-20")
 def test_a_stateless_request_needs_no_handshake_and_makes_none() -> None:
-    us = Conversation(Role.SERVER)
+    us = Conversation(Role.SERVER, principal=ANONYMOUS)
     request = stateless(1, progressToken="t")
     meta = Meta("t", NEWEST.value, Raw(b"{}"))
-    assert us.receive(request) == Asked(request, Caller(NEWEST, True), Head(meta))
+    assert us.receive(request) == Asked(request, Caller(NEWEST, True, ANONYMOUS), Head(meta))
     assert (us.state, us.peer) == (SessionState.UNINITIALIZED, None)
     assert refusal(us.receive(Request(2, "tools/list"))) == (2, -32602)
 
@@ -377,7 +383,7 @@ def test_a_stateless_request_that_lacks_something_is_refused() -> None:
 
 
 def test_initialize_in_a_stateless_envelope_makes_no_handshake() -> None:
-    us = Conversation(Role.SERVER)
+    us = Conversation(Role.SERVER, principal=ANONYMOUS)
     event = us.receive(stateless(1, "initialize"))
     assert isinstance(event, Asked)
     assert event.caller.stateless
@@ -409,7 +415,7 @@ def test_ids_are_integers_from_1_and_never_reused() -> None:
 
 @pytest.mark.covers("RPC-09")
 def test_string_ids_have_a_random_part_a_time_and_a_number() -> None:
-    ones = [Conversation(Role.CLIENT, id_format="string") for _ in range(2)]
+    ones = [Conversation(Role.CLIENT, id_format="string", principal=ANONYMOUS) for _ in range(2)]
     ids = [us.request("ping").id for us in ones for _ in range(50)]
     assert len(set(ids)) == 100
     assert all(isinstance(id_, str) for id_ in ids)
@@ -440,8 +446,11 @@ def test_requests_carry_the_metadata_of_their_era() -> None:
         "a": 1,
         "_meta": {"progressToken": 1, **stamp},
     }
-    assert sent(Conversation(Role.CLIENT, US), "server/discover") == {"a": 1, "_meta": stamp}
-    assert sent(Conversation(Role.CLIENT, US), "initialize") == {"a": 1}
+    assert sent(Conversation(Role.CLIENT, US, principal=ANONYMOUS), "server/discover") == {
+        "a": 1,
+        "_meta": stamp,
+    }
+    assert sent(Conversation(Role.CLIENT, US, principal=ANONYMOUS), "initialize") == {"a": 1}
     assert sent(client(), "tools/call") == {"a": 1}
     assert sent(client(), "tools/call", track=True) == {"a": 1, "_meta": {"progressToken": 1}}
 
@@ -465,7 +474,7 @@ def test_a_server_does_not_ask_what_the_revision_does_not_have() -> None:
 
 
 def test_a_server_asks_nobody_who_made_no_handshake() -> None:
-    us = Conversation(Role.SERVER)
+    us = Conversation(Role.SERVER, principal=ANONYMOUS)
     us.receive(stateless(1))
     for method in ("roots/list", "ping"):
         with pytest.raises(LocalProtocolError) as caught:
@@ -552,18 +561,18 @@ def test_malformed_cancellations_are_strays(params: Any) -> None:
 
 
 def test_initialize_is_never_cancelled() -> None:
-    us = Conversation(Role.SERVER)
+    us = Conversation(Role.SERVER, principal=ANONYMOUS)
     us.receive(introduction(0))
     assert isinstance(us.receive(cancellation(0)), Stray)
     assert us.settled(0)
-    them = Conversation(Role.CLIENT)
+    them = Conversation(Role.CLIENT, principal=ANONYMOUS)
     assert them.abandon(them.request("initialize").id, "timeout") is None
     assert them.closed() == ()
 
 
 @pytest.mark.covers("PRO-18")
 def test_a_server_may_cancel_its_request_under_the_id_of_our_initialize() -> None:
-    us = Conversation(Role.CLIENT)
+    us = Conversation(Role.CLIENT, principal=ANONYMOUS)
     assert us.request("initialize").id == 1
     us.receive(Success(1, Raw(b"{}")))
     us.agreed(Agreement(revision=NEWEST_HANDSHAKE))
@@ -574,7 +583,7 @@ def test_a_server_may_cancel_its_request_under_the_id_of_our_initialize() -> Non
 
 @pytest.mark.covers("PRO-18")
 def test_a_server_tells_its_client_when_it_gives_up_under_the_id_of_the_handshake() -> None:
-    us = Conversation(Role.SERVER)
+    us = Conversation(Role.SERVER, principal=ANONYMOUS)
     us.receive(introduction(1, roots={}))
     us.settled(1)
     us.receive(INITIALIZED)
@@ -655,7 +664,7 @@ def test_a_notification_against_the_table_is_a_stray(revision: Revision) -> None
 
 @pytest.mark.covers("PRO-15", "PRO-17")
 def test_the_direction_is_checked_before_and_without_a_handshake_too() -> None:
-    at_server, at_client = Conversation(Role.SERVER), client(NEWEST)
+    at_server, at_client = Conversation(Role.SERVER, principal=ANONYMOUS), client(NEWEST)
     for method in TO_CLIENT:
         message = Notification(method)
         assert strayed(at_server.receive(message)) == message
@@ -665,7 +674,12 @@ def test_the_direction_is_checked_before_and_without_a_handshake_too() -> None:
 @pytest.mark.covers("PRO-10", "PRO-15")
 def test_unknown_notifications_pass_both_ways_at_any_time() -> None:
     message = Notification("notifications/mine", raw({"a": 1}))
-    sides = (Conversation(Role.SERVER), Conversation(Role.CLIENT), server(), client())
+    sides = (
+        Conversation(Role.SERVER, principal=ANONYMOUS),
+        Conversation(Role.CLIENT, principal=ANONYMOUS),
+        server(),
+        client(),
+    )
     for us in (*sides, client(NEWEST)):
         assert us.receive(message) == Told(message)
         assert us.notification("notifications/mine", {"a": 1}) == message
@@ -697,7 +711,7 @@ def test_a_client_answers_requests_only_where_servers_ask() -> None:
 
 
 def test_a_client_that_opens_by_hand_hears_its_server() -> None:
-    us = Conversation(Role.CLIENT, gated=False)
+    us = Conversation(Role.CLIENT, gated=False, principal=ANONYMOUS)
     question = Request("q", "sampling/createMessage")
     assert strayed(us.receive(question)) == question
     us.request("initialize")
@@ -746,14 +760,14 @@ def test_the_end_names_the_requests_that_will_never_be_answered() -> None:
 @pytest.mark.covers("PRO-07")
 @pytest.mark.parametrize("revision", [NEWEST_HANDSHAKE, NEWEST])
 def test_nothing_comes_back_from_the_end(revision: Revision) -> None:
-    us = Conversation(Role.CLIENT)
+    us = Conversation(Role.CLIENT, principal=ANONYMOUS)
     us.request("initialize")
     us.closed()
     us.closing()
     us.agreed(Agreement(revision=revision))  # the answer had come, and was judged too late
     us.notification("notifications/initialized")
     assert us.state is SessionState.CLOSED
-    them = Conversation(Role.SERVER)
+    them = Conversation(Role.SERVER, principal=ANONYMOUS)
     them.receive(introduction())
     them.closing()
     them.receive(INITIALIZED)
@@ -765,7 +779,7 @@ def test_nothing_comes_back_from_the_end(revision: Revision) -> None:
 
 @pytest.mark.covers("PRO-14")
 def test_a_session_of_the_server_is_a_snapshot() -> None:
-    us = Conversation(Role.SERVER, US, session_id="s")
+    us = Conversation(Role.SERVER, US, session_id="s", principal=ANONYMOUS)
     ours: Any = {
         "server_info": {"name": "us", "version": "2"},
         "server_capabilities": {"tools": {}},
@@ -785,7 +799,7 @@ def test_a_session_of_the_server_is_a_snapshot() -> None:
 
 @pytest.mark.covers("PRO-14")
 def test_a_session_of_the_client_is_a_snapshot() -> None:
-    us = Conversation(Role.CLIENT, US)
+    us = Conversation(Role.CLIENT, US, principal=ANONYMOUS)
     agreement = Agreement(
         revision=NEWEST,
         capabilities=b'{"prompts":{}}',
@@ -794,7 +808,9 @@ def test_a_session_of_the_client_is_a_snapshot() -> None:
     )
     us.agreed(agreement)
     assert us.agreement == agreement
-    assert us.peer == Caller(NEWEST, True, b'{"prompts":{}}', b'{"name":"them","version":"1"}')
+    assert us.peer == Caller(
+        NEWEST, True, ANONYMOUS, b'{"prompts":{}}', b'{"name":"them","version":"1"}'
+    )
     assert us.session == SessionContext(
         state=SessionState.ACTIVE,
         protocol_version="2026-07-28",
@@ -808,7 +824,7 @@ def test_a_session_of_the_client_is_a_snapshot() -> None:
 
 @pytest.mark.parametrize("odd", [b"null", b"5", b"[" * 100_000, b'{"n":' + b"9" * 5000 + b"}"])
 def test_a_session_leaves_out_what_nobody_can_read(odd: bytes) -> None:
-    us = Conversation(Role.CLIENT)
+    us = Conversation(Role.CLIENT, principal=ANONYMOUS)
     us.agreed(Agreement(revision=NEWEST, capabilities=odd, server_info=odd))
     assert (us.session.server_info, us.session.server_capabilities) == (None, None)
 
@@ -817,14 +833,16 @@ def test_a_session_leaves_out_what_nobody_can_read(odd: bytes) -> None:
 def test_batches_are_taken_where_the_revision_has_them_and_by_clients() -> None:
     taking = [revision for revision in HANDSHAKE if server(revision.value).accepts_batches]
     assert taking == [Revision.V2025_03_26]
-    assert not Conversation(Role.SERVER).accepts_batches
-    assert Conversation(Role.SERVER, assume=Revision.V2025_03_26).accepts_batches
+    assert not Conversation(Role.SERVER, principal=ANONYMOUS).accepts_batches
+    assert Conversation(
+        Role.SERVER, assume=Revision.V2025_03_26, principal=ANONYMOUS
+    ).accepts_batches
     assert all(client(revision).accepts_batches for revision in Revision)
-    assert Conversation(Role.CLIENT).accepts_batches
+    assert Conversation(Role.CLIENT, principal=ANONYMOUS).accepts_batches
 
 
 def test_an_unreadable_id_is_null_in_one_era_and_absent_in_the_other() -> None:
-    us = Conversation(Role.SERVER)
+    us = Conversation(Role.SERVER, principal=ANONYMOUS)
     assert us.null_error_id  # as JSON-RPC has it, while nobody has said which era this is
     us.receive(stateless(1))
     assert not us.null_error_id
@@ -871,7 +889,7 @@ class Talk(RuleBasedStateMachine):
     @initialize(role=st.sampled_from(Role), gated=st.booleans(), strings=st.booleans())
     def begin(self, role: Role, gated: bool, strings: bool) -> None:
         format_: Any = "string" if strings else "integer"
-        self.us = Conversation(role, US, gated=gated, id_format=format_)
+        self.us = Conversation(role, US, gated=gated, id_format=format_, principal=ANONYMOUS)
         self.waiting: set[RequestId] = set()  # ours, without an outcome
         self.used: set[RequestId] = set()  # ours, ever
         self.owed: set[RequestId] = set()  # theirs, to be answered

@@ -9,6 +9,7 @@ from msgspec import UNSET, Raw
 from fairlead.errors import LocalProtocolError
 from fairlead.protocol.caller import read_head, stateless_caller
 from fairlead.protocol.outgoing import Identity, with_meta
+from fairlead.protocol.principal import ANONYMOUS
 from fairlead.protocol.revisions import NEWEST
 from fairlead.wire import Params, to_json
 
@@ -55,7 +56,7 @@ def test_what_we_stamp_is_what_a_server_reads() -> None:
     assert head.name == "echo"
     assert head.meta is not UNSET
     assert head.meta.progress_token == "t"
-    caller = stateless_caller(head.meta)
+    caller = stateless_caller(head.meta, ANONYMOUS)
     assert (caller.revision, caller.declared, caller.name, caller.log_level) == (
         NEWEST,
         {"x": 'y"}'},

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from fairlead import MCPServer
+from fairlead.protocol.principal import ANONYMOUS
 from fairlead.transport.memory import memory_pair
 from fairlead.wire import encode
 
@@ -23,7 +24,7 @@ class Wire:
 
     def __init__(self, server: MCPServer, *, reading: bool = True) -> None:
         self.left, right = memory_pair()
-        self.peer = server.attach(right)
+        self.peer = server.attach(right, ANONYMOUS)
         self._frames: asyncio.Queue[Any] = asyncio.Queue()
         self._reading: asyncio.Task[None] | None = None
         if reading:

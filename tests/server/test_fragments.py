@@ -8,6 +8,9 @@ from rawwire import META, wire_to
 
 from fairlead import Context, MCPServer
 from fairlead.interceptor import Exchange
+from fairlead.protocol.caller import Caller
+from fairlead.protocol.principal import ANONYMOUS
+from fairlead.protocol.revisions import NEWEST_HANDSHAKE
 from fairlead.protocol.types.content import ImageContent, TextContent
 from fairlead.server.context import Context as ServerContext
 from fairlead.server.direct import DirectEdge, direct_exchange
@@ -67,13 +70,14 @@ async def test_parts_are_nothing_for_a_caller_that_does_not() -> None:
 async def test_an_edge_that_has_parts_takes_them_over() -> None:
     class PartsEdge(DirectEdge):
         def __init__(self) -> None:
-            super().__init__()
+            super().__init__(ANONYMOUS)
             self.parts: list[bytes] = []
 
         async def fragment(self, exchange: Exchange, content: Raw) -> None:
             self.parts.append(bytes(content))
 
-    exchange = direct_exchange(Request(1, "tools/call", Raw(b'{"_meta":{"progressToken":1}}')))
+    message = Request(1, "tools/call", Raw(b'{"_meta":{"progressToken":1}}'))
+    exchange = direct_exchange(message, Caller(NEWEST_HANDSHAKE, False, ANONYMOUS))
     exchange.edge = edge = PartsEdge()
     context = ServerContext(exchange)
     await context.fragment("a")

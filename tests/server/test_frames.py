@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fairlead import MCPServer
+from fairlead.protocol.principal import ANONYMOUS
 from fairlead.transport.memory import memory_pair
 
 META = {
@@ -27,7 +28,7 @@ async def test_a_warm_call_enters_few_frames(era: str) -> None:
         return text
 
     left, right = memory_pair()
-    peer = server.attach(right)
+    peer = server.attach(right, ANONYMOUS)
     answers: asyncio.Queue[Any] = asyncio.Queue()
     reading = asyncio.create_task(left.run(answers.put_nowait))
 

@@ -15,6 +15,7 @@ import pytest
 from fairlead import Context, MCPServer, MCPToolError
 from fairlead.client import MCPClient, MCPClientConfig
 from fairlead.errors import MCPErrorCode
+from fairlead.protocol.principal import ANONYMOUS
 from fairlead.protocol.types.content import TextContent
 from fairlead.protocol.types.tools import CallToolResult
 from fairlead.server.checking import InvalidArguments
@@ -313,7 +314,7 @@ async def test_clients_get_structured_content_where_they_know_it(
         return Weather(city, 1 if city else "cold")  # type: ignore[arg-type]
 
     left, right = memory_pair()
-    peer = server.attach(right)
+    peer = server.attach(right, ANONYMOUS)
 
     async def open_channel() -> Any:
         return left

@@ -14,6 +14,7 @@ import pytest
 
 from fairlead import Context, MCPServer
 from fairlead.errors import CannotAsk
+from fairlead.protocol.principal import ANONYMOUS
 from fairlead.server.forms import Form
 from fairlead.server.rounds import canonical, digest
 from fairlead.server.sealing import BadSeal, KeyRing
@@ -29,7 +30,7 @@ class Line:
 
     def __init__(self, server: MCPServer) -> None:
         self.channel, right = memory_pair()
-        self.peer = server.attach(right)
+        self.peer = server.attach(right, ANONYMOUS)
         self.got: asyncio.Queue[Any] = asyncio.Queue()
         self.reading = asyncio.create_task(self.channel.run(self.got.put_nowait))
         self.ids = iter(range(1, 1000))

@@ -17,6 +17,7 @@ from fairlead import Context, MCPServer, MCPServerConfig, MCPToolError, RpcError
 from fairlead.client import MCPClient, MCPClientConfig
 from fairlead.errors import MCPErrorCode
 from fairlead.interceptor import Answer, Exchange, Proceed
+from fairlead.protocol.principal import ANONYMOUS
 from fairlead.protocol.types.content import ImageContent, TextContent
 from fairlead.protocol.types.tools import CallToolResult, ToolAnnotations
 from fairlead.transport.memory import memory_pair
@@ -35,7 +36,7 @@ def version(request: pytest.FixtureRequest) -> str:
 @contextlib.asynccontextmanager
 async def client_of(server: MCPServer, version: str = "auto") -> AsyncIterator[MCPClient]:
     left, right = memory_pair()
-    peer = server.attach(right)
+    peer = server.attach(right, ANONYMOUS)
 
     async def open_channel():  # type: ignore[no-untyped-def]
         return left
@@ -701,7 +702,7 @@ async def test_both_eras_on_one_connection() -> None:
     server = MCPServer("s")
     server.tool("t")(lambda: "x")
     left, right = memory_pair()
-    peer = server.attach(right)
+    peer = server.attach(right, ANONYMOUS)
     got: asyncio.Queue[Any] = asyncio.Queue()
     reading = asyncio.create_task(left.run(got.put_nowait))
     hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c"}}

@@ -58,6 +58,7 @@ PROGRAM = """
 import asyncio, sys
 from dataclasses import dataclass
 from fairlead import MCPServer
+from fairlead.protocol.principal import ANONYMOUS
 from fairlead.transport.memory import memory_pair
 
 @dataclass
@@ -76,7 +77,7 @@ def either(x: A | B) -> str:  # only its schema can tell
 
 async def main():
     left, right = memory_pair()
-    peer = server.attach(right)
+    peer = server.attach(right, ANONYMOUS)
     print("jsonschema_rs" in sys.modules)
     await server.registry.execute("either", dict(x=dict(a=1)))
     print("jsonschema_rs" in sys.modules)

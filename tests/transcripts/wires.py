@@ -10,6 +10,7 @@ from typing import Protocol
 from fixed_server import make_server
 
 from fairlead.peer import Peer
+from fairlead.protocol.principal import ANONYMOUS
 from fairlead.transport.lines import LineChannel
 from fairlead.transport.memory import memory_pair
 from fairlead.transport.socket import listen_tcp, listen_unix
@@ -63,7 +64,7 @@ class Memory:
 @contextlib.asynccontextmanager
 async def over_memory(_: Path) -> AsyncIterator[Wire]:
     ours, theirs = memory_pair()
-    peer = make_server().attach(theirs)
+    peer = make_server().attach(theirs, ANONYMOUS)
     wire = Memory(ours)
     reading = asyncio.create_task(wire.run())
     try:
@@ -119,7 +120,7 @@ async def over_tcp(_: Path) -> AsyncIterator[Wire]:
 def _acceptor() -> tuple[Callable[[LineChannel], None], list[Peer]]:
     server = make_server()
     accepted: list[Peer] = []
-    return lambda channel: accepted.append(server.attach(channel)), accepted
+    return lambda channel: accepted.append(server.attach(channel, ANONYMOUS)), accepted
 
 
 @contextlib.asynccontextmanager

@@ -37,6 +37,7 @@ from fairlead.peer import Peer
 from fairlead.protocol.conversation import Agreement, Conversation, Role
 from fairlead.protocol.envelope import TransportContext
 from fairlead.protocol.outgoing import Identity
+from fairlead.protocol.principal import ANONYMOUS
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
 from fairlead.server.context import Context
 from fairlead.transport.base import Incoming
@@ -98,7 +99,7 @@ async def peer_at(url: str, **options: Any) -> AsyncIterator[Peer]:
     channel = await connect_websocket(url, proxy=None, **options)
     peer = Peer(
         channel,
-        Conversation(Role.CLIENT, IDENTITY),
+        Conversation(Role.CLIENT, IDENTITY, principal=ANONYMOUS),
         on_notification=told.put_nowait,
         **settings,
     )
@@ -235,7 +236,11 @@ async def test_a_close_fails_what_waits_with_code_and_reason(
     closed: list[ChannelClosed] = []
     async with their_server(script) as url:
         channel = await connect_websocket(url, proxy=None)
-        peer = Peer(channel, Conversation(Role.CLIENT, IDENTITY), on_close=closed.append)
+        peer = Peer(
+            channel,
+            Conversation(Role.CLIENT, IDENTITY, principal=ANONYMOUS),
+            on_close=closed.append,
+        )
         peer.start()
         asking = [asyncio.create_task(peer.request("server/discover")) for _ in range(2)]
         for task in asking:

@@ -14,6 +14,7 @@ from ..observe.logs import ABOUT
 from ..peer import Peer
 from ..protocol.conversation import Conversation, Role
 from ..protocol.outgoing import Identity
+from ..protocol.principal import ANONYMOUS
 from ..protocol.tracing import of_request
 from ..transport.base import Channel
 from ..wire import Notification, RequestId, to_json
@@ -59,6 +60,7 @@ class ChannelTransport(MCPTransport):
             options.get("identity"),
             id_format="string" if id_format == "string" else "integer",
             gated=options.get("gated", False),
+            principal=ANONYMOUS,  # servers are not authenticated by a token of ours
         )
         self.overhear: Callable[[Notification], None] | None = None  # before any listener, at once
         self.on_lost: Callable[[], None] | None = None  # before `on_close`; not after `close()`

@@ -2,6 +2,7 @@
 
 from typing import Protocol, Unpack
 
+from ..protocol.principal import ANONYMOUS, Principal
 from ..transport.base import Channel
 from ..transport.memory import memory_pair
 from .channels import ChannelOptions, ChannelTransport
@@ -16,8 +17,8 @@ class _Closes(Protocol):
 class Attaches(Protocol):
     """What can serve a channel in the background: an `MCPServer`, or anything shaped like it."""
 
-    def attach(self, channel: Channel, /) -> _Closes:
-        """Begin to serve; closing what is returned ends it."""
+    def attach(self, channel: Channel, principal: Principal, /) -> _Closes:
+        """Start serving a client; closing the returned object ends it."""
 
 
 class InProcessTransport(ChannelTransport):
@@ -30,7 +31,7 @@ class InProcessTransport(ChannelTransport):
 
     async def _attach(self) -> Channel:
         near, far = memory_pair()
-        self._far = self._server.attach(far)
+        self._far = self._server.attach(far, ANONYMOUS)
         return near
 
     async def close(self) -> None:

@@ -22,6 +22,7 @@ from ..protocol.conversation import Conversation, Role
 from ..protocol.envelope import Direction, SessionState, TransportContext
 from ..protocol.headers import ParamHeader
 from ..protocol.outgoing import Identity
+from ..protocol.principal import Principal
 from ..transport.base import Channel
 from ..wire import Notification
 from ..wire.codes import INVALID_PARAMS, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND
@@ -64,14 +65,14 @@ class Door:
         self._alone = Passage(self._interceptors, Direction.CLIENT_TO_SERVER)
         self._inner: Handler = chain(self._interceptors, self._judge)
         self.guests: dict[object, Guest] = {}
-        self.listening: dict[object, tuple[object, str | None]] = {}  # stateless: edge, and who
+        self.listening: dict[object, tuple[object, Principal]] = {}  # stateless: edge, and who
         self._views: dict[View, View] = {}
         self._under_way = 0
         self._quiet = asyncio.Event()  # nobody waits for an answer
 
     # What an endpoint asks of whoever it serves
 
-    def attach(self, channel: Channel, principal: str | None = None) -> Peer:
+    def attach(self, channel: Channel, principal: Principal) -> Peer:
         """Serve one client in the background; the returned peer can be closed."""
         timeout = self._gateway.settings.relay.input_timeout
         guest = Guest(principal, timeout, self._interceptors)
@@ -117,14 +118,14 @@ class Door:
         for replica in self._member.replicas:
             await replica.end_streams()
 
-    def hang_up_on(self, principals: Container[str | None]) -> None:
+    def hang_up_on(self, principals: Container[Principal]) -> None:
         """End what stateless clients listen to; who may come again asks for what it may hear."""
         for edge, name in self.listening.values():
             if name in principals:
                 for replica in self._member.replicas:
                     replica.hang_up(edge)
 
-    def look_again(self, principals: Container[str | None]) -> None:
+    def look_again(self, principals: Container[Principal]) -> None:
         """What these get to see has changed."""
         self._views.clear()
         self.hang_up_on(principals)

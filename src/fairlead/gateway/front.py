@@ -12,6 +12,7 @@ from ..interceptor import Answer, Exchange, Interceptor, beside, hearers
 from ..peer import Peer
 from ..protocol.downgrade import Impossible, downgrade_params
 from ..protocol.envelope import Direction, SessionState
+from ..protocol.principal import Principal
 from ..protocol.revisions import Revision
 from ..wire import Notification, RequestId
 from ..wire.codes import METHOD_NOT_FOUND
@@ -33,7 +34,7 @@ class Front:
 
     def __init__(
         self,
-        principal: str | None,
+        principal: Principal,
         input_timeout: float,
         interceptors: Sequence[Interceptor] = (),
     ) -> None:

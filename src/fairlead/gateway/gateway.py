@@ -26,6 +26,7 @@ from ..protocol.conversation import Conversation, Role
 from ..protocol.envelope import TransportContext
 from ..protocol.headers import ParamHeader
 from ..protocol.outgoing import Identity
+from ..protocol.principal import ANONYMOUS, Principal, principal_name
 from ..server.serving import ServesHttp
 from ..transport.base import Channel
 from ..transport.http.settings import HttpSettings
@@ -166,8 +167,8 @@ class Gateway(ServesHttp):
     # Serving
 
     async def serve(self, channel: Channel) -> None:
-        """Serve one client on a channel until it ends."""
-        peer = self.attach(channel)
+        """Serve one anonymous client on a channel until it ends."""
+        peer = self.attach(channel, ANONYMOUS)
         try:
             await peer.wait_closed()
         finally:
@@ -195,7 +196,7 @@ class Gateway(ServesHttp):
     def http_ended(self, app: "HttpApp") -> None:
         self._apps.remove(app)
 
-    def attach(self, channel: Channel, principal: str | None = None) -> Peer:
+    def attach(self, channel: Channel, principal: Principal) -> Peer:
         """Serve one client in the background; the returned peer can be closed."""
         visitor = Visitor(principal, self.settings.relay.input_timeout, self.interceptors)
         peer = Peer(
@@ -270,7 +271,7 @@ class Gateway(ServesHttp):
             {
                 "client": (visitor.peer.session.client_info or {}).get("name"),
                 "protocol_version": visitor.peer.session.protocol_version,
-                "principal": visitor.principal,
+                "principal": principal_name(visitor.principal),
                 "transport": visitor.peer.channel.context.transport_type,
                 "subscriptions": sorted(visitor.uris),
             }
@@ -344,7 +345,7 @@ class Gateway(ServesHttp):
         """What somebody gets to see."""
         return self.view_for(caller.principal)
 
-    def view_for(self, principal: str | None) -> View:
+    def view_for(self, principal: Principal) -> View:
         """The same, by name."""
         return self._showing.view_for(principal)
 
@@ -356,7 +357,7 @@ class Gateway(ServesHttp):
         self.settings = msgspec.structs.replace(self.settings, view=view)
         self._showing.show(views, view)
 
-    async def dismiss(self, principals: Container[str | None]) -> None:
+    async def dismiss(self, principals: Container[Principal]) -> None:
         """End all connections of somebody who may not come in any more."""
         await self._showing.dismiss(principals)
 

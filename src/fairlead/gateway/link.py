@@ -18,7 +18,8 @@ from ..protocol.conversation import Agreement, Conversation, Role
 from ..protocol.envelope import Direction, SessionState
 from ..protocol.methods import exists
 from ..protocol.outgoing import Identity
-from ..protocol.revisions import NEWEST
+from ..protocol.principal import ANONYMOUS, Principal
+from ..protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from ..transport.base import Channel
 from ..wire import Notification, Request, RequestId
 from ..wire.codes import HEADER_MISMATCH, INTERNAL_ERROR, METHOD_NOT_FOUND
@@ -85,6 +86,7 @@ class Link:
         self._input_timeout = input_timeout
         self._on_close = on_close
         self.interceptors = interceptors
+        self._ask_through = chain(interceptors, self._asked)
         self._beside = beside(interceptors)
         self._background: set[asyncio.Task[None]] = set()
         self.passage = Passage(interceptors, Direction.SERVER_TO_CLIENT)
@@ -102,11 +104,12 @@ class Link:
             identity,
             id_format="string" if id_format == "string" else "integer",
             directed=directed,
+            principal=ANONYMOUS,  # of the server; its messages get that of the client they are for
         )
         self.peer = Peer(
             channel,
             conversation,
-            handler=chain(interceptors, self._asked),
+            handler=self._question,
             on_notification=self.told,
             on_cancelled=self._withdrawn,
             on_close=self._closed,
@@ -187,7 +190,7 @@ class Link:
         wanted = True
 
         def progressed(note: Notification) -> None:
-            self.passage.put(note, self.peer, call.progressed, sent_as)
+            self._enter(note, call.progressed, sent_as)
 
         def sent(request_id: RequestId) -> None:
             nonlocal sent_as
@@ -290,7 +293,7 @@ class Link:
         """
         exchange = Exchange(
             question,
-            self.peer.conversation.peer or Caller(NEWEST, True),
+            self._on_behalf_of(call.exchange.caller.principal, stateless=True),
             read_head(question.params),
             Direction.SERVER_TO_CLIENT,
             self.peer.channel.context,
@@ -301,7 +304,40 @@ class Link:
 
     def _withdrawn(self, note: Notification, cancel: Callable[[str], object]) -> None:
         """The server does not wait for the answer to a question of its own any more."""
-        self.passage.cancel(note, self.peer, cancel, self.peer.heard_for)
+        related = self.peer.heard_for
+        self.passage.cancel(note, self.peer, cancel, related, self._sender(related))
+
+    async def _question(self, exchange: Exchange) -> Answer:
+        """Handle a request of the server: for interceptors its principal is that of the client."""
+        if self.interceptors:
+            exchange.caller = self._sender(exchange.related)
+        return await self._ask_through(exchange)
+
+    def _sender(self, related: RequestId | None) -> Caller:
+        """The server, on behalf of the client that its message is for, where that is certain."""
+        call = self._call_of(related)
+        if call is not None:
+            return self._on_behalf_of(call.exchange.caller.principal)
+        front = self._only_front()
+        return self._on_behalf_of(ANONYMOUS if front is None else front.principal)
+
+    def _on_behalf_of(self, principal: Principal, *, stateless: bool = False) -> Caller:
+        known = self.peer.conversation.peer
+        if known is None:
+            return Caller(NEWEST if stateless else NEWEST_HANDSHAKE, stateless, principal)
+        if known.principal == principal:
+            return known
+        return msgspec.structs.replace(known, principal=principal)
+
+    def _enter(
+        self,
+        note: Notification,
+        deliver: Callable[[Notification], object],
+        related: RequestId | None,
+    ) -> None:
+        """Let a notification of the server through the interceptors."""
+        sender = self._sender(related) if self.interceptors else None
+        self.passage.put(note, self.peer, deliver, related, sender)
 
     async def _asked(self, exchange: Exchange) -> Answer:
         if exchange.method == "ping":
@@ -345,7 +381,7 @@ class Link:
             self.on_news(note)  # nobody may keep from us what we asked for ourselves
             return
         related = self.peer.heard_for
-        self.passage.put(note, self.peer, lambda passed: self._passed(passed, related), related)
+        self._enter(note, lambda passed: self._passed(passed, related), related)
 
     def _passed(self, note: Notification, related: RequestId | None) -> None:
         if note.method == "notifications/message":

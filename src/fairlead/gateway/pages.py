@@ -6,6 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import ConfigError, FairleadError
+from ..protocol.principal import Principal
 from ..transport.http.asgi import AsgiCall
 from ..transport.http.settings import HttpSettings
 from ..transport.process import without_command
@@ -53,7 +54,7 @@ class GatewayPages:
         self._settings = settings
         self._sessions = ClientSessions(gateway)
 
-    async def serve(self, call: AsgiCall, path: str, principal: str | None) -> None:
+    async def serve(self, call: AsgiCall, path: str, principal: Principal) -> None:
         """Answer one request."""
         path = path.rstrip("/") or "/"
         if path == "/admin" or path.startswith("/admin/"):
@@ -76,7 +77,7 @@ class GatewayPages:
         else:
             await call.answer(200, to_json(self._status(principal)))
 
-    async def _metrics(self, call: AsgiCall, principal: str | None) -> None:
+    async def _metrics(self, call: AsgiCall, principal: Principal) -> None:
         observing = self._gateway.observing
         metrics = None if observing is None else observing.collect(self._gateway)
         if metrics is None:
@@ -86,7 +87,7 @@ class GatewayPages:
         else:
             await call.answer(200, metrics.prometheus().encode(), _METRICS)
 
-    def _status(self, principal: str | None) -> dict[str, Any]:
+    def _status(self, principal: Principal) -> dict[str, Any]:
         now = status(self._gateway, self._gateway.view_for(principal))
         for server in now["servers"]:  # the admin API tells how they were started, too
             server["error"] = server["error"] and without_command(server["error"])

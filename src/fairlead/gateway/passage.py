@@ -25,4 +25,7 @@ class Passage(passage.Passage):
             deliver(note)
             return
         head = read_head(note.params)
-        self.enter(Exchange(note, caller, head, self._direction, context, DirectEdge()), deliver)
+        self.enter(
+            Exchange(note, caller, head, self._direction, context, DirectEdge(caller.principal)),
+            deliver,
+        )

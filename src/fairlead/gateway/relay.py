@@ -21,6 +21,7 @@ from ..protocol.envelope import Direction, TransportContext
 from ..protocol.headers import ParamHeader
 from ..protocol.methods import exists
 from ..protocol.outgoing import Identity
+from ..protocol.principal import ANONYMOUS, Principal
 from ..protocol.revisions import Revision
 from ..protocol.rewriting import encoded, members_of, string_of
 from ..server.serving import ServesHttp
@@ -107,7 +108,7 @@ class Relay(ServesHttp):
 
     async def serve(self, channel: Channel) -> None:
         """Serve one client on a channel until it ends. Cancelling closes it."""
-        peer = self.attach(channel)
+        peer = self.attach(channel, ANONYMOUS)
         try:
             await peer.wait_closed()
         finally:
@@ -129,7 +130,7 @@ class Relay(ServesHttp):
 
         return HttpApp(self, settings if settings is not None else HttpSettings(**options))
 
-    def attach(self, channel: Channel, principal: str | None = None) -> Peer:
+    def attach(self, channel: Channel, principal: Principal) -> Peer:
         """Serve one client in the background; the returned peer can be closed."""
         front = Front(principal, self.settings.input_timeout, self._interceptors)
         peer = Peer(

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Container, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from ..protocol.principal import ANONYMOUS, Principal
 from .views import View
 from .visitor import Visitor
 
@@ -21,15 +22,15 @@ class Showing:
         self._views = dict(views)
         self._everybody = everybody
 
-    def view_for(self, principal: str | None) -> View:
+    def view_for(self, principal: Principal) -> View:
         """What somebody gets to see."""
-        view = self._views.get(principal) if principal is not None else None
+        view = self._views.get(principal) if isinstance(principal, str) else None
         return view or self._everybody
 
     def show(self, views: Mapping[str, View], everybody: View) -> None:
         """From now on principals see this; those for whom it changes hear that lists have."""
         gateway = self._gateway
-        before = {name: self.view_for(name) for name in {*self._principals(), None}}
+        before = {name: self.view_for(name) for name in {*self._principals(), ANONYMOUS}}
         self._views, self._everybody = dict(views), everybody
         affected = {name for name, old in before.items() if old != self.view_for(name)}
         edges: set[object] = set()
@@ -46,7 +47,7 @@ class Showing:
         for door in gateway.doors.values():
             door.look_again(affected)
 
-    def _principals(self) -> Iterator[str | None]:
+    def _principals(self) -> Iterator[Principal]:
         gateway = self._gateway
         yield from (visitor.principal for visitor in gateway.visitors())
         yield from (one.principal for one in gateway.subscribing.listeners)
@@ -63,7 +64,7 @@ class Showing:
             if not view.includes(member.name):
                 member.left(visitor)
 
-    async def dismiss(self, principals: Container[str | None]) -> None:
+    async def dismiss(self, principals: Container[Principal]) -> None:
         """End all connections of somebody who may not come in any more."""
         gateway = self._gateway
         for one in gateway.subscribing.listeners:

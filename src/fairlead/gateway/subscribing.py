@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, UnsetType
 
 from ..interceptor import Answer, Exchange
+from ..protocol.principal import Principal
 from ..wire.codes import INTERNAL_ERROR
 from .asked import listening_to, uris_of
 from .bridge.errors import ours
@@ -25,7 +26,7 @@ class Listener(Struct, frozen=True, eq=False):
     """A stateless client that listens."""
 
     edge: object
-    principal: str | None
+    principal: Principal
     uris: list[str]
 
 

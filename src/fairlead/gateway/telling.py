@@ -13,7 +13,6 @@ from ..peer import Peer
 from ..peer.intercepted import say
 from ..protocol.caller import Caller, read_head
 from ..protocol.envelope import Direction
-from ..protocol.revisions import NEWEST_HANDSHAKE
 from ..server.subscriptions import Changes
 from ..wire import Notification
 
@@ -35,7 +34,7 @@ class _Telling:
     async def to_session(self, edge: object, note: Notification) -> None:
         """Raises `TransportError`: it could not be sent."""
         assert isinstance(edge, Peer)
-        them = edge.conversation.peer or Caller(NEWEST_HANDSHAKE, False)
+        them = edge.conversation.sender
 
         async def deliver(passed: Notification) -> None:
             params = passed.params
@@ -69,4 +68,4 @@ class _Telling:
         await say(told, self._interceptors, deliver)
 
     def _us(self, them: Caller) -> Caller:
-        return Caller(them.revision, them.stateless, info=self._info, principal=them.principal)
+        return Caller(them.revision, them.stateless, them.principal, info=self._info)

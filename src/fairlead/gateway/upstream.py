@@ -21,6 +21,7 @@ from ..manager.pulse import Pulse
 from ..protocol.caller import Caller
 from ..protocol.methods import has_capability
 from ..protocol.outgoing import Identity
+from ..protocol.principal import ANONYMOUS
 from ..protocol.probe import judge_initialize
 from ..protocol.revisions import NEWEST
 from ..wire import Success
@@ -192,7 +193,9 @@ class Upstream:
         if link.stateless:
             return link
         # What a session changes in such a server is no other principal's business.
-        return link if caller.principal is None and not asks_back(caller.capabilities) else None
+        return (
+            link if caller.principal is ANONYMOUS and not asks_back(caller.capabilities) else None
+        )
 
     # For sessions of the handshake era
 

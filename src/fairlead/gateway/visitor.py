@@ -7,6 +7,7 @@ from msgspec import Raw
 from ..interceptor import Interceptor, hearers
 from ..peer import Peer
 from ..protocol.envelope import Direction
+from ..protocol.principal import Principal
 from ..wire import Notification, RequestId
 from .front import Front
 from .link import Link
@@ -21,7 +22,7 @@ class Visitor:
 
     def __init__(
         self,
-        principal: str | None,
+        principal: Principal,
         input_timeout: float,
         interceptors: Sequence[Interceptor] = (),
     ) -> None:
@@ -76,7 +77,7 @@ class Guest(Visitor):
 
     def __init__(
         self,
-        principal: str | None,
+        principal: Principal,
         input_timeout: float,
         interceptors: Sequence[Interceptor] = (),
     ) -> None:

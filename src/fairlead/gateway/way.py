@@ -15,6 +15,7 @@ from ..client.entries import (
 from ..client.inprocess import Attaches
 from ..client.network import HttpTransport
 from ..client.transports import transport_of
+from ..protocol.principal import ANONYMOUS
 from ..transport.base import Channel
 
 __all__ = ["Way", "way_to"]
@@ -74,5 +75,5 @@ async def _attach(server: Attaches) -> Channel:
     from ..transport.memory import memory_pair
 
     near, far = memory_pair()
-    server.attach(far)  # ends with the channel
+    server.attach(far, ANONYMOUS)  # ends with the channel
     return near

@@ -91,9 +91,9 @@ class InterceptedPeer(Peer):
             Caller(
                 revision,
                 revision.stateless,
+                self.conversation.principal,
                 identity.capabilities,
                 identity.info,
-                principal=None if known is None else known.principal,
             ),
             read_head(message.params),
             self.ours,

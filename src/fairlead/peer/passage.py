@@ -14,7 +14,6 @@ from ..interceptor import Answer, Exchange, Handler, Interceptor, chain
 from ..observe.logs import ABOUT
 from ..protocol.caller import Caller, read_head
 from ..protocol.envelope import Direction
-from ..protocol.revisions import NEWEST_HANDSHAKE
 from ..protocol.rewriting import members_of, string_of
 from ..wire import Notification, RequestId
 from .peer import Peer
@@ -46,15 +45,23 @@ class Passage:
         self.busy = False  # something is on its way
 
     def put(
-        self, note: Notification, peer: Peer, deliver: Deliver, related: RequestId | None = None
+        self,
+        note: Notification,
+        peer: Peer,
+        deliver: Deliver,
+        related: RequestId | None = None,
+        sender: Caller | None = None,
     ) -> None:
-        """Let a notification through; `deliver` gets what comes out."""
+        """Let a notification through; `deliver` gets what comes out.
+
+        `sender` is the peer as interceptors are to see it; without it, as its connection knows it.
+        """
         if not self._interceptors:
             deliver(note)
             return
         exchange = Exchange(
             note,
-            peer.conversation.peer or Caller(NEWEST_HANDSHAKE, False),
+            peer.conversation.sender if sender is None else sender,
             read_head(note.params),
             self._direction,
             peer.channel.context,
@@ -79,9 +86,10 @@ class Passage:
         peer: Peer,
         cancel: Callable[[str], object],
         related: RequestId | None = None,
+        sender: Caller | None = None,
     ) -> None:
         """The same for a cancellation: if it does not get through, what it is about goes on."""
-        self.put(note, peer, lambda passed: cancel(_reason(passed)), related)
+        self.put(note, peer, lambda passed: cancel(_reason(passed)), related, sender)
 
     async def passed(self) -> None:
         """Wait until what came before is through: what comes after it comes behind it."""

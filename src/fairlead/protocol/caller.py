@@ -15,6 +15,7 @@ from ..errors import RpcError
 from ..wire import Params
 from ..wire.codes import INVALID_PARAMS, UNSUPPORTED_VERSION
 from .methods import has_capability
+from .principal import Principal
 from .revisions import HANDSHAKE, STATELESS, Revision, known
 
 __all__ = [
@@ -49,10 +50,10 @@ class Caller(Struct, frozen=True):
 
     revision: Revision
     stateless: bool  # of the revision; kept here because every call asks
+    principal: Principal  # on whose behalf; determined by the entry point, never by a default
     capabilities: bytes = b"{}"  # what the peer declared, as it was sent
     info: bytes | None = None  # its name and version, as they were sent
     log_level: str | None = None  # the least severe level it wants to hear; None: nothing asked
-    principal: str | None = None  # who it is for, where the edge authenticated somebody
 
     def can(self, capability: str) -> bool:
         """Whether the peer declared a capability, named by its dotted path (`elicitation.url`)."""
@@ -118,7 +119,7 @@ def target_of(method: str, head: Head) -> str | None:
     return uri if name is UNSET or "resources/" in method else name
 
 
-def stateless_caller(meta: Meta, principal: str | None = None) -> Caller:
+def stateless_caller(meta: Meta, principal: Principal) -> Caller:
     """The caller that a stateless request describes.
 
     Raises:
@@ -137,10 +138,10 @@ def stateless_caller(meta: Meta, principal: str | None = None) -> Caller:
     return Caller(
         revision,
         True,
+        principal,
         bytes(capabilities),
         None if isinstance(meta.client_info, UnsetType) else bytes(meta.client_info),
         None if isinstance(meta.log_level, UnsetType) else meta.log_level,
-        principal,
     )
 
 

@@ -30,6 +30,7 @@ from .envelope import SessionContext, SessionState
 from .events import Answered, Asked, Cancelled, Event, Progressed, Refused, Stray, Told
 from .methods import exists, find
 from .outgoing import Identity, with_meta
+from .principal import Principal
 from .revisions import NEWEST_HANDSHAKE, STATELESS, Revision, agree
 from .tracing import outgoing
 
@@ -63,16 +64,16 @@ class Conversation:
         role: Role,
         identity: Identity | None = None,
         *,
+        principal: Principal,
         id_format: Literal["integer", "string"] = "integer",
         assume: Revision | None = None,
         session_id: str | None = None,
         gated: bool = True,
         directed: bool = True,
-        principal: str | None = None,
     ) -> None:
         """`assume` serves requests before any handshake, as if that revision had been agreed on.
 
-        `principal` is who the peer is, where the edge authenticated somebody.
+        `principal` is the identity of the peer, as the entry point has determined it.
 
         Without `gated`, requests may be sent in any order: for tools that test servers. Without
         `directed`, notifications come through that only we may send: for those who pass them on.
@@ -93,7 +94,7 @@ class Conversation:
         self._sent_initialize: RequestId | None = None
         self._owed_initialize: RequestId | None = None
         self._heard_stateless = False
-        self._caller = Caller(assume, assume.stateless, principal=principal) if assume else None
+        self._caller = Caller(assume, assume.stateless, principal) if assume else None
         self._agreement: Agreement | None = None
         self._over = False
         self.log_level: str | None = None  # handshake era: what `logging/setLevel` asked for
@@ -121,7 +122,7 @@ class Conversation:
         head = read_head(request.params)
         meta = head.meta
         if self._is_client:
-            caller = self._caller or Caller(NEWEST_HANDSHAKE, False)
+            caller = self.sender
         elif not isinstance(meta, UnsetType) and (
             # Whoever says either of these speaks the stateless era, whatever the method.
             meta.protocol_version is not UNSET or meta.client_capabilities is not UNSET
@@ -136,7 +137,7 @@ class Conversation:
         elif self._caller is not None:
             caller = self._caller
         elif request.method == "ping":
-            caller = Caller(NEWEST_HANDSHAKE, False)
+            caller = self._unknown
         else:
             return Refused(failure(request.id, INVALID_PARAMS, _NOT_INTRODUCED))
         self._owed.add(request.id)
@@ -163,9 +164,7 @@ class Conversation:
         revision = agree(params.protocol_version)
         info = None if isinstance(params.client_info, UnsetType) else bytes(params.client_info)
         self._agreement = Agreement(revision=revision)
-        self._caller = Caller(
-            revision, False, bytes(params.capabilities), info, principal=self._principal
-        )
+        self._caller = Caller(revision, False, self._principal, bytes(params.capabilities), info)
         self.state = SessionState.INITIALIZING
         self._owed.add(request.id)
         self._owed_initialize = request.id
@@ -324,7 +323,11 @@ class Conversation:
         self._agreement = agreement
         stateless = agreement.revision.stateless
         self._caller = Caller(
-            agreement.revision, stateless, agreement.capabilities, agreement.server_info
+            agreement.revision,
+            stateless,
+            self._principal,
+            agreement.capabilities,
+            agreement.server_info,
         )
         if self.state is SessionState.UNINITIALIZED:  # it may have ended before we came to this
             self.state = SessionState.ACTIVE if stateless else SessionState.INITIALIZING
@@ -368,6 +371,20 @@ class Conversation:
     def peer(self) -> Caller | None:
         """Who is at the other end, once that is known for the whole connection."""
         return self._caller
+
+    @property
+    def sender(self) -> Caller:
+        """The peer as far as it is known; before the handshake, no more than its principal."""
+        return self._caller or self._unknown
+
+    @property
+    def _unknown(self) -> Caller:
+        return Caller(NEWEST_HANDSHAKE, False, self._principal)
+
+    @property
+    def principal(self) -> Principal:
+        """The identity of the peer."""
+        return self._principal
 
     @property
     def owed(self) -> int:

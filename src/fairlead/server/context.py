@@ -15,6 +15,7 @@ from ..errors import CannotAsk, LocalProtocolError, RpcError
 from ..interceptor import Exchange, Handler
 from ..protocol.caller import Caller
 from ..protocol.downgrade import Impossible, downgrade_params
+from ..protocol.principal import principal_name
 from ..protocol.revisions import NEWEST_HANDSHAKE
 from ..wire import Notification, Request, to_json
 from ..wire.codes import INVALID_PARAMS
@@ -83,8 +84,8 @@ class Context:
 
     @property
     def principal(self) -> str | None:
-        """On whose behalf the call is made, where the transport has authenticated somebody."""
-        return self.exchange.caller.principal
+        """The authenticated identity that makes the call; `None` for an anonymous client."""
+        return principal_name(self.exchange.caller.principal)
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -195,7 +196,7 @@ class Context:
         """
         if self._handler is None:
             raise RpcError(INVALID_PARAMS, f"There is no server here to read {uri} from")
-        caller = Caller(NEWEST_HANDSHAKE, False, principal=self.exchange.caller.principal)
+        caller = Caller(NEWEST_HANDSHAKE, False, self.exchange.caller.principal)
         request = Request(self.request_id, "resources/read", Raw(to_json({"uri": uri})))
         answer = await self._handler(
             direct_exchange(request, caller, correlation_id=self.correlation_id)

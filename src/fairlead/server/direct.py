@@ -9,6 +9,7 @@ from ..interceptor import Exchange
 from ..protocol.caller import Caller, Head, read_head
 from ..protocol.conversation import Conversation, Role
 from ..protocol.envelope import Direction, SessionContext, TransportContext
+from ..protocol.principal import Principal
 from ..protocol.revisions import NEWEST_HANDSHAKE
 from ..wire import Notification, Request
 from ..wire.codes import METHOD_NOT_FOUND
@@ -20,8 +21,10 @@ __all__ = ["DirectEdge", "direct_exchange"]
 class DirectEdge:
     """Nobody is there to hear anything but the answer."""
 
-    def __init__(self, conversation: Conversation | None = None) -> None:
-        self._conversation = conversation or Conversation(Role.SERVER, assume=NEWEST_HANDSHAKE)
+    def __init__(self, principal: Principal, conversation: Conversation | None = None) -> None:
+        self._conversation = conversation or Conversation(
+            Role.SERVER, assume=NEWEST_HANDSHAKE, principal=principal
+        )
         self.log_level: str | None = None
 
     @property
@@ -40,20 +43,20 @@ class DirectEdge:
 
 def direct_exchange(
     message: Request,
-    caller: Caller | None = None,
+    caller: Caller,
     head: Head | None = None,
     conversation: Conversation | None = None,
     correlation_id: str | None = None,
 ) -> Exchange:
-    """That request as an exchange, of a caller who speaks the newest handshake revision."""
+    """Return an exchange for a request that came outside of any connection."""
     return Exchange(
         message,
-        caller or Caller(NEWEST_HANDSHAKE, False),
+        caller,
         head or read_head(message.params),
         Direction.CLIENT_TO_SERVER,
         TransportContext(
             transport_type="direct",
             headers=None if correlation_id is None else {HEADER: correlation_id},
         ),
-        DirectEdge(conversation),
+        DirectEdge(caller.principal, conversation),
     )

@@ -53,7 +53,7 @@ class Heard:
     def told_alone(self, note: Notification, caller: Caller, context: TransportContext) -> None:
         """A notification that came outside of any connection."""
         way, head = Direction.CLIENT_TO_SERVER, read_head(note.params)
-        exchange = Exchange(note, caller, head, way, context, DirectEdge())
+        exchange = Exchange(note, caller, head, way, context, DirectEdge(caller.principal))
         self._alone.enter(exchange, lambda _: None)
 
 
@@ -103,7 +103,7 @@ class _Edge:
         them = exchange.caller
         return Exchange(
             message,
-            Caller(them.revision, them.stateless, info=self._info, principal=them.principal),
+            Caller(them.revision, them.stateless, them.principal, info=self._info),
             read_head(message.params),
             exchange.direction.reverse(),
             exchange.transport,

@@ -14,9 +14,10 @@ from ..peer import Peer
 from ..protocol.caller import Caller
 from ..protocol.envelope import TransportContext
 from ..protocol.headers import ParamHeader
+from ..protocol.principal import Principal
 from ..transport.base import Channel
 from ..transport.http.asgi import AsgiCall, Receive, Scope, Send
-from ..transport.http.edge import HttpEdge, preflight, refuse
+from ..transport.http.edge import HttpEdge, refuse
 from ..transport.http.guard import Refusal
 from ..transport.http.legacy_sse import MESSAGES, LegacySse
 from ..transport.http.settings import HttpSettings
@@ -39,7 +40,7 @@ class Endpoint(Protocol):
     @property
     def inline_methods(self) -> Container[str]: ...
 
-    def attach(self, channel: Channel, principal: str | None = None, /) -> Peer: ...
+    def attach(self, channel: Channel, principal: Principal, /) -> Peer: ...
 
     def answer_inline(self, exchange: Exchange, /) -> Answer: ...
 
@@ -60,7 +61,7 @@ class Endpoint(Protocol):
 class Pages(Protocol):
     """Answers everything that is not the protocol's."""
 
-    async def serve(self, call: AsgiCall, path: str, principal: str | None) -> None: ...
+    async def serve(self, call: AsgiCall, path: str, principal: Principal) -> None: ...
 
 
 class HttpApp:
@@ -133,16 +134,17 @@ class HttpApp:
         if edge is not None:
             await edge.serve(call)
             return
-        who = self.edge.admit(call, call.method)
+        if call.method == "OPTIONS":
+            await self.edge.preflight(call)
+            return
+        who = self.edge.admit(call)
         if isinstance(who, Refusal):
             await refuse(call, who)
             return
         if call.headers.get(b"origin") is not None:
             call.extra += self.edge.guard.cors(call.headers)
         try:
-            if call.method == "OPTIONS":
-                await preflight(call)
-            elif self.settings.sse_path is not None and path == self.settings.sse_path:
+            if self.settings.sse_path is not None and path == self.settings.sse_path:
                 await self._legacy.listen(call, who)
             elif self.settings.sse_path is not None and path == MESSAGES:
                 await self._legacy.post(call, who)

@@ -7,6 +7,9 @@ import msgspec
 from msgspec import Raw
 
 from ..errors import MCPErrorCode, MCPToolError
+from ..protocol.caller import Caller
+from ..protocol.principal import ANONYMOUS
+from ..protocol.revisions import NEWEST_HANDSHAKE
 from ..protocol.types.tools import Tool
 from ..wire import Request, to_json
 from .calls import Calls
@@ -107,7 +110,9 @@ class MCPToolRegistry:
         """
         entry = self._find(name)
         params = Raw(to_json({"name": name, "arguments": arguments or {}}))
-        exchange = direct_exchange(Request(0, "tools/call", params))
+        # The program calls its own tool: no client is involved, so nothing was authenticated.
+        caller = Caller(NEWEST_HANDSHAKE, False, ANONYMOUS)
+        exchange = direct_exchange(Request(0, "tools/call", params), caller)
         run = self._calls.run(entry, exchange, b"}") if entry.home is None else entry.home(exchange)
         result: dict[str, Any] = msgspec.json.decode(await run or b"{}")
         return result

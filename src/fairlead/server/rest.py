@@ -9,6 +9,7 @@ from ..errors import MCPErrorCode, MCPToolError, RpcError
 from ..interceptor import Exchange
 from ..protocol.caller import Caller, read_head
 from ..protocol.envelope import Direction
+from ..protocol.principal import Principal
 from ..protocol.revisions import NEWEST_HANDSHAKE, Revision
 from ..transport.http.asgi import AsgiCall, TooLarge
 from ..transport.http.post import http_context, mapped_status
@@ -50,7 +51,7 @@ class Rest:
         self._server = server
         self._settings = settings
 
-    async def serve(self, call: AsgiCall, path: str, principal: str | None) -> None:
+    async def serve(self, call: AsgiCall, path: str, principal: Principal) -> None:
         """Answer one request."""
         path = path.rstrip("/") or "/"
         try:
@@ -68,7 +69,7 @@ class Rest:
         except RpcError as exc:
             await call.answer(mapped_status(exc.code), _error(exc.code, exc.message, exc.data))
 
-    async def _get(self, call: AsgiCall, path: str, principal: str | None) -> None:
+    async def _get(self, call: AsgiCall, path: str, principal: Principal) -> None:
         if path in _LISTS:
             kind = _LISTS[path]
             await call.answer(200, to_json({kind: await self._all(call, kind, principal)}))
@@ -81,14 +82,14 @@ class Rest:
         else:
             await self._page(call, principal)
 
-    async def _tool(self, call: AsgiCall, name: str, principal: str | None) -> None:
+    async def _tool(self, call: AsgiCall, name: str, principal: Principal) -> None:
         for tool in await self._all(call, "tools", principal):
             if tool["name"] == name:
                 await call.answer(200, to_json(tool))
                 return
         await call.answer(404, _error("NOT_FOUND", f"There is no tool {name!r}"))
 
-    async def _call_tool(self, call: AsgiCall, name: str, principal: str | None) -> None:
+    async def _call_tool(self, call: AsgiCall, name: str, principal: Principal) -> None:
         if self._server.registry.listing.get(name) is None:
             await call.answer(404, _error("NOT_FOUND", f"There is no tool {name!r}"))
             return
@@ -113,7 +114,7 @@ class Rest:
         else:
             await call.answer(200, answer)
 
-    async def _page(self, call: AsgiCall, principal: str | None) -> None:
+    async def _page(self, call: AsgiCall, principal: Principal) -> None:
         offered = {kind: await self._all(call, kind, principal) for kind in _LISTS.values()}
         offered["resourceTemplates"] = await self._all(call, "resourceTemplates", principal)
         host = call.headers.get(b"host", b"localhost").decode("latin-1")
@@ -136,7 +137,7 @@ class Rest:
             },
         }
 
-    async def _all(self, call: AsgiCall, kind: str, principal: str | None) -> list[Any]:
+    async def _all(self, call: AsgiCall, kind: str, principal: Principal) -> list[Any]:
         """A whole list, page by page."""
         method = "resources/templates/list" if kind == "resourceTemplates" else f"{kind}/list"
         found: list[Any] = []
@@ -150,18 +151,18 @@ class Rest:
                 return found
 
     async def _ask(
-        self, call: AsgiCall, method: str, params: dict[str, Any], principal: str | None
+        self, call: AsgiCall, method: str, params: dict[str, Any], principal: Principal
     ) -> bytes:
         """Ask the server what any other client asks it, interceptors and limits included."""
         message = Request("rest", method, Raw(to_json(params)))
-        caller = Caller(NEWEST_HANDSHAKE, False, principal=principal)
+        caller = Caller(NEWEST_HANDSHAKE, False, principal)
         exchange = Exchange(
             message,
             caller,
             read_head(message.params),
             Direction.CLIENT_TO_SERVER,
             http_context(call),
-            DirectEdge(),
+            DirectEdge(principal),
         )
         return bytes(await self._server.handler(exchange) or b"{}")
 

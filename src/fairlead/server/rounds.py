@@ -20,6 +20,7 @@ from msgspec import Raw, Struct, UnsetType, field
 
 from ..errors import RpcError
 from ..interceptor import Exchange
+from ..protocol.principal import principal_name
 from ..wire import to_json
 from ..wire.codes import INVALID_PARAMS
 from .sealing import BadSeal, KeyRing
@@ -34,7 +35,7 @@ class _State(Struct, omit_defaults=True):
 
     method: str
     request: str  # digest of name or URI, and arguments
-    principal: str | None = None
+    principal: str | None = None  # None: anonymous
     asked: dict[str, str] = {}  # digests of the questions of the last round
     answers: dict[str, tuple[str, Raw]] = {}  # digest of the question, and its answer
     steps: dict[str, Raw] = {}
@@ -133,7 +134,8 @@ class Rounds:
 
     def _read_state(self) -> _State:
         exchange = self._exchange
-        fresh = _State(exchange.method, _request_digest(exchange), exchange.caller.principal)
+        name = principal_name(exchange.caller.principal)
+        fresh = _State(exchange.method, _request_digest(exchange), name)
         params = exchange.message.params
         if isinstance(params, UnsetType):
             return fresh

@@ -20,6 +20,7 @@ from ..protocol.downgrade import downgrade_result
 from ..protocol.envelope import TransportContext
 from ..protocol.events import Asked, Refused
 from ..protocol.outgoing import Identity
+from ..protocol.principal import ANONYMOUS, Principal
 from ..protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
 from ..protocol.tracing import is_traced, names_trace, of_request
 from ..transport.base import Channel
@@ -158,9 +159,9 @@ class MCPServer(ServesHttp, Offers):
         return HttpApp(self, chosen, pages=Rest(self, chosen))
 
     async def serve(self, channel: Channel) -> None:
-        """Serve one channel until it ends. Cancelling closes it."""
+        """Serve one channel with an anonymous client until it ends. Cancelling closes it."""
         async with self.running():
-            peer = self.attach(channel)
+            peer = self.attach(channel, ANONYMOUS)
             try:
                 await peer.wait_closed()
             finally:
@@ -268,10 +269,11 @@ class MCPServer(ServesHttp, Offers):
             "mounted": [other.metrics() for other in self._mounted],
         }
 
-    def attach(self, channel: Channel, principal: str | None = None) -> Peer:
+    def attach(self, channel: Channel, principal: Principal) -> Peer:
         """Serve one channel in the background; the returned peer can be closed.
 
-        `principal` is who is at the other end, if somebody checked that.
+        `principal` is the authenticated name of the client, or `ANONYMOUS` where the channel does
+        not authenticate its clients.
         """
         if not self._warm:
             self.warm_up()
@@ -307,7 +309,7 @@ class MCPServer(ServesHttp, Offers):
         return result
 
     async def _handle_alone(self, frame: bytes, name: str | None) -> bytes | None:
-        conversation = Conversation(Role.SERVER, assume=NEWEST_HANDSHAKE)
+        conversation = Conversation(Role.SERVER, assume=NEWEST_HANDSHAKE, principal=ANONYMOUS)
         try:
             message = decode(frame)
             if isinstance(message, Batch):

@@ -17,6 +17,7 @@ from ..observe.redactor import Redactor
 
 if TYPE_CHECKING:
     from ..peer import Peer
+    from ..protocol.principal import Principal
     from ..transport.base import Channel
 
 __all__ = ["Taped"]
@@ -54,7 +55,7 @@ class Taped:
         recorder = Recorder(self._tape)
         self._make = lambda: Relay(target, place.name, interceptors=[recorder])
 
-    def attach(self, channel: "Channel", principal: str | None = None) -> "_Attached":
+    def attach(self, channel: "Channel", principal: "Principal") -> "_Attached":
         """Serve one client; the last one that leaves ends the server too."""
         if self._relay is None:
             self._relay = self._make()

@@ -12,6 +12,7 @@ from fairlead.interceptor import Answer, Exchange
 from fairlead.peer import Peer
 from fairlead.protocol.conversation import Conversation, Role
 from fairlead.protocol.outgoing import Identity
+from fairlead.protocol.principal import ANONYMOUS
 from fairlead.protocol.probe import judge_discover, judge_initialize
 from fairlead.protocol.revisions import Revision
 from fairlead.transport.base import Channel
@@ -265,7 +266,9 @@ class Host:
 async def peer_over(channel: Channel, host: Host | None = None) -> AsyncIterator[Peer]:
     """A peer on a channel; nothing has been said yet."""
     host = host or Host()
-    conversation = Conversation(Role.CLIENT, Identity({"name": "test", "version": "1"}))
+    conversation = Conversation(
+        Role.CLIENT, Identity({"name": "test", "version": "1"}), principal=ANONYMOUS
+    )
     peer = Peer(
         channel,
         conversation,

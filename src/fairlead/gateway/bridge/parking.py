@@ -18,6 +18,7 @@ from msgspec import Raw, Struct
 from ...interceptor import Exchange
 from ...protocol.caller import ROUND_MEMBERS
 from ...protocol.methods import has_capability
+from ...protocol.principal import principal_name
 from ...protocol.rewriting import Members, encoded, members_of, string_of
 from ...server.sealing import BadSeal, KeyRing
 from ...wire.codes import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
@@ -45,7 +46,7 @@ class _State(Struct, array_like=True):
 
     id: str
     round: int
-    principal: str | None
+    principal: str | None  # None: anonymous
     digest: bytes
 
 
@@ -145,7 +146,7 @@ class Parking:
 
     def _input_required(self) -> Raw:
         self.round += 1
-        state = _State(self.id, self.round, self.principal, self.digest)
+        state = _State(self.id, self.round, principal_name(self.principal), self.digest)
         settings = self._lot.settings
         sealed = self._lot.keys.seal(msgspec.json.encode(state), ttl=settings.park_timeout)
         self._sleep()
@@ -220,7 +221,7 @@ class Parked:
     def once_more(self, exchange: Exchange, members: Members | None) -> str:
         """A state that only says: send the same request again."""
         digest = _digest(exchange.method, members)
-        state = _State("", 0, exchange.caller.principal, digest)
+        state = _State("", 0, principal_name(exchange.caller.principal), digest)
         return self.keys.seal(msgspec.json.encode(state), ttl=self.settings.park_timeout)
 
     async def resume(self, exchange: Exchange, members: Members, state: str) -> Raw | None:
@@ -233,7 +234,7 @@ class Parked:
             said = msgspec.json.decode(self.keys.open(state), type=_State)
         except (BadSeal, msgspec.DecodeError) as exc:
             raise ours(INVALID_PARAMS, f"requestState cannot be used: {exc}") from None
-        if said.principal != exchange.caller.principal:
+        if said.principal != principal_name(exchange.caller.principal):
             raise ours(INVALID_PARAMS, "requestState belongs to somebody else")
         if said.digest != _digest(exchange.method, members):
             raise ours(INVALID_PARAMS, "requestState belongs to another request")

@@ -13,6 +13,7 @@ from msgspec import UnsetType
 from ...errors import RpcError
 from ...interceptor import Answer, Exchange, Offence, Proceed
 from ...observe.redactor import Redactor
+from ...protocol.principal import principal_name
 from ...wire import Request, single_line, to_json
 from ...wire.codes import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR
 from .sessions import session_label
@@ -147,7 +148,7 @@ class Audit:
             "direction": exchange.direction.value,
             "method": exchange.method,
             "target": exchange.target,
-            "identity": caller.principal,
+            "identity": principal_name(caller.principal),
             "client": caller.name,
             "session": session_label(exchange),
             "transport": transport.transport_type,

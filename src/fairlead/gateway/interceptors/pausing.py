@@ -7,6 +7,7 @@ from msgspec import Raw, UnsetType
 
 from ...errors import RpcError
 from ...interceptor import Answer, Exchange, Proceed
+from ...protocol.principal import principal_name
 from ...protocol.rewriting import encoded, members_of
 from ...wire import Params, Request, to_json
 from ..pausing import Desk, Outcome, Phase, Verdict
@@ -87,7 +88,7 @@ class Pause:
             exchange.method,
             target=exchange.target,
             message=message,
-            principal=exchange.caller.principal,
+            principal=principal_name(exchange.caller.principal),
             reason=self._reason,
             limit=self._limit,
             otherwise=self._otherwise,

@@ -16,6 +16,7 @@ from ...peer import Peer
 from ...peer.intercepted import InterceptedPeer
 from ...protocol.caller import SUBSCRIPTION_KEY
 from ...protocol.envelope import Direction, TransportContext
+from ...protocol.principal import ANONYMOUS, Principal
 from ...protocol.rewriting import members_of
 from ...wire import (
     Failure,
@@ -226,7 +227,7 @@ class _Session:
     def __init__(self, label: str) -> None:
         self.label = label
         self.written: TransportContext | None = None
-        self.principal: str | None = None  # who it was for then
+        self.principal: Principal = ANONYMOUS  # who it was for then
 
 
 class _Asked:
@@ -354,12 +355,12 @@ def _cancelled(request: Request, cause: asyncio.CancelledError) -> bytes:
     return encode(Notification("notifications/cancelled", Raw(msgspec.json.encode(params))))
 
 
-def _plain(context: TransportContext, principal: str | None) -> dict[str, Any]:
+def _plain(context: TransportContext, principal: Principal) -> dict[str, Any]:
     known = {name: getattr(context, name) for name in context.__struct_fields__}
     facts = {name: held for name, held in known.items() if held is not None}
     facts.pop("connected", None)
     facts["type"] = facts.pop("transport_type")
-    if principal is not None:
+    if isinstance(principal, str):
         facts["principal"] = principal
     for name in ("headers", "cookies"):
         if name in facts:

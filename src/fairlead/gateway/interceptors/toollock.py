@@ -11,6 +11,7 @@ from msgspec import Raw, Struct, UnsetType
 
 from ...interceptor import Answer, Exchange, Proceed
 from ...protocol.envelope import Direction
+from ...protocol.principal import principal_name
 from ...wire import to_json
 from ...wire.codes import INTERNAL_ERROR, INVALID_REQUEST
 from ..bridge.errors import ours
@@ -247,7 +248,7 @@ class ToolLock:
                 exchange.method,
                 target=exchange.target,
                 message=None if isinstance(params, UnsetType) else params,
-                principal=exchange.caller.principal,
+                principal=principal_name(exchange.caller.principal),
                 reason=f"{text}:\n{known.difference.text}",
                 otherwise="block",
                 question=True,

@@ -20,6 +20,7 @@ from ...protocol.conversation import Conversation, Role
 from ...protocol.envelope import TransportContext
 from ...protocol.headers import ParamHeader
 from ...protocol.outgoing import Identity
+from ...protocol.principal import ANONYMOUS, Principal
 from ...server.serving import ServesHttp
 from ...transport.base import Channel
 from ...transport.http.settings import HttpSettings
@@ -108,12 +109,14 @@ class TapeServer(ServesHttp):
 
     # Serving
 
-    def attach(self, channel: Channel, principal: str | None = None) -> Peer:
+    def attach(self, channel: Channel, principal: Principal) -> Peer:
         """Serve one client in the background; the returned peer can be closed."""
         self._loop = asyncio.get_running_loop()
         peer = Peer(
             channel,
-            Conversation(Role.SERVER, Identity({"name": "tape", "version": "0"})),
+            Conversation(
+                Role.SERVER, Identity({"name": "tape", "version": "0"}), principal=principal
+            ),
             handler=self.handler,
             on_notification=lambda note: self._told(peer, note),
             on_close=lambda _: self._left(peer),
@@ -127,7 +130,7 @@ class TapeServer(ServesHttp):
         from ...transport.stdio import open_stdio
 
         async with open_stdio() as channel, self.running():
-            peer = self.attach(channel)
+            peer = self.attach(channel, ANONYMOUS)
             try:
                 await peer.wait_closed()
             finally:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 from ...protocol.envelope import Direction
+from ...protocol.principal import principal_name
 from ..interceptors.sessions import session_of
 from .comparing import OPERATORS, Test, Wrong, is_test, name_test, path_of, value_test
 from .facts import ANY, Facts, Key
@@ -235,7 +236,7 @@ _NAMES_IN_KEY: Final[dict[str, tuple[tuple[str, ...], Callable[[Key], str | None
 }
 _NAMES: Final[dict[str, Callable[[Facts], str | None]]] = {
     "server": lambda facts: facts.server,
-    "identity": lambda facts: facts.exchange.caller.principal,
+    "identity": lambda facts: principal_name(facts.exchange.caller.principal),
     "client": lambda facts: facts.exchange.caller.name,
     "session": lambda facts: session_of(facts.exchange),
     "transport": lambda facts: facts.exchange.transport.transport_type,

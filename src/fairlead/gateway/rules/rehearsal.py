@@ -12,6 +12,7 @@ from ...errors import RpcError
 from ...interceptor import Answer, Exchange, Interceptor, Proceed
 from ...protocol.caller import Caller, read_head, stateless_caller
 from ...protocol.envelope import Direction, SessionContext, SessionState, TransportContext
+from ...protocol.principal import Principal, principal_from
 from ...protocol.revisions import NEWEST_HANDSHAKE
 from ...protocol.revisions import known as known_revision
 from ...wire import Notification, Request
@@ -268,7 +269,7 @@ def _exchange(entry: Entry, line: _Line, known: _Known) -> Exchange:
     )
     head = read_head(line.params)
     transport = known.transport(entry)
-    principal = transport.get("principal")
+    principal = _principal(transport)
     caller = known.callers.get(entry.session)
     if line.method == "initialize":
         caller = _keep(known.callers, entry.session, _introduced(line.params, principal))
@@ -279,7 +280,7 @@ def _exchange(entry: Entry, line: _Line, known: _Known) -> Exchange:
             pass  # it is of the other era
     return Exchange(
         message,
-        caller or Caller(NEWEST_HANDSHAKE, False, principal=principal),
+        caller or Caller(NEWEST_HANDSHAKE, False, principal),
         head,
         entry.dir,
         _transport(transport),
@@ -287,7 +288,7 @@ def _exchange(entry: Entry, line: _Line, known: _Known) -> Exchange:
     )
 
 
-def _introduced(params: Raw | UnsetType, principal: str | None) -> Caller:
+def _introduced(params: Raw | UnsetType, principal: Principal) -> Caller:
     try:
         said = msgspec.json.decode(
             b"{}" if isinstance(params, UnsetType) else params, type=_Opening
@@ -296,7 +297,13 @@ def _introduced(params: Raw | UnsetType, principal: str | None) -> Caller:
         said = _Opening()
     revision = known_revision(said.protocol_version) or NEWEST_HANDSHAKE
     info, capabilities = bytes(said.client_info), bytes(said.capabilities)
-    return Caller(revision, revision.stateless, capabilities, info, None, principal)
+    return Caller(revision, revision.stateless, principal, capabilities, info)
+
+
+def _principal(said: dict[str, Any]) -> Principal:
+    """Return the principal that a tape names; a tape omits anonymous ones."""
+    name = said.get("principal")
+    return principal_from(None if name is None else str(name))
 
 
 def _transport(said: dict[str, Any]) -> TransportContext:

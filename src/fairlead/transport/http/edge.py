@@ -19,6 +19,7 @@ from ...protocol.conversation import Conversation, Role
 from ...protocol.envelope import Direction, TransportContext
 from ...protocol.events import Asked, Refused
 from ...protocol.headers import ParamHeader, check_mirrored, check_params, status_of
+from ...protocol.principal import Principal
 from ...protocol.revisions import HANDSHAKE, Revision, known
 from ...wire import (
     Batch,
@@ -43,7 +44,7 @@ from .sessions import Accept, HttpSession, Sessions, TooManySessions
 from .settings import HttpSettings
 from .streams import Stream, carry
 
-__all__ = ["HttpEdge", "describes_itself", "preflight", "refuse"]
+__all__ = ["HttpEdge", "describes_itself", "refuse"]
 
 log = logging.getLogger("fairlead.transport")
 
@@ -112,13 +113,11 @@ class HttpEdge:
         self.ending = True
         await self.sessions.close()
 
-    def admit(self, call: Call, method: str) -> str | Refusal | None:
-        """Who asks, or why nobody may."""
+    def admit(self, call: Call) -> Principal | Refusal:
+        """Return the principal of a request, or the reason to refuse it, by its headers alone."""
         refusal = self.guard.refuse(call.headers, call.server)
         if refusal is not None:
             return refusal
-        if method == "OPTIONS":
-            return None  # a browser asks first, without credentials
         who = self.guard.principal(call.headers)
         if call.headers.get(b"content-encoding", b"identity").lower() != b"identity":
             return who if isinstance(who, Refusal) else _PACKED
@@ -126,7 +125,10 @@ class HttpEdge:
 
     async def serve(self, call: AsgiCall) -> None:
         """Serve one request to the endpoint."""
-        who = self.admit(call, call.method)
+        if call.method == "OPTIONS":
+            await self.preflight(call)
+            return
+        who = self.admit(call)
         if isinstance(who, Refusal):
             await refuse(call, who)
             return
@@ -140,16 +142,33 @@ class HttpEdge:
                     await self._get(call, who)
                 case "DELETE":
                     await self._delete(call, who)
-                case "OPTIONS":
-                    await preflight(call)
                 case _:
                     await call.say(405, "there is POST, GET, DELETE", [(b"allow", _ALLOWED)])
         except ChannelClosed:
             pass  # the client left while it was sending
 
+    async def preflight(self, call: AsgiCall) -> None:
+        """Answer a browser that asks whether its page may use this; it sends no credentials yet."""
+        refusal = self.guard.refuse(call.headers, call.server)
+        if refusal is not None:
+            await refuse(call, refusal)
+            return
+        allowed = self.guard.cors(call.headers)
+        if not allowed:
+            await call.say(403, "this origin is not in allowed_origins")
+            return
+        wanted = call.headers.get(b"access-control-request-headers", b"")
+        fields = [
+            *allowed,
+            (b"access-control-allow-methods", _ALLOWED),
+            (b"access-control-allow-headers", wanted or b"content-type, accept, authorization"),
+            (b"access-control-max-age", b"600"),
+        ]
+        await call.answer(204, headers=fields)
+
     # POST
 
-    async def _post(self, call: AsgiCall, principal: str | None) -> None:
+    async def _post(self, call: AsgiCall, principal: Principal) -> None:
         headers = call.headers
         kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if kind != b"application/json":
@@ -191,7 +210,7 @@ class HttpEdge:
             await self._legacy(call, message, principal)
 
     async def _stateless(
-        self, call: AsgiCall, message: Request | Notification, head: Head, principal: str | None
+        self, call: AsgiCall, message: Request | Notification, head: Head, principal: Principal
     ) -> None:
         try:
             caller = self.check_stateless(call, message, head, principal)
@@ -208,7 +227,7 @@ class HttpEdge:
         )
 
     def check_stateless(
-        self, call: Call, message: Request | Notification, head: Head, principal: str | None
+        self, call: Call, message: Request | Notification, head: Head, principal: Principal
     ) -> Caller:
         """Who sends this message, if it and its headers are in order.
 
@@ -230,7 +249,7 @@ class HttpEdge:
                 check_params(marks, head.arguments, call.headers)
         return caller
 
-    async def _initialize(self, call: AsgiCall, message: Request, principal: str | None) -> None:
+    async def _initialize(self, call: AsgiCall, message: Request, principal: Principal) -> None:
         if not self.settings.sessions:
             await self._without_session(call, message, None, principal)
             return
@@ -264,7 +283,7 @@ class HttpEdge:
             await call.answer(200, frame)
             await self.sessions.end(session)
 
-    async def _open_session(self, call: AsgiCall, principal: str | None) -> HttpSession | None:
+    async def _open_session(self, call: AsgiCall, principal: Principal) -> HttpSession | None:
         """A new session; if there can be none, that is answered."""
         if self.ending:
             await _say_later(call, "the server ends")
@@ -275,7 +294,7 @@ class HttpEdge:
             await _say_later(call, "too many sessions; try again later")
             return None
 
-    async def _legacy(self, call: AsgiCall, message: Message, principal: str | None) -> None:
+    async def _legacy(self, call: AsgiCall, message: Message, principal: Principal) -> None:
         """What neither describes nor introduces itself belongs to a session, or stands alone."""
         headers = call.headers
         session_id = headers.get(b"mcp-session-id")
@@ -302,7 +321,7 @@ class HttpEdge:
         await self._without_session(call, message, revision or _ASSUMED, principal)
 
     async def _without_session(
-        self, call: AsgiCall, message: Message, revision: Revision | None, principal: str | None
+        self, call: AsgiCall, message: Message, revision: Revision | None, principal: Principal
     ) -> None:
         """DEC-18: a handshake-era message that stands alone."""
         if isinstance(message, Notification):
@@ -312,7 +331,7 @@ class HttpEdge:
             why = RpcError(INVALID_REQUEST, "Nothing was asked: there is no session")
             await self._refuse(call, message, why, 400)
             return
-        conversation = Conversation(Role.SERVER, assume=revision)
+        conversation = Conversation(Role.SERVER, assume=revision, principal=principal)
         event = conversation.receive(message)
         if isinstance(event, Refused):
             await call.answer(200, encode(event.answer))
@@ -407,7 +426,7 @@ class HttpEdge:
             call.unwatch()
         return begins()
 
-    async def _batch(self, call: AsgiCall, batch: Batch, principal: str | None) -> None:
+    async def _batch(self, call: AsgiCall, batch: Batch, principal: Principal) -> None:
         headers = call.headers
         session_id = headers.get(b"mcp-session-id")
         session = None
@@ -435,7 +454,7 @@ class HttpEdge:
         await self._batch_alone(call, messages, revision, principal)
 
     async def _batch_alone(
-        self, call: AsgiCall, messages: list[Message], revision: Revision, principal: str | None
+        self, call: AsgiCall, messages: list[Message], revision: Revision, principal: Principal
     ) -> None:
         session = await self._open_session(call, principal)
         if session is None:
@@ -454,7 +473,7 @@ class HttpEdge:
 
     # GET and DELETE
 
-    async def _get(self, call: AsgiCall, principal: str | None) -> None:
+    async def _get(self, call: AsgiCall, principal: Principal) -> None:
         session_id = call.headers.get(b"mcp-session-id")
         if session_id is None:
             await call.say(405, "GET is for clients with a session", [(b"allow", b"POST")])
@@ -516,7 +535,7 @@ class HttpEdge:
             replay=replay,
         )
 
-    async def _delete(self, call: AsgiCall, principal: str | None) -> None:
+    async def _delete(self, call: AsgiCall, principal: Principal) -> None:
         session_id = call.headers.get(b"mcp-session-id")
         if session_id is None:
             await call.say(405, "DELETE ends a session; name it", [(b"allow", b"POST")])
@@ -531,7 +550,7 @@ class HttpEdge:
         await call.answer(200)
 
     async def _session(
-        self, call: AsgiCall, session_id: bytes, principal: str | None
+        self, call: AsgiCall, session_id: bytes, principal: Principal
     ) -> HttpSession | None:
         """The session that a request names, if there is one for this client."""
         name = session_id.decode("latin-1")
@@ -540,7 +559,7 @@ class HttpEdge:
             found = await self.sessions.revive(name, http_context(call), principal)
         return found
 
-    async def _drop(self, call: AsgiCall, session_id: str, principal: str | None) -> bool:
+    async def _drop(self, call: AsgiCall, session_id: str, principal: Principal) -> bool:
         reviver = self.sessions.reviver
         return reviver is not None and await reviver.drop(session_id, call.path, principal)
 
@@ -609,20 +628,6 @@ async def refuse(call: AsgiCall, refusal: Refusal) -> None:
     log.info("turned a request away with %d: %s", refusal.status, refusal.message)
     answer = failure(None, INVALID_REQUEST, refusal.message, absent_id=True)
     await call.answer(refusal.status, encode(answer), headers=refusal.headers)
-
-
-async def preflight(call: AsgiCall) -> None:
-    """A browser asks whether its page may use this."""
-    if not any(name == b"access-control-allow-origin" for name, _ in call.extra):
-        await call.say(403, "this origin is not in allowed_origins")
-        return
-    wanted = call.headers.get(b"access-control-request-headers", b"")
-    allowed = [
-        (b"access-control-allow-methods", _ALLOWED),
-        (b"access-control-allow-headers", wanted or b"content-type, accept, authorization"),
-        (b"access-control-max-age", b"600"),
-    ]
-    await call.answer(204, headers=allowed)
 
 
 def describes_itself(head: Head) -> bool:

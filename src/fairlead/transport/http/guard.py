@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from ...protocol.principal import ANONYMOUS, Principal
 from .settings import HttpSettings
 
 __all__ = ["Guard", "Refusal"]
@@ -68,10 +69,10 @@ class Guard:
             )
         return None
 
-    def principal(self, headers: Mapping[bytes, bytes]) -> str | Refusal | None:
-        """Who asks, by the token; None where no token is needed."""
+    def principal(self, headers: Mapping[bytes, bytes]) -> Principal | Refusal:
+        """Return the principal that the token names; anonymous where no token is needed."""
         if self.open:
-            return None
+            return ANONYMOUS
         scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() != b"bearer":
             return _UNAUTHORIZED

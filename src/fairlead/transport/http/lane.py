@@ -14,6 +14,7 @@ from ...errors import RemoteProtocolError, RpcError
 from ...protocol.caller import read_head
 from ...protocol.envelope import TransportContext
 from ...protocol.headers import status_of
+from ...protocol.principal import ANONYMOUS, Principal
 from ...protocol.revisions import known
 from ...wire import Request
 from ..lazy_timer import LazyTimer
@@ -196,7 +197,7 @@ class FastProtocol(GuardedProtocol):
         """Answer this POST, if it is in order."""
         edge = head.edge
         try:
-            who = None if edge.guard.open else edge.guard.principal(head.headers)
+            who = ANONYMOUS if edge.guard.open else edge.guard.principal(head.headers)
         except Exception:
             return False  # whoever knows the tokens fails: the usual way says so
         if isinstance(who, Refusal):
@@ -218,7 +219,7 @@ class FastProtocol(GuardedProtocol):
         edge.posts.begin(call, message, caller, said, status_of, self.begin)
         return True
 
-    def _quick_in_session(self, head: Head, message: Request, who: str | None) -> bool:
+    def _quick_in_session(self, head: Head, message: Request, who: Principal) -> bool:
         edge = head.edge
         if head.session_id is None or message.method == "initialize":
             return False

@@ -12,6 +12,7 @@ from msgspec import Raw
 
 from ...errors import ChannelClosed, RemoteProtocolError
 from ...protocol.envelope import TransportContext
+from ...protocol.principal import Principal
 from ...wire import Batch, Decoder, Message, Request, RequestId, encode, encode_success, failure
 from ...wire.sse import encode_event
 from .asgi import AsgiCall, TooLarge
@@ -32,7 +33,7 @@ log = logging.getLogger("fairlead.transport")
 class SseSession(StreamedChannel):
     """A `Channel`: everything we say goes into one stream of events."""
 
-    def __init__(self, context: TransportContext, principal: str | None) -> None:
+    def __init__(self, context: TransportContext, principal: Principal) -> None:
         super().__init__(context)
         self.id = secrets.token_urlsafe(24)
         self.principal = principal
@@ -79,7 +80,7 @@ class LegacySse:
         for session in list(self._sessions.values()):
             await self._end(session)
 
-    async def listen(self, call: AsgiCall, principal: str | None) -> None:
+    async def listen(self, call: AsgiCall, principal: Principal) -> None:
         """The stream: it begins with the URL to post to, and lasts as long as the client wants."""
         if call.method != "GET":
             await call.say(405, "GET opens the stream", [(b"allow", b"GET")])
@@ -104,7 +105,7 @@ class LegacySse:
         finally:
             await self._end(session)
 
-    async def post(self, call: AsgiCall, principal: str | None) -> None:
+    async def post(self, call: AsgiCall, principal: Principal) -> None:
         """A message of a client that has a stream."""
         if call.method != "POST":
             await call.say(405, "messages are posted here", [(b"allow", b"POST")])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from ...errors import RemoteProtocolError
 from ...protocol.envelope import TransportContext
+from ...protocol.principal import Principal, principal_name
 from ...wire import Notification, Request, decode, encode
 from .session_store import SessionStore, StoredSession, key_of
 
@@ -23,7 +24,7 @@ OPENING = 30.0  # seconds that the server may take for a handshake that nobody w
 
 log = logging.getLogger("fairlead.transport")
 
-Make = Callable[[TransportContext, str | None, str], "HttpSession"]
+Make = Callable[[TransportContext, Principal, str], "HttpSession"]
 Add = Callable[["HttpSession"], None]
 End = Callable[["HttpSession", bool], Awaitable[None]]  # for good, or only here
 
@@ -42,7 +43,7 @@ class Reviver:
         self._store = store
         self._idle = idle
         self._make, self._add, self._end = make, add, end
-        self._reviving: dict[tuple[str, str | None], asyncio.Task[HttpSession | None]] = {}
+        self._reviving: dict[tuple[str, Principal], asyncio.Task[HttpSession | None]] = {}
 
     async def keep(self, session: "HttpSession", opening: Request) -> None:
         """A session has begun."""
@@ -51,7 +52,7 @@ class Reviver:
         at = time.time()
         stored = StoredSession(
             key=session.key,
-            principal=session.principal,
+            principal=principal_name(session.principal),
             opening=encode(opening),
             revision=session.revision.value,
             created=at,
@@ -70,7 +71,7 @@ class Reviver:
         """A session is over."""
         await self._try(self._store.delete, key)
 
-    async def drop(self, session_id: str, path: str, principal: str | None) -> bool:
+    async def drop(self, session_id: str, path: str, principal: Principal) -> bool:
         """A client ends a session that is not alive; whether there was one."""
         found = await self._find(key_of(path, session_id), principal)
         if found is not None:
@@ -78,7 +79,7 @@ class Reviver:
         return found is not None
 
     async def revive(
-        self, session_id: str, context: TransportContext, principal: str | None
+        self, session_id: str, context: TransportContext, principal: Principal
     ) -> "HttpSession | None":
         """The session, as if it had never been away; None if there is none for this client."""
         key = key_of(context.path or "", session_id)
@@ -104,7 +105,7 @@ class Reviver:
             await asyncio.wait(tasks)
 
     async def _revive(
-        self, session_id: str, key: str, context: TransportContext, principal: str | None
+        self, session_id: str, key: str, context: TransportContext, principal: Principal
     ) -> "HttpSession | None":
         stored = await self._find(key, principal)
         if stored is None:
@@ -145,9 +146,9 @@ class Reviver:
         session.take(Notification("notifications/initialized"))
         return True
 
-    async def _find(self, key: str, principal: str | None) -> StoredSession | None:
+    async def _find(self, key: str, principal: Principal) -> StoredSession | None:
         stored = await self._try(self._store.load, key)
-        if stored is None or stored.principal != principal:
+        if stored is None or stored.principal != principal_name(principal):
             return None
         if self._idle and stored.used < time.time() - self._idle:
             return None

@@ -21,7 +21,7 @@ class StoredSession(Struct, frozen=True, kw_only=True):
     """A session at rest. Times are seconds since the epoch."""
 
     key: str  # see `key_of`
-    principal: str | None  # for whom it is
+    principal: str | None  # for whom it is; None: anonymous
     opening: bytes  # `initialize`, as the client sent it
     revision: str  # that was agreed on
     created: float

@@ -12,6 +12,7 @@ from msgspec import Raw
 
 from ...errors import ChannelClosed
 from ...protocol.envelope import SessionContext, TransportContext
+from ...protocol.principal import Principal
 from ...protocol.revisions import Revision, known
 from ...wire import Failure, Message, Request, RequestId, Success, encode, encode_success
 from ..base import Channel
@@ -35,7 +36,7 @@ class Served(Protocol):
     async def close(self) -> None: ...
 
 
-Accept = Callable[[Channel, str | None], Served]  # the channel, and who is at its other end
+Accept = Callable[[Channel, Principal], Served]  # the channel, and who is at its other end
 
 
 class Direct(Protocol):
@@ -56,7 +57,7 @@ class HttpSession(StreamedChannel):
     """One client's session: what it sends comes in POSTs, what it hears leaves in their answers."""
 
     def __init__(
-        self, session_id: str, context: TransportContext, principal: str | None, store: EventStore
+        self, session_id: str, context: TransportContext, principal: Principal, store: EventStore
     ) -> None:
         super().__init__(context)
         self.id = session_id
@@ -217,7 +218,7 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, context: TransportContext, principal: str | None) -> HttpSession:
+    def open(self, context: TransportContext, principal: Principal) -> HttpSession:
         """A new session, with its server attached.
 
         Raises:
@@ -228,7 +229,7 @@ class Sessions:
         return session
 
     def _made(
-        self, context: TransportContext, principal: str | None, session_id: str
+        self, context: TransportContext, principal: Principal, session_id: str
     ) -> HttpSession:
         if len(self._sessions) >= self._settings.max_sessions:
             self._make_room()
@@ -241,7 +242,7 @@ class Sessions:
         if self._sweep is None and self._settings.session_idle:
             self._schedule()
 
-    def get(self, session_id: str, principal: str | None) -> HttpSession | None:
+    def get(self, session_id: str, principal: Principal) -> HttpSession | None:
         """A session by its id, for whom it was made."""
         session = self._sessions.get(session_id)
         if session is None or session.principal != principal or session.over:
@@ -257,7 +258,7 @@ class Sessions:
         return await self._store.after(session.id, stream, number)
 
     async def revive(
-        self, session_id: str, context: TransportContext, principal: str | None
+        self, session_id: str, context: TransportContext, principal: Principal
     ) -> HttpSession | None:
         """A session that `get` does not know, if it can be taken up again."""
         if self.reviver is None or session_id in self._sessions:

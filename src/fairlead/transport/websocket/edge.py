@@ -9,6 +9,7 @@ from typing import Any
 
 from ...errors import RemoteProtocolError
 from ...protocol.envelope import TransportContext
+from ...protocol.principal import Principal
 from ...wire.codes import INVALID_REQUEST
 from ..base import Channel
 from ..http.asgi import TEXT, Receive, Scope, Send
@@ -63,7 +64,7 @@ class WebSocketEdge:
             await asyncio.gather(*(c.close(1001, "the server ends") for c in list(self._open)))
 
     async def _converse(
-        self, socket: "_AsgiSocket", context: TransportContext, principal: str | None
+        self, socket: "_AsgiSocket", context: TransportContext, principal: Principal
     ) -> None:
         def accept(channel: Channel) -> Served:
             return self._accept(channel, principal)
@@ -83,8 +84,8 @@ class WebSocketEdge:
             self._open.discard(connection)
             await connection.close(1001, "the server ends")
 
-    def _admit(self, scope: Scope, headers: dict[bytes, bytes]) -> str | Refusal | None:
-        """Who is there, or why nobody may come in."""
+    def _admit(self, scope: Scope, headers: dict[bytes, bytes]) -> Principal | Refusal:
+        """Return the principal of a client, or the reason to refuse it."""
         if len(headers) != len(scope["headers"]):
             names = [name for name, _ in scope["headers"]]
             if any(names.count(name) > 1 for name in _DECISIVE):

@@ -1,0 +1,156 @@
+"""Anonymous is a principal of its own: no client can take its place by choosing a name."""
+
+import json
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from fairlead import Context, MCPServer
+from fairlead.errors import RpcError
+from fairlead.gateway.bridge.parking import Parked
+from fairlead.gateway.interceptors.caching import Cache
+from fairlead.gateway.settings import RelaySettings
+from fairlead.interceptor import Exchange
+from fairlead.protocol.caller import Caller, read_head, stateless_caller
+from fairlead.protocol.conversation import Conversation, Role
+from fairlead.protocol.envelope import Direction, TransportContext
+from fairlead.protocol.principal import ANONYMOUS, Principal, principal_from, principal_name
+from fairlead.protocol.revisions import NEWEST
+from fairlead.server.direct import DirectEdge
+from fairlead.transport.http.reviving import Reviver
+from fairlead.transport.http.session_store import MemorySessionStore, StoredSession, key_of
+from fairlead.transport.memory import memory_pair
+from fairlead.wire import Request
+
+NAMES = ["", "None", "null", "anonymous", "ANONYMOUS", "Anonymous.ANONYMOUS", "False", "\0"]
+META = {
+    "io.modelcontextprotocol/protocolVersion": NEWEST.value,
+    "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}},
+}
+
+
+def exchange(principal: Principal, params: dict[str, Any], method: str = "tools/call") -> Exchange:
+    message = Request(1, method, Raw(json.dumps({**params, "_meta": META}).encode()))
+    head = read_head(message.params)
+    caller = stateless_caller(head.meta, principal)  # type: ignore[arg-type]
+    context = TransportContext(transport_type="memory")
+    up = Direction.CLIENT_TO_SERVER
+    return Exchange(message, caller, head, up, context, DirectEdge(principal))
+
+
+# A missing decision is an error, not a default.
+
+
+def test_a_caller_cannot_be_made_without_a_principal() -> None:
+    with pytest.raises(TypeError, match="principal"):
+        Caller(NEWEST, True)  # type: ignore[call-arg]
+
+
+def test_a_conversation_cannot_be_made_without_a_principal() -> None:
+    with pytest.raises(TypeError, match="principal"):
+        Conversation(Role.SERVER)  # type: ignore[call-arg]
+
+
+async def test_a_channel_cannot_be_served_without_a_principal() -> None:
+    _, far = memory_pair()
+    with pytest.raises(TypeError, match="principal"):
+        MCPServer("s").attach(far)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("principal", ["ann", ANONYMOUS])
+def test_every_caller_of_a_conversation_has_its_principal(principal: Principal) -> None:
+    ping = Conversation(Role.SERVER, principal=principal).receive(Request(1, "ping"))
+    assert ping.caller.principal == principal  # type: ignore[union-attr]
+    assumed = Conversation(Role.SERVER, assume=NEWEST, principal=principal)
+    assert assumed.sender.principal == principal
+
+
+# Anonymous equals no name.
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_anonymous_equals_no_name(name: str) -> None:
+    assert name != ANONYMOUS
+    assert len({name, ANONYMOUS}) == 2
+    assert principal_name(name) == name
+    assert principal_from(name) == name
+
+
+def test_anonymous_is_null_in_files_and_back() -> None:
+    assert principal_name(ANONYMOUS) is None
+    assert principal_from(None) is ANONYMOUS
+    assert not ANONYMOUS
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_sealed_state_of_an_anonymous_call_is_refused_to_every_name(name: str) -> None:
+    server = MCPServer("s")
+
+    @server.tool()
+    async def ask(ctx: Context) -> str:
+        return str((await ctx.elicit("which?", str)).data)
+
+    async def call(principal: Principal, **more: Any) -> dict[str, Any]:
+        asked = exchange(principal, {"name": "ask", "arguments": {}, **more})
+        return json.loads(bytes(await server.handler(asked) or b"{}"))  # type: ignore[no-any-return]
+
+    async with server.running():
+        for owner, thief in ((ANONYMOUS, name), (name, ANONYMOUS)):
+            first = await call(owner)
+            key = next(iter(first["inputRequests"]))
+            answer = {key: {"action": "accept", "content": {"value": "x"}}}
+            rest = {"requestState": first["requestState"], "inputResponses": answer}
+            with pytest.raises(RpcError, match="belongs to another request"):
+                await call(thief, **rest)
+            assert (await call(owner, **rest))["content"][0]["text"] == "x"
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_parked_state_of_an_anonymous_call_is_refused_to_every_name(name: str) -> None:
+    parked = Parked(RelaySettings())
+    members = {"name": Raw(b'"t"')}
+    for owner, thief in ((ANONYMOUS, name), (name, ANONYMOUS)):
+        state = parked.once_more(exchange(owner, {"name": "t"}), members)
+        with pytest.raises(RpcError, match="belongs to somebody else"):
+            await parked.resume(exchange(thief, {"name": "t"}), members, state)
+        assert await parked.resume(exchange(owner, {"name": "t"}), members, state) is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_stored_anonymous_session_is_not_found_by_any_name(name: str) -> None:
+    store = MemorySessionStore()
+    reviver = Reviver(store, 0, *(lambda *_: None,) * 3)  # type: ignore[arg-type]
+    for owner, thief in ((ANONYMOUS, name), (name, ANONYMOUS)):
+        key = key_of("/mcp", repr(owner))
+        await store.save(
+            StoredSession(
+                key=key,
+                principal=principal_name(owner),
+                opening=b"{}",
+                revision="2025-11-25",
+                created=0,
+                used=0,
+            )
+        )
+        assert not await reviver.drop(repr(owner), "/mcp", thief)
+        assert await reviver.drop(repr(owner), "/mcp", owner)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("scope", ["private", "public"])
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_cached_result_of_an_anonymous_client_serves_no_name(
+    name: str, scope: str, shared: bool
+) -> None:
+    cache, answered = Cache(shared=shared), list[Principal]()
+    kept = json.dumps({"contents": [], "ttlMs": 60000, "cacheScope": scope}).encode()
+
+    async def proceed(asked: Exchange) -> bytes:
+        answered.append(asked.caller.principal)
+        return kept
+
+    for principal in (ANONYMOUS, name, ANONYMOUS, name):
+        await cache(exchange(principal, {"uri": "a://b"}, "resources/read"), proceed)
+    for_everybody = shared and scope == "public"
+    assert answered == ([ANONYMOUS] if for_everybody else [ANONYMOUS, name])
