@@ -13,7 +13,7 @@ from msgspec import Struct
 
 __all__ = ["Limit", "all_limits"]
 
-Unit = Literal["bytes", "characters", "items", "seconds", "requests per second"]
+Unit = Literal["bytes", "characters", "items", "seconds", "requests per second", "bytes per second"]
 Scope = Literal["request", "connection", "session", "client", "server", "process"]
 
 
@@ -42,6 +42,21 @@ def all_limits() -> Iterator[Limit]:
 
 
 # HTTP and WebSocket endpoints
+
+# A body may take this long, and one second more for each `BODY_RATE` bytes of it that have
+# arrived: a slow link can still send the largest body, a client that trickles cannot hold a
+# connection.
+BODY_TIMEOUT = Limit(
+    "body_timeout",
+    30,
+    "seconds",
+    "request",
+    "408, and the connection is closed",
+    "HttpSettings.body_timeout",
+)
+BODY_RATE = Limit(
+    "body_rate", 32 << 10, "bytes per second", "request", "408, and the connection is closed"
+)
 
 
 # Servers

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import ConfigError, FairleadError
 from ..protocol.principal import Principal
-from ..transport.http.asgi import AsgiCall
+from ..transport.http.asgi import CLOSE, AsgiCall
 from ..transport.http.settings import HttpSettings
 from ..transport.process import without_command
 from ..wire import to_json
@@ -106,7 +106,7 @@ class GatewayPages:
             await call.say(404, "there is no admin API: the gateway has no admin_token")
             return
         if not self._is_admin(call):
-            await call.say(401, "X-Admin-Token: the gateway's admin_token")
+            await call.say(401, "X-Admin-Token: the gateway's admin_token", CLOSE)
             return
         steps = path.split("/")[2:]
         try:

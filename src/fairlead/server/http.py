@@ -16,7 +16,7 @@ from ..protocol.envelope import TransportContext
 from ..protocol.headers import ParamHeader
 from ..protocol.principal import Principal
 from ..transport.base import Channel
-from ..transport.http.asgi import AsgiCall, Receive, Scope, Send
+from ..transport.http.asgi import AsgiCall, Receive, Scope, Send, TooSlow
 from ..transport.http.edge import HttpEdge, refuse
 from ..transport.http.guard import Refusal
 from ..transport.http.legacy_sse import MESSAGES, LegacySse
@@ -111,7 +111,7 @@ class HttpApp:
             case "http":
                 if self._open is None:
                     await self._start()
-                call = AsgiCall(scope, receive, send)
+                call = AsgiCall(scope, receive, send, self.settings.body_timeout)
                 try:
                     await self._http(call)
                 except asyncio.CancelledError:
@@ -154,6 +154,8 @@ class HttpApp:
                 await call.say(404, f"MCP is served at {self.settings.path}")
         except ChannelClosed:
             pass  # the client left while it was sending
+        except TooSlow:
+            await call.refuse_slow()
 
     def _endpoint(self, path: str, method: str) -> HttpEdge | None:
         """Also with a slash behind it; and where the application is mounted at a path of its own,

@@ -7,8 +7,10 @@ from http import HTTPStatus
 from typing import Any, Protocol, TypeAlias
 
 from ...errors import ChannelClosed
+from ...limits import BODY_RATE, BODY_TIMEOUT
 
 __all__ = [
+    "CLOSE",
     "JSON",
     "STREAM",
     "TEXT",
@@ -21,6 +23,7 @@ __all__ = [
     "Scope",
     "Send",
     "TooLarge",
+    "TooSlow",
 ]
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -40,11 +43,17 @@ STREAM = (
 WHOLE_STREAM = STREAM[0][1], STREAM[1:]  # kind and headers of one that is complete already
 
 
+CLOSE = ((b"connection", b"close"),)  # the rest of the body is not waited for
+
 Beat: TypeAlias = Callable[[], Coroutine[Any, Any, None]]  # shows that we are still there
 
 
 class TooLarge(Exception):
     """The body is longer than we read."""
+
+
+class TooSlow(Exception):
+    """The body did not arrive in the time that it has."""
 
 
 class Call(Protocol):
@@ -89,6 +98,7 @@ class AsgiCall:
         "_send",
         "_timer",
         "_watcher",
+        "body_timeout",
         "client",
         "extra",
         "gone",
@@ -100,8 +110,16 @@ class AsgiCall:
         "started",
     )
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        body_timeout: float = BODY_TIMEOUT.value,
+    ) -> None:
+        """`body_timeout` is for how many seconds a body may take, besides what its size allows."""
         self.scope = scope
+        self.body_timeout = body_timeout
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -122,24 +140,33 @@ class AsgiCall:
 
         Raises:
             TooLarge: it is over the limit; nothing more of it is read.
+            TooSlow: it did not arrive in time; nothing more of it is read.
             ChannelClosed: the client left before it had sent all of it.
         """
         length = self.headers.get(b"content-length")
         if length is not None and (not length.isdigit() or int(length) > limit):
             raise TooLarge
+        began = asyncio.get_running_loop().time()
         chunks: list[bytes] = []
         size = 0
-        while True:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                raise ChannelClosed("the client left")
-            chunk = message.get("body", b"")
-            size += len(chunk)
-            if size > limit:
-                raise TooLarge
-            if not message.get("more_body"):
-                return b"".join((*chunks, chunk)) if chunks else chunk
-            chunks.append(chunk)
+        try:
+            async with asyncio.timeout(self.body_timeout or None) as clock:
+                while True:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        raise ChannelClosed("the client left")
+                    chunk = message.get("body", b"")
+                    size += len(chunk)
+                    if size > limit:
+                        raise TooLarge
+                    if not message.get("more_body"):
+                        return b"".join((*chunks, chunk)) if chunks else chunk
+                    chunks.append(chunk)
+                    if self.body_timeout:
+                        clock.reschedule(began + self.body_timeout + size / BODY_RATE.value)
+        except TimeoutError:
+            BODY_TIMEOUT.hit()
+            raise TooSlow from None
 
     async def answer(
         self, status: int, body: bytes = b"", kind: bytes = JSON, headers: Headers = ()
@@ -151,6 +178,10 @@ class AsgiCall:
             fields.append((b"content-type", kind))
         await self._send({"type": "http.response.start", "status": status, "headers": fields})
         await self._send({"type": "http.response.body", "body": body})
+
+    async def refuse_slow(self) -> None:
+        """Answer a request whose body did not arrive in time."""
+        await self.say(408, "the body did not arrive in time", CLOSE)
 
     async def say(self, status: int, message: str, headers: Headers = ()) -> None:
         """Answer with a sentence for people."""

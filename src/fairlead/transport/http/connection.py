@@ -5,6 +5,7 @@ no proxy in front of us reads a request differently than we do.
 """
 
 import asyncio
+from collections.abc import Iterable
 from enum import Enum
 from typing import Any
 
@@ -15,11 +16,14 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
+from ...limits import BODY_RATE, BODY_TIMEOUT
+
 __all__ = ["GuardedProtocol", "Stage"]
 
 MAX_HEAD = 64 << 10  # bytes of request line and headers; and of trailers, and between pieces
 HEAD_TIME = 10.0  # seconds for a head to be complete
-STALLED = 60.0  # seconds in which a client takes or sends nothing
+STALLED = 60.0  # seconds in which a client takes nothing
+LINGER = 1.0  # seconds for a client that is still sending to read why it is hung up on
 LEAST_TAKEN = 16 << 10  # bytes; who takes less of them in that time takes nothing
 
 
@@ -34,6 +38,8 @@ class Stage(Enum):
 class GuardedProtocol(HttpToolsProtocol):
     """One connection."""
 
+    body_timeout: float = BODY_TIMEOUT.value
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.stage = Stage.BETWEEN
@@ -41,6 +47,9 @@ class GuardedProtocol(HttpToolsProtocol):
         self.fed = 0  # bytes that the parser has at the moment
         self.other_bytes = 0  # before those, of the same request, since the last ones of its body
         self._begun = 0  # requests
+        self._handed_over = 0  # the last of them that has a cycle
+        self._body_from = 0  # of `body_bytes`: those of the requests before this one
+        self._lingers = False  # only until the client has read why
         self.deaf = False  # we have hung up, or will; what still comes does not count
         self._earlier: list[Any] = []  # cycles under way, before the last one
         self._timer: asyncio.TimerHandle | None = None  # for what the client has to send
@@ -57,11 +66,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop(self._timer)
         self._stop(self._stall_timer)
-        # uvicorn tells the last request only.
-        for cycle in self._earlier:
-            if not cycle.response_complete:
-                cycle.disconnected = True
-                cycle.message_event.set()
+        self._disconnect(self._earlier)  # uvicorn tells the last request only
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -103,6 +108,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._begun += 1
         self.other_bytes = 0
         self._timed = None
+        self._body_from = self.body_bytes
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -125,6 +131,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self.stage = Stage.BODY
         if self.cycle is before:
             return
+        self._handed_over = self._begun
+        self.cycle.transport = _Answering(self)  # type: ignore[assignment]  # writes and closes
         if before is not None and not before.response_complete:
             self._earlier.append(before)
         if self.scope["http_version"] != "1.1":
@@ -145,7 +153,10 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         if self._earlier:
             self._earlier = [cycle for cycle in self._earlier if not cycle.response_complete]
-        super().on_response_complete()
+        if self._lingers:
+            self.server_state.total_requests += 1
+        else:
+            super().on_response_complete()
 
     def _names_one_host(self) -> bool:
         """RFC 9112, section 3.2: anything else is answered with 400."""
@@ -188,6 +199,13 @@ class GuardedProtocol(HttpToolsProtocol):
         head = b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, version, b"".join(fields))
         self._feed(head + rest)
 
+    @staticmethod
+    def _disconnect(cycles: Iterable[Any]) -> None:
+        for cycle in cycles:
+            if cycle is not None and not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
+
     # Slow clients
 
     def _watch_sender(self) -> None:
@@ -195,8 +213,9 @@ class GuardedProtocol(HttpToolsProtocol):
         self._stop(self._timer)
         self._timer, self._timed = None, self.stage
         if self.stage is Stage.BODY:
-            sent = self.body_bytes
-            self._timer = self.loop.call_later(STALLED, self._look_at_sender, sent)
+            if self.body_timeout:
+                began = self.loop.time(), self._body_from
+                self._timer = self.loop.call_later(self.body_timeout, self._look_at_sender, *began)
         elif self.stage is Stage.HEAD or not (self.busy or self.waits_for_next):
             self._timer = self.loop.call_later(HEAD_TIME, self._too_slow)
 
@@ -206,12 +225,21 @@ class GuardedProtocol(HttpToolsProtocol):
         else:
             self.transport.close()
 
-    def _look_at_sender(self, before: int) -> None:
-        sent = self.body_bytes
-        if sent == before and not self.flow.read_paused:
-            self.transport.abort()
+    def _look_at_sender(self, began: float, before: int) -> None:
+        """Hang up on a client whose body is late, by the time that its size so far allows."""
+        now, sent = self.loop.time(), self.body_bytes
+        if self.flow.read_paused:  # by us: the time does not count
+            began, before = now, sent
+        due = began + self.body_timeout + (sent - before) / BODY_RATE.value
+        if now < due:
+            self._timer = self.loop.call_later(due - now, self._look_at_sender, began, before)
             return
-        self._timer = self.loop.call_later(STALLED, self._look_at_sender, sent)
+        BODY_TIMEOUT.hit()
+        if self._handed_over == self._begun and self.cycle.response_complete:
+            self.deaf = True
+            self.transport.close()  # it has its answer already
+        else:
+            self._refuse(408, b"the body did not arrive in time")
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -265,13 +293,43 @@ class GuardedProtocol(HttpToolsProtocol):
             self._write_refusal(status, why)
 
     def _write_refusal(self, status: int, why: bytes) -> None:
-        if not self.transport.is_closing():
+        if not (self.transport.is_closing() or self._lingers):
             said = STATUS_LINE[status].removeprefix(b"HTTP/1.1 ").strip() + b": " + why + b"\n"
             self.transport.write(
                 b"%bcontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n"
                 b"content-length: %d\r\n\r\n%b" % (STATUS_LINE[status], len(said), said)
             )
-            self.transport.close()
+            self.hang_up()
+
+    def hang_up(self) -> None:
+        """Close the connection behind what was written.
+
+        Closing a socket that still receives data resets it, and the client may lose the answer. So
+        one that is in the middle of a request gets the end of our side first, and what it sends is
+        dropped until it closes its own, for a moment.
+        """
+        transport = self.transport
+        between = self.stage is Stage.BETWEEN or transport.get_protocol() is not self
+        if between or transport.is_closing() or not transport.can_write_eof():
+            transport.close()
+            return
+        self.deaf = self._lingers = True
+        self._stop(self._timer)
+        self._disconnect([*self._earlier, self.cycle])  # nothing can be written behind the end
+        transport.write_eof()
+        self.flow.resume_reading()
+        self._timer = self.loop.call_later(LINGER, transport.close)
+
+
+class _Answering:
+    """The transport, as a request's cycle has it: closing it lets the client read the answer."""
+
+    __slots__ = ("close", "is_closing", "write")
+
+    def __init__(self, connection: GuardedProtocol) -> None:
+        self.write = connection.transport.write
+        self.is_closing = connection.transport.is_closing
+        self.close = connection.hang_up
 
 
 class _UnchunkedCycle(RequestResponseCycle):

@@ -36,7 +36,7 @@ from ...wire.codes import (
     INVALID_REQUEST,
     UNSUPPORTED_VERSION,
 )
-from .asgi import AsgiCall, Call, Receive, Scope, Send, TooLarge
+from .asgi import CLOSE, AsgiCall, Call, Receive, Scope, Send, TooLarge, TooSlow
 from .guard import Guard, Refusal
 from .post import Inline, Posts, TakeAlone, failure_of, http_context, mapped_status
 from .resume import read_event_id
@@ -106,7 +106,7 @@ class HttpEdge:
         self.ending = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.serve(AsgiCall(scope, receive, send))
+        await self.serve(AsgiCall(scope, receive, send, self.settings.body_timeout))
 
     async def close(self) -> None:
         """End all sessions and their streams."""
@@ -146,6 +146,8 @@ class HttpEdge:
                     await call.say(405, "there is POST, GET, DELETE", [(b"allow", _ALLOWED)])
         except ChannelClosed:
             pass  # the client left while it was sending
+        except TooSlow:
+            await call.refuse_slow()
 
     async def preflight(self, call: AsgiCall) -> None:
         """Answer a browser that asks whether its page may use this; it sends no credentials yet."""
@@ -182,7 +184,7 @@ class HttpEdge:
             body = await call.body(self.settings.max_body)
         except TooLarge:
             limit = f"a message has at most {self.settings.max_body} bytes"
-            await call.say(413, limit, [(b"connection", b"close")])
+            await call.say(413, limit, CLOSE)
             return
         try:
             message = self.decoder.decode(body)

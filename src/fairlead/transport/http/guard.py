@@ -31,7 +31,7 @@ class Refusal(Struct, frozen=True):
 _UNAUTHORIZED = Refusal(
     401,
     "A valid bearer token is needed: Authorization: Bearer ...",
-    ((b"www-authenticate", b"Bearer"),),
+    ((b"www-authenticate", b"Bearer"), (b"connection", b"close")),  # no body is waited for
 )
 
 

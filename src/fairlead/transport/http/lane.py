@@ -52,11 +52,11 @@ class FastProtocol(GuardedProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.edge: HttpEdge  # the one that this request is for
         # For how long nothing may be said: by us while a request is being answered, by the client
         # between two of them.
         self.patience = LazyTimer(self.loop, self._out_of_patience)
         self._body: list[bytes] | None = None  # of a request that may be quick
+        self._head: Head | None = None  # and what its head says
         self._piece = b""  # what is being read, if a request begins with it
         self._known: dict[bytes, tuple[Head, int]] = {}  # by their bytes; with the body's length
         self._last: tuple[bytes, Head | None, int] = (b"", None, 0)  # of those
@@ -94,8 +94,9 @@ class FastProtocol(GuardedProtocol):
             self._usual_way()  # where that is said at once
 
     def _is_too_long(self) -> bool:
-        length = dict(self.headers).get(b"content-length", b"0")
-        return int(length) > self.edge.settings.max_body
+        assert self._head is not None
+        length = self._head.headers.get(b"content-length", b"0")
+        return int(length) > self._head.edge.settings.max_body
 
     def on_headers_complete(self) -> None:
         edge = self.edges.get(self.url.decode("latin-1"))
@@ -110,8 +111,9 @@ class FastProtocol(GuardedProtocol):
             and self.parser.get_http_version() == "1.1"
             and len(self.headers) <= MAX_QUICK_HEADERS
             and self.other_bytes + self.fed <= MAX_HEAD
+            and (head := self._read_head(edge)) is not None
         ):
-            self.edge = edge
+            self._head = head
             self._body = []
             self.stage = Stage.BODY
         else:
@@ -134,8 +136,9 @@ class FastProtocol(GuardedProtocol):
             return
         self.stage = Stage.BETWEEN
         body = held[0] if len(held) == 1 else b"".join(held)
-        head = self._read_head(len(body))
-        if head is not None and self._quick(head, body):
+        head = self._head
+        assert head is not None
+        if len(body) <= head.edge.settings.max_body and self._quick(head, body):
             self._remember(head, len(body))
             return
         self._body = held
@@ -149,16 +152,19 @@ class FastProtocol(GuardedProtocol):
         for chunk in held or ():
             super().on_body(chunk)
 
-    def _read_head(self, size: int) -> Head | None:
-        """What the head says, if there is nothing unusual about it and nobody to be refused."""
-        edge, headers = self.edge, dict(self.headers)
+    def _read_head(self, edge: HttpEdge) -> Head | None:
+        """Return what the head says, unless it is unusual or the request is to be refused.
+
+        Everything that the headers decide is decided here, before any of the body is kept.
+        """
+        headers = dict(self.headers)
         if len(headers) != len(self.headers) or not _UNUSUAL.isdisjoint(headers):
             return None
-        if b"host" not in headers or size > edge.settings.max_body:
+        if b"host" not in headers or edge.guard.refuse(headers, self.server) is not None:
+            return None
+        if not edge.guard.open and isinstance(_principal(edge, headers), Refusal | None):
             return None
         if headers.get(b"content-type") != b"application/json" or not _takes_both(headers):
-            return None
-        if edge.guard.refuse(headers, self.server) is not None:
             return None
         session_id = headers.get(b"mcp-session-id")
         version = headers.get(b"mcp-protocol-version")
@@ -196,11 +202,8 @@ class FastProtocol(GuardedProtocol):
     def _quick(self, head: Head, body: bytes) -> bool:
         """Answer this POST, if it is in order."""
         edge = head.edge
-        try:
-            who = ANONYMOUS if edge.guard.open else edge.guard.principal(head.headers)
-        except Exception:
-            return False  # whoever knows the tokens fails: the usual way says so
-        if isinstance(who, Refusal):
+        who = ANONYMOUS if edge.guard.open else _principal(edge, head.headers)
+        if who is None or isinstance(who, Refusal):
             return False
         try:
             message = edge.decoder.decode(body)
@@ -291,6 +294,14 @@ class FastProtocol(GuardedProtocol):
             self.timeout_keep_alive_handler()
 
 
+def _principal(edge: HttpEdge, headers: dict[bytes, bytes]) -> Principal | Refusal | None:
+    """Return the principal that the token names; None if `verify_token` raises."""
+    try:
+        return edge.guard.principal(headers)
+    except Exception:
+        return None  # the usual way reports it
+
+
 def _takes_both(headers: dict[bytes, bytes]) -> bool:
     accept = headers.get(b"accept")
     return accept is None or accept == b"application/json, text/event-stream" or accept == b"*/*"
@@ -299,6 +310,7 @@ def _takes_both(headers: dict[bytes, bytes]) -> bool:
 def lane_for(edges: Mapping[str, HttpEdge], settings: HttpSettings) -> type[HttpToolsProtocol]:
     """The protocol class that serves these endpoints, by path."""
     plain = settings.error_status == "spec" and settings.sse_dialect == "standard"
+    limits = {"body_timeout": settings.body_timeout}
     if not (settings.fast_lane and plain):
-        return GuardedProtocol
-    return type("Lane", (FastProtocol,), {"edges": edges})
+        return type("Guarded", (GuardedProtocol,), limits)
+    return type("Lane", (FastProtocol,), {"edges": edges, **limits})

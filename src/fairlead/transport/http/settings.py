@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from ...limits import BODY_TIMEOUT
+
 if TYPE_CHECKING:
     from .resume import EventStore
     from .session_store import SessionStore
@@ -23,6 +25,9 @@ class HttpSettings:
     allowed_hosts: tuple[str, ...] = ()  # names in `Host` besides those of this machine
     allowed_origins: tuple[str, ...] = ()  # pages that may use the endpoint; also for CORS
     max_body: int = 16 * 1024 * 1024
+    body_timeout: float = (
+        BODY_TIMEOUT.value
+    )  # for a body, besides the time its size allows; 0: none
     heartbeat: float = 15.0
     answers: Literal["auto", "sse"] = "auto"  # auto: JSON, unless something comes before the answer
     error_status: Literal["spec", "mapped"] = "spec"

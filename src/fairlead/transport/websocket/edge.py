@@ -111,7 +111,8 @@ async def refuse(scope: Scope, send: Send, refusal: Refusal) -> None:
     if "websocket.http.response" not in (scope.get("extensions") or ()):
         await send({"type": "websocket.close", "code": 1008, "reason": _cut(refusal.message)})
         return
-    fields = [(b"content-type", TEXT), *refusal.headers]
+    others = [field for field in refusal.headers if field[0] != b"connection"]
+    fields = [(b"content-type", TEXT), *others]
     start = {"type": "websocket.http.response.start", "status": refusal.status, "headers": fields}
     await send(start)
     await send({"type": "websocket.http.response.body", "body": text.encode()})
