@@ -58,6 +58,51 @@ BODY_RATE = Limit(
     "body_rate", 32 << 10, "bytes per second", "request", "408, and the connection is closed"
 )
 
+# A client is a principal; an anonymous one is its IPv4 address or the /64 of its IPv6 address. The
+# totals are shared fairly: when one is reached, the client that holds most gives one up.
+SESSIONS_PER_CLIENT = Limit(
+    "sessions_per_client",
+    1000,
+    "items",
+    "client",
+    "its least recently used idle session ends, or 503 if all are in use",
+    "HttpSettings.max_sessions_per_client",
+)
+SOCKETS_PER_CLIENT = Limit(
+    "sockets_per_client",
+    1000,
+    "items",
+    "client",
+    "the WebSocket is closed with 1013",
+    "HttpSettings.max_sockets_per_client",
+)
+LISTENERS = Limit(
+    "listeners",
+    10_000,
+    "items",
+    "server",
+    "a `subscriptions/listen` of the client that has most of them ends with an error",
+)
+LISTENERS_PER_CLIENT = Limit(
+    "listeners_per_client", 1000, "items", "client", "`subscriptions/listen` is refused"
+)
+STORED_SESSIONS = Limit(
+    "stored_sessions",
+    10_000,
+    "items",
+    "server",
+    "the least recently used session of the client that has most does not survive a restart",
+    "max_sessions of the session store",
+)
+# Events that are kept for clients that resume a stream; those of a session are limited, too.
+EVENT_BYTES = Limit(
+    "event_bytes",
+    256 << 20,
+    "bytes",
+    "server",
+    "the oldest sessions of the clients with most of it cannot be resumed",
+)
+
 
 # Servers
 

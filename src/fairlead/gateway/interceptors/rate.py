@@ -8,6 +8,7 @@ from typing import ClassVar, Final, Literal
 
 from ...errors import RpcError
 from ...interceptor import After, Exchange, TwoHalves
+from ...protocol.address import network_of
 from ...protocol.envelope import Direction
 from ...wire import Request
 from ...wire.codes import INTERNAL_ERROR
@@ -117,7 +118,8 @@ def _client(exchange: Exchange) -> Hashable:
         return None if caller.stateless else caller.info
     host, _, _ = address.rpartition(":")
     # The port is another one for each connection; but what follows a colon may be no port.
-    return host if host and (":" not in host or host.startswith("[")) else address
+    whole = not host or (":" in host and not host.startswith("["))
+    return network_of(address if whole else host)
 
 
 def _session(exchange: Exchange) -> Hashable:

@@ -11,12 +11,14 @@ from urllib.parse import parse_qs
 from msgspec import Raw
 
 from ...errors import ChannelClosed, RemoteProtocolError
+from ...limits import SESSIONS_PER_CLIENT
 from ...protocol.envelope import TransportContext
 from ...protocol.principal import Principal
 from ...wire import Batch, Decoder, Message, Request, RequestId, encode, encode_success, failure
 from ...wire.sse import encode_event
 from .asgi import AsgiCall, TooLarge
 from .channel import StreamedChannel
+from .client_shares import ClientShares, NoShareLeft, client_key
 from .post import http_context
 from .sessions import Accept, Served
 from .settings import HttpSettings
@@ -73,6 +75,9 @@ class LegacySse:
         self._settings = settings
         self._accept = accept
         self._sessions: dict[str, SseSession] = {}
+        self._shares: ClientShares[SseSession] = ClientShares(
+            settings.max_sessions, settings.max_sessions_per_client, SESSIONS_PER_CLIENT
+        )
         self._decoder = Decoder()
 
     async def close(self) -> None:
@@ -85,14 +90,20 @@ class LegacySse:
         if call.method != "GET":
             await call.say(405, "GET opens the stream", [(b"allow", b"GET")])
             return
-        if len(self._sessions) >= self._settings.max_sessions:
+        client = client_key(principal, call.client)
+        try:
+            victim = self._shares.make_room(client)
+        except NoShareLeft:
             await call.say(503, "too many sessions; try again later", [(b"retry-after", b"5")])
             return
         session = SseSession(http_context(call), principal)
         self._sessions[session.id] = session
-        session.stream.attach(call)
-        session.served = self._accept(session, principal)
+        self._shares.add(client, session)
         try:
+            if victim is not None:
+                await self._end(victim)
+            session.stream.attach(call)
+            session.served = self._accept(session, principal)
             where = f"{call.scope.get('root_path', '')}{MESSAGES}?session_id={session.id}"
             await carry(
                 call,
@@ -132,5 +143,6 @@ class LegacySse:
         await call.answer(202, b"Accepted", b"text/plain")
 
     async def _end(self, session: SseSession) -> None:
+        self._shares.discard(session)
         if self._sessions.pop(session.id, None) is not None and session.served is not None:
             await session.served.close()

@@ -7,14 +7,16 @@ that stream.
 
 import time
 from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
 from typing import Protocol
+
+from ...limits import EVENT_BYTES
 
 __all__ = ["EventStore", "MemoryEventStore", "event_id", "read_event_id"]
 
 MAX_EVENTS = 1024  # of one stream
 MAX_STREAMS = 64  # of one session
 MAX_BYTES = 4 << 20  # of one session
-MAX_TOTAL = 256 << 20  # of all of them
 MAX_AGE = 600.0  # seconds
 
 
@@ -43,6 +45,17 @@ class EventStore(Protocol):
         """The session is over."""
 
 
+def _share(sizes: Iterable[int], total: int) -> int:
+    """Return how much each may have so that all together have no more than `total`."""
+    ascending = sorted(sizes)
+    for index, size in enumerate(ascending):
+        others = len(ascending) - index
+        if size * others > total:
+            return total // others
+        total -= size
+    return ascending[-1]
+
+
 class _Stream:
     __slots__ = ("events", "first", "touched")
 
@@ -53,9 +66,10 @@ class _Stream:
 
 
 class _Session:
-    __slots__ = ("size", "streams")
+    __slots__ = ("owner", "size", "streams")
 
-    def __init__(self) -> None:
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
         self.streams: OrderedDict[str, _Stream] = OrderedDict()
         self.size = 0
 
@@ -63,16 +77,25 @@ class _Session:
 class MemoryEventStore:
     """Keeps the newest events of each session in this process, within bounds."""
 
-    def __init__(self, *, max_bytes: int = MAX_BYTES, max_total: int = MAX_TOTAL) -> None:
-        self._sessions: OrderedDict[str, _Session] = OrderedDict()
+    def __init__(
+        self,
+        *,
+        max_bytes: int = MAX_BYTES,
+        max_total: int = EVENT_BYTES.value,
+        owner_of: Callable[[str], str] = lambda session: session,
+    ) -> None:
+        """`owner_of` names the client of a session; clients share `max_total` fairly."""
+        self._sessions: OrderedDict[str, _Session] = OrderedDict()  # least recently used first
         self._max_bytes = max_bytes
         self._max_total = max_total
+        self._owner_of = owner_of
+        self._owned: dict[str, int] = {}  # bytes kept, by owner
         self.size = 0  # bytes kept, of all sessions
 
     def append(self, session: str, stream: str, number: int, message: bytes) -> None:
         kept = self._sessions.get(session)
         if kept is None:
-            kept = self._sessions[session] = _Session()
+            kept = self._sessions[session] = _Session(self._owner_of(session))
         self._sessions.move_to_end(session)
         events = kept.streams.get(stream)
         if events is None:
@@ -92,8 +115,8 @@ class MemoryEventStore:
             self._drop_stream(kept)
         while kept.size > self._max_bytes and len(events.events) > 1:
             self._drop_oldest(kept, events)
-        while self.size > self._max_total and len(self._sessions) > 1:
-            self.forget(next(iter(self._sessions)))
+        if self.size > self._max_total:
+            self._make_room()
 
     async def after(self, session: str, stream: str, number: int) -> list[tuple[int, bytes]] | None:
         kept = self._sessions.get(session)
@@ -110,11 +133,29 @@ class MemoryEventStore:
     def forget(self, session: str) -> None:
         kept = self._sessions.pop(session, None)
         if kept is not None:
-            self.size -= kept.size
+            self._grow(kept, -kept.size)
+
+    def _make_room(self) -> None:
+        """Forget the oldest sessions of the clients that keep most.
+
+        More is freed than is needed, because this looks at every session.
+        """
+        EVENT_BYTES.hit()
+        target = self._max_total * 7 // 8
+        share = _share(self._owned.values(), target)
+        newest = next(reversed(self._sessions))
+        for session, kept in list(self._sessions.items()):
+            if session != newest and self._owned.get(kept.owner, 0) > share:
+                self.forget(session)
 
     def _grow(self, kept: _Session, size: int) -> None:
         kept.size += size
         self.size += size
+        left = self._owned.get(kept.owner, 0) + size
+        if left:
+            self._owned[kept.owner] = left
+        else:
+            self._owned.pop(kept.owner, None)
 
     def _drop_oldest(self, kept: _Session, events: _Stream) -> None:
         self._grow(kept, -len(events.events.popleft()))

@@ -53,6 +53,7 @@ class Reviver:
         stored = StoredSession(
             key=session.key,
             principal=principal_name(session.principal),
+            client=session.client,
             opening=encode(opening),
             revision=session.revision.value,
             created=at,

@@ -6,15 +6,17 @@ way is lost all the same, and so are subscriptions and the level of the log.
 """
 
 import hashlib
-from collections import OrderedDict
 from typing import Protocol
 
 import msgspec
 from msgspec import Struct
 
+from ...limits import STORED_SESSIONS
+from .client_shares import ClientShares
+
 __all__ = ["MAX_SESSIONS", "MemorySessionStore", "SessionStore", "StoredSession", "key_of"]
 
-MAX_SESSIONS = 10_000
+MAX_SESSIONS = STORED_SESSIONS.value
 
 
 class StoredSession(Struct, frozen=True, kw_only=True):
@@ -26,13 +28,14 @@ class StoredSession(Struct, frozen=True, kw_only=True):
     revision: str  # that was agreed on
     created: float
     used: float
+    client: str = ""  # whose share of a store's room it takes
 
 
 class SessionStore(Protocol):
     """Keeps sessions; `MemorySessionStore` and `SqliteSessionStore` are two of them."""
 
     async def save(self, session: StoredSession) -> None:
-        """Keep it; if there is no room, those go that were not used for longest."""
+        """Keep it; if there is no room, a client that has most of them loses its oldest."""
 
     async def load(self, key: str) -> StoredSession | None:
         """One of those that were kept."""
@@ -57,16 +60,19 @@ class MemorySessionStore:
 
     def __init__(self, *, max_sessions: int = MAX_SESSIONS) -> None:
         self._max = max_sessions
-        self._kept: OrderedDict[str, StoredSession] = OrderedDict()  # longest unused first
+        self._kept: dict[str, StoredSession] = {}
+        self._shares: ClientShares[str] = ClientShares(max_sessions, max_sessions, STORED_SESSIONS)
 
     def __len__(self) -> int:
         return len(self._kept)
 
     async def save(self, session: StoredSession) -> None:
+        await self.delete(session.key)
         self._kept[session.key] = session
-        self._kept.move_to_end(session.key)
-        while len(self._kept) > self._max:
-            self._kept.popitem(last=False)
+        self._shares.add(session.client, session.key)
+        while len(self._kept) > self._max and (oldest := self._shares.largest()) is not None:
+            STORED_SESSIONS.hit()
+            await self.delete(oldest)
 
     async def load(self, key: str) -> StoredSession | None:
         return self._kept.get(key)
@@ -76,13 +82,14 @@ class MemorySessionStore:
             kept = self._kept.get(key)
             if kept is not None:
                 self._kept[key] = msgspec.structs.replace(kept, used=used)
-                self._kept.move_to_end(key)
+                self._shares.touch(key)
 
     async def delete(self, key: str) -> None:
         self._kept.pop(key, None)
+        self._shares.discard(key)
 
     async def expire(self, before: float) -> int:
         old = [key for key, kept in self._kept.items() if kept.used < before]
         for key in old:
-            del self._kept[key]
+            await self.delete(key)
         return len(old)

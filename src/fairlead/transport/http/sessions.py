@@ -4,19 +4,20 @@ import asyncio
 import logging
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from msgspec import Raw
 
 from ...errors import ChannelClosed
+from ...limits import SESSIONS_PER_CLIENT
 from ...protocol.envelope import SessionContext, TransportContext
 from ...protocol.principal import Principal
 from ...protocol.revisions import Revision, known
 from ...wire import Failure, Message, Request, RequestId, Success, encode, encode_success
 from ..base import Channel
 from .channel import StreamedChannel
+from .client_shares import ClientShares, NoShareLeft, client_key
 from .resume import EventStore, MemoryEventStore
 from .reviving import Reviver
 from .settings import HttpSettings
@@ -50,7 +51,7 @@ class Direct(Protocol):
 
 
 class TooManySessions(Exception):
-    """No session can be given up for a new one."""
+    """A client has its share of sessions, and all of them are in use."""
 
 
 class HttpSession(StreamedChannel):
@@ -62,6 +63,7 @@ class HttpSession(StreamedChannel):
         super().__init__(context)
         self.id = session_id
         self.principal = principal
+        self.client = ""  # whose share it counts for
         self.revision: Revision | None = None  # once `initialize` has been answered
         self.key: str | None = None  # under which it is kept, where sessions outlive a process
         self.used = time.monotonic()
@@ -205,8 +207,15 @@ class Sessions:
     def __init__(self, settings: HttpSettings, accept: Accept) -> None:
         self._settings = settings
         self._accept = accept
-        self._store: EventStore = settings.event_store or MemoryEventStore()
-        self._sessions: OrderedDict[str, HttpSession] = OrderedDict()  # least recently used first
+        self._store: EventStore = settings.event_store or MemoryEventStore(owner_of=self._client_of)
+        self._sessions: dict[str, HttpSession] = {}
+        self._shares: ClientShares[HttpSession] = ClientShares(
+            settings.max_sessions,
+            settings.max_sessions_per_client,
+            SESSIONS_PER_CLIENT,
+            is_idle=lambda session: not session.busy,
+            used=lambda session: session.used,
+        )
         self._ending: set[asyncio.Task[None]] = set()
         self.reviver: Reviver | None = None
         self._touched = 0.0  # when the store last heard which of them are in use
@@ -222,7 +231,7 @@ class Sessions:
         """A new session, with its server attached.
 
         Raises:
-            TooManySessions: all of them are in use.
+            TooManySessions: The client has its share, and all of it is in use.
         """
         session = self._made(context, principal, secrets.token_urlsafe(24))
         self._add(session)
@@ -231,11 +240,23 @@ class Sessions:
     def _made(
         self, context: TransportContext, principal: Principal, session_id: str
     ) -> HttpSession:
-        if len(self._sessions) >= self._settings.max_sessions:
-            self._make_room()
+        client = client_key(principal, context.peer_address)
+        try:
+            victim = self._shares.make_room(client)
+        except NoShareLeft:
+            raise TooManySessions from None
+        if victim is not None:
+            log.info("session %s… ends: its client has too many", victim.id[:6])
+            self._end_soon(victim)
         session = HttpSession(session_id, context, principal, self._store)
+        session.client = client
         session.served = self._accept(session, principal)
+        self._shares.add(client, session)
         return session
+
+    def _client_of(self, session_id: str) -> str:
+        session = self._sessions.get(session_id)
+        return "" if session is None else session.client
 
     def _add(self, session: HttpSession) -> None:
         self._sessions[session.id] = session
@@ -248,7 +269,7 @@ class Sessions:
         if session is None or session.principal != principal or session.over:
             return None
         session.used = time.monotonic()
-        self._sessions.move_to_end(session_id)
+        self._shares.touch(session)
         return session
 
     async def after(
@@ -271,7 +292,7 @@ class Sessions:
 
     async def end(self, session: HttpSession, for_good: bool = True) -> None:
         """End a session: what is under way in it is cancelled."""
-        self._sessions.pop(session.id, None)
+        self._remove(session)
         self._store.forget(session.id)
         if for_good and self.reviver is not None and session.key is not None:
             await self.reviver.forget(session.key)
@@ -291,16 +312,13 @@ class Sessions:
         if self._ending:
             await asyncio.wait(self._ending)
 
-    def _make_room(self) -> None:
-        for session in self._sessions.values():
-            if not session.busy:
-                self._end_soon(session)
-                return
-        raise TooManySessions
-
     def _end_soon(self, session: HttpSession) -> None:
-        self._sessions.pop(session.id, None)
+        self._remove(session)
         self._begin(self.end(session))
+
+    def _remove(self, session: HttpSession) -> None:
+        self._sessions.pop(session.id, None)
+        self._shares.discard(session)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ...limits import BODY_TIMEOUT
+from ...limits import BODY_TIMEOUT, SESSIONS_PER_CLIENT, SOCKETS_PER_CLIENT
 
 if TYPE_CHECKING:
     from .resume import EventStore
@@ -36,7 +36,9 @@ class HttpSettings:
     require_session: bool = False
     session_idle: float = 1800.0
     max_sessions: int = 10_000
+    max_sessions_per_client: int = SESSIONS_PER_CLIENT.value  # a principal, or an address
     max_sockets: int = 10_000  # WebSockets open at once
+    max_sockets_per_client: int = SOCKETS_PER_CLIENT.value
     retry: float = 1.0  # how long a client waits before it takes up a stream again
     fast_lane: bool = True  # answer stateless POSTs without the way through ASGI (`run_http` only)
     event_store: "EventStore | None" = None  # None: in memory

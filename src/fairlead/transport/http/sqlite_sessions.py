@@ -8,11 +8,22 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Self, TypeVar
 
+from ...limits import STORED_SESSIONS
 from .session_store import MAX_SESSIONS, StoredSession
 
 __all__ = ["SqliteSessionStore"]
 
 T = TypeVar("T")
+
+_COLUMNS = StoredSession.__struct_fields__
+# The least recently used session of the client that has most of them.
+_DROP_ONE = """
+DELETE FROM sessions WHERE key = (
+    SELECT key FROM sessions WHERE client = (
+        SELECT client FROM sessions GROUP BY client ORDER BY count(*) DESC, min(used) LIMIT 1
+    ) ORDER BY used LIMIT 1
+)
+"""
 
 
 class SqliteSessionStore:
@@ -42,27 +53,22 @@ class SqliteSessionStore:
     async def save(self, session: StoredSession) -> None:
         def work(file: sqlite3.Connection) -> None:
             file.execute(
-                "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?)",
-                (
-                    *(session.key, session.principal, session.opening),
-                    *(session.revision, session.created, session.used),
-                ),
+                f"INSERT OR REPLACE INTO sessions ({', '.join(_COLUMNS)})"
+                f" VALUES ({', '.join('?' * len(_COLUMNS))})",
+                [getattr(session, name) for name in _COLUMNS],
             )
-            file.execute(
-                "DELETE FROM sessions WHERE key IN"
-                " (SELECT key FROM sessions ORDER BY used DESC LIMIT -1 OFFSET ?)",
-                (self._max,),
-            )
+            (kept,) = file.execute("SELECT count(*) FROM sessions").fetchone()
+            for _ in range(kept - self._max):
+                STORED_SESSIONS.hit()
+                file.execute(_DROP_ONE)
 
         await self._do(work)
 
     async def load(self, key: str) -> StoredSession | None:
         def work(file: sqlite3.Connection) -> StoredSession | None:
-            row = file.execute("SELECT * FROM sessions WHERE key = ?", (key,)).fetchone()
-            if row is None:
-                return None
-            names = ("key", "principal", "opening", "revision", "created", "used")
-            return StoredSession(**dict(zip(names, row, strict=True)))
+            query = f"SELECT {', '.join(_COLUMNS)} FROM sessions WHERE key = ?"
+            row = file.execute(query, (key,)).fetchone()
+            return None if row is None else StoredSession(**dict(zip(_COLUMNS, row, strict=True)))
 
         return await self._do(work)
 
@@ -106,8 +112,11 @@ class SqliteSessionStore:
                 file.execute(
                     "CREATE TABLE IF NOT EXISTS sessions (key TEXT PRIMARY KEY, principal TEXT,"
                     " opening BLOB NOT NULL, revision TEXT NOT NULL, created REAL NOT NULL,"
-                    " used REAL NOT NULL) WITHOUT ROWID"
+                    " used REAL NOT NULL, client TEXT NOT NULL DEFAULT '') WITHOUT ROWID"
                 )
+                names = [row[1] for row in file.execute("PRAGMA table_info(sessions)")]
+                if "client" not in names:  # a file of an earlier version
+                    file.execute("ALTER TABLE sessions ADD COLUMN client TEXT NOT NULL DEFAULT ''")
             except BaseException:
                 file.close()
                 raise

@@ -8,11 +8,13 @@ from http import HTTPStatus
 from typing import Any
 
 from ...errors import RemoteProtocolError
+from ...limits import SOCKETS_PER_CLIENT
 from ...protocol.envelope import TransportContext
 from ...protocol.principal import Principal
 from ...wire.codes import INVALID_REQUEST
 from ..base import Channel
 from ..http.asgi import TEXT, Receive, Scope, Send
+from ..http.client_shares import ClientShares, NoShareLeft, client_key
 from ..http.guard import Guard, Refusal
 from ..http.post import HeaderMap
 from ..http.sessions import Accept, Served
@@ -39,6 +41,10 @@ class WebSocketEdge:
         self._settings = settings
         self._guard = guard
         self._open: set[_Connection] = set()
+        self._shares: ClientShares[_Connection] = ClientShares(
+            settings.max_sockets, settings.max_sockets_per_client, SOCKETS_PER_CLIENT
+        )
+        self._ending: set[asyncio.Task[None]] = set()
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one WebSocket to its end."""
@@ -53,9 +59,6 @@ class WebSocketEdge:
         socket = _AsgiSocket(receive, send)
         with contextlib.suppress(Gone):
             await socket.tell({"type": "websocket.accept", "subprotocol": chosen})
-            if len(self._open) >= self._settings.max_sockets:
-                await socket.close(1013, "too many connections; try again later")
-                return
             await self._converse(socket, _context(scope, headers), who)
 
     async def close(self) -> None:
@@ -69,6 +72,12 @@ class WebSocketEdge:
         def accept(channel: Channel) -> Served:
             return self._accept(channel, principal)
 
+        client = client_key(principal, context.peer_address)
+        try:
+            victim = self._shares.make_room(client)
+        except NoShareLeft:
+            await socket.close(1013, "too many connections; try again later")
+            return
         channel = _ServedChannel(context, socket, accept, self._settings.max_body)
         try:
             served = accept(channel)
@@ -78,11 +87,22 @@ class WebSocketEdge:
             return
         connection = _Connection(channel, served)
         self._open.add(connection)
+        self._shares.add(client, connection)
+        if victim is not None:
+            self._shares.discard(victim)
+            self._end_soon(victim)
         try:
             await channel.wait_closed()
         finally:
             self._open.discard(connection)
+            self._shares.discard(connection)
             await connection.close(1001, "the server ends")
+
+    def _end_soon(self, connection: "_Connection") -> None:
+        work = connection.close(1013, "this client has too many connections")
+        task = asyncio.get_running_loop().create_task(work)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
 
     def _admit(self, scope: Scope, headers: dict[bytes, bytes]) -> Principal | Refusal:
         """Return the principal of a client, or the reason to refuse it."""
