@@ -92,18 +92,38 @@ async def test_failures_are_content_and_cancellation_is_cancellation() -> None:
         ("text", {}),
         (None, {}),
         ([1], {}),
-        ({"a": "", "b": "", "c": "", "d": []}, {"a": "", "c": "", "d": []}),
-        ({"b": None, "e": {}}, {}),
-        ({"b": 0, "x": None}, {"b": 0, "x": None}),
+        ({"a": "", "b": "", "c": "", "d": []}, {"a": "", "b": "", "c": "", "d": []}),
+        ({"a": None, "e": {}, "x": None}, {"a": None, "e": {}, "x": None}),
+        ({"b": None, "c": None, "d": None, "e": None}, {"c": None, "d": None}),
+        ({"f": None, "g": None, "h": None, "i": None}, {"g": None, "h": None, "i": None}),
+        ({"j": None, "k": None, "l": None, "m": None}, {"l": None, "m": None}),
+        ({"b": {"b": None}}, {"b": {"b": None}}),
     ],
 )
-def test_arguments_are_put_in_order(given: Any, sent: dict[str, Any]) -> None:
+def test_arguments_are_sent_unchanged_but_nulls_that_the_schema_forbids(
+    given: Any, sent: dict[str, Any]
+) -> None:
     schema = {
-        "properties": {"a": {}, "b": {}, "d": {}, "e": {}},
+        "properties": {
+            "a": {"type": "string"},
+            "b": {"type": "string"},
+            "c": {"type": ["string", "null"]},
+            "d": {},
+            "e": {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/number"}]},
+            "f": {"enum": ["x", "y"]},
+            "g": {"enum": ["x", None]},
+            "h": {"oneOf": [{"type": "string"}, {"type": "null"}]},
+            "i": {"type": "string", "nullable": True},
+            "j": {"allOf": [{}, {"const": 1}]},
+            "k": False,
+            "l": {"$ref": "#/$defs/circle"},
+            "m": {"$ref": "https://example.com/elsewhere"},
+        },
         "required": ["a"],
+        "$defs": {"number": {"type": "number"}, "circle": {"$ref": "#/$defs/circle"}},
     }
     assert normalized(given, schema) == sent
-    assert normalized({"a": ""}, "no schema") == {"a": ""}
+    assert normalized({"a": "", "b": None}, "no schema") == {"a": "", "b": None}
 
 
 @pytest.mark.covers("HST-57")

@@ -92,7 +92,7 @@ async def _run(find: Find, name: str, arguments: Any) -> ToolResult:
     if isinstance(arguments, str):  # some providers send the arguments as text
         try:
             arguments = msgspec.json.decode(arguments or "{}")
-        except msgspec.DecodeError as exc:
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as exc:
             return failed(f"the arguments are no JSON: {exc}", server_name="", mcp_tool_name=name)
     return await tool.execute(arguments)
 

@@ -77,23 +77,67 @@ def _as_error(result: Mapping[str, Any], blocks: list[dict[str, Any]]) -> list[d
 
 
 def normalized(arguments: Any, schema: Any) -> dict[str, Any]:
-    """Arguments as models write them, as tools expect them.
+    """Return the arguments to send: unchanged, except where a `null` cannot be meant.
 
-    What is no object is none; empty placeholders of optional declared properties are left out;
-    everything else goes unchanged.
+    Anything but an object becomes `{}`. Models write `null` for an optional property they do not
+    want to set, so a `null` is omitted where the property is declared, optional, and its schema
+    does not allow null. Empty strings, objects and arrays are values.
     """
     if not isinstance(arguments, Mapping):
         return {}
-    properties = schema.get("properties") if isinstance(schema, Mapping) else None
-    required = schema.get("required") if isinstance(schema, Mapping) else None
+    nulls = [name for name, value in arguments.items() if value is None]
+    if not nulls or not isinstance(schema, Mapping):
+        return dict(arguments)
+    properties, required = schema.get("properties"), schema.get("required")
     declared = properties if isinstance(properties, Mapping) else {}
     needed = required if isinstance(required, list) else []
-    return {
-        name: value
-        for name, value in arguments.items()
-        if not (name in declared and name not in needed and _is_placeholder(value))
+    omitted = {
+        name
+        for name in nulls
+        if name in declared and name not in needed and _forbids_null(declared[name], schema)
     }
+    return {name: value for name, value in arguments.items() if name not in omitted}
 
 
-def _is_placeholder(value: Any) -> bool:
-    return value is None or value == "" or value == {}
+_NESTING = 20  # references and unions inside each other; a circular schema ends here
+
+
+def _forbids_null(schema: Any, root: Mapping[str, Any], depth: int = 0) -> bool:
+    """Return True if null certainly does not fit a schema; what cannot be decided is allowed."""
+    if schema is False:
+        return True
+    if not isinstance(schema, Mapping) or depth > _NESTING or schema.get("nullable") is True:
+        return False
+    kind, choices = schema.get("type"), schema.get("enum")
+    if isinstance(kind, str) and kind != "null":
+        return True
+    if isinstance(kind, list) and "null" not in kind:
+        return True
+    if isinstance(choices, list) and None not in choices:
+        return True
+    if "const" in schema and schema["const"] is not None:
+        return True
+
+    def forbidden(part: Any) -> bool:
+        return _forbids_null(part, root, depth + 1)
+
+    reference, every = schema.get("$ref"), schema.get("allOf")
+    if isinstance(reference, str) and forbidden(_referenced(reference, root)):
+        return True
+    if isinstance(every, list) and any(map(forbidden, every)):
+        return True
+    return any(
+        isinstance(parts := schema.get(keyword), list) and parts and all(map(forbidden, parts))
+        for keyword in ("anyOf", "oneOf")
+    )
+
+
+def _referenced(reference: str, root: Mapping[str, Any]) -> Any:
+    """Look up a JSON pointer within the document; other references are not followed."""
+    if not reference.startswith("#"):
+        return None
+    found: Any = root
+    for part in reference.removeprefix("#").split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found
