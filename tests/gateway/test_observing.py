@@ -21,6 +21,7 @@ from fairlead.observe.metrics import Metrics
 
 SECRET = "sk-live-4f9a8b7c6d5e"
 ADMIN = {"X-Admin-Token": "open-sesame"}
+JSON_ADMIN = {**ADMIN, "Content-Type": "application/json"}
 
 
 async def get(web: aiohttp.ClientSession, url: str, **options: Any) -> tuple[int, Any]:
@@ -193,7 +194,7 @@ async def test_what_is_held_is_decided_over_http(version: str) -> None:
             held = await desk.wait()
             place = f"{base}/{held.id}/change"
             for body in ("{", '{"a": 1}', "{}", '{"params": {}, "result": {}}', '{"params": 1}'):
-                status, _ = await get(web, place, method="POST", headers=ADMIN, data=body)
+                status, _ = await get(web, place, method="POST", headers=JSON_ADMIN, data=body)
                 assert status == 400
             call.cancel()
             await until(lambda: not desk.list())

@@ -38,8 +38,9 @@ class Admin:
         self, method: str, path: str, body: Any = None, headers: dict[str, str] = ADMIN
     ) -> tuple[int, Any]:
         data = body if isinstance(body, str | None) else json.dumps(body)
+        sent = headers if data is None else {**headers, "Content-Type": "application/json"}
         async with self._web.request(
-            method, f"{self._base}{path}", data=data, headers=headers
+            method, f"{self._base}{path}", data=data, headers=sent
         ) as answer:
             if answer.content_type == "application/json":
                 return answer.status, await answer.json()

@@ -58,13 +58,14 @@ async def test_tools_are_called_by_their_path() -> None:
     async with serving(make_server()) as web:
         said = await curl(f"{root(web)}/tools/add/call", *JSON, "-d", '{"a": 1, "b": 2}')
         assert json.loads(said)["content"] == [{"type": "text", "text": "3"}]
-        # Without a header curl says that it is a form; the path says enough.
+        # Without a header curl says that it is a form, which any web page could send.
         said = await curl(f"{root(web)}/tools/add/call", "-d", '{"a": 1, "b": 2}')
-        assert json.loads(said)["content"] == [{"type": "text", "text": "3"}]
+        assert said.startswith("415")
+        assert "Content-Type: application/json" in said
         assert "add" in [t["name"] for t in json.loads(await curl(f"{root(web)}/tools"))["tools"]]
         assert json.loads(await curl(f"{root(web)}/health"))["status"] == "ok"
         assert (await curl("-I", f"{root(web)}/health")).startswith("HTTP/1.1 200")
-        refused = await curl("-w", "%{http_code}", f"{root(web)}/tools/add/call", "-d", "{")
+        refused = await curl("-w", "%{http_code}", f"{root(web)}/tools/add/call", *JSON, "-d", "{")
         assert refused.endswith("400")
 
 

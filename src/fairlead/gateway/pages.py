@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import ConfigError, FairleadError
 from ..protocol.principal import Principal
-from ..transport.http.asgi import CLOSE, AsgiCall
+from ..transport.http.asgi import CLOSE, AsgiCall, has_body, has_json
 from ..transport.http.settings import HttpSettings
 from ..transport.process import without_command
 from ..wire import to_json
@@ -107,6 +107,9 @@ class GatewayPages:
             return
         if not self._is_admin(call):
             await call.say(401, "X-Admin-Token: the gateway's admin_token", CLOSE)
+            return
+        if has_body(call.headers) and not has_json(call.headers):
+            await call.say(415, "the body is application/json")
             return
         steps = path.split("/")[2:]
         try:

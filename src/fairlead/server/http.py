@@ -17,7 +17,7 @@ from ..protocol.headers import ParamHeader
 from ..protocol.principal import Principal
 from ..transport.base import Channel
 from ..transport.http.asgi import AsgiCall, Receive, Scope, Send, TooSlow
-from ..transport.http.edge import HttpEdge, refuse
+from ..transport.http.edge import HttpEdge, refuse, repeated_header
 from ..transport.http.guard import Refusal
 from ..transport.http.legacy_sse import MESSAGES, LegacySse
 from ..transport.http.settings import HttpSettings
@@ -133,6 +133,9 @@ class HttpApp:
         edge = self.edges.get(path) or self._endpoint(path, call.method)
         if edge is not None:
             await edge.serve(call)
+            return
+        if len(call.headers) != len(call.scope["headers"]) and (name := repeated_header(call)):
+            await call.say(400, f"the header {name} must occur once")
             return
         if call.method == "OPTIONS":
             await self.edge.preflight(call)

@@ -11,7 +11,7 @@ from ..protocol.caller import Caller, read_head
 from ..protocol.envelope import Direction
 from ..protocol.principal import Principal
 from ..protocol.revisions import NEWEST_HANDSHAKE, Revision
-from ..transport.http.asgi import AsgiCall, TooLarge
+from ..transport.http.asgi import AsgiCall, TooLarge, has_json
 from ..transport.http.post import http_context, mapped_status
 from ..transport.http.settings import HttpSettings
 from ..wire import Request, to_json
@@ -90,6 +90,9 @@ class Rest:
         await call.answer(404, _error("NOT_FOUND", f"There is no tool {name!r}"))
 
     async def _call_tool(self, call: AsgiCall, name: str, principal: Principal) -> None:
+        if not has_json(call.headers):  # also without a body: a page may send that to any origin
+            await call.say(415, "the arguments are sent as Content-Type: application/json")
+            return
         if self._server.registry.listing.get(name) is None:
             await call.answer(404, _error("NOT_FOUND", f"There is no tool {name!r}"))
             return

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping
 from http import HTTPStatus
 from typing import Any, Protocol, TypeAlias
 
@@ -24,6 +24,8 @@ __all__ = [
     "Send",
     "TooLarge",
     "TooSlow",
+    "has_body",
+    "has_json",
 ]
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -46,6 +48,21 @@ WHOLE_STREAM = STREAM[0][1], STREAM[1:]  # kind and headers of one that is compl
 CLOSE = ((b"connection", b"close"),)  # the rest of the body is not waited for
 
 Beat: TypeAlias = Callable[[], Coroutine[Any, Any, None]]  # shows that we are still there
+
+
+def has_json(headers: Mapping[bytes, bytes]) -> bool:
+    """Return True if the body is declared as JSON.
+
+    A web page of any origin can send text/plain, forms and bodies without a type. Every other type
+    makes a browser ask first (a CORS preflight), and only listed origins are allowed then.
+    """
+    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    return kind == JSON or (kind.startswith(b"application/") and kind.endswith(b"+json"))
+
+
+def has_body(headers: Mapping[bytes, bytes]) -> bool:
+    """Return True unless the headers say that no body follows."""
+    return headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
 
 
 class TooLarge(Exception):

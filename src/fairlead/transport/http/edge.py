@@ -44,7 +44,7 @@ from .sessions import Accept, HttpSession, Sessions, TooManySessions
 from .settings import HttpSettings
 from .streams import Stream, carry
 
-__all__ = ["HttpEdge", "describes_itself", "refuse"]
+__all__ = ["HttpEdge", "describes_itself", "refuse", "repeated_header"]
 
 log = logging.getLogger("fairlead.transport")
 
@@ -194,7 +194,7 @@ class HttpEdge:
             answer = failure(exc.request_id, exc.code, str(exc), absent_id=absent)
             await call.answer(400, encode(answer))
             return
-        if len(headers) != len(call.scope["headers"]) and (twice := _twice(call)):
+        if len(headers) != len(call.scope["headers"]) and (twice := repeated_header(call)):
             why = RpcError(HEADER_MISMATCH, f"The header {twice} is there twice")
             await self._refuse(call, message, why, 400)
             return
@@ -653,7 +653,8 @@ def _wants_events(call: Call) -> bool:
     return accept is None or _accepts(accept, b"text/event-stream")
 
 
-def _twice(call: AsgiCall) -> str | None:
+def repeated_header(call: AsgiCall) -> str | None:
+    """Return the first routing header that occurs more than once."""
     names = [name for name, _ in call.scope["headers"]]
     for name in _ROUTING:
         if names.count(name) > 1:

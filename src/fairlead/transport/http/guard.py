@@ -67,6 +67,8 @@ class Guard:
                 f"Origin {_shown(origin)} may not use this server; "
                 "list it in allowed_origins to let its pages in",
             )
+        if origin is None and _is_embedded(headers):
+            return Refusal(403, "Pages of other sites may not embed what this server serves")
         return None
 
     def principal(self, headers: Mapping[bytes, bytes]) -> Principal | Refusal:
@@ -113,6 +115,17 @@ class Guard:
         except ValueError:  # brackets that are no address
             return False
         return _is_loopback(server) and name in _OUR_NAMES
+
+
+def _is_embedded(headers: Mapping[bytes, bytes]) -> bool:
+    """Return True for an image, script or the like of a page of another site.
+
+    Browsers send these without `Origin`. Following a link is allowed.
+    """
+    return (
+        headers.get(b"sec-fetch-site") == b"cross-site"
+        and headers.get(b"sec-fetch-mode") != b"navigate"
+    )
 
 
 def _name_of(host: str) -> str:

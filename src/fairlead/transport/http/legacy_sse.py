@@ -16,7 +16,7 @@ from ...protocol.envelope import TransportContext
 from ...protocol.principal import Principal
 from ...wire import Batch, Decoder, Message, Request, RequestId, encode, encode_success, failure
 from ...wire.sse import encode_event
-from .asgi import AsgiCall, TooLarge
+from .asgi import AsgiCall, TooLarge, has_json
 from .channel import StreamedChannel
 from .client_shares import ClientShares, NoShareLeft, client_key
 from .post import http_context
@@ -120,6 +120,9 @@ class LegacySse:
         """A message of a client that has a stream."""
         if call.method != "POST":
             await call.say(405, "messages are posted here", [(b"allow", b"POST")])
+            return
+        if not has_json(call.headers):
+            await call.say(415, "the body is application/json")
             return
         query = parse_qs(call.scope.get("query_string", b"").decode("latin-1"))
         session = self._sessions.get((query.get("session_id") or [""])[0])
