@@ -370,7 +370,7 @@ def test_a_key_in_the_url_is_told_to_nobody() -> None:
     url = "http://me:pass@127.0.0.1:9/mcp?api_key=hush#hush"
     done = fairlead("proxy", url, input=talk())
     error = json.loads(done.stdout.splitlines()[0])["error"]
-    assert error["data"] == {"source": "proxy", "server": "http://127.0.0.1:9/mcp"}
+    assert error["data"] == {"source": "proxy", "server": "127.0.0.1:9"}
     for said in (done.stdout, done.stderr):
         assert "hush" not in said
         assert "pass" not in said
@@ -379,5 +379,5 @@ def test_a_key_in_the_url_is_told_to_nobody() -> None:
 def test_how_a_server_was_started_is_told_to_no_client() -> None:
     done = fairlead("proxy", "--", sys.executable, "-c", "exit(3)", "hush)hush", input=talk())
     error = json.loads(done.stdout.splitlines()[0])["error"]
-    assert error["message"].endswith("Transport closed: the server exited with code 3")
+    assert error["message"].endswith("exited with code 3 during start-up")
     assert "hush" not in done.stdout

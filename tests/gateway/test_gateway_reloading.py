@@ -75,7 +75,7 @@ async def test_a_call_under_way_is_answered_when_its_server_is_taken_away(
             call = asyncio.create_task(client.call_tool("hang" if path else "red_hang", {}))
             await called.wait()
             await gateway.disconnect("red")
-            with pytest.raises(RpcError, match="red cannot be reached"):
+            with pytest.raises(RpcError, match="server 'red' closed the connection"):
                 await call
 
 

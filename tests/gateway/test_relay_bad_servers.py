@@ -62,7 +62,7 @@ async def test_a_server_that_hangs_is_given_up_in_time_and_killed_at_the_end(
         await client.initialize()
         answers = [client.ask("tools/call", {"name": "whoami"}) for _ in range(3)]
         for one in answers:
-            assert "in time" in (await client.answer_to(one))["error"]["message"]
+            assert "did not answer within" in (await client.answer_to(one))["error"]["message"]
         await client.sync()
 
 
@@ -203,7 +203,7 @@ async def test_an_answer_that_cannot_be_read_settles_the_call(
         request = await server.method("tools/call")
         server.send(b'{"jsonrpc": "2.0", "id": %d, "result": %b}' % (request["id"], result))
         error = (await client.answer_to(call_id))["error"]
-        assert error["message"].startswith("raw cannot be understood: The message is n")
+        assert error["message"] == "server 'raw' sent a message that cannot be read"
         assert error["data"] == {"source": "proxy", "server": "raw"}
         await client.sync()
         assert client.skipped == []

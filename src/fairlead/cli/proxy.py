@@ -256,13 +256,19 @@ def _found(options: Namespace, target: Target) -> "tuple[FindEntry, MCPServerEnt
             entry = MCPWebSocketServerConfig(url=_with_path(target.url), headers=headers)
         else:
             entry = kind(url=target.url, headers=headers)
-        # A password or a key is not for everybody, and clients are told the name.
-        name = re.sub(r"//[^/@]*@", "//", target.url).partition("?")[0].partition("#")[0]
+        # Clients are told the name. A key may be anywhere else in the URL, also in its path.
+        name = _host(target.url)
 
     async def find() -> "MCPServerEntry":
         return entry
 
     return find, entry, name
+
+
+def _host(url: str) -> str:
+    """Return the host and port of a URL, or the file name of a socket."""
+    parts = urlsplit(url)
+    return parts.netloc.rpartition("@")[2] or os.path.basename(parts.path) or "server"
 
 
 def _require_url(target: Target) -> None:

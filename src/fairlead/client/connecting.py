@@ -53,7 +53,10 @@ class Connecting(Generic[C]):
                 return await self._open(client)
         except TimeoutError as exc:
             await self._client.close()
-            raise ConnectFailed(f"No connection within {seconds * 1000:.0f}ms") from exc
+            raise ConnectFailed(
+                f"No connection within {seconds * 1000:.0f}ms",
+                public=f"did not answer within {seconds:g} s",
+            ) from exc
         except BaseException:
             await self._client.close()
             raise
@@ -116,4 +119,5 @@ def _lost(exc: ChannelClosed) -> ConnectFailed:
         f"Could not connect: {reason} before the handshake was done",
         exit_code=exc.exit_code,
         stderr=exc.stderr,
+        public=exc.public,
     )

@@ -197,9 +197,15 @@ async def _second(
 
 def _check(verdict: NeedsHandshake | Incompatible, introduction: Introduction) -> None:
     if isinstance(verdict, Incompatible):
-        raise ConnectFailed(f"No common protocol version with this server: {verdict.why}")
+        raise ConnectFailed(
+            f"No common protocol version with this server: {verdict.why}",
+            public="shares no protocol version with us",
+        )
     if not introduction.handshake:
-        raise ConnectFailed(f"This server does not speak the stateless era: {verdict.why}")
+        raise ConnectFailed(
+            f"This server does not speak the stateless era: {verdict.why}",
+            public="does not speak the stateless era",
+        )
 
 
 async def _discover(peer: Peer, introduction: Introduction) -> Verdict:

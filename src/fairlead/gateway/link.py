@@ -10,7 +10,14 @@ import msgspec
 from msgspec import Raw, Struct, UnsetType
 
 from ..client.listening import ACKNOWLEDGED
-from ..errors import ChannelClosed, FairleadError, LocalProtocolError, RequestTimeout, RpcError
+from ..errors import (
+    ChannelClosed,
+    FairleadError,
+    LocalProtocolError,
+    RequestTimeout,
+    RpcError,
+    public_reason,
+)
 from ..interceptor import Answer, Exchange, Handler, Interceptor, beside, chain, hearers
 from ..peer import Peer
 from ..protocol.caller import SUBSCRIPTION_KEY, Caller, read_head
@@ -358,7 +365,8 @@ class Link:
         except LocalProtocolError as exc:
             raise ours(exc.code, str(exc)) from exc
         except FairleadError as exc:
-            raise ours(INTERNAL_ERROR, f"{exchange.method} was not answered: {exc}") from exc
+            why = f"{exchange.method} was not answered: the client {public_reason(exc)}"
+            raise ours(INTERNAL_ERROR, why) from exc
 
     def _call_of(self, related: RequestId | None) -> Call | None:
         """The call that something belongs to, if that is certain."""

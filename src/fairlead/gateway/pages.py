@@ -9,7 +9,6 @@ from ..errors import ConfigError, FairleadError
 from ..protocol.principal import Principal
 from ..transport.http.asgi import CLOSE, AsgiCall, has_body, has_json
 from ..transport.http.settings import HttpSettings
-from ..transport.process import without_command
 from ..wire import to_json
 from .admin_asking import Mistake, number_of
 from .admin_observing import PATHS, act
@@ -88,10 +87,7 @@ class GatewayPages:
             await call.answer(200, metrics.prometheus().encode(), _METRICS)
 
     def _status(self, principal: Principal) -> dict[str, Any]:
-        now = status(self._gateway, self._gateway.view_for(principal))
-        for server in now["servers"]:  # the admin API tells how they were started, too
-            server["error"] = server["error"] and without_command(server["error"])
-        return now
+        return status(self._gateway, self._gateway.view_for(principal), public=True)
 
     def _url(self, call: AsgiCall) -> str:
         host = call.headers.get(b"host", b"").decode("latin-1")

@@ -40,16 +40,16 @@ class StillStarting(ConnectFailed):
     """A server could not be asked yet. That is no failure of it."""
 
     def __init__(self, patience: Patience) -> None:
-        super().__init__(
-            f"it is still starting, after {patience.limit:g} s. Try again in a moment; if it "
-            f"always takes so long, raise {patience.setting}"
+        why = (
+            f"is still starting, after {patience.limit:g} s. Try again in a moment; if it always "
+            f"takes so long, raise {patience.setting}"
         )
+        super().__init__(f"it {why}", public=why)
 
 
 def starting_refusal(server: str, error: StillStarting) -> RpcError:
     """What a client hears then."""
-    words = error.summary.removeprefix("it ")
-    return ours(INTERNAL_ERROR, f"{server} {words}", server=server, starting=True)
+    return ours(INTERNAL_ERROR, f"{server} {error.public}", server=server, starting=True)
 
 
 async def until_found(look: Callable[[], T | None], members: "Iterable[Member]") -> T | None:

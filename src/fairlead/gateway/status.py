@@ -3,6 +3,7 @@
 import time
 from typing import TYPE_CHECKING, Any
 
+from ..errors import public_reason
 from ..protocol.revisions import Revision
 from .catalog import Kind
 from .views import View
@@ -14,8 +15,11 @@ if TYPE_CHECKING:
 __all__ = ["health", "status"]
 
 
-def status(gateway: "Gateway", view: View | None = None) -> dict[str, Any]:
-    """Everything that a status page shows, to somebody with this view."""
+def status(gateway: "Gateway", view: View | None = None, *, public: bool = False) -> dict[str, Any]:
+    """Everything that a status page shows, to somebody with this view.
+
+    `public`: without what only the owner of a server may know, such as why exactly it failed.
+    """
     view = view or View.everything()
     return {
         **gateway.info,
@@ -27,7 +31,7 @@ def status(gateway: "Gateway", view: View | None = None) -> dict[str, Any]:
             server
             for name in sorted(gateway.members)
             if view.includes(name)
-            for server in _servers(gateway, name)
+            for server in _servers(gateway, name, public)
         ],
     }
 
@@ -43,12 +47,12 @@ def health(gateway: "Gateway") -> dict[str, Any]:
     }
 
 
-def _servers(gateway: "Gateway", name: str) -> list[dict[str, Any]]:
+def _servers(gateway: "Gateway", name: str, public: bool) -> list[dict[str, Any]]:
     member = gateway.members[name]
-    return [_server(gateway, name, replica) for replica in member.replicas]
+    return [_server(gateway, name, replica, public) for replica in member.replicas]
 
 
-def _server(gateway: "Gateway", name: str, replica: "Replica") -> dict[str, Any]:
+def _server(gateway: "Gateway", name: str, replica: "Replica", public: bool) -> dict[str, Any]:
     manager, member = gateway.manager, gateway.members[name]
     supervisor = manager.describe().get(replica.name)
     source = manager.get_source(replica.name)
@@ -71,9 +75,13 @@ def _server(gateway: "Gateway", name: str, replica: "Replica") -> dict[str, Any]
         "errors": replica.errors,
         "breaker": str(replica.breaker.state),
         "source": None if source is None else source.provider_name,
-        "path": None if source is None else source.path,
-        "error": None if error is None else str(getattr(error, "summary", None) or error),
+        "path": None if source is None or public else source.path,
+        "error": None if error is None else _why(error, public),
     }
+
+
+def _why(error: BaseException, public: bool) -> str:
+    return public_reason(error) if public else str(getattr(error, "summary", None) or error)
 
 
 def _era(version: str | None) -> str | None:

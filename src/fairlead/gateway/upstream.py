@@ -15,7 +15,14 @@ import msgspec
 from msgspec import Raw
 
 from ..client.opening import Introduction, open_conversation
-from ..errors import ChannelClosed, ConnectFailed, FairleadError, HttpError, RpcError
+from ..errors import (
+    ChannelClosed,
+    ConnectFailed,
+    FairleadError,
+    HttpError,
+    RpcError,
+    public_reason,
+)
 from ..interceptor import Interceptor
 from ..manager.pulse import Pulse
 from ..protocol.caller import Caller
@@ -269,7 +276,10 @@ class Upstream:
     async def _stateless_for_session(self, caller: Caller) -> Link:
         link = await self.for_caller(caller)
         if not link.stateless:
-            raise ConnectFailed(f"{self.name} does not speak the stateless era either")
+            raise ConnectFailed(
+                f"{self.name} does not speak the stateless era either",
+                public="does not speak the stateless era either",
+            )
         return link
 
     def _attach(self, link: Link, front: Front) -> Link:
@@ -345,9 +355,8 @@ class Upstream:
             return
         idle = [link for link in self.links if link.idle and not link.stateless]
         if not idle:
-            raise ConnectFailed(
-                f"{self.name} is busy: {used - 1} connections to it are in use. Try again later"
-            )
+            why = f"is busy: {used - 1} connections to it are in use. Try again later"
+            raise ConnectFailed(f"{self.name} {why}", public=why)
         self._retire(min(idle, key=lambda link: link.used))
 
     def _look_after(self, link: Link) -> None:
@@ -382,7 +391,9 @@ class Upstream:
         self._check_open()
         self.wanted = True
         if self.error is not None and time.monotonic() < self._not_before:
-            raise ConnectFailed(f"{self.name} is not there: {self.error}")
+            raise ConnectFailed(
+                f"{self.name} is not there: {self.error}", public=public_reason(self.error)
+            )
         link: Link | None = None
         try:
             async with asyncio.timeout(self.settings.connect_timeout or None):
@@ -410,9 +421,14 @@ class Upstream:
             error = exc
             if isinstance(exc, TimeoutError) and not isinstance(exc, FairleadError):
                 seconds = self.settings.connect_timeout
-                error = ConnectFailed(f"{self.name} did not answer within {seconds:g} s")
+                why = f"did not answer within {seconds:g} s"
+                error = ConnectFailed(f"{self.name} {why}", public=why)
+            if isinstance(error, ChannelClosed) and error.exit_code is not None:
+                error.public = f"{public_reason(error)} during start-up"
             if not isinstance(error, asyncio.CancelledError | RpcError | HttpError):
                 self._failed(error)
+            if error is exc:
+                raise  # with its cause, which `public_reason` may need
             raise error from None
         self.error, self._failures = None, 0
         if self.on_link is not None:
@@ -421,7 +437,9 @@ class Upstream:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ConnectFailed(f"{self.name}: the gateway ends")
+            raise ConnectFailed(
+                f"{self.name}: the gateway ends", public="is not served any more: the gateway ends"
+            )
 
     def _failed(self, exc: BaseException) -> None:
         self.error = exc
@@ -512,15 +530,16 @@ class Upstream:
 
     def _hangs(self, link: Link, why: str) -> None:
         """Who waits hears so; the next one who asks gets another process."""
+        public = why.removeprefix("it ")
 
         async def end() -> None:
-            await link.peer.close(why)
+            await link.peer.close(why, public=public)
             await link.close()
 
         task = asyncio.get_running_loop().create_task(end())
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)
-        self._lost(link, ChannelClosed(why))
+        self._lost(link, ChannelClosed(why, public=public))
 
     def _lost(self, link: Link, end: ChannelClosed) -> None:
         self._forget(link)

@@ -85,7 +85,8 @@ async def open_client(
 def timed_out(name: str, seconds: float) -> ConnectFailed:
     """What is said of a server that did not connect in time."""
     return ConnectFailed(
-        f'Connection to MCP server "{name}" timed out after {seconds * 1000:.0f}ms'
+        f'Connection to MCP server "{name}" timed out after {seconds * 1000:.0f}ms',
+        public=f"did not answer within {seconds:g} s",
     )
 
 

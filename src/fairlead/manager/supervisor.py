@@ -27,6 +27,7 @@ from ..errors import (
     HttpError,
     RequestTimeout,
     RetriesExhausted,
+    public_reason,
 )
 from .attending import Attending
 from .connecting import open_client, timed_out
@@ -150,7 +151,8 @@ class Supervisor:
         In a task of its own: whoever wants it stopped may be cancelled, the server must end.
         """
         owner, self._owner = self._owner, None
-        self._become("stopped", ConnectFailed("it was disconnected"))
+        why = ConnectFailed("it was disconnected", public="was disconnected")
+        self._become("stopped", why)
         self._settle()
         if owner is not None:
             owner.cancel()
@@ -265,7 +267,9 @@ class Supervisor:
                 failure = exc.__cause__ if isinstance(exc, RetriesExhausted) else exc
                 if self.state == "stopped":
                     why = f'server "{self.name}" was disconnected'
-                    raise ChannelClosed(why, delivered=exc.delivered) from exc
+                    raise ChannelClosed(
+                        why, delivered=exc.delivered, public="was disconnected"
+                    ) from exc
                 if not isinstance(failure, ChannelClosed | ConnectFailed):
                     self.doubt(client)
                     raise  # it is there, and slow
@@ -354,7 +358,11 @@ class Supervisor:
     def _give_up(self, last: BaseException | None) -> None:
         why = f"it was lost more than {MAX_LOSSES} times within {LOSS_WINDOW:g} s"
         log.warning("%s: %s; reconnect it by hand", self.name, why)
-        self._rest("suspended", ConnectFailed(f"given up, {why}; the last time: {last}"))
+        public = f"failed more than {MAX_LOSSES} times within {LOSS_WINDOW:g} s"
+        if last is not None:
+            public += f"; the last time it {public_reason(last)}"
+        given_up = ConnectFailed(f"given up, {why}; the last time: {last}", public=public)
+        self._rest("suspended", given_up)
 
     def _rest(self, state: State, error: BaseException | None = None) -> None:
         """Do nothing until somebody asks for it."""
@@ -454,9 +462,11 @@ class Supervisor:
             self._pulse.doubt(client.transport.peer, partial(self._hangs, client))
 
     def _hangs(self, client: MCPClient, why: str) -> None:
-        self.lose(client, ConnectFailed(why))
+        public = why.removeprefix("it ")
+        self.lose(client, ConnectFailed(why, public=public))
         # Those who wait for it shall hear why it ends.
-        ending = asyncio.get_running_loop().create_task(client.transport.peer.close(why))
+        closing = client.transport.peer.close(why, public=public)
+        ending = asyncio.get_running_loop().create_task(closing)
         self._follow_to_its_end(ending)
 
     def _erred(self, error: Exception) -> None:

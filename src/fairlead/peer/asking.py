@@ -251,6 +251,7 @@ class Asking:
                 delivered=end.delivered,
                 exit_code=end.exit_code,
                 stderr=end.stderr,
+                public=end.public,
             )
             again.__cause__ = end.__cause__
             waiting.settle(again)

@@ -157,7 +157,8 @@ class Hearing:
         self._garbage = lines, size, first = lines + 1, size + error.size, first or error.excerpt
         if lines >= GARBAGE_LINES or size >= GARBAGE_BYTES:
             why = f"it writes something else than MCP to its output, beginning with {first!r}"
-            self._hang_up(ChannelClosed(why))
+            public = "writes something else than MCP messages to its output"
+            self._hang_up(ChannelClosed(why, public=public))
 
     def _offended(
         self,

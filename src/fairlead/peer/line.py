@@ -57,6 +57,7 @@ class Line:
                 delivered=False,
                 exit_code=self.end.exit_code,
                 stderr=self.end.stderr,
+                public=self.end.public,
             )
         error.args = (str(error.args[0]).replace("Transport closed", "Transport not connected", 1),)
         return error

@@ -126,13 +126,13 @@ class Peer:
         assert self._line.end is not None
         return self._line.end
 
-    async def close(self, reason: str = "") -> None:
+    async def close(self, reason: str = "", *, public: str = "") -> None:
         """End the connection in bounded time; `reason` is what those hear who wait for an answer.
 
-        By any task, more than once, also by a handler of ours.
+        By any task, more than once, also by a handler of ours. `public` is as in `TransportError`.
         """
         self.conversation.closing()
-        self._over(ChannelClosed(reason))
+        self._over(ChannelClosed(reason, public=public))
         owner, current = self._line.owner, asyncio.current_task()
         if owner is not None:
             self._answering.drop_all()

@@ -362,7 +362,7 @@ def _unread(pipe: int) -> int:
 
 def _again(error: ChannelClosed) -> ChannelClosed:
     """The same for the next one who hears it: what is raised keeps hold of those who were told."""
-    return ChannelClosed(error.reason, delivered=False)
+    return ChannelClosed(error.reason, delivered=False, public=error.public)
 
 
 def _why(exc: Exception | None) -> str:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import re
 import shlex
 import shutil
 import signal
@@ -28,7 +27,7 @@ from .lines import LineChannel, ReadSide, WriteSide
 from .pipes import connect_reading, connect_writing, descriptor_of, detached
 from .stdio import widen_pipe
 
-__all__ = ["InheritEnv", "ProcessChannel", "child_environment", "spawn", "without_command"]
+__all__ = ["InheritEnv", "ProcessChannel", "child_environment", "spawn"]
 
 InheritEnv = Literal["all", "safe"] | Sequence[str]
 
@@ -37,12 +36,6 @@ TERM_GRACE = 1.0  # seconds after SIGTERM to its group
 KILL_GRACE = 0.5  # seconds after SIGKILL
 REAP_TIME = 0.1  # seconds that we wait for a process that was killed, and do nothing else
 LAST_ANSWERS = 1.0  # seconds from a server that hears nothing any more
-
-# Where the command is in what is said below.
-_ENDED = re.compile(
-    r"(the server (?:exited with code \d+|was ended by \w+|closed its \w+)) \(.*\)", re.S
-)
-_STARTED = re.compile(r"Could not start `.*`:", re.S)
 
 log = logging.getLogger("fairlead.process")
 
@@ -94,7 +87,9 @@ async def spawn(
             "it needs POSIX process groups and pipes"
         )
     if not command:
-        raise ConnectFailed("Could not start a server: the command is empty")
+        raise ConnectFailed(
+            "Could not start a server: the command is empty", public="could not be started"
+        )
     environment = child_environment(env, inherit_env)
     loop = asyncio.get_running_loop()
     start = _Start(list(command), environment, cwd)
@@ -102,7 +97,7 @@ async def spawn(
         process = await loop.run_in_executor(_spawner(), start.run)
     except (OSError, ValueError, RuntimeError) as exc:  # the last: there can be no more threads
         start.abandon()
-        raise ConnectFailed(_why_not_started(command, cwd, environment, exc)) from exc
+        raise _not_started(command, cwd, environment, exc) from exc
     except BaseException:
         start.abandon()
         raise
@@ -110,7 +105,7 @@ async def spawn(
     try:
         await channel.connect()
     except (OSError, RuntimeError) as exc:
-        raise ConnectFailed(_why_not_started(command, cwd, environment, exc)) from exc
+        raise _not_started(command, cwd, environment, exc) from exc
     return channel
 
 
@@ -180,12 +175,15 @@ class ProcessChannel(LineChannel):
             delivered=not self.untouched(),
             exit_code=self.exit_code,
             stderr=self.stderr,
+            public=self._closed_end() if self.exit_code is None else "",
         )
 
     def write_ended(self, exc: Exception | None) -> None:
         if self._write_error is None:  # it was not us who ended it
             self._deaf = True
-            self._write_error = ChannelClosed(self._obituary(), delivered=False)
+            self._write_error = ChannelClosed(
+                self._obituary(), delivered=False, public=self._closed_end()
+            )
             # Nothing can be asked any more, so it is as good as gone, though it may still run; but
             # what it has been asked it may answer.
             self._loop.call_later(LAST_ANSWERS, self.read_ended, None)
@@ -276,10 +274,13 @@ class ProcessChannel(LineChannel):
         code = self.exit_code
         name = shlex.join(self.command)
         if code is None:
-            return f"the server closed its {'input' if self._deaf else 'output'} ({name})"
+            return f"the server {self._closed_end()} ({name})"
         if code < 0:
             return f"the server was ended by {signal.Signals(-code).name} ({name})"
         return f"the server exited with code {code} ({name})"
+
+    def _closed_end(self) -> str:
+        return f"closed its {'input' if self._deaf else 'output'}"
 
     def _signal(self, number: signal.Signals) -> None:
         if not self._reaped:
@@ -454,25 +455,24 @@ def _wait_in_thread(pid: int, loop: asyncio.AbstractEventLoop, ended: Callable[[
         loop.call_soon_threadsafe(ended)
 
 
-def without_command(text: str) -> str:
-    """What a channel said about its end, for those who need not know how the server was started:
-    its arguments may be secrets."""
-    return _STARTED.sub("Could not start it:", _ENDED.sub(r"\1", text))
-
-
-def _why_not_started(
+def _not_started(
     command: Sequence[str], cwd: str | None, env: Mapping[str, str], exc: Exception
-) -> str:
-    shown = shlex.join(command)
+) -> ConnectFailed:
+    why, public = str(exc), ""
     if cwd is not None and not os.path.isdir(cwd):
-        return f"Could not start `{shown}`: the working directory {cwd} does not exist"
-    if isinstance(exc, FileNotFoundError):
+        why = f"the working directory {cwd} does not exist"
+        public = "its working directory does not exist"
+    elif isinstance(exc, FileNotFoundError):
         if shutil.which(command[0], path=env.get("PATH")) is None:
-            return (
-                f"Could not start `{shown}`: there is no program {command[0]!r}. "
-                "Check the spelling and the PATH"
-            )
-        return f"Could not start `{shown}`: the interpreter in its first line does not exist"
-    if isinstance(exc, PermissionError):
-        return f"Could not start `{shown}`: {command[0]!r} may not be executed"
-    return f"Could not start `{shown}`: {exc}"
+            why = f"there is no program {command[0]!r}. Check the spelling and the PATH"
+            public = "its program does not exist"
+        else:
+            why = "the interpreter in its first line does not exist"
+            public = "the interpreter of its program does not exist"
+    elif isinstance(exc, PermissionError):
+        why = f"{command[0]!r} may not be executed"
+        public = "its program may not be executed"
+    return ConnectFailed(
+        f"Could not start `{shlex.join(command)}`: {why}",
+        public=f"could not be started: {public}" if public else "could not be started",
+    )

@@ -5,16 +5,8 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from ...errors import (
-    FairleadError,
-    HttpError,
-    NoAnswer,
-    RemoteProtocolError,
-    RequestTimeout,
-    RpcError,
-)
+from ...errors import HttpError, RpcError, public_reason
 from ...protocol.rewriting import encoded, members_of
-from ...transport.process import without_command
 from ...wire.codes import INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOUND
 
 __all__ = ["for_handshake_client", "for_stateless_client", "ours", "unreachable"]
@@ -46,23 +38,11 @@ def ours(code: int, message: str, **data: object) -> RpcError:
     return RpcError(code, message, {"source": "proxy", **data})
 
 
-def unreachable(server: str, error: FairleadError | TimeoutError) -> RpcError:
-    """What a client hears when the server cannot be asked."""
-    if isinstance(error, RequestTimeout):
-        return ours(INTERNAL_ERROR, f"{server} did not answer in time: {error}", server=server)
-    if isinstance(error, HttpError):
-        return ours(
-            INTERNAL_ERROR,
-            f"{server} answered with HTTP {error.status}",
-            server=server,
-            status=error.status,
-        )
-    if isinstance(error, NoAnswer):
-        return ours(INTERNAL_ERROR, f"{server} ended its answer without a result", server=server)
-    said = without_command(getattr(error, "summary", None) or str(error))
-    if isinstance(error, RemoteProtocolError):
-        return ours(INTERNAL_ERROR, f"{server} cannot be understood: {said}", server=server)
-    return ours(INTERNAL_ERROR, f"{server} cannot be reached: {said}", server=server)
+def unreachable(server: str, error: BaseException) -> RpcError:
+    """Build what a client is answered when the server failed: its name and a public reason."""
+    facts = {"status": error.status} if isinstance(error, HttpError) else {}
+    message = f"server {server!r} {public_reason(error)}"
+    return ours(INTERNAL_ERROR, message, server=server, **facts)
 
 
 def _names_uri(error: RpcError) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Raw, Struct, UnsetType
 
-from ...errors import FairleadError, RpcError
+from ...errors import FairleadError, RpcError, public_reason
 from ...interceptor import Answer, Exchange
 from ...protocol.downgrade import Impossible, downgrade_params
 from ...protocol.methods import has_capability
@@ -156,7 +156,8 @@ class Rounds:
                 raise  # there is no word for a refusal but not to come back
             return Raw(b'{"action":"cancel"}')
         except FairleadError as exc:
-            raise ours(INTERNAL_ERROR, f"{method} was not answered: {exc}") from exc
+            why = f"{method} was not answered: the client {public_reason(exc)}"
+            raise ours(INTERNAL_ERROR, why) from exc
         answer = Raw(b"{}" if given is None else given)
         if url is not None and string_of((members_of(answer) or {}).get("action")) == "accept":
             self._visited.add(url)

@@ -414,4 +414,6 @@ def _text(value: bytes) -> str:
 
 
 def _too_long(limit: int) -> TransportError:
-    return TransportError(f"The body is over the limit of {limit} bytes")
+    return TransportError(
+        f"The body is over the limit of {limit} bytes", public=f"sent more than {limit} bytes"
+    )

@@ -116,7 +116,10 @@ class ProxiedReply(Reply):
             async for piece in response.content.iter_any():
                 size += len(piece)
                 if size > limit:
-                    raise TransportError(f"The body is over the limit of {limit} bytes")
+                    raise TransportError(
+                        f"The body is over the limit of {limit} bytes",
+                        public=f"sent more than {limit} bytes",
+                    )
                 pieces.append(piece)
             return b"".join(pieces)
         except BaseException as exc:

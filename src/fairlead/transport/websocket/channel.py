@@ -254,7 +254,7 @@ class WebSocketChannel:
 
     @staticmethod
     def _refused(end: ChannelClosed) -> ChannelClosed:
-        return ChannelClosed(end.reason, delivered=False)
+        return ChannelClosed(end.reason, delivered=False, public=end.public)
 
 
 def describe(code: int, reason: str = "") -> str:
