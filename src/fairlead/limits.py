@@ -40,6 +40,41 @@ def all_limits() -> Iterator[Limit]:
 
 # Messages
 
+QUOTED_TEXT = Limit(
+    "quoted_text", 200, "characters", "request", "the middle of a quoted value is cut out"
+)
+ERROR_TEXT = Limit(
+    "error_text", 8 << 10, "characters", "request", "the middle of an error message is cut out"
+)
+ERROR_DATA = Limit(
+    "error_data", 64 << 10, "bytes", "request", "`data` of an error of ours is left out"
+)
+PROBLEMS = Limit(
+    "problems", 20, "items", "request", "further problems with arguments are only counted"
+)
+PROBLEM_TEXT = Limit(
+    "problem_text", 400, "characters", "request", "the middle of a problem's text is cut out"
+)
+
+# JSON Schemas from other programs. Checking costs at most the number of paths times the size of
+# the value; without a limit on paths it is exponential in the depth of references or of the value.
+
+SCHEMA_BYTES = Limit(
+    "schema_bytes", 512 << 10, "bytes", "server", "values are not checked against the schema"
+)
+SCHEMA_PATTERNS = Limit(
+    "schema_patterns", 256, "items", "server", "values are not checked against the schema"
+)
+SCHEMA_PATHS = Limit(
+    "schema_paths", 4096, "items", "server", "values are not checked against the schema"
+)
+EXPLAINED_VALUES = Limit(
+    "explained_values", 1000, "items", "request", "only the first problem of a value is reported"
+)
+EXPLAINED_PATHS = Limit(
+    "explained_paths", 64, "items", "request", "a value is refused without saying where it is wrong"
+)
+
 
 # HTTP and WebSocket endpoints
 
@@ -106,6 +141,21 @@ EVENT_BYTES = Limit(
 
 # Servers
 
+TEMPLATE_TEXT = Limit(
+    "template_text",
+    2048,
+    "characters",
+    "server",
+    "a URI template is refused; one of an upstream server matches by its beginning only",
+)
+TEMPLATE_VARIABLES = Limit(
+    "template_variables",
+    32,
+    "items",
+    "server",
+    "a URI template is refused; one of an upstream server matches by its beginning only",
+)
+URI_TEXT = Limit("uri_text", 16 << 10, "characters", "request", "a URI matches no template")
 
 # Clients and upstream servers
 

@@ -7,6 +7,9 @@ import msgspec
 from msgspec import Raw, UnsetType
 
 from ..errors import OutputMismatch
+from ..limits import PROBLEM_TEXT
+from ..protocol.json_schema import SchemaValidator
+from ..wire.quoting import shortened
 
 if TYPE_CHECKING:
     from ..protocol.types.tools import Tool
@@ -20,7 +23,7 @@ class KnownTools:
     def __init__(self) -> None:
         self.schemas: dict[str, Any] = {}  # the output schemas, by tool; decoded when needed
         self._harmless: set[str] = set()
-        self._validators: dict[str, Any] = {}
+        self._validators: dict[str, SchemaValidator] = {}
 
     def forget(self) -> None:
         """A new list begins, or the old one is no longer true."""
@@ -69,10 +72,13 @@ class KnownTools:
         validator = self._validators.get(tool)
         if validator is None:
             validator = self._validators[tool] = _validator(tool, schema, result)
-        problem = next(validator.iter_errors(result["structuredContent"]), None)
-        if problem is not None:
-            where = "".join(f"/{step}" for step in problem.instance_path)
-            raise OutputMismatch(tool, f"{problem.message} (at {where or '/'})", result)
+        errors = validator.errors(result["structuredContent"])
+        if errors is None:
+            raise OutputMismatch(tool, "it is nested too deeply to say where", result)
+        if errors:
+            where = "".join(f"/{step}" for step in errors[0].instance_path)
+            what = shortened(errors[0].message, PROBLEM_TEXT.value)
+            raise OutputMismatch(tool, f"{what} (at {shortened(where) or '/'})", result)
 
     def _add(self, name: str, harmless: bool, schema: Any) -> None:
         if harmless:
@@ -81,16 +87,9 @@ class KnownTools:
             self.schemas[name] = schema
 
 
-def _validator(tool: str, schema: Any, result: dict[str, Any]) -> Any:
-    import jsonschema_rs  # loaded by the first result that has a schema
-
+def _validator(tool: str, schema: Any, result: dict[str, Any]) -> SchemaValidator:
     try:
         plain = msgspec.json.decode(schema) if isinstance(schema, Raw) else schema
-        return jsonschema_rs.validator_for(plain, retriever=_refuse)
+        return SchemaValidator(plain, foreign=True)
     except Exception as exc:  # of several libraries, without a common base
         raise OutputMismatch(tool, f"the schema cannot be used: {exc}", result) from exc
-
-
-def _refuse(uri: str) -> Any:
-    """A stranger's schema makes us open no connection and no file."""
-    raise ValueError(f"references to {uri!r} are not followed")

@@ -2,10 +2,15 @@
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from typing import Any
 
 import msgspec
+
+from ..limits import PROBLEM_TEXT, PROBLEMS
+from ..protocol.json_schema import SchemaValidator
+from ..wire.quoting import shortened
 
 __all__ = ["Checker", "FieldError", "InvalidArguments", "reasons"]
 
@@ -19,23 +24,40 @@ class FieldError(msgspec.Struct, frozen=True):
 
 
 class InvalidArguments(ValueError):
-    """The arguments do not fit; `errors` lists every problem."""
+    """The arguments do not fit; `errors` lists the first problems, and how many more there are."""
 
-    def __init__(self, errors: list[FieldError]) -> None:
-        super().__init__("; ".join(f"{e.field}: {e.constraint}" for e in errors))
-        self.errors = errors
+    def __init__(self, errors: Sequence[FieldError]) -> None:
+        shown = bounded(errors)
+        super().__init__("; ".join(f"{e.field}: {e.constraint}" for e in shown))
+        self.errors = shown
+
+
+def bounded(errors: Sequence[FieldError]) -> list[FieldError]:
+    """Return as many problems as fit into an answer, each with a text of limited length."""
+    shown = [
+        FieldError(shortened(e.field), shortened(e.constraint, PROBLEM_TEXT.value), e.value)
+        for e in errors[: PROBLEMS.value]
+    ]
+    if len(errors) > len(shown):
+        PROBLEMS.hit()
+        shown.append(FieldError("others", f"{len(errors) - len(shown)} more problems"))
+    return shown
 
 
 class Checker:
     """Finds everything that is wrong with a value, by its schema."""
 
-    def __init__(self, schema: dict[str, Any], root: str = "arguments") -> None:
+    def __init__(
+        self, schema: dict[str, Any], root: str = "arguments", *, foreign: bool = False
+    ) -> None:
+        """`root` names the value as a whole; `foreign`: the schema comes from a peer."""
         self._schema = schema
-        self._root = root  # what the value as a whole is called
-        self._validator: Any = None
+        self._root = root
+        self._foreign = foreign
+        self._validator: SchemaValidator | None = None
 
     def problems(self, value: Any) -> list[FieldError]:
-        return [fact for error in self._errors(value) for fact in self._explained(error)]
+        return self._explain(self._errors(value))
 
     def mend(self, values: dict[str, Any]) -> list[FieldError]:
         """Read numbers and booleans from strings where the schema wants them; what is left wrong?
@@ -43,10 +65,10 @@ class Checker:
         The values are changed in place.
         """
         for _ in range(8):  # a mended value may bring to light what else is wrong around it
-            errors = list(self._errors(values))
-            if not [error for error in errors if _mend(values, error)]:
+            errors = self._errors(values)
+            if not errors or not [error for error in errors if _mend(values, error)]:
                 break
-        return [fact for error in errors for fact in self._explained(error)]
+        return self._explain(errors)
 
     def compile(self) -> None:
         """Get ready to check. Done on first use, if not before.
@@ -54,35 +76,44 @@ class Checker:
         Raises:
             ValueError: if the schema is none; says where and why.
         """
-        if self._validator is not None:
-            return
-        import jsonschema_rs
+        if self._validator is None:
+            self._validator = SchemaValidator(self._schema, foreign=self._foreign)
 
-        try:
-            self._validator = jsonschema_rs.validator_for(self._schema, retriever=_refuse_reference)
-        except jsonschema_rs.ValidationError as exc:
-            where = ".".join(str(part) for part in exc.instance_path)
-            raise ValueError(f"{exc.message} (at {where})" if where else exc.message) from exc
-
-    def _errors(self, value: Any) -> Iterator[Any]:
+    def _errors(self, value: Any) -> list[Any] | None:
         if self._validator is None:
             self.compile()
-        found: Iterator[Any] = self._validator.iter_errors(value)
-        return found
+        assert self._validator is not None
+        return self._validator.errors(value)
 
-    def _explained(self, error: Any) -> list[FieldError]:
+    def _explain(self, errors: list[Any] | None) -> list[FieldError]:
+        """Return the problems behind errors; all are counted, only the first have a text."""
+        if errors is None:
+            return [FieldError(self._root, "does not fit; it is nested too deeply to say where")]
+        facts = chain.from_iterable(map(self._explained, errors))
+        return list(islice(facts, COUNTED))
+
+    def _explained(self, error: Any) -> Iterator[FieldError]:
         kind = error.kind
         if kind.name in ("anyOf", "oneOf"):
             meant = [branch for branch in kind.context or () if not _is_other(branch, error)]
             if len(meant) == 1 and meant[0]:
-                return [fact for inner in meant[0] for fact in self._explained(inner)]
+                for inner in meant[0]:
+                    yield from self._explained(inner)
+                return
         path = [str(part) for part in error.instance_path]
         if kind.name == "required":
-            return [FieldError(".".join([*path, kind.property]), error.message)]
-        if kind.name == "additionalProperties":
-            return [FieldError(".".join([*path, name]), error.message) for name in kind.unexpected]
-        value = error.instance if path else None
-        return [FieldError(".".join(path) or self._root, error.message, value)]
+            yield FieldError(".".join([*path, kind.property]), error.message)
+        elif kind.name == "additionalProperties":
+            # The message names all of them; repeated for each it would grow with their square.
+            for name in kind.unexpected:
+                why = f"Additional properties are not allowed ({name!r} was unexpected)"
+                yield FieldError(".".join([*path, name]), why)
+        else:
+            value = error.instance if path else None
+            yield FieldError(".".join(path) or self._root, error.message, value)
+
+
+COUNTED = 10_000  # problems; a longer list says no more
 
 
 def reasons(cause: BaseException, name: str = "", root: str = "arguments") -> list[FieldError]:
@@ -98,7 +129,7 @@ def reasons(cause: BaseException, name: str = "", root: str = "arguments") -> li
         return [FieldError(".".join(path) or root, what)]
     return [
         FieldError(".".join([*path, *map(str, detail["loc"])]) or root, str(detail["msg"]))
-        for detail in details(include_url=False, include_context=False)
+        for detail in details(include_url=False, include_context=False, include_input=False)
     ]
 
 
@@ -159,7 +190,3 @@ def _parsed(text: str, wanted: str) -> Any:
 
 
 _NUMBER = re.compile(r"-?\d{1,400}(\.\d+)?([eE][-+]?\d+)?", re.ASCII)
-
-
-def _refuse_reference(uri: str) -> Any:
-    raise ValueError(f"references to {uri} are not followed")

@@ -9,7 +9,7 @@ import msgspec
 
 from ..errors import MCPErrorCode, MCPToolError
 from ..wire import to_json
-from .checking import Checker, FieldError, reasons
+from .checking import Checker, FieldError, bounded, reasons
 from .fields import object_fields
 from .foreign import as_model
 from .normal import has_foreign_notes, normal
@@ -162,7 +162,8 @@ def _runs_code(kind: Any, seen: set[Any]) -> bool:
     return any(_runs_code(field.kind, seen) for field in object_fields(kind) or ())
 
 
-def _unfit(problems: list[FieldError]) -> MCPToolError:
+def _unfit(found: list[FieldError]) -> MCPToolError:
+    problems = bounded(found)
     text = "; ".join(f"{problem.field}: {problem.constraint}" for problem in problems)
     return MCPToolError(
         f"The result does not fit the output schema: {text}",

@@ -9,7 +9,9 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from ..limits import ERROR_DATA, ERROR_TEXT
 from .json import to_json
+from .quoting import shortened
 
 __all__ = [
     "Failure",
@@ -93,8 +95,22 @@ def failure(
     *,
     absent_id: bool = False,
 ) -> Failure:
-    """A `Failure` made here, from plain values."""
+    """A `Failure` made here, from plain values.
+
+    Most messages quote what the peer sent, so their size is limited once more here.
+    """
+    if len(message) > _LONGEST:
+        ERROR_TEXT.hit()
+        message = shortened(message, _LONGEST)
     error: dict[str, Any] = {"code": code, "message": message}
     if data is not None:
         error["data"] = data
-    return Failure(request_id, code, message, msgspec.Raw(to_json(error)), None, absent_id)
+    raw = to_json(error)
+    if len(raw) > _LARGEST:
+        ERROR_DATA.hit()
+        raw = to_json({"code": code, "message": message, "data": {"omitted": len(raw)}})
+    return Failure(request_id, code, message, msgspec.Raw(raw), None, absent_id)
+
+
+_LONGEST = ERROR_TEXT.value
+_LARGEST = ERROR_DATA.value

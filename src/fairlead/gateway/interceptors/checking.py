@@ -10,7 +10,7 @@ from ...interceptor import Answer, Exchange, Proceed
 from ...observe.redactor import repeats_a_name
 from ...protocol.envelope import Direction
 from ...protocol.rewriting import items_of, members_of, string_of
-from ...server.checking import Checker
+from ...server.checking import Checker, bounded
 from ...wire.codes import INVALID_PARAMS
 from ..bridge.errors import ours
 
@@ -64,7 +64,10 @@ class SchemaCheck:
         problems = checker.problems(_arguments(exchange))
         if problems:
             exchange.note("blocked: arguments do not fit")
-            fields = [{"field": one.field, "constraint": _told(one)} for one in problems[:MAX_TOLD]]
+            told = [
+                msgspec.structs.replace(one, constraint=_told(one)) for one in problems[:MAX_TOLD]
+            ]
+            fields = [{"field": one.field, "constraint": one.constraint} for one in bounded(told)]
             names = ", ".join(dict.fromkeys(one["field"] for one in fields))
             raise ours(INVALID_PARAMS, f"Arguments do not fit: {names}", errors=fields)
 
@@ -108,7 +111,7 @@ def _compiled(schema: Raw) -> Checker | None:
         decoded = msgspec.json.decode(schema)
         if not isinstance(decoded, dict):
             return None
-        checker = Checker(decoded)
+        checker = Checker(decoded, foreign=True)
         checker.compile()
     except (ValueError, RecursionError, msgspec.DecodeError):
         return None
