@@ -5,13 +5,17 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from ..limits import TEMPLATE_TEXT, TEMPLATE_VARIABLES, URI_TEXT
+from ..wire.quoting import quoted
+from .template_matching import Optional, Step, Variable, match_steps
+
 __all__ = ["UriTemplate"]
 
 _EXPRESSION = re.compile(r"\{([^{}]*)\}")
 _NAME = re.compile(r"(?:\w|%[0-9A-Fa-f]{2})+(?:\.(?:\w|%[0-9A-Fa-f]{2})+)*")
 _RESERVED = ":/?#[]@!$&'()*+,;="
 _ENDS = "/?#"  # never in the value of a simple variable: those are escaped
-_LONGEST = (1 << 16, 2048, 256)  # characters of a URI, by how much trying it takes to match it
+_JOINTS = 3  # variables that end where only trying tells: too many to mean something
 _ESCAPED = re.compile(r"%[0-9A-Fa-f]{2}")
 
 
@@ -45,6 +49,9 @@ class UriTemplate:
     """
 
     def __init__(self, text: str) -> None:
+        if len(text) > TEMPLATE_TEXT.value:
+            TEMPLATE_TEXT.hit()
+            raise ValueError(f"{quoted(text)} is longer than {TEMPLATE_TEXT.value} characters")
         self.text = text
         self._parts: list[str | tuple[_Operator, tuple[str, ...]]] = []
         end = 0
@@ -54,6 +61,9 @@ class UriTemplate:
             end = found.end()
         self._add_literal(text[end:])
         names = [name for part in self._parts if not isinstance(part, str) for name in part[1]]
+        if len(names) > TEMPLATE_VARIABLES.value:
+            TEMPLATE_VARIABLES.hit()
+            raise ValueError(f"{quoted(text)} has more than {TEMPLATE_VARIABLES.value} variables")
         if len(set(names)) != len(names):
             raise ValueError(f"{text!r} names a variable twice; it could not be read back")
         self.variables = tuple(names)
@@ -67,12 +77,12 @@ class UriTemplate:
         wild = sum(part[0].reserved for part in self._parts if not isinstance(part, str))
         # The more a template says itself, the more specific it is; compare as it stands.
         self.specificity = (literal, -wild, -len(names))
-        joints = self._joints()
-        if joints >= len(_LONGEST):
+        if self._joints() >= _JOINTS:
             raise ValueError(f"{text!r} leaves open where its variables end")
-        self._longest = _LONGEST[joints]
-        self._groups: dict[str, str] = {}
-        self._pattern = re.compile("".join(map(self._matcher, self._parts)), re.DOTALL)
+        self._steps = [step for at, part in enumerate(self._parts) for step in _steps(at, part)]
+        first, last = (self._steps[0], self._steps[-1]) if self._steps else ("", "")
+        self._start = first if isinstance(first, str) else ""
+        self._end = last if isinstance(last, str) else ""
 
     def expand(self, values: Mapping[str, object]) -> str:
         """The URI with these values; a variable that has none is left out."""
@@ -85,16 +95,19 @@ class UriTemplate:
 
         Parameters of a query may come in any order, and be missing.
         """
-        if len(uri) > self._longest:
+        if not (uri.startswith(self._start) and uri.endswith(self._end)):
             return None
-        found = self._pattern.fullmatch(uri)
+        if len(uri) > URI_TEXT.value:
+            URI_TEXT.hit()
+            return None
+        found = match_steps(self._steps, uri)
         if found is None:
             return None
         from urllib.parse import unquote  # slow to load, and servers without templates need none
 
-        values = {name: unquote(found[group]) for name, group in self._groups.items()}
+        values = {name: unquote(found[name]) for name in self.variables if name in found}
         for index, part in enumerate(self._parts):
-            if not isinstance(part, str) and part[0].named and (text := found[f"q{index}"]):
+            if not isinstance(part, str) and part[0].named and (text := found[_query(index)]):
                 pairs = _pairs(text[1:], part[0].separator)
                 if not pairs.keys() <= self.optional or pairs.keys() & values.keys():
                     return None
@@ -107,23 +120,6 @@ class UriTemplate:
         if text:
             self._parts.append(text)
 
-    def _matcher(self, part: "str | tuple[_Operator, tuple[str, ...]]") -> str:
-        if isinstance(part, str):
-            return re.escape(part)
-        operator, names = part
-        if operator.named:
-            index = next(i for i, p in enumerate(self._parts) if p is part)
-            value = "[^;/?#]*" if operator.first == ";" else "[^#]*"
-            return f"(?P<q{index}>{re.escape(operator.first)}{value})?"
-        value = (
-            ".+" if operator.reserved else f"[^{_ENDS + operator.separator * (len(names) > 1)}]+"
-        )
-        groups = []
-        for name in names:
-            self._groups[name] = f"v{len(self._groups)}"
-            groups.append(f"(?P<{self._groups[name]}>{value})")
-        return re.escape(operator.first) + re.escape(operator.separator).join(groups)
-
     def _joints(self) -> int:
         """How many variables end where only trying tells; each makes matching a power slower."""
         joints = 0
@@ -134,6 +130,26 @@ class UriTemplate:
             first = following[:1] if isinstance(following, str) else following[0].first or "x"
             joints += bool(first) and (part[0].reserved or first not in _ENDS)
         return joints
+
+
+def _steps(index: int, part: str | tuple[_Operator, tuple[str, ...]]) -> list[Step]:
+    """Return how one part of a template is matched."""
+    if isinstance(part, str):
+        return [part]
+    operator, names = part
+    if operator.named:
+        without = _ENDS if operator.first == ";" else "#"
+        return [Optional(_query(index), operator.first, without)]
+    without = "" if operator.reserved else _ENDS + operator.separator * (len(names) > 1)
+    steps: list[Step] = [operator.first]
+    for name in names:
+        steps += [Variable(name, without), operator.separator]
+    return [step for step in steps[:-1] if step]
+
+
+def _query(index: int) -> str:
+    """Return what the pairs of a part are called; no variable has such a name."""
+    return f"{{{index}}}"
 
 
 def _parse(text: str, expression: str) -> tuple[_Operator, tuple[str, ...]]:

@@ -1,0 +1,131 @@
+"""Matching of URIs against the parts of a template in linear time.
+
+Adjacent variables leave open where one ends and the next begins, and a regular expression tries
+all ways. Here the positions at which the rest of the template can match are computed first, from
+the end to the start, as the bits of one integer for each part. Each variable then takes as much as
+it can in a single pass. The cost is the length of the template times that of the URI divided by
+the bits of a machine word, whatever either contains.
+"""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from msgspec import Struct
+
+__all__ = ["Optional", "Step", "Variable", "match_steps"]
+
+
+class Variable(Struct, frozen=True):
+    """One or more characters that are not among `without`."""
+
+    name: str
+    without: str
+
+
+class Optional(Struct, frozen=True):
+    """Nothing, or `first` and any number of characters that are not among `without`."""
+
+    name: str
+    first: str
+    without: str
+
+
+Step: TypeAlias = str | Variable | Optional  # a string stands for itself
+
+
+def match_steps(steps: Sequence[Step], uri: str) -> dict[str, str] | None:
+    """Return the text of each variable, the first ones as long as possible; None: no match."""
+    text = _Text(uri)
+    # Bit q of rests[i]: the steps from i on can match the last q characters.
+    rests = [1]
+    for step in reversed(steps):
+        rest = text.before(step, rests[-1])
+        if not rest:
+            return None
+        rests.append(rest)
+    rests.reverse()
+    if not rests[0] >> len(uri) & 1:
+        return None
+    at, found = 0, dict[str, str]()
+    for step, rest in zip(steps, rests[1:], strict=True):
+        if isinstance(step, str):
+            at += len(step)
+            continue
+        end = text.end(step, at, rest)
+        found[step.name] = uri[at:end]
+        at = end
+    return found
+
+
+class _Text:
+    """A URI read from its end, and where which characters are in it, as the bits of integers.
+
+    Bit q of a set of characters stands for the one that has q characters behind it.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._places: dict[str, int] = {}
+        self._barriers: dict[str, int] = {}
+        self._all = (1 << len(text)) - 1
+
+    def before(self, step: Step, rests: int) -> int:
+        """Return how many characters may be left where a step begins, if `rests` may behind it."""
+        if isinstance(step, str):
+            return (rests & self._find(step)) << len(step)
+        several = self._run(step.without, rests)
+        if isinstance(step, Variable):
+            return several
+        return rests | (((rests | several) & self._place(step.first)) << 1)
+
+    def end(self, step: Variable | Optional, at: int, rests: int) -> int:
+        """Return where a step that begins at `at` ends: as far away as `rests` allows."""
+        text, begin = self._text, at
+        if isinstance(step, Optional):
+            if not text.startswith(step.first, at):
+                return at
+            begin = at + 1
+        limit = min((p for c in step.without if (p := text.find(c, begin)) >= 0), default=len(text))
+        behind = len(text) - limit
+        nearest = rests >> behind
+        if not nearest:
+            return at
+        end = limit - ((nearest & -nearest).bit_length() - 1)
+        # An optional step takes nothing if there is no other way to go on.
+        return end if end >= begin else at
+
+    def _run(self, without: str, rests: int) -> int:
+        """Return the ends of runs of allowed characters that lead to one of `rests`.
+
+        Adding the first characters of runs to all allowed ones carries to the ends of the runs
+        (as in Myers' algorithm for approximate matching).
+        """
+        allowed = self._all & ~self._barred(without)
+        first = rests & allowed
+        taken = (((first + allowed) ^ allowed) | first) & allowed
+        return taken << 1
+
+    def _barred(self, without: str) -> int:
+        bits = self._barriers.get(without)
+        if bits is None:
+            bits = 0
+            for character in without:
+                bits |= self._place(character)
+            self._barriers[without] = bits
+        return bits
+
+    def _find(self, literal: str) -> int:
+        """Return where a literal ends."""
+        bits = self._all
+        for offset, character in enumerate(reversed(literal)):
+            bits &= self._place(character) >> offset
+            if not bits:
+                break
+        return bits
+
+    def _place(self, character: str) -> int:
+        bits = self._places.get(character)
+        if bits is None:
+            marks = "1".join("0" * len(part) for part in self._text.split(character))
+            bits = self._places[character] = int(marks or "0", 2)
+        return bits
