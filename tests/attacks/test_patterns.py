@@ -1,5 +1,7 @@
 """Text of one peer, matched against patterns of another: the time grows with the length only."""
 
+import importlib
+import json
 import re
 import time
 from typing import Any
@@ -8,9 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlead.gateway.locking.suspicion import suspicions
+from fairlead.gateway.rules.comparing import Wrong, compare
 from fairlead.limits import TEMPLATE_TEXT, TEMPLATE_VARIABLES, URI_TEXT
+from fairlead.observe.patterns import LinearPattern
+from fairlead.observe.redact import _OPENING as opening
+from fairlead.observe.redact import redact
+from fairlead.observe.redactor import Redactor
 from fairlead.server.template_matching import Optional, Step, Variable, match_steps
 from fairlead.server.templates import UriTemplate
+from fairlead.wire.codec import _ANSWER as answer
 
 QUICK = 0.25  # seconds of processor time; the attacks below took minutes
 
@@ -79,3 +88,96 @@ def test_a_match_is_that_of_the_regular_expression(drawn: list[Any], text: str) 
             pattern += f"(?P<v{number}>(?:{re.escape(kind)}{characters}*)?)"
     expected = re.fullmatch(pattern, text, re.DOTALL)
     assert match_steps(steps, text) == (None if expected is None else expected.groupdict())
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(a+)+$", "(a|aa)+$", "(.*)*x", "(x+x+)+y", "^(([a-z])+.)+[A-Z]"]
+)
+def test_a_pattern_of_a_rule_takes_linear_time(pattern: str) -> None:
+    test = compare({"matches": pattern})
+    assert seconds(test, ["a" * 1_000_000 + "!"]) < QUICK
+    assert seconds(Redactor(patterns=[pattern]).text, "x" * 100_000 + "!") < 4 * QUICK
+
+
+@pytest.mark.parametrize("pattern", [r"(?=a)b", r"(?<!a)b", r"(a)\1", "(?P<n>a)(?P=n)", "a{2000}"])
+def test_a_pattern_that_is_not_linear_is_refused_with_a_remedy(pattern: str) -> None:
+    with pytest.raises(Wrong, match="cannot run in linear time.*not_matches"):
+        compare({"matches": pattern})
+    with pytest.raises(ValueError, match="cannot run in linear time"):
+        Redactor(patterns=[pattern])
+
+
+ALIKE = (
+    *(r"^/(etc|root)/", r"\d+", r"^\w+$", r"[\w-]+@[\w.]+", r"\s", r"[^\s]+", r"\Ba", r"a{,2}b"),
+    *(r"^a$", r"a\Z", r"[]a]", r"[^]a]", r"\u0041", r"(?i)É", r"\S\D\W", r"x|y|", r"a.b"),
+    *(r"[\d\s]", r"[a\-z]", r"[\b]", r"\.\*", r"(?s)a.b", r"(?m)^a$", r"\x41", r"a{2}", r"(?:ab)+"),
+)
+
+
+@given(st.text(st.sampled_from("aAbéÉ٣ \n\u00a0/.,-_0[]^@\x08\x1c"), max_size=8))
+@pytest.mark.parametrize("pattern", ALIKE)
+def test_patterns_mean_what_they_mean_to_python(pattern: str, text: str) -> None:
+    expected = re.search(pattern, text) is not None
+    if r"\B" in pattern and not text.isascii():
+        return  # by ASCII letters only, as documented
+    assert LinearPattern(pattern).matches(text) is expected
+
+
+@pytest.mark.parametrize("pattern", ["*a*a*a*a*a*b", "*[ab]*[ab]*[ab]*c", "*" + "?a*" * 10 + "b"])
+def test_globs_take_linear_time(pattern: str) -> None:
+    assert seconds(compare({"like": pattern}), ["ab" * 50_000]) < QUICK
+
+
+EXPRESSIONS = [
+    (module, name, value)
+    for module in map(
+        importlib.import_module,
+        [
+            *("fairlead.observe.redact", "fairlead.observe.redactor", "fairlead.wire.codec"),
+            *("fairlead.wire.sse", "fairlead.server.checking", "fairlead.server.templates"),
+            *("fairlead.server.prompts", "fairlead.server.headers", "fairlead.server.signature"),
+            *("fairlead.protocol.headers", "fairlead.gateway.search", "fairlead.gateway.names"),
+            *("fairlead.gateway.locking.suspicion", "fairlead.gateway.journal.tool_error"),
+            *("fairlead.gateway.views", "fairlead.manager.naming", "fairlead.transport.process"),
+            *("fairlead.manager.twice", "fairlead.manager.jsonc", "fairlead.manager.expand"),
+            *("fairlead.manager.validate", "fairlead.server.forms"),
+        ],
+    )
+    for name, value in vars(module).items()
+    if isinstance(value, re.Pattern)
+]
+AT_A_PLACE = (answer, opening)  # only used with `match`
+PIECES = [
+    *("a", " ", '"', "\\", "\\\\", "{", "[", "=", "&", "//", ":", "bearer ", "token=", "é", "-"),
+    *('"a":', "password", "://a", "x@", "\n", "\r\n", "0", "1.", "\\u", "_", "/", "%41", "<", "aA"),
+    *("authorization: ", "api_", "'", ",", ".", "Could not start `", "ignore ", "before use "),
+]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [value for *_, value in EXPRESSIONS],
+    ids=[f"{m.__name__}.{n}" for m, n, _ in EXPRESSIONS],
+)
+def test_expressions_of_ours_take_linear_time(expression: re.Pattern[Any]) -> None:
+    """Repeated pieces, long enough for anything quadratic to take seconds."""
+    for piece in PIECES:
+        for start in ("", "token", '"', "a://"):
+            text: Any = start + piece * (20_000 // len(piece)) + "\x00"
+            if isinstance(expression.pattern, bytes):
+                text = text.encode()
+            took = seconds(expression.fullmatch, text) + seconds(expression.match, text)
+            if expression not in AT_A_PLACE:
+                took += seconds(lambda: sum(1 for _ in expression.finditer(text)))  # noqa: B023
+            assert took < QUICK, (piece, start, took)
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_redaction_takes_linear_time(piece: str) -> None:
+    clean = Redactor(values=["secret-value"])
+    for start in ("", "token=", '{"password": "', "a://", "Authorization: "):
+        text = start + piece * (20_000 // len(piece)) + "\x00"
+        assert seconds(redact, text) < QUICK, start
+        assert seconds(clean.text, text) < QUICK, start
+        assert seconds(clean.message, json.dumps({"text": text, "token": text}).encode()) < QUICK
+        assert seconds(suspicions, {"name": "t", "description": text}) < 4 * QUICK, start

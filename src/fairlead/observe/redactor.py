@@ -9,6 +9,7 @@ from weakref import WeakSet
 import msgspec
 from msgspec import Raw
 
+from .patterns import LinearPattern
 from .redact import REDACTED, is_secret_name, redact
 
 __all__ = ["Redactor", "repeats_a_name"]
@@ -68,7 +69,7 @@ class Redactor:
         self._followers: WeakSet[Redactor] = WeakSet()
         self._known: re.Pattern[str] | None = None
         self._known_bytes: re.Pattern[bytes] | None = None
-        self._patterns = [_compiled(pattern) for pattern in patterns]
+        self._patterns = [LinearPattern(pattern) for pattern in patterns]
         self._longest = longest
         # Of other letters nobody knows here how they look in the other case: any may be meant.
         spelled = (_spelled(name) if name.isascii() else rb"[\x80-\xff]" for name in self._names)
@@ -166,7 +167,7 @@ class Redactor:
         if self._known is not None:
             text = self._known.sub(REDACTED, text)
         for pattern in self._patterns:
-            text = pattern.sub(REDACTED, text)
+            text = pattern.replace(text, REDACTED)
         clean = redact(text)
         if self._longest and len(clean) > self._longest:
             return f"{clean[: self._longest]}… ({len(clean)} characters)"
@@ -223,13 +224,6 @@ def _is_part(raw: bytes) -> bool:
     No word begins before an object, or ends behind it: whatever is found in it is found there too.
     """
     return raw.startswith(b"{") and _harmless_frame.find(raw) >= 0
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern)
-    except re.error as exc:
-        raise ValueError(f"{pattern!r} is no regular expression: {exc}") from None
 
 
 def _spelled(name: str) -> bytes:

@@ -6,6 +6,8 @@ from datetime import date, time
 from fnmatch import translate
 from typing import Any, Final, TypeAlias
 
+from ...observe.patterns import LinearPattern
+
 __all__ = ["OPERATORS", "Test", "Wrong", "compare", "find", "is_test", "name_test", "path_of"]
 
 Test: TypeAlias = Callable[[Sequence[Any]], bool]  # of the values that stand at a place: often one
@@ -136,10 +138,10 @@ def _matches(pattern: Any) -> _Single:
     if not isinstance(pattern, str):
         raise Wrong("a regular expression is expected")
     try:
-        search = re.compile(pattern).search
-    except re.error as exc:
-        raise Wrong(f"{pattern!r} is no regular expression: {exc}") from None
-    return lambda value: isinstance(value, str) and search(value) is not None
+        matches = LinearPattern(pattern).matches
+    except ValueError as exc:
+        raise Wrong(str(exc)) from None
+    return lambda value: isinstance(value, str) and matches(value)
 
 
 def _equals(wanted: Any) -> _Single:
