@@ -162,5 +162,15 @@ URI_TEXT = Limit("uri_text", 16 << 10, "characters", "request", "a URI matches n
 
 # Gateway and policies
 
+DIFFERENCE_LINES = Limit(
+    "difference_lines", 200, "items", "server", "further lines of a changed definition are left out"
+)
+DIFFERENCE_TEXT = Limit(
+    "difference_text", 1000, "characters", "server", "a line of a changed definition is cut"
+)
+DIFFERENCE_EFFORT = Limit(
+    "difference_effort", 500_000, "items", "server", "lines of a changed definition are not matched"
+)
+
 
 # Command line and configuration files

@@ -1,17 +1,18 @@
 """What has changed about a tool, in lines that somebody can read."""
 
-import difflib
 import json
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
+from itertools import islice, zip_longest
 from typing import Any, Final, Literal
 
 from msgspec import Struct
 
+from ...limits import DIFFERENCE_EFFORT, DIFFERENCE_LINES, DIFFERENCE_TEXT
 from .file import Locked, LockedTool, canonical, digest_of
 
 __all__ = ["Difference", "compare", "difference_of"]
-
-MAX_LINES: Final = 200
 
 # What older revisions of the protocol do not know, and a gateway therefore leaves out for them:
 # whether that is there says nothing about the tool.
@@ -68,16 +69,87 @@ def _as_far_as(told: Any, now: Any) -> Any:
     return {key: value for key, value in told.items() if key in now}
 
 
-def _lines(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterable[str]:
-    old, new = _text(before), _text(after)
-    shown = [
-        line
-        for line in difflib.ndiff(old if before else [], new)
-        if not line.startswith("? ") and (not before or not line.startswith("  "))
-    ]
-    if len(shown) > MAX_LINES:
-        return [*shown[:MAX_LINES], f"({len(shown) - MAX_LINES} more lines)"]
+def _lines(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Return the lines that differ, as many as fit; the time is linear in the definitions."""
+    old, new = _text(before) if before else [], _text(after)
+    most = DIFFERENCE_LINES.value
+    shown = list(islice(_marked(old, new), most + 1))
+    shown = [_cut(line) for line in shown]
+    if len(shown) > most:
+        DIFFERENCE_LINES.hit()
+        return [*shown[:most], f"(more lines; {len(old)} lines before, {len(new)} lines now)"]
     return shown
+
+
+def _marked(old: list[str], new: list[str]) -> Iterator[str]:
+    for a, b, c, d in _changed(old, new):
+        for left, right in zip_longest(old[a:b], new[c:d]):
+            if left is not None and right is not None:
+                left, right = _around_difference(left, right)
+            if left is not None:
+                yield f"- {left}"
+            if right is not None:
+                yield f"+ {right}"
+
+
+def _changed(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int, int, int]]:
+    """Return the stretches of lines that differ.
+
+    What is the same at both ends is left out first. Matching what remains looks at all pairs of
+    equal lines for each stretch that it finds, so it is only done if there are few; a server
+    chooses what they are.
+    """
+    start, shorter = 0, min(len(old), len(new))
+    while start < shorter and old[start] == new[start]:
+        start += 1
+    end = 0
+    while end < shorter - start and old[-1 - end] == new[-1 - end]:
+        end += 1
+    left, right = old[start : len(old) - end], new[start : len(new) - end]
+    counts = Counter(right)
+    pairs = len(left) + sum(counts[line] for line in left)
+    if min(len(left), len(right)) * pairs > DIFFERENCE_EFFORT.value:
+        DIFFERENCE_EFFORT.hit()
+        return [(start, len(old) - end, start, len(new) - end)]
+    opcodes = SequenceMatcher(None, left, right, autojunk=False).get_opcodes()
+    return [
+        (start + a, start + b, start + c, start + d)
+        for tag, a, b, c, d in opcodes
+        if tag != "equal"
+    ]
+
+
+def _around_difference(old: str, new: str) -> tuple[str, str]:
+    """Return two lines, of long ones the part where they begin to differ."""
+    longest = DIFFERENCE_TEXT.value
+    if len(old) <= longest and len(new) <= longest:
+        return old, new
+    at = _first_difference(old, new)
+    start = max(0, at - longest // 4)
+    if start == 0:
+        return old, new
+    skipped = f"({start} characters) …"
+    return skipped + old[start:], skipped + new[start:]
+
+
+def _first_difference(old: str, new: str) -> int:
+    """Return how many characters are the same at the beginning."""
+    low, high = 0, min(len(old), len(new))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if old[low:middle] == new[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _cut(line: str) -> str:
+    longest = DIFFERENCE_TEXT.value
+    if len(line) <= longest:
+        return line
+    DIFFERENCE_TEXT.hit()
+    return f"{line[:longest]}… ({len(line)} characters)"
 
 
 def _text(definition: Mapping[str, Any]) -> list[str]:

@@ -1,6 +1,7 @@
 """Two tapes side by side: the same conversation, whatever its ids were and how long it took."""
 
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import islice, zip_longest
@@ -19,6 +20,7 @@ __all__ = ["Change", "changes", "compare", "same_names", "summary"]
 
 INDEXED: Final = 1_000_000  # entries whose places are kept, to be compared later
 ALIGNED: Final = 20_000  # entries up to which what was added is told from what was changed
+EFFORT: Final = 50_000_000  # pairs of equal entries times stretches; it takes some 10 s
 SHOWN: Final = 1000  # changes
 PLACES: Final = 1000  # where one message differs
 
@@ -138,6 +140,10 @@ def _aligned(first: Sequence[Any], second: Sequence[Any]) -> list[tuple[int, int
     """Which stretches belong together."""
     # The usual case: the same was said, and answered otherwise. Or too long to look for more.
     if first == second or max(len(first), len(second)) >= ALIGNED:
+        return [(0, len(first), 0, len(second))]
+    counts = Counter(second)
+    pairs = len(first) + sum(counts[key] for key in first)
+    if min(len(first), len(second)) * pairs > EFFORT:
         return [(0, len(first), 0, len(second))]
     matcher = SequenceMatcher(None, first, second, autojunk=False)
     return [(a, b, c, d) for _, a, b, c, d in matcher.get_opcodes()]
