@@ -159,6 +159,60 @@ URI_TEXT = Limit("uri_text", 16 << 10, "characters", "request", "a URI matches n
 
 # Clients and upstream servers
 
+LIST_PAGES = Limit("list_pages", 1000, "items", "server", "the list is refused; the last one stays")
+LIST_ITEMS = Limit(
+    "list_items",
+    20_000,
+    "items",
+    "server",
+    "the list is refused; the last one stays",
+    "max_list_items",
+)
+LIST_BYTES = Limit(
+    "list_bytes",
+    8 << 20,
+    "bytes",
+    "server",
+    "the list is refused; the last one stays",
+    "max_list_bytes",
+)
+LIST_SECONDS = Limit(
+    "list_seconds", 120, "seconds", "server", "the list is refused; the last one stays"
+)
+ITEM_BYTES = Limit("item_bytes", 512 << 10, "bytes", "server", "a gateway leaves the item out")
+TEMPLATES = Limit(
+    "templates", 1000, "items", "server", "further resource templates are listed, but not matched"
+)
+SERVER_CATALOG_BYTES = Limit(
+    "server_catalog_bytes",
+    16 << 20,
+    "bytes",
+    "server",
+    "a list of the server is refused; the last one stays",
+    "max_server_bytes",
+)
+CATALOG_BYTES = Limit(
+    "catalog_bytes",
+    64 << 20,
+    "bytes",
+    "process",
+    "a list of a server is refused; the last one stays",
+    "max_catalog_bytes",
+)
+PAGE_BYTES = Limit(
+    "page_bytes", 8 << 20, "bytes", "request", "a merged list continues on another page"
+)
+INSTRUCTIONS_TEXT = Limit(
+    "instructions_text", 16 << 10, "characters", "server", "instructions of a server are cut"
+)
+MERGED_INSTRUCTIONS_TEXT = Limit(
+    "merged_instructions_text",
+    128 << 10,
+    "characters",
+    "request",
+    "instructions of further servers are left out",
+)
+
 
 # Gateway and policies
 

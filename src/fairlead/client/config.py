@@ -4,6 +4,8 @@ import logging
 import os
 from dataclasses import dataclass
 
+from ..limits import LIST_BYTES, LIST_ITEMS
+
 __all__ = ["MCPClientConfig", "request_timeout"]
 
 log = logging.getLogger("fairlead.client")
@@ -34,6 +36,8 @@ class MCPClientConfig:
     stale_seconds: float = 0.0  # and hand them out for so long after, while they are read again
     validate_output: bool = True  # hold results against schemas that were listed
     strict: bool = False  # a result that breaks the contract of tool calls is an error
+    max_list_bytes: int = LIST_BYTES.value  # of one list, all pages together
+    max_list_items: int = LIST_ITEMS.value
 
 
 def request_timeout(entry_ms: float | None = None) -> float:

@@ -13,10 +13,12 @@ from ..protocol.conversation import Agreement
 from ..protocol.methods import find, has_capability
 from ..protocol.types.base import decode, decode_items
 from ..wire.codes import INVALID_REQUEST
+from ..wire.quoting import quoted
 from .cache import Cache
 from .channels import ChannelTransport
 from .config import MCPClientConfig
 from .keeping import Keeper
+from .list_budget import ListBudget
 from .mirroring import Mirrored
 from .network import HttpTransport
 from .requesting import Requesting
@@ -24,8 +26,6 @@ from .requesting import Requesting
 __all__ = ["Reading", "read_object", "read_result"]
 
 log = logging.getLogger("fairlead.client")
-
-MAX_PAGES = 1000
 
 
 class Reading(Requesting):
@@ -84,7 +84,8 @@ class Reading(Requesting):
         listing = None
         if method == "tools/list" and self._mirrors:
             listing = self._mirrored.listing(partial(self._skip, method))
-        async for page in self._pages(method, cache):
+        budget = ListBudget(method, self.config.max_list_bytes, self.config.max_list_items)
+        async for page in self._pages(method, cache, budget):
             if member not in page:
                 self._skip(method, f"a page without {member}")
                 continue
@@ -93,6 +94,7 @@ class Reading(Requesting):
             except msgspec.DecodeError as exc:
                 self._skip(method, f"{member}: {exc}")
                 continue
+            budget.items(len(items))
             if listing is not None:
                 items = listing.page(items)
             good, bad = decode_items(items, type_)
@@ -102,26 +104,29 @@ class Reading(Requesting):
         if listing is not None:
             listing.over()
 
-    async def _pages(self, method: str, cache: bool) -> AsyncIterator[dict[str, Raw]]:
+    async def _pages(
+        self, method: str, cache: bool, budget: ListBudget
+    ) -> AsyncIterator[dict[str, Raw]]:
         """Follow `nextCursor` to the end, with a guard against servers that go round in circles.
 
         Raises:
-            RemoteProtocolError: a page is no object, or its cursor no string.
+            RemoteProtocolError: a page is no object, its cursor no string, or there is too much.
         """
         cursor: str | None = None
         seen: set[str] = set()
-        for _ in range(MAX_PAGES):
+        while True:
             params = None if cursor is None else {"cursor": cursor}
-            page, cursor = _page(method, await self._read(method, params, cache))
+            raw = await self._read(method, params, cache)
+            budget.page(bytes(raw))
+            page, cursor = _page(method, raw)
             yield page
             if cursor is None:
                 return
             # An empty cursor is one like any other, but only in the stateless era.
             if cursor in seen or (cursor == "" and not self._stateless):
-                log.warning("%s repeats the cursor %r; stopping there", method, cursor)
+                log.warning("%s repeats the cursor %s; stopping there", method, quoted(cursor))
                 return
             seen.add(cursor)
-        log.warning("%s has more than %d pages; stopping there", method, MAX_PAGES)
 
     def _skip(self, method: str, reason: str) -> None:
         log.warning("skipped in %s: %s", method, reason)
@@ -148,7 +153,7 @@ def read_result(raw: Raw) -> dict[str, Any]:
         raise RemoteProtocolError(f"The result is malformed: {exc}", code=INVALID_REQUEST) from exc
     if value.get("resultType", "complete") not in ("complete", "input_required"):
         kind = value["resultType"]
-        raise RemoteProtocolError(f"unknown resultType {kind!r}", code=INVALID_REQUEST)
+        raise RemoteProtocolError(f"unknown resultType {quoted(kind)}", code=INVALID_REQUEST)
     return value
 
 

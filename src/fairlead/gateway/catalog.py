@@ -14,13 +14,23 @@ from typing import Final
 
 from msgspec import Raw, Struct
 
+from ..client.list_budget import ListBudget, ListTooLarge
 from ..errors import ConfigError, RpcError
+from ..limits import (
+    CATALOG_BYTES,
+    ITEM_BYTES,
+    LIST_BYTES,
+    LIST_ITEMS,
+    PAGE_BYTES,
+    SERVER_CATALOG_BYTES,
+    TEMPLATES,
+)
 from ..protocol.downgrade import downgrade_result
 from ..protocol.revisions import Revision
 from ..protocol.rewriting import encoded, members_of, string_of
 from ..server.templates import UriTemplate
 from ..wire import single_line, to_json
-from ..wire.codes import INVALID_PARAMS
+from ..wire.codes import INVALID_PARAMS, INVALID_REQUEST
 from .names import Pair, full_name, merge_names
 from .views import View
 
@@ -67,9 +77,24 @@ class Target(Struct, frozen=True):
 class Catalog:
     """What all servers offer, kept as they come, change and go."""
 
-    def __init__(self, page_size: int = 0) -> None:
-        """`page_size` is how many items a page has; 0 puts everything on one."""
+    def __init__(
+        self,
+        page_size: int = 0,
+        *,
+        list_bytes: int = LIST_BYTES.value,
+        list_items: int = LIST_ITEMS.value,
+        server_bytes: int = SERVER_CATALOG_BYTES.value,
+        total_bytes: int = CATALOG_BYTES.value,
+    ) -> None:
+        """`page_size` is how many items a page has; 0 puts everything on one.
+
+        The others limit what is kept: of one list, of one server, and of all servers.
+        """
         self._page_size = page_size
+        self._bounds = list_bytes, list_items
+        self._server_bytes = server_bytes
+        self._total_bytes = total_bytes
+        self._sizes: dict[str, dict[Kind, int]] = {}
         # All servers that ever were, in the order in which they came, until somebody says another
         # one: who was first stays first.
         self._servers: dict[str, dict[Kind, dict[str, _Item]]] = {}
@@ -100,7 +125,11 @@ class Catalog:
         """Take in a server's whole list, and say whether the merged list is another now.
 
         An item that cannot be read, or that has the name of one before it, is left out.
+
+        Raises:
+            ListTooLarge: There is no room for the list; the one before stays.
         """
+        self._make_room(server, kind, sum(map(len, items)))
         lists = self._servers.setdefault(server, {})
         old = lists.get(kind, {})
         new: dict[str, _Item] = {}
@@ -123,6 +152,7 @@ class Catalog:
         lists = self._servers.get(server, {})
         changed = {kind for kind, items in lists.items() if items}
         lists.clear()
+        self._sizes.pop(server, None)
         for kind in Kind:
             self._left_out.pop((server, kind), None)
         for kind in changed:
@@ -238,6 +268,25 @@ class Catalog:
                 listed = ", ".join(map(repr, names))
                 raise ConfigError(f"a new name is taken already among the {kind.value}: {listed}")
 
+    def budget(self, kind: Kind) -> ListBudget:
+        """Return what may be read of one list of a server."""
+        return ListBudget(kind.method, *self._bounds)
+
+    def _make_room(self, server: str, kind: Kind, size: int) -> None:
+        sizes = self._sizes.get(server, {})
+        others = sum(much for one, much in sizes.items() if one is not kind)
+        everywhere = sum(sum(one.values()) for one in self._sizes.values()) - sizes.get(kind, 0)
+        for limit, most, used in (
+            (SERVER_CATALOG_BYTES, self._server_bytes, others),
+            (CATALOG_BYTES, self._total_bytes, everywhere),
+        ):
+            if used + size > most:
+                limit.hit()
+                whose = "its lists" if limit is SERVER_CATALOG_BYTES else "the lists of all servers"
+                why = f"with the {size} bytes of {kind.method}, {whose} have more than {most} bytes"
+                raise ListTooLarge(why, code=INVALID_REQUEST)
+        self._sizes.setdefault(server, {})[kind] = size
+
     def _changed(self, kind: Kind) -> None:
         self._versions[kind] += 1
         self._names.pop(kind, None)
@@ -341,6 +390,7 @@ class _Shelf:
         self.contested: set[str] = set()  # names and URIs that another wanted too
         self.pages: dict[tuple[Revision, str | None], bytes] = {}
         self._by_server: dict[str, dict[str, tuple[_Item, str]]] | None = None
+        self._continues = False  # on further pages, although they have no size
 
     def take_named(self, items: Iterable[_Item], names: dict[Pair, str], view: View) -> None:
         merged = {names[item.server, item.key]: item for item in items}
@@ -372,7 +422,15 @@ class _Shelf:
             if self.items.setdefault(item.key, item) is not item:
                 self.contested.add(item.key)
         self.listed = sorted(uri for uri in self.items if not view.hides(uri))
-        self.templates = sorted(routes, key=lambda item: item.specificity, reverse=True)
+        counts: dict[str, int] = {}
+        matched = []
+        for item in routes:  # each is tried for a URI that no server lists
+            counts[item.server] = counts.get(item.server, 0) + 1
+            if counts[item.server] <= TEMPLATES.value:
+                matched.append(item)
+        if len(matched) < len(routes):
+            TEMPLATES.hit()
+        self.templates = sorted(matched, key=lambda item: item.specificity, reverse=True)
 
     def own(self, server: str) -> "dict[str, tuple[_Item, str]]":
         """The things of one server, by its own names, with the names that are shown."""
@@ -388,19 +446,29 @@ class _Shelf:
 
     def page(self, revision: Revision, cursor: str | None, size: int) -> bytes:
         start = 0 if cursor is None else self._after(cursor, size)
-        stop = start + size if size else len(self.listed)
-        shown = self.listed[start:stop]
-        texts = [self.items[name].written(revision, name) for name in shown]
+        stop = min(start + size if size else len(self.listed), len(self.listed))
+        texts: list[bytes] = []
+        room = PAGE_BYTES.value
+        for name in self.listed[start:stop]:
+            text = self.items[name].written(revision, name)
+            room -= len(text) + 1
+            if room < 0 and texts:  # more would not fit into a message
+                PAGE_BYTES.hit()
+                self._continues = True
+                break
+            texts.append(text)
+        stop = start + len(texts)
         page = b'"%b":[%b]' % (self.kind.value.encode(), b",".join(texts))
         if stop < len(self.listed):
-            page += b',"nextCursor":' + to_json(self._cursor(shown[-1]))
+            page += b',"nextCursor":' + to_json(self._cursor(self.listed[stop - 1]))
         if cursor is None or self._is_ours(cursor, start, size):
             self.pages[revision, cursor] = page
         return page
 
     def _is_ours(self, cursor: str, start: int, size: int) -> bool:
         """Whether it stands on a page of this list; an old or made-up one is not worth keeping."""
-        return start > 0 and start % size == 0 and cursor == self._cursor(self.listed[start - 1])
+        whole = size > 0 and start > 0 and start % size == 0
+        return whole and cursor == self._cursor(self.listed[start - 1])
 
     def _cursor(self, last: str) -> str:
         """Says what came last, so that nothing is skipped or repeated if the list changes."""
@@ -413,7 +481,8 @@ class _Shelf:
         except (ValueError, binascii.Error):
             text = ""
         kind, found, last = text.partition(":")
-        if not size or not found or kind != self.kind.value:
+        handed_out = size > 0 or self._continues
+        if not handed_out or not found or kind != self.kind.value:
             raise RpcError(INVALID_PARAMS, f"Unknown cursor {cursor[:100]!r}: list from the start")
         return bisect_right(self.listed, last)
 
@@ -421,6 +490,9 @@ class _Shelf:
 def _read(server: str, kind: Kind, raw: Raw) -> _Item | None:
     """An item, or None if it is no object, has no name, or would break the list it stands in."""
     text = bytes(raw)
+    if len(text) > ITEM_BYTES.value:
+        ITEM_BYTES.hit()
+        return None
     members = members_of(text)
     key = None if members is None else string_of(members.get(kind.key))
     if not key:

@@ -106,7 +106,13 @@ class Gateway(ServesHttp):
         self.on_offence = hearers(interceptors)
         self.handler: Handler = chain(interceptors, self._handle)
         self._direct: Handler = chain(interceptors, self._call_directly)
-        self.catalog = Catalog(self.settings.page_size)
+        self.catalog = Catalog(
+            self.settings.page_size,
+            list_bytes=self.settings.max_list_bytes,
+            list_items=self.settings.max_list_items,
+            server_bytes=self.settings.max_server_bytes,
+            total_bytes=self.settings.max_catalog_bytes,
+        )
         self.changes = changes_through(self.interceptors, to_json(self.info))
         self.parked = Parked(self.settings.relay)
         self.since = time.time()

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Raw
 
 from ..interceptor import Answer, Exchange
+from ..limits import INSTRUCTIONS_TEXT, MERGED_INSTRUCTIONS_TEXT
 from ..protocol.downgrade import downgrade_result
 from ..protocol.revisions import Revision
 from ..wire import to_json
@@ -61,5 +62,14 @@ async def _instructions(gateway: "Gateway", exchange: Exchange) -> dict[str, str
         text = connection.client.instructions
         if member is not None and text and view.includes(member.name):
             said.setdefault(member.name, text)
-    texts = [f"{name}: {text}" for name, text in sorted(said.items())]
+    texts, room = [], MERGED_INSTRUCTIONS_TEXT.value
+    for name, text in sorted(said.items()):
+        if len(text) > INSTRUCTIONS_TEXT.value:
+            INSTRUCTIONS_TEXT.hit()
+            text = f"{text[: INSTRUCTIONS_TEXT.value]}…"
+        room -= len(text)
+        if room < 0:
+            MERGED_INSTRUCTIONS_TEXT.hit()
+            break
+        texts.append(f"{name}: {text}")
     return {"instructions": "\n\n".join(texts)} if texts else {}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Raw, Struct
 
+from ..client.list_budget import ListBudget
 from ..client.mirroring import Mirrored
 from ..protocol.headers import ParamHeader
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["Marks", "says_them"]
 
 _MARK: Final = b"x-mcp-header"
-MAX_PAGES: Final = 100
 
 
 class Marks:
@@ -56,11 +56,15 @@ class Marks:
             FairleadError: it does not say.
         """
         cursor: str | None = None
-        for _ in range(MAX_PAGES):
+        budget, seen = ListBudget("tools/list"), set[str]()
+        while True:
             params = {} if cursor is None else {"cursor": cursor}
-            cursor = self.learn(await peer.request("tools/list", params, timeout=timeout))
-            if not cursor:
+            page = await peer.request("tools/list", params, timeout=timeout)
+            budget.page(bytes(page))
+            cursor = self.learn(page)
+            if not cursor or cursor in seen:
                 return
+            seen.add(cursor)
 
 
 def says_them(exchange: "Exchange") -> bool:

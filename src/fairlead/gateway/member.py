@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct, UnsetType
 
+from ..client.list_budget import ListBudget, ListTooLarge
 from ..errors import (
     CircuitOpenError,
     FairleadError,
@@ -19,6 +20,7 @@ from ..errors import (
     TransportError,
 )
 from ..interceptor import Answer, Exchange
+from ..limits import LIST_SECONDS
 from ..protocol.caller import SUBSCRIPTION_KEY
 from ..protocol.downgrade import Impossible
 from ..protocol.methods import has_capability
@@ -34,7 +36,6 @@ from .visitor import Visitor
 
 __all__ = ["Member", "refusal"]
 
-MAX_PAGES: Final = 1000
 LIST_LIMIT: Final = 30.0  # seconds for one page of a list
 MAX_ROUNDS: Final = 10_000  # of questions, whose server is remembered
 PAUSE: Final = 0.1  # seconds between two listings of a server in a row
@@ -42,7 +43,7 @@ PAUSE: Final = 0.1  # seconds between two listings of a server in a row
 log = logging.getLogger("fairlead.gateway")
 
 # What may go wrong with one list, while the others are answered all the same.
-_ONE_LIST: Final = (RpcError, RequestTimeout, msgspec.DecodeError, RecursionError)
+_ONE_LIST: Final = (RpcError, ListTooLarge, msgspec.DecodeError, RecursionError)
 _NEEDS: Final = {
     Kind.TOOLS: "tools",
     Kind.PROMPTS: "prompts",
@@ -210,8 +211,11 @@ class Member:
     def remember(self, tools: list[dict[str, Any]]) -> None:
         """Tools from last time, until the server has said what it has."""
         shown = [Raw(to_json(tool)) for tool in tools if self.has_tool(str(tool.get("name")))]
-        if self._catalog.put(self.name, Kind.TOOLS, shown):
-            self._changed(Kind.TOOLS)
+        try:
+            if self._catalog.put(self.name, Kind.TOOLS, shown):
+                self._changed(Kind.TOOLS)
+        except ListTooLarge as exc:
+            log.warning("%s: what it listed last time is not used: %s", self.name, exc)
         self.listed.set()
 
     def begins(self) -> None:
@@ -284,16 +288,25 @@ class Member:
             items: list[Raw] = []
             if has_capability(declared, capability):
                 try:
-                    items = await _all_pages(link, kind)
+                    items = await _all_pages(link, kind, self._catalog.budget(kind))
+                except TimeoutError as exc:
+                    if not isinstance(exc, RequestTimeout):
+                        LIST_SECONDS.hit()
+                        exc = RequestTimeout(LIST_SECONDS.value, kind.method)
+                    failure = failure or exc
+                    continue
                 except _ONE_LIST as exc:
-                    if kind is not Kind.TEMPLATES or isinstance(exc, RequestTimeout):
+                    if kind is not Kind.TEMPLATES or isinstance(exc, ListTooLarge):
                         failure = failure or exc
                         continue
                     log.debug("%s: no templates: %s", self.name, exc)
             if kind is Kind.TOOLS and self.filtered:
                 items = [item for item in items if self.has_tool(_name(item))]
-            if self._catalog.put(self.name, kind, items):
-                self._changed(kind)
+            try:
+                if self._catalog.put(self.name, kind, items):
+                    self._changed(kind)
+            except ListTooLarge as exc:
+                failure = failure or exc
         if failure is not None:
             raise failure
         self.error = None
@@ -370,17 +383,25 @@ class _Cursor(Struct, rename="camel"):
     next_cursor: str | None = None
 
 
-async def _all_pages(link: Link, kind: Kind) -> list[Raw]:
-    """Everything of one kind, as the server wrote it."""
+async def _all_pages(link: Link, kind: Kind, budget: ListBudget) -> list[Raw]:
+    """Return everything of one kind, as the server wrote it.
+
+    Raises:
+        ListTooLarge: The server lists more than is read of it.
+    """
     found: list[Raw] = []
     cursor: str | None = None
-    for _ in range(MAX_PAGES):
-        params = None if cursor is None else {"cursor": cursor}
-        page = await link.peer.request(kind.method, params, timeout=LIST_LIMIT)
-        members = msgspec.json.decode(page, type=dict[str, Raw])
-        found += msgspec.json.decode(members.get(kind.value, Raw(b"[]")), type=list[Raw])
-        following = msgspec.json.decode(page, type=_Cursor).next_cursor
-        if not following or following == cursor:
-            break
-        cursor = following
-    return found
+    seen: set[str] = set()
+    async with asyncio.timeout(LIST_SECONDS.value):
+        while True:
+            params = None if cursor is None else {"cursor": cursor}
+            page = await link.peer.request(kind.method, params, timeout=LIST_LIMIT)
+            budget.page(bytes(page))
+            members = msgspec.json.decode(page, type=dict[str, Raw])
+            items = msgspec.json.decode(members.get(kind.value, Raw(b"[]")), type=list[Raw])
+            budget.items(len(items))
+            found += items
+            cursor = msgspec.json.decode(page, type=_Cursor).next_cursor
+            if not cursor or cursor in seen:
+                return found
+            seen.add(cursor)

@@ -4,6 +4,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from ..limits import CATALOG_BYTES, LIST_BYTES, LIST_ITEMS, SERVER_CATALOG_BYTES
 from .views import View
 
 __all__ = ["GatewaySettings", "RelaySettings"]
@@ -48,4 +49,8 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     failure_threshold: int = 5  # failures in a row, after which a server is left alone
     reset_timeout: float = 30.0  # and for how long
     admin_token: str | None = None  # None: there is no admin API
+    max_list_bytes: int = LIST_BYTES.value  # of one list of a server, all pages together
+    max_list_items: int = LIST_ITEMS.value
+    max_server_bytes: int = SERVER_CATALOG_BYTES.value  # of all lists of a server
+    max_catalog_bytes: int = CATALOG_BYTES.value  # of all lists of all servers
     relay: RelaySettings = field(default_factory=RelaySettings)

@@ -1,0 +1,10 @@
+"""Attacks use the servers and raw clients of other tests."""
+
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+
+for folder in ("client", "gateway", "server"):
+    if (place := str(TESTS / folder)) not in sys.path:
+        sys.path.append(place)
