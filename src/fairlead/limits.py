@@ -78,6 +78,14 @@ EXPLAINED_PATHS = Limit(
 
 # HTTP and WebSocket endpoints
 
+MESSAGES_PER_TURN = Limit(
+    "messages_per_turn",
+    16,
+    "items",
+    "connection",
+    "further messages of a batch or a WebSocket wait until other clients had their turn",
+)
+
 # A body may take this long, and one second more for each `BODY_RATE` bytes of it that have
 # arrived: a slow link can still send the largest body, a client that trickles cannot hold a
 # connection.

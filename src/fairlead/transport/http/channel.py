@@ -4,8 +4,10 @@ Messages come in one by one, from whichever request brings them, and leave throu
 """
 
 import asyncio
+from collections.abc import Sequence
 
 from ...errors import ChannelClosed
+from ...limits import MESSAGES_PER_TURN
 from ...protocol.envelope import TransportContext
 from ..base import Deliver, Incoming
 
@@ -43,6 +45,15 @@ class StreamedChannel:
             self._early.append(item)
         else:
             self._deliver(item)
+
+    async def take_all(self, items: Sequence[Incoming]) -> None:
+        """Deliver the messages of a batch, with a turn for other clients after every few."""
+        for start in range(0, len(items), MESSAGES_PER_TURN.value):
+            if start:
+                MESSAGES_PER_TURN.hit()
+                await asyncio.sleep(0)
+            for item in items[start : start + MESSAGES_PER_TURN.value]:
+                self.take(item)
 
     def join_writes(self) -> None:
         """What is put into a stream in one turn of the loop is written together anyway."""

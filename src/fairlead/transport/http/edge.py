@@ -347,8 +347,7 @@ class HttpEdge:
     ) -> None:
         requests = [message for message in messages if isinstance(message, Request)]
         if not requests:
-            for message in messages:
-                session.take(message)
+            await session.take_all(messages)
             await call.answer(202)
             return
         for request in requests:
@@ -358,8 +357,7 @@ class HttpEdge:
                 return
         stream = session.open_stream(requests)
         stream.attach(call)
-        for message in messages:
-            session.take(message)
+        await session.take_all(messages)
         await self.answer_in_session(call, session, stream, batch=batch)
 
     async def answer_in_session(

@@ -141,8 +141,7 @@ class LegacySse:
         if session.stream.size > MAX_UNREAD and any(isinstance(item, Request) for item in items):
             await call.say(503, "read the stream first", [(b"retry-after", b"5")])
             return
-        for item in items:
-            session.take(item)
+        await session.take_all(items)
         await call.answer(202, b"Accepted", b"text/plain")
 
     async def _end(self, session: SseSession) -> None:

@@ -1,6 +1,7 @@
 """A channel on an open WebSocket, whoever opened it: frames in and out, and how it ends."""
 
 import asyncio
+import itertools
 import logging
 from typing import Protocol, TypedDict, Unpack
 
@@ -8,6 +9,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from ...errors import ChannelClosed, RemoteProtocolError
+from ...limits import MESSAGES_PER_TURN
 from ...protocol.envelope import TransportContext
 from ...wire import Decoder, Message, RequestId, encode, encode_success
 from ..base import Deliver, Incoming
@@ -205,10 +207,14 @@ class WebSocketChannel:
 
     async def _read(self) -> None:
         try:
-            while True:
+            turn = MESSAGES_PER_TURN.value
+            for count in itertools.count(1):
                 if self._outbox.full:
                     await self._outbox.drain()
                 self.arrived(await self._socket.receive())
+                if count % turn == 0:
+                    # Frames that came in one packet are received without waiting.
+                    await asyncio.sleep(0)
         except Gone as exc:
             self._ended(exc)
         except Exception:
