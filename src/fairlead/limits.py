@@ -233,6 +233,32 @@ DIFFERENCE_TEXT = Limit(
 DIFFERENCE_EFFORT = Limit(
     "difference_effort", 500_000, "items", "server", "lines of a changed definition are not matched"
 )
+# Decoding and resolving a name or URI takes time that grows with its length; longer ones are not
+# compared but treated as what a policy must not let pass.
+TARGET_LENGTH = Limit(
+    "target_length",
+    4096,
+    "characters",
+    "request",
+    "denies that name tools, prompts or resources apply; allows do not",
+)
+# One URI can be read in more ways the more escapes, `..` and doubled slashes it combines. Counted
+# over all readings, each as at least 256 characters, so that a long URI may have fewer.
+TARGET_FORMS = Limit(
+    "target_forms",
+    24 << 10,
+    "characters",
+    "request",
+    "denies that name resources apply; allows do not",
+)
+# Each resource of a `subscriptions/listen` is compared with the patterns of every policy.
+TARGETS = Limit(
+    "targets",
+    1000,
+    "items",
+    "request",
+    "denies that name resources apply; allows do not",
+)
 
 
 # Command line and configuration files
