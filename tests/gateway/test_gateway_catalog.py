@@ -12,12 +12,18 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from fairlead.errors import ConfigError, RpcError
-from fairlead.gateway.catalog import Catalog, Kind, Target
+from fairlead.gateway.catalog import Catalog, Kind
 from fairlead.gateway.views import View
 from fairlead.protocol.revisions import NEWEST, Revision
+from fairlead.protocol.targets import Target
 from fairlead.wire import to_json
 
 ALL = View.everything()
+
+
+def own(found: Target | None) -> tuple[str | None, str]:
+    assert found is not None
+    return found.server, found.own
 
 
 def raw(**members: Any) -> Raw:
@@ -59,7 +65,7 @@ def test_one_list_in_the_order_of_the_merged_names() -> None:
     assert [tool["name"] for tool in page(catalog)["tools"]] == ["git_log", "git_push", "time_now"]
     assert catalog.names(Kind.TOOLS, ALL) == ["git_log", "git_push", "time_now"]
     assert catalog.count(Kind.TOOLS) == 3
-    assert catalog.tool("git_log", ALL) == Target("git", "log")
+    assert own(catalog.tool("git_log", ALL)) == ("git", "log")
     assert catalog.tool("log", ALL) is None
     assert catalog.prompt("git_log", ALL) is None
     assert page(catalog, Kind.PROMPTS) == {"prompts": []}
@@ -200,10 +206,10 @@ def test_a_view_chooses_hides_and_renames() -> None:
         rename={"git_log": "history"},
     )
     assert [tool["name"] for tool in page(catalog, view=view)["tools"]] == ["history"]
-    assert catalog.tool("history", view) == Target("git", "log")
+    assert own(catalog.tool("history", view)) == ("git", "log")
     assert catalog.tool("git_log", view) is None
     assert catalog.tool("git_push", view) is None
-    assert catalog.tool("time_now", view) == Target("time", "now")
+    assert own(catalog.tool("time_now", view)) == ("time", "now")
     assert catalog.tool("secret_key", view) is None
     assert catalog.definition("secret_key", view) is None
     assert [name for name, _ in catalog.definitions(view)] == ["history"]
@@ -226,8 +232,8 @@ def test_what_is_denied_stays_denied_when_its_name_gets_a_tail() -> None:
 def test_two_may_swap_their_names() -> None:
     catalog = fleet()
     view = View(rename={"git_log": "git_push", "git_push": "git_log"})
-    assert catalog.tool("git_log", view) == Target("git", "push")
-    assert catalog.tool("git_push", view) == Target("git", "log")
+    assert own(catalog.tool("git_log", view)) == ("git", "push")
+    assert own(catalog.tool("git_push", view)) == ("git", "log")
     catalog.check(view)
 
 
@@ -236,7 +242,7 @@ def test_a_new_name_that_is_taken_is_refused_and_not_taken_over() -> None:
     view = View(rename={"git_log": "time_now"})
     with pytest.raises(ConfigError, match="taken already among the tools: 'time_now'"):
         catalog.check(view)
-    assert catalog.tool("time_now", view) == Target("git", "log")
+    assert own(catalog.tool("time_now", view)) == ("git", "log")
     assert catalog.names(Kind.TOOLS, view) == ["git_push", "time_now"]
     catalog.check(ALL)
 
@@ -335,7 +341,7 @@ def test_many_views_do_not_pile_up() -> None:
     catalog = fleet()
     for number in range(2000):
         view = View(rename={"git_log": f"log{number}"})
-        assert catalog.tool(f"log{number}", view) == Target("git", "log")
+        assert own(catalog.tool(f"log{number}", view)) == ("git", "log")
         catalog.page(Kind.TOOLS, view, NEWEST, None)
     assert len(catalog._shelves) <= 256
     assert all(len(item._written) <= 20 for item in catalog._items(Kind.TOOLS, ALL))
@@ -361,7 +367,7 @@ def test_every_listed_tool_leads_to_its_server(lists: dict[str, list[str]], size
             break
     assert found == sorted(found) == catalog.names(Kind.TOOLS, ALL)
     targets = [catalog.tool(name, ALL) for name in found]
-    assert {(t.server, t.name) for t in targets if t is not None} == {
+    assert {(t.server, t.own) for t in targets if t is not None} == {
         (server, name) for server, names in lists.items() for name in names
     }
     assert len(targets) == catalog.count(Kind.TOOLS)

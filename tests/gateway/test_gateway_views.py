@@ -4,14 +4,19 @@ import pytest
 
 from fairlead.errors import ConfigError
 from fairlead.gateway.views import View
+from fairlead.protocol.targets import Target
+
+
+def tool(merged: str) -> Target:
+    return Target("tool", merged, merged, merged=merged)
 
 
 def test_everything_is_everything() -> None:
     view = View.everything()
     assert view.includes("any")
-    assert view.permits("any_tool")
+    assert view.permits(tool("any_tool"))
     assert view.permits_uri("file:///any")
-    assert not view.hides("any_tool")
+    assert not view.hides(tool("any_tool"))
     assert view == View()
 
 
@@ -23,16 +28,16 @@ def test_only_the_servers_that_are_named() -> None:
 
 def test_deny_wins_over_allow() -> None:
     view = View(allow=("git_*", "time_now"), deny=("git_push*",))
-    assert view.permits("git_log")
-    assert view.permits("time_now")
-    assert not view.permits("git_push_force")
-    assert not view.permits("time_zone")
-    assert not View(allow=()).permits("git_log")
-    assert not View(deny=("*",)).permits("git_log")
+    assert view.permits(tool("git_log"))
+    assert view.permits(tool("time_now"))
+    assert not view.permits(tool("git_push_force"))
+    assert not view.permits(tool("time_zone"))
+    assert not View(allow=()).permits(tool("git_log"))
+    assert not View(deny=("*",)).permits(tool("git_log"))
 
 
 def test_names_are_told_apart_by_case() -> None:
-    assert not View(allow=("git_*",)).permits("GIT_log")
+    assert not View(allow=("git_*",)).permits(tool("GIT_log"))
 
 
 @pytest.mark.parametrize(

@@ -101,11 +101,14 @@ def with_members(exchange: Exchange, **members: Any) -> Exchange:
     message, params = exchange.message, exchange.message.params
     old = {} if isinstance(params, UnsetType) else msgspec.json.decode(params, type=dict[str, Raw])
     new = Raw(to_json({**old, **members}))
-    return msgspec.structs.replace(
+    changed = msgspec.structs.replace(
         exchange,
         message=msgspec.structs.replace(message, params=new),
         head=read_head(new),
     )
+    if "name" in members:
+        changed.alias = changed.displayed = None  # they belong to the other name
+    return changed
 
 
 def listening_to(exchange: Exchange, uris: list[str]) -> Exchange:

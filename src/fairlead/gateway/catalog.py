@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Final
 
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from ..client.list_budget import ListBudget, ListTooLarge
 from ..errors import ConfigError, RpcError
@@ -28,13 +28,15 @@ from ..limits import (
 from ..protocol.downgrade import downgrade_result
 from ..protocol.revisions import Revision
 from ..protocol.rewriting import encoded, members_of, string_of
+from ..protocol.targets import Kind as TargetKind
+from ..protocol.targets import Target, normalize_name
 from ..server.templates import UriTemplate
 from ..wire import single_line, to_json
 from ..wire.codes import INVALID_PARAMS, INVALID_REQUEST
 from .names import Pair, full_name, merge_names
 from .views import View
 
-__all__ = ["Catalog", "Kind", "Target"]
+__all__ = ["Catalog", "Kind"]
 
 MAX_SHELVES: Final = 256  # lists of one kind for one view that are kept ready
 
@@ -65,13 +67,7 @@ class Kind(StrEnum):
 
 
 _KEYS: Final = {Kind.RESOURCES: "uri", Kind.TEMPLATES: "uriTemplate"}
-
-
-class Target(Struct, frozen=True):
-    """Where a call goes: a server, and what it calls the tool or prompt itself."""
-
-    server: str
-    name: str
+_TARGETS: Final[dict[Kind, TargetKind]] = {Kind.TOOLS: "tool", Kind.PROMPTS: "prompt"}
 
 
 class Catalog:
@@ -101,6 +97,7 @@ class Catalog:
         self._left_out: dict[tuple[str, Kind], int] = {}
         self._versions = dict.fromkeys(Kind, 0)
         self._names: dict[Kind, dict[Pair, str]] = {}
+        self._spellings: dict[tuple[str, Kind], dict[str, list[str]]] = {}
         self._shelves: dict[tuple[Kind, View], _Shelf] = {}
 
     def expect(self, server: str) -> None:
@@ -196,6 +193,32 @@ class Catalog:
         """What a tool or prompt of a server is called in the merged list."""
         return self._merged(kind).get((server, name))
 
+    def target(self, kind: Kind, server: str, name: str, view: View) -> Target:
+        """Return a tool or prompt of a server, by the server's own name, with all its names.
+
+        One that the server does not list has the names that it would have, and those of listed
+        items of which it is another spelling.
+        """
+        merged = self.merged_name(kind, server, name)
+        full = full_name(server, name)
+        also = () if merged is None else (full,)
+        if merged is None:
+            merged = full
+            for listed in self.listed_as(kind, server, name):
+                other = self.target(kind, server, listed, view)
+                also = (*also, *other.names)
+        displayed = view.rename.get(merged, merged)
+        return Target(_TARGETS[kind], name, displayed, server, merged, also)
+
+    def listed_as(self, kind: Kind, server: str, name: str) -> list[str]:
+        """Return the own names of a server's items that differ only in spelling from this one."""
+        spellings = self._spellings.get((server, kind))
+        if spellings is None:
+            spellings = self._spellings[server, kind] = {}
+            for key in self._servers.get(server, {}).get(kind, ()):
+                spellings.setdefault(normalize_name(key).casefold(), []).append(key)
+        return spellings.get(normalize_name(name).casefold(), [])
+
     def has(self, kind: Kind, server: str, name: str, view: View) -> bool:
         """Whether a view has a server's tool or prompt, by the server's own name."""
         return name in self._shelf(kind, view).own(server)
@@ -290,6 +313,8 @@ class Catalog:
     def _changed(self, kind: Kind) -> None:
         self._versions[kind] += 1
         self._names.pop(kind, None)
+        for place in [place for place in self._spellings if place[1] is kind]:
+            del self._spellings[place]
         for key in [key for key in self._shelves if key[0] is kind]:
             del self._shelves[key]
 
@@ -388,27 +413,28 @@ class _Shelf:
         self.listed: list[str] = []  # in order
         self.templates: list[_Item] = []  # the most specific first
         self.contested: set[str] = set()  # names and URIs that another wanted too
+        self._targets: dict[str, Target] = {}  # of tools and prompts, like `items`
         self.pages: dict[tuple[Revision, str | None], bytes] = {}
         self._by_server: dict[str, dict[str, tuple[_Item, str]]] | None = None
         self._continues = False  # on further pages, although they have no size
 
     def take_named(self, items: Iterable[_Item], names: dict[Pair, str], view: View) -> None:
         merged = {names[item.server, item.key]: item for item in items}
-        permitted = {name: item for name, item in merged.items() if view.permits(name)}
-        if view.deny:  # no rival, and no cutting off, gets a tool out of what forbids it
-            for name, item in list(permitted.items()):
-                if view.denies(full_name(item.server, item.key)):
-                    del permitted[name]
         hidden = set()
         # Who was given a name has it, whatever a server comes along with later.
-        for name in sorted(permitted, key=lambda name: name not in view.rename):
-            shown = view.rename.get(name, name)
+        for name in sorted(merged, key=lambda name: name not in view.rename):
+            item, shown = merged[name], view.rename.get(name, name)
+            full = full_name(item.server, item.key)
+            target = Target(_TARGETS[self.kind], item.key, shown, item.server, name, (full,))
+            if not view.permits(target):
+                continue
             if shown in self.items:
                 self.contested.add(shown)
                 log.warning("%s cannot be seen: another of the %s has its name", shown, self.kind)
                 continue
-            self.items[shown] = permitted[name]
-            if view.hides(name):
+            self.items[shown] = item
+            self._targets[shown] = target
+            if view.hides(target):
                 hidden.add(shown)
         self.listed = sorted(self.items.keys() - hidden)
 
@@ -421,7 +447,9 @@ class _Shelf:
                 continue
             if self.items.setdefault(item.key, item) is not item:
                 self.contested.add(item.key)
-        self.listed = sorted(uri for uri in self.items if not view.hides(uri))
+        self.listed = sorted(
+            uri for uri in self.items if not view.hides(Target("resource", uri, uri))
+        )
         counts: dict[str, int] = {}
         matched = []
         for item in routes:  # each is tried for a URI that no server lists
@@ -441,8 +469,7 @@ class _Shelf:
         return self._by_server.get(server, {})
 
     def target(self, name: str) -> Target | None:
-        item = self.items.get(name)
-        return None if item is None else Target(item.server, item.key)
+        return self._targets.get(name)
 
     def page(self, revision: Revision, cursor: str | None, size: int) -> bytes:
         start = 0 if cursor is None else self._after(cursor, size)

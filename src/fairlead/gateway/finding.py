@@ -9,10 +9,10 @@ from msgspec import UnsetType
 from ..errors import RpcError
 from ..interceptor import Exchange
 from ..protocol.caller import Caller
+from ..protocol.targets import Target
 from ..wire.codes import INVALID_PARAMS, RESOURCE_NOT_FOUND
 from .asked import reference_of, with_members
 from .bridge.errors import ours
-from .catalog import Target
 from .member import Member
 from .names import full_name, may_be_of
 from .starting import until_found
@@ -64,10 +64,10 @@ class Finding:
                 raise ours(INVALID_PARAMS, f"No such template: {reference.uri}")
             return member, exchange
         target = await self._found(self._catalog.prompt, reference.name or "", caller)
-        member = None if target is None else self._gateway.members.get(target.server)
+        member = None if target is None else self._gateway.members.get(target.server or "")
         if target is None or member is None:
             raise ours(INVALID_PARAMS, f"Unknown prompt: {reference.name}")
-        named = {**msgspec.json.decode(reference.raw), "name": target.name}
+        named = {**msgspec.json.decode(reference.raw), "name": target.own}
         return member, with_members(exchange, ref=named)
 
     async def _named(self, look: Look, what: str, exchange: Exchange) -> Target:

@@ -27,6 +27,7 @@ from ..protocol.envelope import TransportContext
 from ..protocol.headers import ParamHeader
 from ..protocol.outgoing import Identity
 from ..protocol.principal import ANONYMOUS, Principal, principal_name
+from ..protocol.targets import Target
 from ..server.serving import ServesHttp
 from ..transport.base import Channel
 from ..transport.http.settings import HttpSettings
@@ -35,7 +36,7 @@ from ..wire.codes import INVALID_PARAMS, METHOD_NOT_FOUND
 from .admin_servers import Hearsay
 from .bridge.errors import ours
 from .bridge.parking import Parked
-from .catalog import Catalog, Kind, Target
+from .catalog import Catalog, Kind
 from .finding import Finding
 from .framing import Framing
 from .introducing import CAPABILITIES, discovered, initialized
@@ -46,6 +47,7 @@ from .roster import Entry, Roster
 from .settings import GatewaySettings
 from .showing import Showing
 from .subscribing import Subscribing
+from .target_resolver import TargetResolver
 from .telling import changes_through
 from .views import View
 from .visitor import Visitor
@@ -101,7 +103,11 @@ class Gateway(ServesHttp):
         self.info = {"name": self.settings.name, "version": _version()}
         self.observing = observing
         if observing is not None:
-            interceptors = (*observing.interceptors, *interceptors, *observing.innermost)
+            interceptors = (*interceptors, *observing.innermost)
+        if interceptors:  # they judge by every name of what is meant
+            interceptors = (TargetResolver(self), *interceptors)
+        if observing is not None:
+            interceptors = (*observing.interceptors, *interceptors)
         self.interceptors = tuple(interceptors)
         self.on_offence = hearers(interceptors)
         self.handler: Handler = chain(interceptors, self._handle)
@@ -397,10 +403,10 @@ class Gateway(ServesHttp):
         return await self._to(target, exchange, self._visitors.get(exchange.edge))
 
     def _to(self, target: Target, exchange: Exchange, visitor: Visitor | None) -> Awaitable[Answer]:
-        member = self.members.get(target.server)
+        member = self.members.get(target.server or "")
         if member is None:
             raise ours(INVALID_PARAMS, f"The server {target.server!r} has gone")
-        exchange.alias = target.name
+        exchange.alias = target.own
         return member.answer(exchange, visitor)
 
     async def _search(self, exchange: Exchange) -> Answer:

@@ -28,10 +28,10 @@ def finder_of(gateway: "Gateway") -> Finder:
         if gateway.settings.search and exchange.method == "tools/call":
             name, described = _meant(exchange, name)
         target = gateway.catalog.tool(name, view)
-        if target is None:
+        if target is None or target.server is None:
             return None
         definition = gateway.catalog.definition(name, view)
-        return Whose(target.server, target.name, definition, described)
+        return Whose(target.server, target.own, definition, described)
 
     return find
 

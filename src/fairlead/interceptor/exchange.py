@@ -5,9 +5,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeAlias
 
 from msgspec import Raw, Struct, UnsetType, field
+from msgspec.structs import replace
 
 from ..protocol.caller import Caller, Head, target_of
 from ..protocol.envelope import Direction, MessageEnvelope, SessionContext, TransportContext
+from ..protocol.targets import Target, targets_of
 from ..wire import Notification, Request, RequestId
 
 __all__ = ["Answer", "Edge", "Exchange", "Handler"]
@@ -64,6 +66,9 @@ class Exchange(Struct):
     alias: str | None = None  # the name of its target, as the server behind us knows it
     did: list[str] | None = None  # what interceptors did to it, for tapes and journals
     server: str | None = None  # whom it is for, where the endpoint belongs to one of several
+    displayed: str | None = None  # the client's name for its target, where one of us replaced it
+    # Finds every name of what is meant, where several servers are behind one endpoint.
+    resolver: Callable[["Exchange"], tuple[Target, ...]] | None = None
 
     @property
     def method(self) -> str:
@@ -84,6 +89,18 @@ class Exchange(Struct):
     def target(self) -> str | None:
         """The tool, prompt or resource that is meant, when one is."""
         return target_of(self.message.method, self.head)
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """All that is meant, under every name and in every form that policies must compare."""
+        message = self.message
+        if self.resolver is not None:
+            found = self.resolver(self)
+        else:
+            found = targets_of(message.method, self.head, message.params)
+        if self.displayed is None or not found:
+            return found
+        return replace(found[0], displayed=self.displayed), *found[1:]
 
     @property
     def progress_token(self) -> int | str | None:

@@ -1,18 +1,17 @@
 """Which methods, tools, prompts and resources may be used at all."""
 
-import re
-from collections.abc import Callable, Iterable, Sequence
-from fnmatch import translate
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar, Final
 
 import msgspec
-from msgspec import Raw, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from ...interceptor import After, Exchange, Outcome, TwoHalves
 from ...observe.redactor import repeats_a_name
 from ...protocol.envelope import Direction
 from ...protocol.methods import METHODS, is_question
+from ...protocol.targets import NESTED, Patterns, Target
 from ...wire.codes import INTERNAL_ERROR
 from .blocking import blocked
 
@@ -21,9 +20,10 @@ __all__ = ["Allow"]
 MAX_KNOWN: Final = 1024  # methods and targets that are remembered as allowed
 LONGEST: Final = 256  # characters of a target that is
 
-_Member = str | UnsetType
+_Place = tuple[str, str | UnsetType | tuple[Target, ...], str | UnsetType]
 _ANSWERS: Final = (bytes, Raw)
 _UP: Final = Direction.CLIENT_TO_SERVER
+_UPDATED: Final = "notifications/resources/updated"
 _QUESTIONS: Final = [method.name for method in METHODS if is_question(method.name)]
 # Numbers that are beyond all bounds do not matter here.
 _decode: Final = msgspec.json.Decoder(float_hook=lambda text: Raw(text.encode())).decode
@@ -32,9 +32,11 @@ _decode: Final = msgspec.json.Decoder(float_hook=lambda text: Raw(text.encode())
 class Allow(TwoHalves):
     """Patterns for targets (names of tools and prompts, URIs) and for methods.
 
-    What a `deny` matches is refused, and so is what no `allow` matches. Lists pass; a view hides
-    what need not be seen. `deny_methods` hold for what servers send, too, and for the questions
-    that a result may have in the stateless era; all else is about what clients ask for.
+    What a `deny` matches is refused, and so is what no `allow` matches. A `deny` goes by every name
+    of a target and every form of these, an `allow` by the names that clients see, to the letter.
+    Lists pass; a view hides what need not be seen. `deny_methods` hold for what servers send, too,
+    and for the questions that a result may have in the stateless era; all else is about what
+    clients ask for, and about the changes of resources that they are told of.
     """
 
     pure: ClassVar = True
@@ -47,9 +49,9 @@ class Allow(TwoHalves):
         methods: Sequence[str] = ("*",),
         deny_methods: Sequence[str] = (),
     ) -> None:
-        self._allow, self._deny = _any(allow), _any(deny)
-        self._methods, self._deny_methods = _any(methods), _any(deny_methods)
-        self._known: set[tuple[str, _Member, _Member]] = set()
+        self._allow, self._deny = Patterns(allow), Patterns(deny)
+        self._methods, self._denied_methods = Patterns(methods), Patterns(deny_methods)
+        self._known: set[_Place] = set()
         # Nobody looks into results but for those who do not want to be asked something.
         self._denies_questions = any(self._deny_methods(name) for name in _QUESTIONS)
 
@@ -57,18 +59,19 @@ class Allow(TwoHalves):
         """Whether it is known to be allowed, and so is whatever it is answered with."""
         if self._denies_questions and exchange.caller.stateless:
             return False
-        head = exchange.head
-        return (exchange.message.method, head.name, head.uri) in self._known
+        return _place(exchange) in self._known
 
     def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
         if exchange.direction is _UP:
-            head = exchange.head
-            if (exchange.message.method, head.name, head.uri) not in self._known:
-                self._judge(exchange, exchange.method, exchange.target)
+            place = _place(exchange)
+            if place not in self._known:
+                self._judge(exchange, place)
             if self._denies_questions and exchange.caller.stateless:
                 return exchange, partial(self._after, exchange)
         elif self._deny_methods(exchange.message.method):
             raise blocked(exchange, f"{exchange.method} is not allowed here")
+        elif exchange.message.method == _UPDATED:
+            self._judge_targets(exchange, exchange.targets)
         elif self._denies_questions:  # news of a task may have some
             params = exchange.message.params
             if not isinstance(params, UnsetType) and (why := self._asks(bytes(params))):
@@ -97,16 +100,35 @@ class Allow(TwoHalves):
             return "A question in which a name is there twice is not allowed here"
         return ""
 
-    def _judge(self, exchange: Exchange, method: str, target: str | None) -> None:
-        if not self._methods(method) or self._deny_methods(method):
+    def _judge(self, exchange: Exchange, place: _Place) -> None:
+        method, targets = exchange.method, exchange.targets
+        if not self._methods.allow(_as_target(method)) or self._deny_methods(method):
             raise blocked(exchange, f"{method} is not allowed here")
-        if target is not None and (not self._allow(target) or self._deny(target)):
-            raise blocked(exchange, f"{target} is not allowed here")
+        self._judge_targets(exchange, targets)
         if len(self._known) >= MAX_KNOWN:
             self._known.clear()
-        head = exchange.head
-        if len(method) + len(head.name or "") + len(head.uri or "") <= LONGEST:
-            self._known.add((method, head.name, head.uri))
+        if len(method) + sum(len(one.own) for one in targets) <= LONGEST:
+            self._known.add(place)
+
+    def _judge_targets(self, exchange: Exchange, targets: tuple[Target, ...]) -> None:
+        for target in targets:
+            if not self._allow.allow(target) or self._deny.deny(target):
+                raise blocked(exchange, f"{target.displayed} is not allowed here")
+
+    def _deny_methods(self, method: str) -> bool:
+        return bool(self._denied_methods) and self._denied_methods.deny(_as_target(method))
+
+
+def _place(exchange: Exchange) -> _Place:
+    """What decides about a message, as cheaply as it can be told."""
+    method, head = exchange.message.method, exchange.head
+    if exchange.resolver is None and exchange.displayed is None and method not in NESTED:
+        return method, head.name, head.uri
+    return method, exchange.targets, UNSET
+
+
+def _as_target(method: str) -> Target:
+    return Target("other", method, method)
 
 
 def _methods_of(questions: Any) -> list[str]:
@@ -114,14 +136,3 @@ def _methods_of(questions: Any) -> list[str]:
     asked = questions.values() if isinstance(questions, dict) else ()
     named = [one.get("method") for one in asked if isinstance(one, dict)]
     return [method for method in named if isinstance(method, str)]
-
-
-def _any(patterns: Iterable[str]) -> Callable[[str], bool]:
-    """Whether a name matches one of some patterns."""
-    wanted = list(patterns)
-    if not wanted:
-        return lambda name: False
-    if "*" in wanted:
-        return lambda name: True
-    match = re.compile("|".join(map(translate, wanted))).match
-    return lambda name: match(name) is not None

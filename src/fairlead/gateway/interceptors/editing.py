@@ -19,7 +19,8 @@ def with_params(exchange: Exchange, **members: Any) -> Exchange:
     old = {} if isinstance(params, UnsetType) else members_of(params) or {}
     changed = with_whole_params(exchange, encoded({**old, **members}))
     if "name" in members:
-        changed.alias = None  # it was the server's word for the other name
+        # They were the server's and the client's words for the other name.
+        changed.alias = changed.displayed = None
     return changed
 
 

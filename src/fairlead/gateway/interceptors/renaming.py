@@ -7,6 +7,7 @@ from msgspec import Raw, UnsetType
 from ...interceptor import Answer, Exchange, Proceed
 from ...protocol.envelope import Direction
 from ...protocol.rewriting import encoded, items_of, members_of, string_of
+from ...protocol.targets import normalize_name
 from ...wire.codes import INVALID_PARAMS
 from .blocking import blocked
 from .editing import with_params
@@ -32,6 +33,8 @@ class Rename:
             raise ValueError("two things get the same name")
         self._names = dict(names)
         self._back = {new: old for old, new in names.items()}
+        # A server may take another spelling of a name that was taken away for the same.
+        self._taken = {normalize_name(old).casefold() for old in names}
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.direction is not Direction.CLIENT_TO_SERVER or exchange.server is not None:
@@ -39,31 +42,40 @@ class Rename:
         method = exchange.method
         if method in _LISTS:
             return self._listed(exchange, _LISTS[method], await proceed(exchange))
-        if method == "completion/complete":
-            return await proceed(self._completing(exchange))
-        if method not in _NAMED or exchange.target is None:
-            return await proceed(exchange)
-        return await proceed(self._called(exchange, exchange.target))
-
-    def _called(self, exchange: Exchange, name: str) -> Exchange:
-        old = self._back.get(name)
-        if old is not None:
-            exchange.note(f"renamed to {old}")
-            return with_params(exchange, name=old)
-        if name in self._names:
-            what = "tool" if exchange.method == "tools/call" else "prompt"
+        renamed, name = self.original(exchange)
+        if renamed is not exchange:
+            renamed.note(f"renamed to {name}")
+        elif name is not None and normalize_name(name).casefold() in self._taken:
+            what = "tool" if method == "tools/call" else "prompt"
             raise blocked(exchange, f"Unknown {what}: {name}", INVALID_PARAMS)
-        return exchange
+        return await proceed(renamed)
 
-    def _completing(self, exchange: Exchange) -> Exchange:
+    def original(self, exchange: Exchange) -> tuple[Exchange, str | None]:
+        """Return an exchange under the name that the server knows, and that name.
+
+        It is the same exchange if its target has no new name.
+        """
+        if exchange.method == "completion/complete":
+            return self._completing(exchange)
+        name = exchange.target if exchange.method in _NAMED else None
+        old = None if name is None else self._back.get(name)
+        if old is None:
+            return exchange, name
+        renamed = with_params(exchange, name=old)
+        renamed.displayed = exchange.displayed or name
+        return renamed, old
+
+    def _completing(self, exchange: Exchange) -> tuple[Exchange, str | None]:
         params = exchange.message.params
         members = None if isinstance(params, UnsetType) else members_of(params)
         ref = None if members is None else members_of(members.get("ref"))
-        old = None if ref is None else self._back.get(string_of(ref.get("name")) or "")
+        name = None if ref is None else string_of(ref.get("name"))
+        old = None if name is None else self._back.get(name)
         if ref is None or old is None:
-            return exchange
-        exchange.note(f"renamed to {old}")
-        return with_params(exchange, ref={**ref, "name": encoded(old)})
+            return exchange, name
+        renamed = with_params(exchange, ref={**ref, "name": encoded(old)})
+        renamed.displayed = exchange.displayed or name
+        return renamed, old
 
     def _listed(self, exchange: Exchange, key: str, answer: Answer) -> Answer:
         members = None if answer is None else members_of(answer)

@@ -5,14 +5,16 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from ...protocol.envelope import Direction
 from ...protocol.principal import principal_name
+from ...protocol.targets import NESTED
 from ..interceptors.sessions import session_of
 from .comparing import OPERATORS, Test, Wrong, is_test, name_test, path_of, value_test
 from .facts import ANY, Facts, Key
 from .hooks import Hints, Hook, Hooks, fewest, hints_of_name, hints_of_value
 from .mistakes import unknown
 from .places import Where
+from .target_tests import TargetTest, server_test, target_test
 
-__all__ = ["SOURCES", "Always", "Condition", "Report", "compile_condition", "names"]
+__all__ = ["NAMING", "SOURCES", "Always", "Condition", "Report", "compile_condition", "names"]
 
 Report: TypeAlias = Callable[[Where, str], None]  # a mistake, and where it stands
 
@@ -51,7 +53,7 @@ class _ByKey:
         self._methods = methods
 
     def known(self, key: Key) -> bool | None:
-        if self._on_target and key.target is ANY:
+        if self._on_target and key.targets is ANY:
             return False if self._methods and key.method not in self._methods else None
         return self._test(key)
 
@@ -150,10 +152,17 @@ def names(raw: Any, *keys: str, kinds: Sequence[str] = ()) -> bool:
     return any(names(raw[one], *keys, kinds=kinds) for one in ("all", "any", "not") if one in raw)
 
 
-def compile_condition(raw: Any, where: Where, report: Report, *, answers: bool) -> Condition:
-    """What a file says about when; `answers`: it is asked when there is an answer."""
+def compile_condition(
+    raw: Any, where: Where, report: Report, *, answers: bool, strict: bool = False
+) -> Condition:
+    """What a file says about when; `answers`: it is asked when there is an answer.
+
+    A condition on names and URIs holds if any form of any name matches, so that what a rule
+    forbids cannot be reached in another way. With `strict` it holds only if every form does, for
+    what a rule permits. Inside of `not` the two change places.
+    """
     if isinstance(raw, list):
-        return _All(_several(raw, where, report, answers))
+        return _All(_several(raw, where, report, answers, strict))
     if not isinstance(raw, dict):
         report(where, 'a map of conditions is expected, like { method = "tools/call" }')
         return Always()
@@ -162,16 +171,21 @@ def compile_condition(raw: Any, where: Where, report: Report, *, answers: bool) 
         here = (*where, str(key))
         match key:
             case "all" | "any":
-                inner = _several(wanted, here, report, answers)
+                inner = _several(wanted, here, report, answers, strict)
                 parts.append(_All(inner) if key == "all" else _Any(inner))
             case "not":
-                parts.append(_Not(compile_condition(wanted, here, report, answers=answers)))
+                negated = compile_condition(
+                    wanted, here, report, answers=answers, strict=not strict
+                )
+                parts.append(_Not(negated))
             case _:
-                parts.extend(_leaf(str(key), wanted, here, report, answers))
+                parts.extend(_leaf(str(key), wanted, here, report, answers, strict))
     return parts[0] if len(parts) == 1 else _All(parts) if parts else Always()
 
 
-def _several(raw: Any, where: Where, report: Report, answers: bool) -> list[Condition]:
+def _several(
+    raw: Any, where: Where, report: Report, answers: bool, strict: bool
+) -> list[Condition]:
     if not isinstance(raw, list):
         raw, wheres = [raw], [where]
     else:
@@ -179,12 +193,14 @@ def _several(raw: Any, where: Where, report: Report, answers: bool) -> list[Cond
     if not raw:
         report(where, "a list of conditions is expected, not an empty one")
     return [
-        compile_condition(one, here, report, answers=answers)
+        compile_condition(one, here, report, answers=answers, strict=strict)
         for one, here in zip(raw, wheres, strict=True)
     ]
 
 
-def _leaf(key: str, wanted: Any, where: Where, report: Report, answers: bool) -> list[Condition]:
+def _leaf(
+    key: str, wanted: Any, where: Where, report: Report, answers: bool, strict: bool
+) -> list[Condition]:
     try:
         if key in _TREES:
             tree, exact = _TREES[key]
@@ -200,10 +216,17 @@ def _leaf(key: str, wanted: Any, where: Where, report: Report, answers: bool) ->
         if key in _ENUMS:
             chosen = wanted if isinstance(wanted, list) else [wanted]
             return [_ByFacts(_enum(wanted, *_ENUMS[key]), _hooked(key, hints_of_value(chosen)))]
-        if key in _NAMES_IN_KEY:
-            methods, look_up = _NAMES_IN_KEY[key]
-            of_key = _about(name_test(wanted), methods, look_up)
-            return [_ByKey(of_key, on_target=key != "method", methods=methods)]
+        if key == "method":
+            by_method = name_test(wanted)
+            return [_ByKey(lambda one: by_method((one.method,)))]
+        if key in _TARGETS:
+            methods = _TARGETS[key]
+            of_key = _about(target_test(wanted, strict=strict), methods, _KINDS.get(key))
+            return [_ByKey(of_key, on_target=True, methods=methods)]
+        if key == "server":
+            by_server = server_test(wanted, strict=strict)
+            hooks = _hooked(key, hints_of_name(wanted))
+            return [_ByFacts(lambda facts: by_server(facts.servers), hooks)]
         if key in _NAMES:
             test = _of(_NAMES[key], name_test(wanted))
             return [_ByFacts(test, _hooked(key, hints_of_name(wanted)))]
@@ -222,40 +245,42 @@ def _leaf(key: str, wanted: Any, where: Where, report: Report, answers: bool) ->
 # Names
 
 
-def _name_in(methods: tuple[str, ...]) -> tuple[tuple[str, ...], Callable[[Key], str | None]]:
-    return methods, lambda key: key.target
-
-
 _RESOURCES: Final = ("resources/read", "resources/subscribe", "resources/unsubscribe")
-_NAMES_IN_KEY: Final[dict[str, tuple[tuple[str, ...], Callable[[Key], str | None]]]] = {
-    "method": ((), lambda key: key.method),
-    "target": _name_in(()),
-    "tool": _name_in(("tools/call",)),
-    "prompt": _name_in(("prompts/get",)),
-    "resource": _name_in((*_RESOURCES, "notifications/resources/updated")),
+# The methods that a condition on names is about; none: all of them.
+_TARGETS: Final[dict[str, tuple[str, ...]]] = {
+    "target": (),
+    "tool": ("tools/call",),
+    "prompt": ("prompts/get", "completion/complete"),
+    "resource": (*_RESOURCES, "notifications/resources/updated", *sorted(NESTED)),
 }
+NAMING: Final = (*_TARGETS, "server")  # conditions on what a message means
+_KINDS: Final = {"prompt": "prompt", "resource": "resource"}  # where a method has several
 _NAMES: Final[dict[str, Callable[[Facts], str | None]]] = {
-    "server": lambda facts: facts.server,
     "identity": lambda facts: principal_name(facts.exchange.caller.principal),
     "client": lambda facts: facts.exchange.caller.name,
     "session": lambda facts: session_of(facts.exchange),
     "transport": lambda facts: facts.exchange.transport.transport_type,
     "address": lambda facts: facts.exchange.transport.peer_address,
-    "path": lambda facts: facts.exchange.transport.path,
+    "path": lambda facts: _path(facts.exchange.transport.path),
     "revision": lambda facts: facts.exchange.caller.revision.value,
 }
 
 
-def _about(
-    test: Test, methods: tuple[str, ...], name: Callable[[Key], str | None]
-) -> Callable[[Key], bool]:
+def _about(test: TargetTest, methods: tuple[str, ...], kind: str | None) -> Callable[[Key], bool]:
     def holds(key: Key) -> bool:
         if methods and key.method not in methods:
             return False
-        found = name(key)
-        return test(() if found is None else (found,))
+        targets = key.targets
+        if kind is not None:
+            targets = tuple(one for one in targets if one.kind == kind or one.unclear)
+        return test(targets)
 
     return holds
+
+
+def _path(path: str | None) -> str | None:
+    """An endpoint is served with a slash behind its path, too."""
+    return path if path is None else path.rstrip("/") or "/"
 
 
 def _of(look: Callable[[Facts], Any], test: Test) -> Callable[[Facts], bool]:
@@ -296,8 +321,10 @@ _ENUMS: Final[dict[str, tuple[tuple[str, ...], Callable[[Facts], str]]]] = {
 }
 
 
-SOURCES: Final[dict[str, Callable[[Facts], str | None]]] = {
+# What hooks look at: one value, several of which any may match, or none.
+SOURCES: Final[dict[str, Callable[[Facts], str | tuple[str, ...] | None]]] = {
     **_NAMES,
+    "server": lambda facts: facts.servers,
     **{name: look for name, (_, look) in _ENUMS.items()},
 }
 
@@ -334,8 +361,8 @@ _TREES: Final = {
     "headers": ("headers", False),
 }
 _KEYS: Final = (
-    *("all", "any", "not", "kind", "direction", "size"),
-    *(*_TREES, *_ENUMS, *_NAMES_IN_KEY, *_NAMES),
+    *("all", "any", "not", "kind", "direction", "method", "server", "size"),
+    *(*_TREES, *_ENUMS, *_TARGETS, *_NAMES),
 )
 
 

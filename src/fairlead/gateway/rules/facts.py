@@ -1,7 +1,7 @@
 """What rules can know of a message; what is costly to find out only when one asks."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -11,6 +11,7 @@ from ...interceptor import Answer, Exchange
 from ...observe.redactor import repeats_a_name
 from ...protocol.envelope import Direction
 from ...protocol.rewriting import members_of
+from ...protocol.targets import Target
 from ...wire import Request, to_json
 from ...wire.codes import INTERNAL_ERROR, INVALID_PARAMS
 from ..bridge.errors import ours
@@ -21,7 +22,8 @@ __all__ = ["ANY", "Facts", "Key", "ServerOf", "key_of"]
 ServerOf: TypeAlias = Callable[[Exchange], str | None]
 
 
-ANY = "*" * 3  # of a key that stands for every target; nothing that comes is this object
+# Of a key that stands for every target; nothing that comes is this object.
+ANY: Final = (Target("other", "*", "*"),)
 
 
 class Key(Struct, frozen=True):
@@ -30,12 +32,14 @@ class Key(Struct, frozen=True):
     method: str
     direction: Direction
     asked: bool  # a request, not a notification
-    target: str | None
+    targets: tuple[Target, ...]
 
 
-def key_of(exchange: Exchange) -> Key:
+def key_of(exchange: Exchange, targets: tuple[Target, ...] | None = None) -> Key:
+    """Return the key of a message; `targets` are what it means, if that is known already."""
     message = exchange.message
-    return Key(message.method, exchange.direction, isinstance(message, Request), exchange.target)
+    found = exchange.targets if targets is None else targets
+    return Key(message.method, exchange.direction, isinstance(message, Request), found)
 
 
 _NOT_YET: Any = object()
@@ -49,7 +53,7 @@ class Facts(Struct):
     answer: Answer = None
     error: RpcError | None = None
     _key: Key | None = None
-    _server: Any = _NOT_YET
+    _servers: tuple[str, ...] | None = None
     _params: Any = _NOT_YET
     _result: Any = _NOT_YET
     # What stands where; rules ask the same again.
@@ -104,11 +108,15 @@ class Facts(Struct):
         return {"code": error.code, "message": error.message, "data": data}
 
     @property
-    def server(self) -> str | None:
-        if self._server is _NOT_YET:
-            self._server = self.server_of(self.exchange)
-        found: str | None = self._server
-        return found
+    def servers(self) -> tuple[str, ...]:
+        """The servers that the message is for or from: several, if it means several resources."""
+        if self._servers is None:
+            named = dict.fromkeys(one.server for one in self.key.targets)
+            several = tuple(name for name in named if name is not None)
+            if not several and (one := self.server_of(self.exchange)) is not None:
+                several = (one,)
+            self._servers = several
+        return self._servers
 
     @property
     def headers(self) -> dict[str, str]:

@@ -37,7 +37,10 @@ class Index:
         if self._names:
             for name, values in self._names.items():
                 found = SOURCES[name](facts)
-                if found is not None:
+                if type(found) is tuple:
+                    for one in found:
+                        values.look(one, caught)
+                elif found is not None:
                     values.look(found, caught)
         if self._trees:
             for name, tree in self._trees.items():

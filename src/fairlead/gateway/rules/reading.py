@@ -13,7 +13,7 @@ from ...manager.files import read_file
 from ...manager.formats import Document, format_of, parse
 from ..interceptors.guarding import Policy
 from .actions import WRITING, Action, Maker, Making, spelled, wanted_actions
-from .conditions import Always, Condition, compile_condition, names
+from .conditions import NAMING, Always, Condition, compile_condition, names
 from .mistakes import Mistake, RulesError, unknown
 from .places import Where, place_of, place_of_error
 
@@ -46,6 +46,8 @@ class Rule(Struct, frozen=True, eq=False):
     answers: bool = False  # it is about answers, so it is asked when there is one
     about_server: bool = False  # it asks for the server, which may have to be waited for
     stop: bool = False  # rules behind it have no say
+    # Holds only for what `condition` means to the letter: what a rule lets pass must not be more.
+    strict: Condition | None = None
     priority: int = 0
     order: int = 0  # among all of them
     line: int | None = None
@@ -204,13 +206,18 @@ class _Reading:
             self._close_actions(actions)
             return None
         at = place_of(self._document, where)
+        stop = bool(given["stop"]) or any(action.name == "allow" for action in actions)
+        strict: Condition | None = None
+        if stop and names(raw.get("when"), *NAMING):
+            strict = compile_condition(raw["when"], where, _ignore, answers=answers, strict=True)
         return Rule(
             name=name,
             condition=condition,
             actions=tuple(actions),
             answers=answers,
             about_server=names(raw.get("when"), "server"),
-            stop=bool(given["stop"]) or any(action.name == "allow" for action in actions),
+            stop=stop,
+            strict=strict,
             priority=given["priority"] or 0,
             line=None if at is None else at[0],
             also=frozenset().union(*(action.also for action in actions)),
@@ -258,6 +265,10 @@ class _Reading:
         for action in actions:
             if id(action) not in held:
                 close_action(action)
+
+
+def _ignore(where: Where, reason: str) -> None:
+    """Report nothing: the same mistakes have been reported before."""
 
 
 def close_action(action: Action) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import msgspec
-from msgspec import UnsetType
+from msgspec import UNSET, UnsetType
 
 from ...errors import RpcError
 from ...interceptor import (
@@ -25,8 +25,10 @@ from ...interceptor import (
 from ...manager.formats import Document
 from ...observe.redactor import Redactor
 from ...protocol.envelope import Direction
+from ...protocol.targets import NESTED, Target
 from ...wire import Notification, Request
 from ..interceptors.registry import ACTIONS, Factory
+from ..interceptors.renaming import Rename
 from .actions import Action, Making
 from .conditions import Always
 from .facts import ANY, Facts, Key, ServerOf, key_of
@@ -49,8 +51,15 @@ log = logging.getLogger("fairlead.gateway.rules")
 Stamp = tuple[int, int, int]
 # A rule that may concern a message; whether it does, if that is known.
 Candidate = tuple[Rule, bool | None]
-# What a key is made of, as it stands in an exchange: method, direction, kind, name and URI.
-_Place = tuple[str, Direction, type[Request | Notification], str | UnsetType, str | UnsetType]
+# What a key is made of, as it stands in an exchange: method, direction, kind, name and URI; where
+# that says too little, everything that is meant.
+_Place = tuple[
+    str,
+    Direction,
+    type[Request | Notification],
+    str | UnsetType | tuple[Target, ...],
+    str | UnsetType,
+]
 
 
 class RuleSet:
@@ -172,7 +181,7 @@ class RuleSet:
             return True
         if found.unasked or (self._known is not None and found.about_server):
             return False
-        return not found.index.caught(Facts(exchange, self.server_of))
+        return not found.index.caught(self._facts(exchange, found))
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if self.path is not None and time.monotonic() >= self._look_at:
@@ -180,10 +189,8 @@ class RuleSet:
         found = self._found_for(exchange)
         if not found.all:
             return await proceed(exchange)
-        if self._known is not None and found.about_server:
-            # Or what a server that just starts has would seem to be nobody's.
-            await self._known(exchange)
-        facts = Facts(exchange, self.server_of)
+        found = await self._until_known(exchange, found)
+        facts = self._facts(exchange, found)
         candidates = found.meant_for(facts)
         if not candidates:
             return await proceed(exchange)
@@ -200,8 +207,9 @@ class RuleSet:
     def members(self, exchange: Exchange, members: Members) -> Members:
         """What stands beside an answer: rules that would change it do so, if they are about the
         request, or about answers, which cannot be asked any more."""
-        facts = Facts(exchange, self.server_of)
-        for rule, known in self._found_for(exchange).all:
+        found = self._found_for(exchange)
+        facts = self._facts(exchange, found)
+        for rule, known in found.all:
             change = beside(action.bare for action in rule.actions)
             if change is not None and (known or rule.answers or rule.condition.holds(facts)):
                 members = change(exchange, members)
@@ -225,7 +233,8 @@ class RuleSet:
                 inner = self._rest(rule, proceed)
             else:
                 exchange.note(f"rule: {rule.name}")
-                inner = proceed if rule.stop else self._rest(rule, proceed)
+                stops = rule.stop and (rule.strict is None or rule.strict.holds(facts))
+                inner = proceed if stops else self._rest(rule, proceed)
             return await self._run(actions, exchange, inner)
         return await proceed(exchange)
 
@@ -233,11 +242,11 @@ class RuleSet:
         """The rules behind one; of a message that was changed, those that concern it now."""
         order = rule.order
 
-        def go_on(now: Exchange) -> Awaitable[Answer]:
-            facts = Facts(now, self.server_of)
-            found = self._found_for(now)
+        async def go_on(now: Exchange) -> Answer:
+            found = await self._until_known(now, self._found_for(now))
+            facts = self._facts(now, found)
             rest = [one for one in found.meant_for(facts) if one[0].order > order]
-            return self._act(rest, 0, facts, proceed)
+            return await self._act(rest, 0, facts, proceed)
 
         return go_on
 
@@ -282,14 +291,56 @@ class RuleSet:
             for rule in self._rules
             for action in rule.actions
         )
+        self._renames = [
+            action.bare
+            for rule in self._rules
+            for action in rule.actions
+            if isinstance(action.bare, Rename)
+        ]
         self._found: dict[_Place, _Found] = {}
         self._about: dict[Key, Sequence[Rule]] = {}  # the same for any target
 
     def _found_for(self, exchange: Exchange) -> "_Found":
         """The rules that may concern a message; for most messages, none."""
         message, head = exchange.message, exchange.head
-        place = message.method, exchange.direction, type(message), head.name, head.uri
-        return self._found.get(place) or self._find(place, key_of(exchange))
+        place: _Place
+        plain = exchange.resolver is None and exchange.displayed is None and not self._renames
+        if plain and message.method not in NESTED:
+            place = message.method, exchange.direction, type(message), head.name, head.uri
+            return self._found.get(place) or self._find(place, key_of(exchange))
+        targets = self._targets(exchange)
+        place = message.method, exchange.direction, type(message), targets, UNSET
+        return self._found.get(place) or self._find(place, key_of(exchange, targets))
+
+    def _targets(self, exchange: Exchange) -> tuple[Target, ...]:
+        """What a message means, also by the names that it has before a rule of ours renames it.
+
+        A rule that acts before the one that renames must know the server's name too.
+        """
+        targets = exchange.targets
+        for rename in self._renames if targets and exchange.server is None else ():
+            before, _ = rename.original(exchange)
+            if before is not exchange:
+                exchange = before
+                targets = tuple(
+                    msgspec.structs.replace(
+                        now, server=now.server or then.server, also=(*now.also, *then.names)
+                    )
+                    for now, then in zip(targets, before.targets, strict=False)
+                )
+        return targets
+
+    def _facts(self, exchange: Exchange, found: "_Found") -> Facts:
+        return Facts(exchange, self.server_of, _key=found.key)
+
+    async def _until_known(self, exchange: Exchange, found: "_Found") -> "_Found":
+        """Wait for a server that just starts: until then, nothing is known of what it has."""
+        if self._known is None or not found.all:
+            return found
+        if found.about_server or any(one.server is None for one in found.key.targets):
+            await self._known(exchange)
+            return self._found_for(exchange)
+        return found
 
     def _find(self, place: "_Place", key: Key) -> "_Found":
         several: list[Candidate] = []
@@ -300,13 +351,13 @@ class RuleSet:
         found = _Found(several, key)
         if len(self._found) >= MAX_KEYS:
             self._found.clear()
-        if len(place[0]) + len(place[3] or "") + len(place[4] or "") <= LONGEST:
+        if len(place[0]) + sum(len(one.own) for one in key.targets) <= LONGEST:
             self._found[place] = found
         return found
 
     def _about_any(self, key: Key) -> Sequence[Rule]:
         """The rules that may concern such a message, whatever it is aimed at."""
-        wide = msgspec.structs.replace(key, target=ANY)
+        wide = msgspec.structs.replace(key, targets=ANY)
         rules = self._about.get(wide)
         if rules is None:
             rules = [
@@ -340,6 +391,7 @@ class _Found:
 
     def __init__(self, several: Sequence[Candidate], key: Key) -> None:
         self.all = several
+        self.key = key
         self.about_server = any(rule.about_server for rule, _ in several)
         self.index, self._late = Index(), Index()
         self._always: set[int] = set()  # places of those that each message has to be shown to
