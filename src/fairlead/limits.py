@@ -119,16 +119,6 @@ SOCKETS_PER_CLIENT = Limit(
     "the WebSocket is closed with 1013",
     "HttpSettings.max_sockets_per_client",
 )
-LISTENERS = Limit(
-    "listeners",
-    10_000,
-    "items",
-    "server",
-    "a `subscriptions/listen` of the client that has most of them ends with an error",
-)
-LISTENERS_PER_CLIENT = Limit(
-    "listeners_per_client", 1000, "items", "client", "`subscriptions/listen` is refused"
-)
 STORED_SESSIONS = Limit(
     "stored_sessions",
     10_000,
@@ -149,6 +139,18 @@ EVENT_BYTES = Limit(
 
 # Servers
 
+SESSION_SUBSCRIPTIONS = Limit(
+    "session_subscriptions",
+    1000,
+    "items",
+    "session",
+    "-32602; a listen stream gets the first ones",
+)
+CLIENT_SUBSCRIPTIONS = Limit("client_subscriptions", 4000, "items", "client", "-32602")
+SUBSCRIPTIONS = Limit("subscriptions", 100_000, "items", "process", "-32602")
+CONNECTION_LISTENERS = Limit("connection_listeners", 32, "items", "connection", "-32602")
+CLIENT_LISTENERS = Limit("client_listeners", 256, "items", "client", "-32602")
+LISTENERS = Limit("listeners", 10_000, "items", "process", "-32602")
 TEMPLATE_TEXT = Limit(
     "template_text",
     2048,
@@ -167,6 +169,9 @@ URI_TEXT = Limit("uri_text", 16 << 10, "characters", "request", "a URI matches n
 
 # Clients and upstream servers
 
+STREAM_URIS = Limit(
+    "stream_uris", 100, "items", "connection", "a further `subscriptions/listen` is opened upstream"
+)
 LIST_PAGES = Limit("list_pages", 1000, "items", "server", "the list is refused; the last one stays")
 LIST_ITEMS = Limit(
     "list_items",

@@ -17,10 +17,10 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from fairlead import MCPServer
-from fairlead.limits import LISTENERS, LISTENERS_PER_CLIENT, Limit
-from fairlead.protocol.address import network_of
+from fairlead.limits import Limit
+from fairlead.protocol.client_key import client_key, network_of
 from fairlead.protocol.principal import ANONYMOUS
-from fairlead.transport.http.client_shares import ClientShares, NoShareLeft, client_key
+from fairlead.transport.http.client_shares import ClientShares, NoShareLeft
 from fairlead.transport.http.resume import MemoryEventStore
 from fairlead.transport.http.session_store import MemorySessionStore, StoredSession
 from fairlead.transport.http.sqlite_sessions import SqliteSessionStore
@@ -37,20 +37,6 @@ OPENING = {
     },
 }
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-LISTEN: dict[str, Any] = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "subscriptions/listen",
-    "params": {
-        "notifications": {"toolsListChanged": True},
-        "_meta": {
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientCapabilities": {},
-        },
-    },
-}
-
-
 # The rule
 
 
@@ -303,34 +289,6 @@ async def test_websockets_are_shared_fairly(kind: str) -> None:
         assert [await serves(one) for one in few] == [True] * 3 + [False]
         assert [await serves(one) for one in many] == [False] * 3 + [True] * 3 + [False]
         assert many[0].close_code == 1013
-
-
-@KINDS
-@pytest.mark.parametrize("fast_lane", [True, False])
-async def test_stateless_listeners_are_shared_fairly(
-    kind: str, fast_lane: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(LISTENERS, "value", 6)
-    monkeypatch.setattr(LISTENERS_PER_CLIENT, "value", 5)
-
-    async def listen(client: Client) -> tuple[aiohttp.ClientResponse, bool]:
-        headers = {
-            "Accept": "application/json, text/event-stream",
-            "MCP-Protocol-Version": "2026-07-28",
-            "Mcp-Method": "subscriptions/listen",
-        }
-        response = await client.http.post(client.url, json=LISTEN, headers=headers)
-        return response, b"acknowledged" in await response.content.readline()
-
-    async with two_clients(kind, fast_lane=fast_lane) as (greedy, modest):
-        many = [await listen(greedy) for _ in range(7)]
-        assert [listens for _, listens in many] == [True] * 5 + [False] * 2
-        few = [await listen(modest) for _ in range(4)]
-        assert [listens for _, listens in few] == [True] * 3 + [False]
-        for response, _ in many[:2]:
-            assert b"Too many subscriptions/listen" in await response.content.read()  # it has ended
-        for response, _ in many + few:
-            response.close()
 
 
 # What is kept for those who come back

@@ -3,9 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, Literal, TypeAlias
 
 from ..errors import FairleadError, HttpError, TransportError
+from ..limits import STREAM_URIS
 from ..peer import Peer
 from ..protocol.caller import SUBSCRIPTION_KEY
 from ..wire import RequestId
@@ -23,9 +25,11 @@ Changes: TypeAlias = Literal["tools", "prompts", "resources"]
 class Listening:
     """Resources and lists whose changes are wanted. Survives the connection it was asked on.
 
-    To change what a server tells, a new request is opened before the old one ends. One that the
-    server ends is opened again: soon if it had lasted, ever later if not. What changed in between
-    nobody tells, so `missed` is called. A refusal is final.
+    A request names all that it is about, so it cannot be changed: a new one is opened before the
+    old one ends. Each request is about a limited number of resources, so that one more costs the
+    same however many there are. One that the server ends is opened again: soon if it had lasted,
+    ever later if not. What changed in between nobody tells, so `missed` is called. A refusal is
+    final.
     """
 
     def __init__(self, delay: float = 0.5, missed: Callable[[], None] = lambda: None) -> None:
@@ -33,19 +37,13 @@ class Listening:
         self.lists: set[Changes] = set()
         self._delay = delay
         self._missed = missed
-        self._ended = False  # by the server, so that changes go unheard
-        self._stream: _Stream | None = None
-        self._opening: _Stream | None = None  # in its place, once the server acknowledges it
-        self._follower: asyncio.Task[None] | None = None
+        self._parts: list[_Part] = []
         self._changing = asyncio.Lock()
 
     @property
-    def wanted(self) -> dict[str, Any]:
-        """The filter that names everything; empty if nothing is wanted."""
-        named: dict[str, Any] = {f"{name}ListChanged": True for name in sorted(self.lists)}
-        if self.uris:
-            named["resourceSubscriptions"] = list(self.uris)
-        return named
+    def wanted(self) -> bool:
+        """Whether changes of anything are wanted."""
+        return bool(self.uris or self.lists)
 
     async def listen(self, peer: Peer, timeout: float) -> None:
         """Ask for all that is wanted now, in place of what was asked before.
@@ -54,11 +52,11 @@ class Listening:
             FairleadError: the server refused; what was asked before is still told.
         """
         async with self._changing:
-            stream = await self._open(peer, self.wanted, timeout) if self.wanted else None
-            await self._replace(stream)
-            self._ended = False
-            if stream is not None:
-                self._follower = asyncio.ensure_future(self._follow(stream, peer, timeout))
+            try:
+                for part, wanted in self._plan(peer):
+                    await part.listen(peer, wanted, timeout)
+            finally:
+                self._parts = [part for part in self._parts if part.wanted]
 
     def heard(self, method: str, params: dict[str, Any]) -> None:
         """The server acknowledged a subscription, or cancelled one."""
@@ -67,8 +65,88 @@ class Listening:
         else:
             meta = params.get("_meta")
             named = meta.get(SUBSCRIPTION_KEY) if isinstance(meta, dict) else None
+        if named is not None:
+            for part in self._parts:
+                part.heard(method, named)
+
+    def _plan(self, peer: Peer) -> list[tuple["_Part", dict[str, Any]]]:
+        """Return the requests that have to be made anew, and for what."""
+        new = dict.fromkeys(self.uris)
+        held: list[tuple[_Part, list[str]]] = []
+        for part in self._parts:
+            kept = [uri for uri in part.uris if uri in new]
+            for uri in kept:
+                del new[uri]
+            held.append((part, kept))
+        rest = iter(new)
+        for _, kept in held:
+            kept += islice(rest, STREAM_URIS.value - len(kept))
+        while more := list(islice(rest, STREAM_URIS.value)):
+            held.append((self._another(), more))
+        if self.lists and not held:
+            held.append((self._another(), []))
+        wanted = []
+        for place, (part, uris) in enumerate(held):
+            named: dict[str, Any] = {}
+            if place == 0:
+                named = {f"{name}ListChanged": True for name in sorted(self.lists)}
+            if uris:
+                named["resourceSubscriptions"] = uris
+            if not part.tells(peer, named):
+                wanted.append((part, named))
+        return wanted
+
+    def _another(self) -> "_Part":
+        part = _Part(self._delay, self._missed, self._changing)
+        self._parts.append(part)
+        return part
+
+    async def close(self) -> None:
+        """Nothing is wanted any more."""
+        self.uris.clear()
+        self.lists.clear()
+        parts, self._parts = self._parts, []
+        for part in parts:
+            await part.close()
+
+
+class _Part:
+    """One request at a time, about a part of what is wanted."""
+
+    def __init__(self, delay: float, missed: Callable[[], None], changing: asyncio.Lock) -> None:
+        self.wanted: dict[str, Any] = {}  # what the request names; empty if there is none
+        self._delay = delay
+        self._missed = missed
+        self._changing = changing
+        self._ended = False  # by the server, so that changes go unheard
+        self._stream: _Stream | None = None
+        self._opening: _Stream | None = None  # in its place, once the server acknowledges it
+        self._follower: asyncio.Task[None] | None = None
+
+    @property
+    def uris(self) -> list[str]:
+        uris: list[str] = self.wanted.get("resourceSubscriptions", [])
+        return uris
+
+    def tells(self, peer: Peer, wanted: dict[str, Any]) -> bool:
+        """Return whether the server tells just this already."""
+        if not wanted:
+            return not self.wanted
+        stream = self._stream
+        alive = stream is not None and not stream.task.done() and stream.peer is peer
+        return alive and wanted == self.wanted
+
+    async def listen(self, peer: Peer, wanted: dict[str, Any], timeout: float) -> None:
+        """Raises `FairleadError`: the server refused; what was asked before is still told."""
+        stream = await self._open(peer, wanted, timeout) if wanted else None
+        await self._replace(stream)
+        self.wanted, self._ended = wanted, False
+        if stream is not None:
+            self._follower = asyncio.ensure_future(self._follow(stream, peer, timeout))
+
+    def heard(self, method: str, named: object) -> None:
         for stream in (self._stream, self._opening):
-            if stream is not None and named is not None and stream.id == named:
+            if stream is not None and stream.id == named:
                 if method == CANCELLED:
                     stream.end()
                 else:
@@ -77,9 +155,7 @@ class Listening:
                         self._missed()  # at once: who reads now shall not get what was kept
 
     async def close(self) -> None:
-        """Nothing is wanted any more."""
-        self.uris.clear()
-        self.lists.clear()
+        self.wanted = {}
         await self._replace(None)
 
     async def _open(self, peer: Peer, wanted: dict[str, Any], timeout: float) -> "_Stream":
@@ -142,6 +218,7 @@ class _Stream:
 
     def __init__(self, peer: Peer, wanted: dict[str, Any]) -> None:
         self.id: RequestId | None = None
+        self.peer = peer
         self.wanted = wanted
         self.acknowledged = asyncio.Event()
         self._ended_by_peer = False

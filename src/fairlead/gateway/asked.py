@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Raw, Struct, UnsetType
 
 from ..interceptor import Exchange
+from ..limits import SESSION_SUBSCRIPTIONS
 from ..protocol.caller import read_head
 from ..wire import to_json
 from ..wire.codes import INVALID_PARAMS
@@ -22,7 +23,7 @@ __all__ = [
     "with_members",
 ]
 
-MAX_URIS = 1000  # of one subscription
+MAX_URIS = SESSION_SUBSCRIPTIONS.value  # of one subscription
 ALL_TOOLS = "fairlead/allTools"  # in `_meta` of `tools/list`: the list itself, not the search
 
 S = TypeVar("S", bound=Struct)

@@ -75,7 +75,7 @@ class Door:
     def attach(self, channel: Channel, principal: Principal) -> Peer:
         """Serve one client in the background; the returned peer can be closed."""
         timeout = self._gateway.settings.relay.input_timeout
-        guest = Guest(principal, timeout, self._interceptors)
+        guest = Guest(principal, timeout, self._interceptors, self._gateway.quota)
         peer = Peer(
             channel,
             Conversation(Role.SERVER, Identity(self._gateway.info), principal=principal),
@@ -160,6 +160,7 @@ class Door:
         self.guests.pop(guest.peer, None)
         guest.close()
         self._member.left(guest)
+        guest.watched.clear()
 
     # Requests
 

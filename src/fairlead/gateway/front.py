@@ -14,6 +14,7 @@ from ..protocol.downgrade import Impossible, downgrade_params
 from ..protocol.envelope import Direction, SessionState
 from ..protocol.principal import Principal
 from ..protocol.revisions import Revision
+from ..server.subscription_quota import HeldUris
 from ..wire import Notification, RequestId
 from ..wire.codes import METHOD_NOT_FOUND
 from .call import LEVELS, Call
@@ -44,7 +45,7 @@ class Front:
         self.link: Link | None = None  # handshake era: the connection that serves it
         self.introduction: Raw | None = None  # the params of its `initialize`
         self.level: str | None = None  # handshake era: what it wants to have logged
-        self.uris: set[str] = set()  # handshake era: the resources it watches
+        self.uris: HeldUris  # handshake era: the resources it watches; set with its connection
         self.asked = 0  # questions of servers that it has not answered
         self.opening = asyncio.Lock()  # of a connection in place of one that was lost
         self.joining = 0  # requests that wait for that; the next ones wait behind them

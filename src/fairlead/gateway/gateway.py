@@ -29,6 +29,7 @@ from ..protocol.outgoing import Identity
 from ..protocol.principal import ANONYMOUS, Principal, principal_name
 from ..protocol.targets import Target
 from ..server.serving import ServesHttp
+from ..server.subscription_quota import SubscriptionQuota
 from ..transport.base import Channel
 from ..transport.http.settings import HttpSettings
 from ..wire import Notification, to_json
@@ -119,7 +120,8 @@ class Gateway(ServesHttp):
             server_bytes=self.settings.max_server_bytes,
             total_bytes=self.settings.max_catalog_bytes,
         )
-        self.changes = changes_through(self.interceptors, to_json(self.info))
+        self.quota = SubscriptionQuota()  # of clients, at the merged endpoint and at others
+        self.changes = changes_through(self.interceptors, to_json(self.info), self.quota)
         self.parked = Parked(self.settings.relay)
         self.since = time.time()
         self.hearsay = Hearsay()
@@ -210,7 +212,9 @@ class Gateway(ServesHttp):
 
     def attach(self, channel: Channel, principal: Principal) -> Peer:
         """Serve one client in the background; the returned peer can be closed."""
-        visitor = Visitor(principal, self.settings.relay.input_timeout, self.interceptors)
+        visitor = Visitor(
+            principal, self.settings.relay.input_timeout, self.interceptors, self.quota
+        )
         peer = Peer(
             channel,
             Conversation(Role.SERVER, Identity(self.info, CAPABILITIES), principal=principal),
@@ -443,6 +447,7 @@ class Gateway(ServesHttp):
             member.left(visitor)
         for uri in list(visitor.uris):
             self.subscribing.unwatch(visitor, uri)
+        self.changes.forget(visitor.peer)
 
     def start(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         """Run something until it is done or the gateway ends."""

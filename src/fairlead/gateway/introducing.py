@@ -30,7 +30,7 @@ async def initialized(gateway: "Gateway", exchange: Exchange, visitor: Visitor |
     params = exchange.message.params
     if visitor is not None and isinstance(params, Raw):
         visitor.introduction = params.copy()
-    gateway.changes.introduced(exchange.edge, CAPABILITIES)
+    gateway.changes.introduced(exchange, CAPABILITIES)
     result: dict[str, Any] = {
         "protocolVersion": exchange.caller.revision.value,
         "capabilities": CAPABILITIES,

@@ -15,6 +15,7 @@ from ..errors import ChannelClosed, FairleadError, LocalProtocolError, RpcError,
 from ..interceptor import Answer, Exchange, Handler, Interceptor, chain, hearers
 from ..peer import Peer
 from ..protocol.caller import Caller
+from ..protocol.client_key import connection_key
 from ..protocol.conversation import Conversation, Role
 from ..protocol.downgrade import Impossible, downgrade_result
 from ..protocol.envelope import Direction, TransportContext
@@ -25,10 +26,12 @@ from ..protocol.principal import ANONYMOUS, Principal
 from ..protocol.revisions import Revision
 from ..protocol.rewriting import encoded, members_of, string_of
 from ..server.serving import ServesHttp
+from ..server.subscription_quota import SubscriptionQuota
 from ..transport.base import Channel
 from ..transport.http.settings import HttpSettings
 from ..wire import Notification
 from ..wire.codes import INVALID_PARAMS, METHOD_NOT_FOUND
+from .asked import uris_of
 from .bridge.errors import ours, unreachable
 from .bridge.handshake_client import HandshakeClients, missed
 from .bridge.parking import Parked
@@ -72,6 +75,7 @@ class Relay(ServesHttp):
         interceptors: Sequence[Interceptor] = (),
         settings: RelaySettings | None = None,
         parked: Parked | None = None,
+        quota: SubscriptionQuota | None = None,
         **options: Any,
     ) -> None:
         """`target` is an entry of a configuration file, a server object, or a way to one.
@@ -90,7 +94,8 @@ class Relay(ServesHttp):
         self._alone = Passage(interceptors, Direction.CLIENT_TO_SERVER)
         self.parked = parked or Parked(self.settings)
         self._owns_parked = parked is None
-        self._stateless = StatelessClients(self.upstream, self.parked)
+        self.quota = quota or SubscriptionQuota()
+        self._stateless = StatelessClients(self.upstream, self.parked, self.quota)
         self._shortcut = Shortcut(
             self.upstream,
             self._stateless,
@@ -152,6 +157,7 @@ class Relay(ServesHttp):
             take=partial(self._shortcut.take, front) if self._shortcut.possible else None,
         )
         front.connect(peer)
+        front.uris = self.quota.held(connection_key(principal, channel.context, peer))
         self._fronts[peer] = front
         peer.start()
         return peer
@@ -272,7 +278,9 @@ class Relay(ServesHttp):
         passing = params_of(exchange)
         timeout = self.settings.call_timeout
         if exchange.method == "subscriptions/listen":
-            return await self._listen(exchange, link.pass_on(call, passing, timeout=0))
+            key = connection_key(exchange.caller.principal, exchange.transport, exchange.edge)
+            with self.quota.listening(key, exchange.edge, _uris(exchange)):
+                return await self._listen(exchange, link.pass_on(call, passing, timeout=0))
         if exchange.method == "server/discover":
             return _for_everybody(await link.pass_on(call, passing, timeout=timeout))
         headers = exchange.transport.headers
@@ -472,6 +480,7 @@ class Relay(ServesHttp):
         front.passage.close()
         front.outbox.close()
         self.leave(front)
+        front.uris.clear()
 
     def leave(self, front: Front) -> None:
         """A client has gone: nobody need tell it anything any more."""
@@ -521,6 +530,14 @@ def _introduced(introduction: Raw, asked: Revision, theirs: Revision) -> Answer:
         return introduction
     members["protocolVersion"] = encoded(asked.value)
     return downgrade_result("initialize", encoded(members), asked)
+
+
+def _uris(exchange: Exchange) -> int:
+    """Return how many resources a listen stream is about; the server refuses a bad request."""
+    try:
+        return len(uris_of(exchange))
+    except RpcError:
+        return 0
 
 
 def _unwatched(uri: str | None, front: Front | None, link: Link) -> bool:

@@ -15,6 +15,7 @@ from ..interceptor.breaker import CircuitBreaker
 from ..manager import MCPManager
 from ..manager.manager import Configured
 from ..protocol.methods import has_capability
+from ..server.subscription_quota import SubscriptionQuota
 from ..wire import Notification
 from .bridge.parking import Parked
 from .front import Front
@@ -45,6 +46,7 @@ class Replica:
         configured: Configured,
         settings: RelaySettings,
         parked: Parked,
+        quota: SubscriptionQuota,
         breaker: CircuitBreaker,
         interceptors: Sequence[Interceptor] = (),
     ) -> None:
@@ -53,7 +55,7 @@ class Replica:
         self.breaker = breaker
         self.configured = configured
         way = way_to(configured.entry, name, resolve=configured.resolve)
-        self.relay = Relay(way, settings=settings, parked=parked)
+        self.relay = Relay(way, settings=settings, parked=parked, quota=quota)
         self.relay.upstream.base = self.base
         self.relay.upstream.interceptors = interceptors
         self._interceptors = interceptors

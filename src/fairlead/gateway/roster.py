@@ -105,7 +105,8 @@ class Roster:
             counts=_is_failure,
         )
         return Replica(
-            *(name, gateway.manager, configured, settings.relay, gateway.parked, breaker),
+            *(name, gateway.manager, configured, settings.relay),
+            *(gateway.parked, gateway.quota, breaker),
             interceptors=gateway.interceptors,
         )
 

@@ -79,7 +79,11 @@ class Subscribing:
                 self.unwatch(visitor, uri)
 
     async def listen(self, exchange: Exchange) -> Answer:
-        """Hear of lists, and of the resources that the client may see and a server tells of."""
+        """Hear of lists, and of the resources that the client may see and a server tells of.
+
+        Raises:
+            RpcError: -32602, for more streams or resources than a client may have.
+        """
         gateway, watched = self._gateway, dict[str, Member]()
         uris = uris_of(exchange)
         if uris and not gateway.is_ready:
@@ -89,6 +93,12 @@ class Subscribing:
             member = gateway.members.get(gateway.catalog.owner(uri, view) or "")
             if member is not None:
                 watched[uri] = member
+        # Before servers are asked: that costs more than anything here.
+        with gateway.changes.admitted(exchange, len(watched)):
+            return await self._listen(exchange, watched)
+
+    async def _listen(self, exchange: Exchange, watched: dict[str, Member]) -> Answer:
+        gateway = self._gateway
         listener = Listener(exchange.edge, exchange.caller.principal, [])
         deadline = gateway.settings.deadline
         try:
@@ -100,7 +110,7 @@ class Subscribing:
             listener.uris.extend(uri for uri in tell if view.permits_uri(uri))
             self.listeners.add(listener)
             wanted = listening_to(exchange, listener.uris)
-            return await gateway.changes.listen(wanted, CAPABILITIES)
+            return await gateway.changes.listen_admitted(wanted, CAPABILITIES)
         finally:
             self.listeners.discard(listener)
             for uri, member in watched.items():

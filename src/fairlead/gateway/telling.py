@@ -13,15 +13,20 @@ from ..peer import Peer
 from ..peer.intercepted import say
 from ..protocol.caller import Caller, read_head
 from ..protocol.envelope import Direction
+from ..server.subscription_quota import SubscriptionQuota
 from ..server.subscriptions import Changes
 from ..wire import Notification
 
 __all__ = ["changes_through"]
 
 
-def changes_through(interceptors: Sequence[Interceptor], info: bytes | None) -> Changes:
+def changes_through(
+    interceptors: Sequence[Interceptor],
+    info: bytes | None,
+    quota: SubscriptionQuota | None = None,
+) -> Changes:
     """Changes whose news pass interceptors; `info` is how whoever tells them calls itself."""
-    return Changes(_Telling(interceptors, info)) if interceptors else Changes()
+    return Changes(_Telling(interceptors, info) if interceptors else None, quota)
 
 
 class _Telling:

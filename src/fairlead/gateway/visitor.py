@@ -6,8 +6,10 @@ from msgspec import Raw
 
 from ..interceptor import Interceptor, hearers
 from ..peer import Peer
+from ..protocol.client_key import connection_key
 from ..protocol.envelope import Direction
 from ..protocol.principal import Principal
+from ..server.subscription_quota import HeldUris, SubscriptionQuota
 from ..wire import Notification, RequestId
 from .front import Front
 from .link import Link
@@ -25,8 +27,10 @@ class Visitor:
         principal: Principal,
         input_timeout: float,
         interceptors: Sequence[Interceptor] = (),
+        quota: SubscriptionQuota | None = None,
     ) -> None:
         self.principal = principal
+        self._quota = quota or SubscriptionQuota()
         self.peer: Peer  # set right after, because the peer needs us first
         self.introduction: Raw | None = None  # the params of its `initialize`
         self.level: str | None = None
@@ -62,7 +66,14 @@ class Visitor:
         return front
 
     def _new_front(self) -> Front:
-        return _MergedFront(self.principal, self._input_timeout, self._interceptors)
+        front = _MergedFront(self.principal, self._input_timeout, self._interceptors)
+        front.uris = self._held()
+        return front
+
+    def _held(self) -> HeldUris:
+        return self._quota.held(
+            connection_key(self.principal, self.peer.channel.context, self.peer)
+        )
 
     def close(self) -> None:
         self.gone = True
@@ -80,13 +91,18 @@ class Guest(Visitor):
         principal: Principal,
         input_timeout: float,
         interceptors: Sequence[Interceptor] = (),
+        quota: SubscriptionQuota | None = None,
     ) -> None:
-        super().__init__(principal, input_timeout, interceptors)
-        self._watched: set[str] = set()
+        super().__init__(principal, input_timeout, interceptors, quota)
+        self.watched: HeldUris
+
+    def connect(self, peer: Peer) -> None:
+        super().connect(peer)
+        self.watched = self._held()
 
     def _new_front(self) -> Front:
         front = Front(self.principal, self._input_timeout, self._interceptors)
-        front.uris = self._watched
+        front.uris = self.watched
         return front
 
 

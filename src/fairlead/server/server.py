@@ -280,6 +280,7 @@ class MCPServer(ServesHttp, Offers):
         identity = Identity(self.info, self._capabilities())
         conversation = Conversation(Role.SERVER, identity, principal=principal)
         make = Peer if self._heard is None else self._heard.make_peer
+        attached: list[Peer] = []
         peer = make(
             channel,
             conversation,
@@ -287,9 +288,11 @@ class MCPServer(ServesHttp, Offers):
             inline=self.answer_inline,
             inline_methods=self._inline_methods,
             on_eof=self.changes.stop,  # listeners would wait for ever
+            on_close=lambda _: self.changes.forget(attached[0]),
             max_in_flight=self.config.max_in_flight,
             input_timeout=self.config.input_timeout,
         )
+        attached.append(peer)
         peer.on_offence = self.on_offence
         self._peers.add(peer)
         peer.start()
@@ -427,7 +430,7 @@ class MCPServer(ServesHttp, Offers):
 
     def _initialize(self, exchange: Exchange) -> bytes:
         caller, capabilities = exchange.caller, self._capabilities()
-        self.changes.introduced(exchange.edge, capabilities)
+        self.changes.introduced(exchange, capabilities)
         result = {
             "protocolVersion": caller.revision.value,
             "capabilities": capabilities,

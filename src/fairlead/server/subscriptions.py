@@ -9,7 +9,8 @@ import asyncio
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
@@ -17,10 +18,13 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ..errors import RpcError, TransportError
 from ..interceptor import Exchange
+from ..limits import SESSION_SUBSCRIPTIONS
+from ..protocol.client_key import connection_key
 from ..protocol.envelope import SessionContext, SessionState
 from ..protocol.methods import has_capability
 from ..wire import Notification, RequestId, to_json
 from ..wire.codes import INVALID_PARAMS, MISSING_CAPABILITY
+from .subscription_quota import HeldUris, SubscriptionQuota
 
 if TYPE_CHECKING:
     from ..protocol.types.subscriptions import ListenParams
@@ -30,8 +34,7 @@ __all__ = ["Changes"]
 SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
 TASKS = "io.modelcontextprotocol/tasks"
 UPDATED = "notifications/resources/updated"
-MAX_URIS = 1000  # that one session or one listener may subscribe to
-MAX_LISTENERS = 32  # of one connection
+MAX_URIS = SESSION_SUBSCRIPTIONS.value  # that one session or one listener may subscribe to
 
 log = logging.getLogger("fairlead.server")
 
@@ -74,9 +77,9 @@ class _Plainly:
 class _Session:
     """A client of the handshake era: what it was promised, and what it has not been told yet."""
 
-    def __init__(self, promised: set[str]) -> None:
+    def __init__(self, promised: set[str], uris: HeldUris) -> None:
         self.promised = promised
-        self.uris: set[str] = set()
+        self.uris = uris
         self.untold: dict[_Change, None] = {}
         self.teller: asyncio.Task[None] | None = None
 
@@ -100,8 +103,11 @@ class _Listener:
 class Changes:
     """Tells connected clients what has changed: once per turn of the loop, and never in a queue."""
 
-    def __init__(self, telling: Telling | None = None) -> None:
+    def __init__(
+        self, telling: Telling | None = None, quota: SubscriptionQuota | None = None
+    ) -> None:
         self._telling: Telling = telling or _Plainly()
+        self.quota = quota or SubscriptionQuota()
         self._rooms: dict[asyncio.AbstractEventLoop, _Room] = {}
         self.followers: list[Callable[[str], None]] = []  # told of every URI that has changed
 
@@ -127,24 +133,30 @@ class Changes:
 
     # Handshake era
 
-    def introduced(self, edge: object, capabilities: Mapping[str, Any]) -> None:
+    def introduced(self, exchange: Exchange, capabilities: Mapping[str, Any]) -> None:
         """A session begins, with these capabilities of ours."""
+        edge = exchange.edge
         if isinstance(edge, _Audience):
             promised = {
                 f"notifications/{kind}/list_changed"
                 for kind in ("tools", "resources", "prompts")
                 if has_capability(capabilities, f"{kind}.listChanged")
             }
-            self._room().sessions[edge] = _Session(promised)
+            self.forget(edge)
+            self._room().sessions[edge] = _Session(promised, self.quota.held(_key(exchange)))
+
+    def forget(self, edge: object) -> None:
+        """A connection has ended; what its session subscribed to counts no longer."""
+        room = self._rooms.get(asyncio.get_running_loop())
+        session = None if room is None else room.sessions.pop(edge, None)  # type: ignore[call-overload]
+        if session is not None:
+            session.uris.clear()
 
     def subscribe(self, edge: object, uri: str) -> None:
-        """Raises `RpcError` -32602 for more than a session may have."""
+        """Raises `RpcError` -32602 for more than a session or a client may have."""
         session = self._room().sessions.get(edge)  # type: ignore[call-overload]
-        if session is None:
-            return  # a message that came alone: there is nobody to tell
-        if len(session.uris) >= MAX_URIS and uri not in session.uris:
-            raise RpcError(INVALID_PARAMS, f"No more than {MAX_URIS} subscriptions in one session")
-        session.uris.add(uri)
+        if session is not None:  # else it is a message that came alone: there is nobody to tell
+            session.uris.add(uri)
 
     def unsubscribe(self, edge: object, uri: str) -> None:
         session = self._room().sessions.get(edge)  # type: ignore[call-overload]
@@ -154,16 +166,31 @@ class Changes:
 
     # Stateless era
 
+    def admitted(self, exchange: Exchange, uris: int) -> AbstractContextManager[None]:
+        """Count a listen stream for its client, for as long as the context lasts.
+
+        Raises:
+            RpcError: -32602, for more than a client may have.
+        """
+        return self.quota.listening(_key(exchange), exchange.edge, uris)
+
     async def listen(self, exchange: Exchange, capabilities: Mapping[str, Any]) -> bytes:
         """Serve one `subscriptions/listen` until it is cancelled or the server ends.
 
         Raises:
-            RpcError: for a filter that cannot be read or honoured.
+            RpcError: for a filter that cannot be read or honoured, or more than a client may have.
         """
         honoured = self._honoured(exchange, capabilities)
+        with self.admitted(exchange, len(honoured.get("resourceSubscriptions", ()))):
+            return await self._serve(exchange, honoured)
+
+    async def listen_admitted(self, exchange: Exchange, capabilities: Mapping[str, Any]) -> bytes:
+        """The same for a stream that is counted already."""
+        return await self._serve(exchange, self._honoured(exchange, capabilities))
+
+    async def _serve(self, exchange: Exchange, honoured: dict[str, Any]) -> bytes:
+        """Tell of what a stream was granted until it ends."""
         room, listener = self._room(), _Listener(exchange.edge, _wanted(honoured))
-        if sum(other.edge is exchange.edge for other in room.listeners) >= MAX_LISTENERS:
-            raise RpcError(INVALID_PARAMS, f"No more than {MAX_LISTENERS} subscriptions at once")
         tag = {SUBSCRIPTION_KEY: exchange.request_id}
         # From here on changes are noted; they are told behind the acknowledgement.
         room.listeners.add(listener)
@@ -300,6 +327,10 @@ class _Room:
             session.untold.clear()
         finally:
             session.teller = None
+
+
+def _key(exchange: Exchange) -> Hashable:
+    return connection_key(exchange.caller.principal, exchange.transport, exchange.edge)
 
 
 def _wanted(honoured: Mapping[str, Any]) -> set[_Change]:

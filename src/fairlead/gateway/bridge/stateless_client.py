@@ -9,11 +9,13 @@ from msgspec import Raw, Struct
 
 from ...errors import RpcError
 from ...interceptor import Answer, Exchange
+from ...limits import SESSION_SUBSCRIPTIONS
 from ...protocol.caller import ROUND_MEMBERS
 from ...protocol.downgrade import Impossible, downgrade_result, upgrade_result
 from ...protocol.methods import has_capability
 from ...protocol.revisions import NEWEST, Revision
 from ...protocol.rewriting import Members, encoded, members_of, string_of
+from ...server.subscription_quota import SubscriptionQuota
 from ...wire import to_json
 from ...wire.codes import INVALID_PARAMS, METHOD_NOT_FOUND, URL_ELICITATION_REQUIRED
 from ..call import ASKING, LEVELS, Call
@@ -48,8 +50,9 @@ _OURS: Final = _GONE | {"server/discover", "subscriptions/listen"}
 class StatelessClients:
     """Everybody without a handshake, in front of one server that wants one."""
 
-    def __init__(self, upstream: "Upstream", parked: Parked) -> None:
+    def __init__(self, upstream: "Upstream", parked: Parked, quota: SubscriptionQuota) -> None:
         self._upstream = upstream
+        self._quota = quota
         self._settings = upstream.settings
         self._parked = parked
 
@@ -181,19 +184,22 @@ class StatelessClients:
     async def _listen(self, exchange: Exchange, link: "Link") -> Answer:
         changes = link.changes
         if changes is None:
-            changes = link.changes = changes_through(link.interceptors, link.server_info)
+            changes = link.changes = changes_through(
+                link.interceptors, link.server_info, self._quota
+            )
         declared = _declared(link)
         mine = object()
         uris = _uris(exchange) if has_capability(declared, "resources.subscribe") else []
-        link.listeners += 1
-        try:
-            told = await asyncio.gather(*(_watch(link, uri, mine) for uri in uris))
-            refused = {uri for uri, granted in zip(uris, told, strict=True) if not granted}
-            return await changes.listen(_without(exchange, refused), declared)
-        finally:
-            link.listeners -= 1
-            for uri in uris:
-                _unwatch(link, uri, mine)
+        with changes.admitted(exchange, len(uris)):
+            link.listeners += 1
+            try:
+                told = await asyncio.gather(*(_watch(link, uri, mine) for uri in uris))
+                refused = {uri for uri, granted in zip(uris, told, strict=True) if not granted}
+                return await changes.listen_admitted(_without(exchange, refused), declared)
+            finally:
+                link.listeners -= 1
+                for uri in uris:
+                    _unwatch(link, uri, mine)
 
 
 class _Refused(Struct):
@@ -218,7 +224,9 @@ def _uris(exchange: Exchange) -> list[str]:
         wanted = msgspec.json.decode(params if isinstance(params, Raw) else b"{}", type=_Listen)
     except (msgspec.DecodeError, RecursionError) as exc:
         raise ours(INVALID_PARAMS, f"Invalid params: {exc}") from exc
-    return list(dict.fromkeys(wanted.notifications.resource_subscriptions))[:1000]
+    return list(dict.fromkeys(wanted.notifications.resource_subscriptions))[
+        : SESSION_SUBSCRIPTIONS.value
+    ]
 
 
 def _without(exchange: Exchange, uris: set[str]) -> Exchange:

@@ -8,7 +8,7 @@ from typing import ClassVar, Final, Literal
 
 from ...errors import RpcError
 from ...interceptor import After, Exchange, TwoHalves
-from ...protocol.address import network_of
+from ...protocol.client_key import network_of
 from ...protocol.envelope import Direction
 from ...wire import Request
 from ...wire.codes import INTERNAL_ERROR
@@ -116,10 +116,7 @@ def _client(exchange: Exchange) -> Hashable:
     if address is None:
         # Without a handshake, each request can call its client something else.
         return None if caller.stateless else caller.info
-    host, _, _ = address.rpartition(":")
-    # The port is another one for each connection; but what follows a colon may be no port.
-    whole = not host or (":" in host and not host.startswith("["))
-    return network_of(address if whole else host)
+    return network_of(address)
 
 
 def _session(exchange: Exchange) -> Hashable:

@@ -11,10 +11,8 @@ from itertools import islice
 from typing import Generic, TypeVar
 
 from ...limits import Limit
-from ...protocol.address import network_of
-from ...protocol.principal import Principal
 
-__all__ = ["ClientShares", "NoShareLeft", "client_key"]
+__all__ = ["ClientShares", "NoShareLeft"]
 
 T = TypeVar("T")
 
@@ -23,13 +21,6 @@ SAMPLE = 32  # how many are looked at for an idle one: a search through all woul
 
 class NoShareLeft(Exception):
     """A client may have no more, and nothing can be given up for it."""
-
-
-def client_key(principal: Principal, address: str | None) -> str:
-    """Return the name under which limits count a client; no principal is named like an address."""
-    if isinstance(principal, str):
-        return f"principal:{principal}"
-    return "address:" if address is None else f"address:{network_of(address)}"
 
 
 class ClientShares(Generic[T]):

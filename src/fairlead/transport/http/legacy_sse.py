@@ -12,13 +12,14 @@ from msgspec import Raw
 
 from ...errors import ChannelClosed, RemoteProtocolError
 from ...limits import SESSIONS_PER_CLIENT
+from ...protocol.client_key import client_key
 from ...protocol.envelope import TransportContext
 from ...protocol.principal import Principal
 from ...wire import Batch, Decoder, Message, Request, RequestId, encode, encode_success, failure
 from ...wire.sse import encode_event
 from .asgi import AsgiCall, TooLarge, has_json
 from .channel import StreamedChannel
-from .client_shares import ClientShares, NoShareLeft, client_key
+from .client_shares import ClientShares, NoShareLeft
 from .post import http_context
 from .sessions import Accept, Served
 from .settings import HttpSettings

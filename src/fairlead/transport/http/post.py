@@ -14,7 +14,6 @@ from msgspec import Raw
 
 from ...errors import LocalProtocolError, RemoteProtocolError, RpcError, TransportError
 from ...interceptor import Answer, Exchange, Handler
-from ...limits import LISTENERS, LISTENERS_PER_CLIENT
 from ...observe.logs import ABOUT
 from ...protocol.caller import Caller, Head
 from ...protocol.envelope import Direction, SessionContext, SessionState, TransportContext
@@ -32,7 +31,6 @@ from ...wire import (
 from ...wire.codes import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND
 from ...wire.sse import HEARTBEAT, encode_event
 from .asgi import Call
-from .client_shares import ClientShares, NoShareLeft, client_key
 
 __all__ = [
     "FragmentEdge",
@@ -55,7 +53,6 @@ TakeAlone = Callable[[Exchange, Callable[[Outcome], None]], Callable[[str], None
 
 _ACTIVE = SessionContext(state=SessionState.ACTIVE)
 
-LISTEN = "subscriptions/listen"
 _MAPPED = {METHOD_NOT_FOUND: 404, INTERNAL_ERROR: 500}
 
 
@@ -185,9 +182,6 @@ class Posts:
         self._inline = inline
         self._inline_methods = inline_methods
         self._heartbeat = heartbeat
-        self._listeners: ClientShares[_Listener] = ClientShares(
-            LISTENERS.value, LISTENERS_PER_CLIENT.value, LISTENERS_PER_CLIENT
-        )
 
     def try_inline(self, exchange: Exchange) -> bytes | None:
         """The whole answer, if it needs no waiting.
@@ -298,7 +292,6 @@ class Posts:
     async def _run(self, call: Call, exchange: Exchange, edge: PostEdge) -> bytes:
         task = asyncio.current_task()
         assert task is not None
-        listener = self._listen(exchange, task) if exchange.message.method == LISTEN else None
 
         def left() -> None:
             task.cancel()
@@ -311,49 +304,12 @@ class Posts:
             if call.gone and task.uncancel() == 0:
                 log.debug("%s cancelled: its client has left", exchange.method)
                 raise Gone from None
-            if listener is not None and listener.ended and task.uncancel() == 0:
-                raise _too_many_listeners() from None
             if not task.cancelling():
                 raise RuntimeError("what it waited for was cancelled") from exc
             raise
         finally:
             call.unwatch()
-            if listener is not None:
-                self._listeners.discard(listener)
         return edge.frame(exchange.request_id, b"{}" if answer is None else answer)
-
-    def _listen(self, exchange: Exchange, task: "asyncio.Task[Any]") -> "_Listener":
-        """Count a stream that lasts; if there are too many, one of the largest client ends.
-
-        Raises:
-            RpcError: This client has its share of them.
-        """
-        client = client_key(exchange.caller.principal, exchange.transport.peer_address)
-        try:
-            victim = self._listeners.make_room(client)
-        except NoShareLeft:
-            raise _too_many_listeners() from None
-        if victim is not None:
-            self._listeners.discard(victim)
-            victim.ended = True
-            victim.task.cancel()
-        listener = _Listener(task)
-        self._listeners.add(client, listener)
-        return listener
-
-
-class _Listener:
-    """A `subscriptions/listen` under way."""
-
-    __slots__ = ("ended", "task")
-
-    def __init__(self, task: "asyncio.Task[Any]") -> None:
-        self.task = task
-        self.ended = False  # by us, because its client has too many
-
-
-def _too_many_listeners() -> RpcError:
-    return RpcError(INTERNAL_ERROR, "Too many subscriptions/listen of this client at once")
 
 
 class Gone(Exception):

@@ -11,13 +11,14 @@ from msgspec import Raw
 
 from ...errors import ChannelClosed
 from ...limits import SESSIONS_PER_CLIENT
+from ...protocol.client_key import client_key
 from ...protocol.envelope import SessionContext, TransportContext
 from ...protocol.principal import Principal
 from ...protocol.revisions import Revision, known
 from ...wire import Failure, Message, Request, RequestId, Success, encode, encode_success
 from ..base import Channel
 from .channel import StreamedChannel
-from .client_shares import ClientShares, NoShareLeft, client_key
+from .client_shares import ClientShares, NoShareLeft
 from .resume import EventStore, MemoryEventStore
 from .reviving import Reviver
 from .settings import HttpSettings

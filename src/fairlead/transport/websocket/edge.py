@@ -9,12 +9,13 @@ from typing import Any
 
 from ...errors import RemoteProtocolError
 from ...limits import SOCKETS_PER_CLIENT
+from ...protocol.client_key import client_key
 from ...protocol.envelope import TransportContext
 from ...protocol.principal import Principal
 from ...wire.codes import INVALID_REQUEST
 from ..base import Channel
 from ..http.asgi import TEXT, Receive, Scope, Send
-from ..http.client_shares import ClientShares, NoShareLeft, client_key
+from ..http.client_shares import ClientShares, NoShareLeft
 from ..http.guard import Guard, Refusal
 from ..http.post import HeaderMap
 from ..http.sessions import Accept, Served
