@@ -64,6 +64,7 @@ class Answering:
         self._on_question = on_question
         self._queue = Queue(line, self._begin)
         self._queued = self._queue.waiting
+        self._opening: asyncio.Task[None] | None = None  # answers `initialize`
         self.replies = Replies(line)
         self.taking = Taking(line, self.replies, self._queue, self._begin)
 
@@ -104,16 +105,33 @@ class Answering:
     def _begin(self, exchange: Exchange, request_id: RequestId) -> None:
         if self._take is not None:
             self.taking.stay_behind()
-        task = self._line.loop.create_task(self._serve(exchange, request_id))
+        method, opening = exchange.message.method, self._opening
+        if opening is not None and (exchange.caller.stateless or method == "ping"):
+            opening = None  # these need no handshake
+        task = self._line.loop.create_task(self._serve(exchange, request_id, opening))
         self._running[request_id] = task
-        if exchange.message.method == "subscriptions/listen":
+        if method == "initialize":
+            self._opening = task
+            task.add_done_callback(self._opened)
+        if method == "subscriptions/listen":
             self._work.listens(task)
-        if self._on_question is not None and is_question(exchange.message.method):
+        if self._on_question is not None and is_question(method):
             self._on_question(task)
 
-    async def _serve(self, exchange: Exchange, request_id: RequestId) -> None:
-        """Handle one request. First outcome wins and is delivered once."""
+    def _opened(self, task: asyncio.Task[None]) -> None:
+        self._opening = None
+
+    async def _serve(
+        self, exchange: Exchange, request_id: RequestId, opening: "asyncio.Task[None] | None"
+    ) -> None:
+        """Handle one request. First outcome wins and is delivered once.
+
+        A request that was sent right behind `initialize` waits until that is answered: interceptors
+        may need time for it, and until then a relay does not know its client.
+        """
         try:
+            if opening is not None:
+                await asyncio.wait((opening,))
             answer = await self._handler(exchange)
             if type(answer) not in _ANSWERS and not isinstance(answer, bytes | Raw | None):
                 raise TypeError(f"the answer is {type(answer).__name__}, not bytes")

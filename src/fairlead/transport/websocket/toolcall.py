@@ -64,6 +64,7 @@ class ToolCallLine:
         self._carrier = carrier
         self._decoder = decoder
         self._hello = secrets.token_hex(8)  # the id of a request that nobody may answer
+        self._refused: Failure | None = None  # the answer to that, if it was one
         self._deliver: Deliver | None = None
         self._early: list[Incoming] = [_introduction(self._hello), _INITIALIZED]
         self._loop = asyncio.get_running_loop()
@@ -81,7 +82,10 @@ class ToolCallLine:
         envelope = {"jsonrpc": "2.0", "id": members["id"], "method": "tools/call", "params": call}
         message = self._decoder.decode(to_json(envelope))
         assert not isinstance(message, Batch)
-        self._hand_over(message)
+        if self._refused is not None and isinstance(message, Request):
+            self._write(encode(replace(self._refused, id=message.id)))
+        else:
+            self._hand_over(message)
 
     def _hand_over(self, item: Incoming) -> None:
         if self._deliver is None:
@@ -103,6 +107,8 @@ class ToolCallLine:
         if isinstance(message, Success | Failure):
             if message.id != self._hello:
                 self._write(encode(message))
+            elif isinstance(message, Failure):
+                self._refused = message  # and so is every call
         elif isinstance(message, Request):
             no = failure(message.id, METHOD_NOT_FOUND, "Tool-call frames cannot ask back")
             self._loop.call_soon(self._hand_over, no)
