@@ -95,7 +95,8 @@ def http_context(call: Call) -> TransportContext:
 class PostEdge:
     """The way back to whoever sent a POST: notifications before the answer, and nothing else."""
 
-    __slots__ = ("_call", "_members", "log_level", "opened")
+    # `__weakref__`, because a subscription looks its session up in a weak dictionary.
+    __slots__ = ("__weakref__", "_call", "_members", "log_level", "opened")
 
     def __init__(self, call: Call) -> None:
         self._call = call

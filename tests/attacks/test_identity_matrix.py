@@ -1,0 +1,421 @@
+"""Every entry point, kind of request and policy: a narrow client gets nothing outside its share.
+
+The tables (`ENTRIES`, `KINDS`, `POLICIES`) are in `identity_scene`. Each test takes one entry point
+and one policy, tries every kind of request there, and compares all outcomes at once. Combinations
+that do not exist are skipped by `missing`, which says why.
+"""
+
+import asyncio
+import functools
+import json
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import aiohttp
+import pytest
+from identity_scene import (
+    ENTRIES,
+    HANDSHAKE,
+    KINDS,
+    LIMIT,
+    MARK,
+    META,
+    NARROW,
+    NOBODY,
+    POLICIES,
+    WIDE,
+    Entry,
+    Host,
+    Kind,
+    Place,
+    Policy,
+    PostInSession,
+    Refused,
+    Spy,
+    StatelessPost,
+)
+
+from fairlead.protocol.principal import ANONYMOUS
+
+_LOOP = asyncio.Runner()
+
+
+def in_one_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test in a loop that all share: a fresh one for each costs more than the test."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **options: Any) -> None:
+        _LOOP.run(test(*args, **options))
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    with Host(tmp_path_factory.mktemp("m")) as running:
+        yield running
+    _LOOP.close()
+
+
+def missing(entry: type[Entry], policy: Policy, server: str) -> str | None:
+    """Why there is no such combination; None if there is."""
+    if server and not entry.at_servers:
+        return "this transport has one address, that of the merged endpoint"
+    if server == "vault" and policy is not POLICIES["view"]:
+        return "only a view takes a whole server away"
+    return None
+
+
+def absent(entry: type[Entry], kind: Kind) -> str | None:
+    """Why an entry point does not carry a kind of request; None if it does."""
+    if entry.methods and kind.method not in entry.methods:
+        return "this dialect carries nothing else"
+    if entry.era not in (*kind.eras, "none"):
+        return "the method is not part of this era"
+    return None
+
+
+COMBINATIONS = [
+    pytest.param(
+        entry,
+        policy,
+        server,
+        id=f"{policy}-{entry}-{server or 'merged'}",
+        marks=[pytest.mark.skip(reason=why)] if why else [],
+    )
+    for policy in POLICIES
+    for entry in ENTRIES
+    for server in ("", "notes", "vault")
+    for why in [missing(ENTRIES[entry], POLICIES[policy], server)]
+]
+
+
+def named(params: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """Fill in the prefix that merged names have."""
+    text = json.dumps(params).replace('"{}', f'"{prefix}').replace("{{key}}", "{key}")
+    return json.loads(text)  # type: ignore[no-any-return]
+
+
+def succeeded(response: dict[str, Any]) -> bool:
+    return "result" in response and not response["result"].get("isError")
+
+
+def reached(kind: Kind, response: dict[str, Any]) -> bool:
+    """Whether a client got at something sealed; the error of a tool lock may show it."""
+    result = response.get("result", "")
+    return MARK in json.dumps(result) if kind.marked else succeeded(response)
+
+
+def sealed_at(kind: Kind, server: str) -> list[dict[str, Any]]:
+    """Params of everything sealed at an endpoint, under the names that it has there."""
+    at_notes = [named(one, "" if server else "notes_") for one in kind.sealed]
+    at_vault = [named(one, "" if server else "vault_") for one in kind.at_vault]
+    return {"": at_notes + at_vault, "notes": at_notes, "vault": at_vault}[server]
+
+
+@pytest.mark.parametrize(("entry", "policy", "server"), COMBINATIONS)
+@in_one_loop
+async def test_a_policy_holds_at_an_entry_point(
+    host: Host, entry: str, policy: str, server: str
+) -> None:
+    kind_of, rules, place = ENTRIES[entry], POLICIES[policy], host.places[policy]
+    kinds = {name: one for name, one in KINDS.items() if absent(kind_of, one) is None}
+    assert kinds, "an entry point that carries nothing"
+    problems: list[str] = []
+
+    async def check(who: str, *, sealed: bool) -> None:
+        client = kind_of(place, who, server)
+        try:
+            await client.open()
+            await try_all(client, who, sealed=sealed)
+        except Refused as exc:
+            if server != "vault" or who == WIDE:
+                problems.append(f"{who} is not let in: {exc}")
+        finally:
+            await client.stack.aclose()
+
+    async def try_all(client: Entry, who: str, *, sealed: bool) -> None:
+        for name, kind in kinds.items():
+            if server != "vault":
+                fine = named(kind.allowed, "" if server else "notes_")
+                if not succeeded(answer := await client.ask(kind.method, fine)):
+                    problems.append(f"{who} cannot {name}: {answer}")
+            policed = sealed and name not in rules.unpoliced
+            hidden = policy == "tool lock" and name == "list tools"
+            for params in sealed_at(kind, server):
+                answer = await client.ask(kind.method, params)
+                if reached(kind, answer) and policed:
+                    problems.append(f"{who} gets past: {name} {params}: {answer}")
+                if not policed and not reached(kind, answer) and not hidden:
+                    problems.append(f"{who} is kept from: {name} {params}: {answer}")
+
+    async with asyncio.timeout(LIMIT):
+        if policy == "rate":
+            await spend(place)
+        if not rules.tokens:
+            await check(NOBODY, sealed=True)
+        else:
+            await check(NARROW, sealed=policy != "identity")
+            await check(WIDE, sealed=rules.wide_too)
+    assert problems == []
+
+
+async def spend(place: Place) -> None:
+    """Take the one call that the narrow client has, wherever it is next."""
+    async with StatelessPost(place, NARROW) as client:
+        await client.ask("tools/call", {"name": "notes_erase", "arguments": {}})
+
+
+# Every message has its principal
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize("server", ["", "notes"])
+@in_one_loop
+async def test_nothing_that_passes_has_lost_its_principal(
+    host: Host, entry: str, server: str
+) -> None:
+    kind_of, place = ENTRIES[entry], host.places["identity"]
+    if server and not kind_of.at_servers:
+        pytest.skip("this transport has one address, that of the merged endpoint")
+    spy = next(one for one in place.gateway.interceptors if isinstance(one, Spy))
+    before = len(spy.seen)
+    async with asyncio.timeout(LIMIT), kind_of(place, NARROW, server) as client:
+        prefix = "" if server else "notes_"
+        asked = {"name": f"{prefix}wait", "arguments": {}}
+        if not kind_of.methods:
+            asked["_meta"] = {"progressToken": 5}
+            await client.tell("notifications/roots/list_changed", {})
+            await client.tell("notifications/cancelled", {"requestId": 99})
+            await client.tell("notifications/progress", {"progressToken": 1, "progress": 1})
+        assert succeeded(await client.ask("tools/call", asked))
+    seen = spy.seen[before:]
+    assert ("client_to_server", "tools/call", NARROW) in seen
+    # A server's own news is for all clients of a connection; what belongs to a call is not.
+    own = {method for way, method, _ in seen if way == "server_to_client"} - {
+        "notifications/progress",
+        "notifications/message",
+    }
+    assert [one for one in seen if one[2] is ANONYMOUS and one[1] not in own] == []
+    assert {who for _, _, who in seen} <= {NARROW, ANONYMOUS}
+
+
+# What comes by itself
+
+
+@pytest.mark.parametrize("policy", ["view", "rule"])
+@pytest.mark.parametrize("entry", [name for name, one in ENTRIES.items() if one.hears])
+@in_one_loop
+async def test_no_news_of_what_is_sealed(host: Host, entry: str, policy: str) -> None:
+    kind_of, place = ENTRIES[entry], host.places[policy]
+    uris = ["note://sealed", "note://open"]
+
+    async def subscribe(client: Entry) -> list[str]:
+        """Returns what it was granted."""
+        if client.era == "handshake":
+            answers = [await client.ask("resources/subscribe", {"uri": uri}) for uri in uris]
+            return [uri for uri, one in zip(uris, answers, strict=True) if succeeded(one)]
+        wanted = {"notifications": {"resourceSubscriptions": uris}}
+        listening = asyncio.create_task(client.ask("subscriptions/listen", wanted))
+        client.stack.callback(listening.cancel)
+        granted = (await client.heard())["params"]["notifications"]
+        return list(granted["resourceSubscriptions"])
+
+    if kind_of.era == "stateless" and policy == "rule":
+        pytest.skip("a rule blocks subscriptions by their URI; `listen` has a list of them")
+    async with (
+        asyncio.timeout(LIMIT),
+        kind_of(place, NARROW) as narrow,
+        kind_of(place, WIDE) as wide,
+    ):
+        assert await subscribe(narrow) == ["note://open"]
+        assert sorted(await subscribe(wide)) == sorted(uris)
+        hearing = [asyncio.create_task(first_update(one)) for one in (narrow, wide)]
+        for task in hearing:
+            narrow.stack.callback(task.cancel)
+        await asyncio.wait(hearing, timeout=0.2)  # a GET may still be on its way
+        host.changed("note://sealed")
+        assert await hearing[1] == "note://sealed"
+        host.changed("note://open")
+        assert await hearing[0] == "note://open"
+
+
+async def first_update(client: Entry) -> str:
+    while True:
+        note = await client.heard()
+        if note.get("method") == "notifications/resources/updated":
+            return str(note["params"]["uri"])
+
+
+@in_one_loop
+async def test_listen_over_http_grants_only_what_is_open(host: Host) -> None:
+    uris = ["note://sealed", "sealed://x", "vault://gold", "note://open"]
+    for server in ("", "/notes"):
+        for who, expected in ((NARROW, {"note://open"}), (WIDE, set(uris))):
+            place = host.places["view"]
+            async with asyncio.timeout(LIMIT), StatelessPost(place, who) as client:
+                params = {"notifications": {"resourceSubscriptions": uris}, "_meta": META}
+                message = client.request("subscriptions/listen", params)
+                headers = {"Mcp-Method": message["method"], "MCP-Protocol-Version": "2026-07-28"}
+                async with client.http.post(
+                    client.url + server, json=message, headers=headers
+                ) as stream:
+                    line = b""
+                    while not line.startswith(b"data:"):
+                        line = await stream.content.readline()
+                granted = json.loads(line[5:])["params"]["notifications"]
+                found = set(granted["resourceSubscriptions"])
+                if server:  # where that URI is none of the vault's
+                    found.discard("vault://gold")
+                    expected = expected - {"vault://gold"}
+                assert found == expected
+
+
+# Sessions of others
+
+
+@in_one_loop
+async def test_a_session_serves_no_other_principal(host: Host) -> None:
+    """POST, batch, GET, a resumed stream and DELETE with the id of another client's session."""
+    place = host.places["view"]
+    call = {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": "notes_erase"}}
+    async with asyncio.timeout(LIMIT), PostInSession(place, WIDE) as owner:
+        for listener in ("tcp", "asgi"):
+            url, thief = place.urls[listener], {"Authorization": f"Bearer {NARROW}"}
+            stolen = {**owner.headers, **thief}
+            events = {**stolen, "Accept": "text/event-stream"}
+            async with aiohttp.ClientSession() as http:
+                for method, options in (
+                    ("POST", {"json": call, "headers": stolen}),
+                    ("POST", {"json": [call], "headers": stolen}),
+                    ("GET", {"headers": events}),
+                    ("GET", {"headers": {**events, "Last-Event-ID": "g_0"}}),
+                    ("DELETE", {"headers": stolen}),
+                ):
+                    async with http.request(method, url, **options) as response:
+                        assert response.status == 404, method
+                        assert MARK not in await response.text()
+        assert succeeded(await owner.ask("tools/list", {}))  # it is still there
+
+
+@in_one_loop
+async def test_the_stream_of_another_client_takes_no_messages(host: Host) -> None:
+    place = host.places["view"]
+    async with asyncio.timeout(LIMIT), ENTRIES["HTTP+SSE"](place, WIDE) as owner:
+        headers = {"Authorization": f"Bearer {NARROW}"}
+        async with aiohttp.ClientSession(headers=headers) as http:
+            async with http.post(owner.messages, json={}) as response:  # type: ignore[attr-defined]
+                assert response.status == 404
+
+
+@pytest.mark.parametrize("entry", [name for name, one in ENTRIES.items() if not one.methods])
+@in_one_loop
+async def test_a_call_is_not_cancelled_by_another_client(host: Host, entry: str) -> None:
+    place = host.places["view"]
+    async with (
+        asyncio.timeout(LIMIT),
+        PostInSession(place, WIDE) as owner,
+        ENTRIES[entry](place, NARROW) as other,
+    ):
+        asked = owner.request("tools/call", {"name": "notes_wait", "arguments": {}})
+        waiting = asyncio.create_task(owner.post(asked))
+        for _ in range(3):
+            await other.tell("notifications/cancelled", {"requestId": asked["id"]})
+        assert succeeded(await waiting)
+
+
+# What a list and a lock show
+
+
+@pytest.mark.parametrize("entry", [name for name, one in ENTRIES.items() if not one.methods])
+@in_one_loop
+async def test_a_locked_tool_is_in_no_list(host: Host, entry: str) -> None:
+    async with (
+        asyncio.timeout(LIMIT),
+        ENTRIES[entry](host.places["tool lock"], WIDE) as client,
+    ):
+        tools = {tool["name"] for tool in (await client.ask("tools/list", {}))["result"]["tools"]}
+        assert "notes_erase" not in tools
+        assert "notes_read" in tools
+
+
+# Pages
+
+
+async def fetch(url: str, token: str, method: str = "GET", **headers: str) -> tuple[int, str]:
+    sent = {"Authorization": f"Bearer {token}", **headers}
+    async with aiohttp.ClientSession(headers=sent) as http:
+        async with http.request(method, url) as response:
+            return response.status, await response.text()
+
+
+@pytest.mark.parametrize("path", ["/", "/status"])
+@in_one_loop
+async def test_a_page_shows_only_what_its_reader_sees(host: Host, path: str) -> None:
+    base = host.places["view"].urls["tcp"].removesuffix("/mcp")
+    status, narrow = await fetch(base + path, NARROW)
+    assert (status, "notes" in narrow, "vault" in narrow) == (200, True, False)
+    status, wide = await fetch(base + path, WIDE)
+    assert (status, "notes" in wide, "vault" in wide) == (200, True, True)
+    assert (await fetch(base + path, "nobody"))[0] == 401
+
+
+@in_one_loop
+async def test_metrics_are_for_those_who_see_everything(host: Host) -> None:
+    url = host.places["view"].urls["tcp"].removesuffix("/mcp") + "/metrics"
+    assert (await fetch(url, NARROW))[0] == 403
+    assert (await fetch(url, WIDE))[0] == 200
+    assert (await fetch(url, NARROW, **{"X-Admin-Token": "admin"}))[0] == 200
+    assert (await fetch(url, "nobody"))[0] == 401
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/admin/servers"),
+        ("GET", "/admin/resources"),
+        ("GET", "/admin/prompts"),
+        ("GET", "/admin/sessions"),
+        ("GET", "/admin/notifications"),
+        ("POST", "/admin/reload"),
+        ("POST", "/admin/servers/vault/refresh"),
+        ("DELETE", "/admin/sessions/1"),
+        ("DELETE", "/admin/servers/nothing"),
+    ],
+)
+@in_one_loop
+async def test_the_admin_api_needs_its_own_token(host: Host, method: str, path: str) -> None:
+    url = host.places["view"].urls["tcp"].removesuffix("/mcp") + path
+    for who in (NARROW, WIDE):
+        assert (await fetch(url, who, method))[0] == 401
+        assert (await fetch(url, who, method, **{"X-Admin-Token": who}))[0] == 401
+    assert (await fetch(url, "nobody", method, **{"X-Admin-Token": "admin"}))[0] == 401
+    if method == "GET":
+        assert (await fetch(url, NARROW, method, **{"X-Admin-Token": "admin"}))[0] == 200
+
+
+# REST, which only a plain server has
+
+
+@in_one_loop
+async def test_rest_knows_its_caller(host: Host) -> None:
+    base = host.rest.removesuffix("/mcp")
+
+    async def call(tool: str, token: str) -> tuple[int, str]:
+        headers = {"Authorization": f"Bearer {token}"}
+        async with aiohttp.ClientSession(headers=headers) as http:
+            async with http.post(f"{base}/tools/{tool}/call", json={}) as response:
+                return response.status, await response.text()
+
+    assert "a note for narrow" in (await call("read", NARROW))[1]
+    status, text = await call("erase", NARROW)
+    assert (status >= 400, MARK in text) == (True, False)
+    assert f"{MARK} for wide" in (await call("erase", WIDE))[1]
+    assert (await call("read", "nobody"))[0] == 401
+
+
+@in_one_loop
+async def test_every_era_and_version_is_in_the_table() -> None:
+    """So that an entry point is not lost without notice."""
+    assert {entry.era for entry in ENTRIES.values()} == {"handshake", "stateless", "none"}
+    assert any(getattr(entry, "version", "") == HANDSHAKE for entry in ENTRIES.values())
