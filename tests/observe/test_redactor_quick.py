@@ -16,6 +16,9 @@ WORDS = (
     *("apikey", "api_key", "api-key", "credential", "privatekey", "private_key", "private-key"),
     *("progressToken", "maxTokens", "max_tokens", "nextCursor", "Bearer abcdefghijk", "bearer "),
     *("https://me:word@host/x", "http://me@host", "://", "@", "/", ":", "=", " ", "--", '"', "\\"),
+    *("pwd", "PWD", "basic ", "Basic dXNlcjpwYXNz", "root:hunter2@", "db:5432/x", "%3D", "\\n"),
+    *("ghp_", "sk-", "sk-ant-", "npm_", "xoxb-", "glpat-", "AKIA", "AIza", "eyJ", ".eyJ", "."),
+    *("IOSFODNN7EXAMPLE", "0123456789abcdefghijklmnopqrstuvwxyz", "-----BEGIN PRIVATE KEY-----"),
     *("pass", "word", "key", "to", "ken", "K", "ſ", "ı", "İ", "ä", "\n", "pin", "hunter2-hunter2"),
 )
 pieces = st.one_of(st.sampled_from(WORDS), st.text(max_size=4))

@@ -11,6 +11,8 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import msgspec
 
+from .redact import is_folder
+
 if TYPE_CHECKING:
     from .redactor import Redactor
 
@@ -22,7 +24,7 @@ LOGGERS: Final = (
     *("interceptor", "gateway", "manager"),
     *(f"gateway.{topic}" for topic in ("audit", "interceptors", "lock", "rules", "tape")),
 )
-MAX_LEARNT: Final = 10_000  # secrets, before those of the past are forgotten
+MAX_LEARNT: Final = 2_000  # secrets, before those of the past are forgotten
 
 _owners: "WeakKeyDictionary[object, Callable[[], object]]" = WeakKeyDictionary()
 _fresh: "WeakSet[object]" = WeakSet()  # those of them whose secrets are not known yet
@@ -113,6 +115,8 @@ def _secrets(value: object, redactor: "Redactor", depth: int = 0) -> Iterator[st
             return
     if isinstance(value, Mapping):
         for name, held in value.items():
+            if isinstance(held, str) and is_folder(str(name), held):
+                continue
             if isinstance(name, str) and redactor.is_secret(name):
                 yield from _texts(held, depth)
             else:

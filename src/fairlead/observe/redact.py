@@ -2,22 +2,31 @@
 
 import re
 
-__all__ = ["REDACTED", "is_secret_name", "redact"]
+from .tokens import (
+    may_hold_token,
+    replace_basic,
+    replace_logins,
+    replace_private_keys,
+    replace_tokens,
+)
+
+__all__ = ["REDACTED", "is_folder", "is_secret_name", "redact"]
 
 REDACTED = "[REDACTED]"
 
 _SECRET = re.compile(
     r"(?i)authorization|cookie|token|secret|passw(?:or)?d|passphrase|api[_-]?key|credential|"
-    r"private[_-]?key"
+    r"private[_-]?key|pwd$"
 )
 _KEEP = re.compile(r"(?i)progresstoken|nextcursor|max_?tokens")  # words of the protocol itself
 _HEADER = re.compile(r"(?i)authorization|cookie")
+_FOLDERS = ("PWD", "OLDPWD")  # of a shell, if what they hold is a path
 
 # `word = value`, `"word": "value"`, `--word value`; also inside a JSON text that is itself a string
 # in JSON, where the quotes are escaped. Which words are meant is decided afterwards: so each
 # character is looked at once, and a long run of letters is no trap.
 _NAMED = re.compile(
-    r"""(?<![\w.-])(?:([\w.-]++)(?:\\*+["'])?+\s*+[:=]\s*+|(--[\w.-]++)\s++(?!-))"""
+    r"""(?<![\w.-])(?:([\w.-]++)(?:\\*+["'])?+\s*+(?:[:=]|%3[AaDd])\s*+|(--[\w.-]++)\s++(?!-))"""
 )
 
 # Kinds of value.
@@ -36,13 +45,25 @@ _URL_USER = re.compile(
 
 def redact(text: str) -> str:
     """The text with everything that looks like a credential replaced."""
+    has_token = may_hold_token(text.encode("utf-8", "replace"))
+    if has_token:  # first: a key is longer than a word that follows a name
+        text = replace_private_keys(text, REDACTED)
     text = _BEARER.sub(rf"\g<1>{REDACTED}", _without_named(text))
-    return _URL_USER.sub(_replace_user, text)
+    if "asic" in text or "ASIC" in text:
+        text = replace_basic(text, REDACTED)
+    if "@" in text:
+        text = replace_logins(_URL_USER.sub(_replace_user, text), REDACTED)
+    return replace_tokens(text, REDACTED) if has_token else text
 
 
 def is_secret_name(name: str) -> bool:
     """Whether something of this name is nobody's business."""
     return _SECRET.search(name) is not None and _KEEP.search(name) is None
+
+
+def is_folder(name: str, value: str) -> bool:
+    """Return True for the working directory of a shell, which is no password."""
+    return name in _FOLDERS and value.startswith("/")
 
 
 def _without_named(text: str) -> str:
@@ -51,7 +72,7 @@ def _without_named(text: str) -> str:
     done = position = 0
     while match := _NAMED.search(text, position):
         name, position = match[1] or match[2], match.end()
-        if not is_secret_name(name):
+        if not is_secret_name(name) or is_folder(name, text[position : position + 1]):
             continue
         start, end = _value(text, match, is_header=_HEADER.search(name) is not None)
         if start < end:

@@ -9,8 +9,10 @@ from weakref import WeakSet
 import msgspec
 from msgspec import Raw
 
+from .known_values import KnownValues
 from .patterns import LinearPattern
-from .redact import REDACTED, is_secret_name, redact
+from .redact import REDACTED, is_folder, is_secret_name, redact
+from .tokens import may_hold_token
 
 __all__ = ["Redactor", "repeats_a_name"]
 
@@ -24,7 +26,7 @@ _SUSPICIOUS: Final = re.compile(
     k (?: ie (?<=cookie)
         | en (?<=token) (?<!progresstoken) (?! (?<=maxtoken)s) (?! (?<=max_token)s)
         | ey (?: (?<=apikey) | (?<=api[_-]key) | (?<=privatekey) | (?<=private[_-]key) ) )
-    | w (?:or)? d (?: (?<=passwd) | (?<=password) )
+    | w (?:or)? d (?: (?<=passwd) | (?<=password) | (?<=pwd) )
     | phrase (?<=passphrase)
     | zation (?<=authorization)
     | c (?: ret (?<=secret) | redential )
@@ -35,9 +37,10 @@ _SUSPICIOUS: Final = re.compile(
     """,
     re.VERBOSE,
 ).search
-_BACKSLASH: Final = 92
+_BASIC: Final = re.compile(rb"basic[\s\\]").search
+_LOGIN: Final = re.compile(rb"@[a-z0-9.-]{1,253}+(?::[0-9]|/)").search
+_BACKSLASH, _AT, _K, _W, _Z = b"\\@kwz"  # single bytes are found much faster than words
 REMEMBERED: Final = 4096  # bytes of a message that was harmless
-SHORTEST: Final = 6  # shorter values are no secrets, and would be found everywhere
 
 # A number keeps its digits, so that a message that is passed on loses nothing but its secrets.
 _decode: Final = msgspec.json.Decoder(float_hook=lambda text: Raw(text.encode())).decode
@@ -65,10 +68,8 @@ class Redactor:
         """
         self._names = {name.lower() for name in names}
         self._keep = {name.lower() for name in keep}
-        self._values: set[str] = set()
+        self._known = KnownValues()
         self._followers: WeakSet[Redactor] = WeakSet()
-        self._known: re.Pattern[str] | None = None
-        self._known_bytes: re.Pattern[bytes] | None = None
         self._patterns = [LinearPattern(pattern) for pattern in patterns]
         self._longest = longest
         # Of other letters nobody knows here how they look in the other case: any may be meant.
@@ -79,13 +80,7 @@ class Redactor:
 
     def learn(self, values: Iterable[str]) -> None:
         """Further values that must not be seen."""
-        new = {value for value in values if len(value) >= SHORTEST} - self._values
-        if new:
-            self._values |= new
-            longest_first = sorted(self._values, key=len, reverse=True)
-            self._known = re.compile("|".join(map(re.escape, longest_first)))
-            spelled = {form for value in self._values for form in _spellings(value)}
-            self._known_bytes = re.compile(b"|".join(map(re.escape, spelled)))
+        if new := self._known.add(values):
             self._asks_more = True
             for follower in self._followers:
                 follower.learn(new)
@@ -93,7 +88,7 @@ class Redactor:
     def follow(self, other: "Redactor") -> Self:
         """Know the values that another one knows, and those that it learns."""
         other._followers.add(self)
-        self.learn(other._values)
+        self.learn(other._known.values)
         return self
 
     def message(self, raw: bytes) -> bytes:
@@ -107,17 +102,22 @@ class Redactor:
             low = raw.lower()
             find = low.find
             if (
-                find(b"ken") >= 0
-                or find(b"key") >= 0
+                (_K in low and (find(b"ken") >= 0 or find(b"key") >= 0 or find(b"cookie") >= 0))
                 or find(b"cre") >= 0
                 or find(b"pass") >= 0
-                or find(b"cookie") >= 0
-                or find(b"zation") >= 0
                 or find(b"bearer") >= 0
-                or find(b"//") >= 0
+                or (_W in low and find(b"pwd") >= 0)
+                or (_Z in low and find(b"zation") >= 0)
+                or _AT in low
                 or _BACKSLASH in low
                 or not low.isascii()
             ) and _SUSPICIOUS(low) is not None:
+                return self._looked_into(raw)
+            if (
+                (find(b"basic") >= 0 and _BASIC(low) is not None)
+                or (_AT in low and _LOGIN(low) is not None)
+                or may_hold_token(raw)
+            ):
                 return self._looked_into(raw)
             if len(raw) <= REMEMBERED:
                 _harmless = raw
@@ -164,8 +164,8 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """A text without what looks like a credential, and without the known ones."""
-        if self._known is not None:
-            text = self._known.sub(REDACTED, text)
+        if self._known.values:
+            text = self._known.replace(text, REDACTED)
         for pattern in self._patterns:
             text = pattern.replace(text, REDACTED)
         clean = redact(text)
@@ -185,6 +185,8 @@ class Redactor:
             return self.value(held)
         if held is None or isinstance(held, bool) or held in ("", REDACTED):
             return held
+        if isinstance(held, str) and is_folder(name, held):
+            return self.value(held)
         return REDACTED
 
     def _properties(self, held: Mapping[str, Any]) -> Any:
@@ -211,7 +213,7 @@ class Redactor:
             return True
         if self._names_bytes is not None and self._names_bytes.search(raw.lower()) is not None:
             return True
-        return self._known_bytes is not None and self._known_bytes.search(raw) is not None
+        return bool(self._known.values) and self._known.may_be_in(raw)
 
 
 _harmless = b""
@@ -229,13 +231,6 @@ def _is_part(raw: bytes) -> bool:
 def _spelled(name: str) -> bytes:
     """How a name stands in JSON, as a pattern."""
     return re.escape(json.dumps(name).encode()[1:-1])
-
-
-def _spellings(value: str) -> set[bytes]:
-    """How a text stands in JSON; escapes by number are looked into anyway."""
-    plain = value.encode("utf-8", "replace")
-    quoted = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")[1:-1]
-    return {plain, quoted}
 
 
 def repeats_a_name(raw: bytes | Raw, value: Any) -> bool:

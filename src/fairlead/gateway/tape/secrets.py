@@ -1,14 +1,19 @@
 """What a server is given to know and nobody else: it may say it again, in any of its answers."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from ...client.entries import read_entry
-from ...observe.redact import is_secret_name
+from ...observe.redact import is_folder, is_secret_name, redact
 from ...transport.process import child_environment
 
 __all__ = ["secrets_in", "secrets_of"]
+
+# What variables and headers with secrets are called besides; too common elsewhere.
+_VARIABLE: Final = re.compile(r"(?i)(?:^|[_-])(?:key|pat|pass|auth|dsn|jwt|pin|signature|creds?)$")
 
 
 def secrets_of(entry: object) -> list[str]:
@@ -39,10 +44,16 @@ def _values(named: Mapping[str, str]) -> list[str]:
 
     And the passwords of URLs, whatever these are called: a server may use them alone.
     """
-    held = [value for name, value in named.items() if is_secret_name(name)]
+    held = [value for name, value in named.items() if _is_secret_variable(name, value)]
     urls = [value for value in named.values() if "://" in value]
     bare = [value.partition(" ")[2] for value in held]
     return [*held, *bare, *(word for url in urls for word in _passwords(url))]
+
+
+def _is_secret_variable(name: str, value: str) -> bool:
+    if is_folder(name, value):
+        return False
+    return is_secret_name(name) or bool(_VARIABLE.search(name)) or redact(value) != value
 
 
 def _options(command: Sequence[str]) -> Iterator[str]:

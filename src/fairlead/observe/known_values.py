@@ -1,0 +1,141 @@
+"""Secrets that are known by their value, found in the forms in which programs repeat them."""
+
+import json
+import re
+import sys
+from base64 import b64encode
+from collections.abc import Iterable, Iterator
+from typing import Final
+from urllib.parse import quote, quote_plus
+
+__all__ = ["SHORTEST", "KnownValues"]
+
+SHORTEST: Final = 6  # characters; shorter values are no secrets, and would be found everywhere
+_SHORTEST_LINE: Final = 16  # of a value with several lines, when one line of it is secret by itself
+
+# What encoders leave as it is: Python, JavaScript's encodeURIComponent and encodeURI, forms.
+_SAFE: Final = ("", "/", "!'()*~", ";/?:@&=+$,#!'()*~", "*-._")
+_ESCAPED: Final = re.compile(r"\\{1,8}u([0-9A-Fa-f]{4})")
+
+
+class KnownValues:
+    """A set of secret values.
+
+    A form of a value is found as it stands, in base64 (both alphabets, at any offset within what
+    was encoded), in hexadecimal, percent-encoded, or escaped for JSON.
+    """
+
+    def __init__(self) -> None:
+        self.values: set[str] = set()
+        self._forms: set[str] = set()
+        # Whatever has one of the forms in it has one of its first eight (or four) sequences of so
+        # many bytes at a place that is a multiple of that: one look in a set for each of them.
+        self._eights: set[int] = set()
+        self._fours: set[int] = set()
+        self._short: tuple[bytes, ...] = ()  # forms that are too short for it
+        self._pattern: re.Pattern[str] | None = None
+        self._escaped: re.Pattern[str] | None = None
+
+    def add(self, values: Iterable[str]) -> set[str]:
+        """Add values, and return those that are new. What is too short is left out."""
+        new = {value for value in values if len(value) >= SHORTEST} - self.values
+        if new:
+            self.values |= new
+            short: set[bytes] = set(self._short)
+            for form in {form for value in new for form in _forms(value)} - self._forms:
+                self._forms.add(form)
+                raw = form.encode("utf-8", "replace")
+                if len(raw) >= 15:
+                    self._eights.update(_starts(raw, 8))
+                elif len(raw) >= 7:
+                    self._fours.update(_starts(raw, 4))
+                else:
+                    short.add(raw)
+            self._short = tuple(short)
+            self._pattern = self._escaped = None
+        return new
+
+    def may_be_in(self, raw: bytes) -> bool:
+        """Return False if none of the forms is there: one pass over the bytes, of any length."""
+        view, size = memoryview(raw), len(raw)
+        if self._eights and not self._eights.isdisjoint(view[: size & ~7].cast("Q")):
+            return True
+        if self._fours and not self._fours.isdisjoint(view[: size & ~3].cast("I")):
+            return True
+        return any(form in raw for form in self._short)
+
+    def replace(self, text: str, by: str) -> str:
+        """Replace every form of every value."""
+        if self.may_be_in(text.encode("utf-8", "replace")):
+            if self._pattern is None:
+                longest_first = sorted(self._forms, key=len, reverse=True)
+                self._pattern = re.compile("|".join(map(re.escape, longest_first)))
+            text = self._pattern.sub(by, text)
+        if "\\u" in text and self.may_be_in(_unescaped(text).encode("utf-8", "replace")):
+            if self._escaped is None:
+                longest_first = sorted(self.values, key=len, reverse=True)
+                self._escaped = re.compile("|".join(map(_with_escapes, longest_first)))
+            text = self._escaped.sub(by, text)
+        return text
+
+
+def _starts(form: bytes, width: int) -> Iterator[int]:
+    for start in range(width):
+        yield int.from_bytes(form[start : start + width], sys.byteorder)
+
+
+def _forms(value: str) -> Iterator[str]:
+    """Yield how a value may be written down."""
+    lines = [line.strip() for line in value.splitlines()] if "\n" in value else []
+    for text in (value, *(line for line in lines if _is_secret_line(line))):
+        yield text
+        for ascii_only in (False, True):
+            once = json.dumps(text, ensure_ascii=ascii_only)[1:-1]
+            twice = json.dumps(once)[1:-1]
+            yield from (once, once.replace("/", "\\/"), twice, twice.replace("/", "\\/"))
+        raw = text.encode("utf-8", "replace")
+        yield from _in_base64(raw)
+        yield from (raw.hex(), raw.hex().upper())
+        for safe in _SAFE:
+            encoded = quote(text, safe=safe, errors="replace")
+            yield from (encoded, _lower_escapes(encoded), quote(encoded, safe=""))
+        yield quote_plus(text, errors="replace")
+        yield "".join(f"%{byte:02X}" for byte in raw)
+        yield "".join(f"%{byte:02x}" for byte in raw)
+
+
+def _is_secret_line(line: str) -> bool:
+    """Return True unless it is the first or last line of a key, which all keys have."""
+    return len(line) >= _SHORTEST_LINE and not line.startswith("-----")
+
+
+def _in_base64(raw: bytes) -> Iterator[str]:
+    """Yield what is certain of the encoded form, whatever stands before and behind the value."""
+    for before in range(3):
+        encoded = b64encode(bytes(before) + raw).decode()
+        first = -(-before * 8 // 6)  # characters that depend on what is before it
+        last = (before + len(raw)) * 8 // 6  # and from here on on what is behind it
+        certain = encoded[first:last]
+        yield from (certain, certain.replace("+", "-").replace("/", "_"))
+        yield certain.replace("/", "\\/")
+
+
+def _lower_escapes(encoded: str) -> str:
+    return re.sub(r"%[0-9A-F]{2}", lambda match: match[0].lower(), encoded)
+
+
+def _unescaped(text: str) -> str:
+    plain = _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
+    return plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")  # pairs
+
+
+def _with_escapes(value: str) -> str:
+    """Return a pattern for a value in JSON, each of whose characters may be escaped by number."""
+    return "".join(f"(?:{re.escape(char)}|{_escape(char)})" for char in value)
+
+
+def _escape(char: str) -> str:
+    """Return a pattern for the numbers of a character, of which some have two."""
+    raw = char.encode("utf-16-be", "surrogatepass").hex()
+    numbers = (raw[start : start + 4] for start in range(0, len(raw), 4))
+    return "".join(rf"\\{{1,8}}u(?i:{number})" for number in numbers)
