@@ -1,5 +1,6 @@
 """One request of a client, while a server works on it."""
 
+from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Final
 
@@ -7,6 +8,7 @@ import msgspec
 from msgspec import Struct, UnsetType
 
 from ..interceptor import Exchange
+from ..protocol.caller import read_head
 from ..protocol.downgrade import downgrade_params
 from ..wire import Notification, RequestId
 from .outbox import CallOutbox, PeerOutbox
@@ -16,13 +18,14 @@ if TYPE_CHECKING:
     from .bridge.parking import Parking
     from .front import Front
 
-__all__ = ["ASKING", "LEVELS", "Call"]
+__all__ = ["ASKING", "LEVELS", "Call", "tells_of"]
 
 LEVELS: Final = (
     *("debug", "info", "notice", "warning"),
     *("error", "critical", "alert", "emergency"),
 )
 
+_UPDATED: Final = "notifications/resources/updated"
 # The methods during which a server may ask back, in both eras.
 ASKING: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 
@@ -56,6 +59,8 @@ class Call:
         if self.outbox is None:
             self.outbox = CallOutbox(self.exchange)
         exchange = self.exchange
+        if exchange.permits is not None and not tells_of(note, exchange.permits):
+            return
         if not exchange.caller.stateless and not isinstance(note.params, UnsetType):
             params = downgrade_params(note.method, note.params, exchange.caller.revision)
             if params is not note.params:
@@ -100,6 +105,14 @@ class Call:
             return False
         self._last = progress
         return True
+
+
+def tells_of(note: Notification, permits: Callable[[str], bool]) -> bool:
+    """Return False for news of a resource that a client must not hear of."""
+    if note.method != _UPDATED:
+        return True
+    uri = read_head(note.params).uri
+    return isinstance(uri, str) and permits(uri)
 
 
 class _Progress(Struct):

@@ -75,7 +75,13 @@ class Door:
     def attach(self, channel: Channel, principal: Principal) -> Peer:
         """Serve one client in the background; the returned peer can be closed."""
         timeout = self._gateway.settings.relay.input_timeout
-        guest = Guest(principal, timeout, self._interceptors, self._gateway.quota)
+        guest = Guest(
+            principal,
+            timeout,
+            self._interceptors,
+            self._gateway.quota,
+            permits=lambda uri: self._permits(principal, uri),
+        )
         peer = Peer(
             channel,
             Conversation(Role.SERVER, Identity(self._gateway.info), principal=principal),
@@ -225,6 +231,8 @@ class Door:
             if method == "subscriptions/listen":
                 uris = [uri for uri in uris_of(exchange) if view.permits_uri(uri)]
                 exchange = listening_to(exchange, uris)
+                principal = exchange.caller.principal
+                exchange.permits = lambda uri: self._permits(principal, uri)
             elif method not in _FOR_ALL:
                 await self._introduced()
                 view = self._narrowed(self._gateway.view_of(exchange.caller))  # as it is by now
@@ -255,6 +263,11 @@ class Door:
             everything.deny,
             everything.hide,
         )
+
+    def _permits(self, principal: Principal, uri: str) -> bool:
+        """Return True if a client may hear of a resource, as its view is now."""
+        view = self._gateway.view_for(principal)
+        return view.includes(self._member.name) and view.permits_uri(uri)
 
     def _narrowed(self, view: View) -> View:
         """The same view of this server alone: what others have too is here all the same."""

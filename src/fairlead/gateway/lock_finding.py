@@ -58,7 +58,11 @@ def _at_door(gateway: "Gateway", server: str, exchange: Exchange, name: str) -> 
     if exchange.method != "tools/call":
         return Whose(server, name)
     own = exchange.alias or name
-    merged = gateway.catalog.merged_name(Kind.TOOLS, server, own)
+    catalog = gateway.catalog
+    merged = catalog.merged_name(Kind.TOOLS, server, own)
+    if merged is None and (alike := catalog.listed_as(Kind.TOOLS, server, own)):
+        own = alike[0]  # another spelling of it, which the server may accept
+        merged = catalog.merged_name(Kind.TOOLS, server, own)
     if merged is None:
         return Whose(server, own)
     return Whose(server, own, gateway.catalog.definition(merged, View.everything()))

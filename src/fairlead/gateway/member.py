@@ -199,9 +199,7 @@ class Member:
 
     def has_tool(self, name: str) -> bool:
         """Whether the configuration lets a tool through."""
-        configured = self.replicas[0].configured
-        only = configured.only_tools
-        return (only is None or name in only) and name not in configured.without_tools
+        return self.replicas[0].configured.has_tool(name)
 
     @property
     def filtered(self) -> bool:

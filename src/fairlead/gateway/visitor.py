@@ -1,6 +1,6 @@
 """A client of a gateway, and its standing with each server behind it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Raw
 
@@ -11,6 +11,7 @@ from ..protocol.envelope import Direction
 from ..protocol.principal import Principal
 from ..server.subscription_quota import HeldUris, SubscriptionQuota
 from ..wire import Notification, RequestId
+from .call import tells_of
 from .front import Front
 from .link import Link
 from .outbox import PeerOutbox
@@ -92,18 +93,33 @@ class Guest(Visitor):
         input_timeout: float,
         interceptors: Sequence[Interceptor] = (),
         quota: SubscriptionQuota | None = None,
+        permits: Callable[[str], bool] = lambda uri: True,
     ) -> None:
+        """`permits` tells the resources of whose changes it may hear."""
         super().__init__(principal, input_timeout, interceptors, quota)
         self.watched: HeldUris
+        self._permits = permits
 
     def connect(self, peer: Peer) -> None:
         super().connect(peer)
         self.watched = self._held()
 
     def _new_front(self) -> Front:
-        front = Front(self.principal, self._input_timeout, self._interceptors)
+        front = _GuestFront(self.principal, self._input_timeout, self._interceptors)
         front.uris = self.watched
+        front.permits = self._permits
         return front
+
+
+class _GuestFront(Front):
+    """One server by itself, as far as the view of its client goes: a server may tell of more than
+    the client has subscribed to."""
+
+    permits: Callable[[str], bool]
+
+    def tell(self, note: Notification, link: Link) -> None:
+        if tells_of(note, self.permits):
+            super().tell(note, link)
 
 
 class _MergedFront(Front):

@@ -67,6 +67,7 @@ class Exchange(Struct):
     did: list[str] | None = None  # what interceptors did to it, for tapes and journals
     server: str | None = None  # whom it is for, where the endpoint belongs to one of several
     displayed: str | None = None  # the client's name for its target, where one of us replaced it
+    permits: Callable[[str], bool] | None = None  # of a subscription: the URIs to tell it of
     # Finds every name of what is meant, where several servers are behind one endpoint.
     resolver: Callable[["Exchange"], tuple[Target, ...]] | None = None
 

@@ -15,6 +15,7 @@ from ..client.callbacks import Callbacks
 from ..client.entries import MCPServerEntry, read_entry
 from ..client.eras import known_eras
 from ..errors import ConfigError
+from ..protocol.targets import normalize_name
 from .cache import MCPToolCache
 from .catalog import Catalog, Listed
 from .connecting import MCPServerConnection, Source
@@ -54,6 +55,16 @@ class Configured(Struct, frozen=True, kw_only=True):
     without_tools: tuple[str, ...] = ()
     startup_timeout: float | None = None  # milliseconds; None: the entry's own
     digest: str = ""  # changes with the entry
+
+    def has_tool(self, name: str) -> bool:
+        """Return True if the entry lets a tool through.
+
+        A tool is left out in any spelling of its name, and let in only as it is written.
+        """
+        if self.only_tools is not None and name not in self.only_tools:
+            return False
+        spelled = normalize_name(name).casefold()
+        return all(normalize_name(one).casefold() != spelled for one in self.without_tools)
 
 
 class StatusEvent(Struct, frozen=True, kw_only=True):
@@ -465,14 +476,9 @@ class MCPManager(Offered):
     def _allowed(self, name: str, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Without those that the configuration leaves out."""
         configured = self._configured[name]
-        only, without = configured.only_tools, configured.without_tools
-        if only is None and not without:
+        if configured.only_tools is None and not configured.without_tools:
             return tools
-        return [
-            tool
-            for tool in tools
-            if (only is None or tool.get("name") in only) and tool.get("name") not in without
-        ]
+        return [tool for tool in tools if configured.has_tool(str(tool.get("name")))]
 
     def _rebuild(self) -> list[MCPTool]:
         if self._rebuilding is not None:

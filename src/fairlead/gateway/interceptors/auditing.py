@@ -23,6 +23,7 @@ __all__ = ["Audit"]
 MAX_PAYLOAD: Final = 4096  # bytes of params that are kept
 LOOKED_AT: Final = 64 << 10  # bytes of a frame that is no message
 MAX_TEXT: Final = 500  # characters of any text
+MAX_TARGETS: Final = 20  # resources of one subscription that are named
 COMPLAIN_AGAIN: Final = 60.0  # seconds
 
 _DROPPED: Final = ("dropped", "fault: drop")  # notes of those who do not pass it on
@@ -147,7 +148,7 @@ class Audit:
             "decision": decision,
             "direction": exchange.direction.value,
             "method": exchange.method,
-            "target": exchange.target,
+            **_named(exchange),
             "identity": principal_name(caller.principal),
             "client": caller.name,
             "session": session_label(exchange),
@@ -200,6 +201,17 @@ class Audit:
         if written < len(whole):
             os.ftruncate(self._file, os.fstat(self._file).st_size - written)
             raise OSError("the disk is full")
+
+
+def _named(exchange: Exchange) -> dict[str, Any]:
+    """What is meant: by the client's name, and by the server and its own name if they differ."""
+    targets = exchange.targets
+    if len(targets) != 1:
+        named = [one.displayed for one in targets[:MAX_TARGETS]]
+        return {"target": exchange.target, "targets": named or None}
+    target = targets[0]
+    own = None if target.own == exchange.target else target.own
+    return {"target": exchange.target or target.displayed, "server": target.server, "own": own}
 
 
 def _to_log(line: bytes) -> None:

@@ -12,6 +12,7 @@ from ...interceptor import Answer, Exchange, Proceed
 from ...protocol.caller import ROUND_MEMBERS
 from ...protocol.envelope import Direction
 from ...protocol.rewriting import encoded, members_of, string_of
+from ...protocol.targets import normalize_uri
 from ...protocol.types.base import CacheableResult, decode
 
 __all__ = ["Cache"]
@@ -162,4 +163,7 @@ def _concerns(uri: str, asked: bytes) -> bool:
     """A change may be reported for a part, or for what holds it."""
     params = msgspec.json.decode(asked, type=list[msgspec.Raw])[0]
     own = string_of((members_of(params) or {}).get("uri"))
-    return own is None or own.startswith(uri) or uri.startswith(own)
+    if own is None:
+        return True
+    own, uri = normalize_uri(own), normalize_uri(uri)
+    return own.startswith(uri) or uri.startswith(own)

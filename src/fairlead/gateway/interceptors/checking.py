@@ -10,6 +10,7 @@ from ...interceptor import Answer, Exchange, Proceed
 from ...observe.redactor import repeats_a_name
 from ...protocol.envelope import Direction
 from ...protocol.rewriting import items_of, members_of, string_of
+from ...protocol.targets import normalize_name
 from ...server.checking import Checker, bounded
 from ...wire.codes import INVALID_PARAMS
 from ..bridge.errors import ours
@@ -53,8 +54,8 @@ class SchemaCheck:
     def _check(self, exchange: Exchange) -> None:
         tools = self._views.get(_view(exchange), {})
         name = exchange.target or ""
-        if name not in tools and exchange.alias is not None:
-            name = exchange.alias
+        if name not in tools:
+            name = _listed(tools, exchange, name)
         checker = self._checker(tools, name)
         if checker is None:
             if self._refuses_unknown and name not in tools:
@@ -97,6 +98,17 @@ class SchemaCheck:
 
 def _view(exchange: Exchange) -> object:
     return exchange.server, exchange.caller.principal
+
+
+def _listed(tools: Tools, exchange: Exchange, name: str) -> str:
+    """The name under which a list had the tool that a call means, if it is another."""
+    for target in exchange.targets:
+        for other in target.names:
+            if other in tools:
+                return other
+    spelled = normalize_name(name).casefold()
+    alike = (one for one in tools if normalize_name(one).casefold() == spelled)
+    return next(alike, name)
 
 
 def _is_later_page(exchange: Exchange) -> bool:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Hashable, Sequence
+from functools import lru_cache
 from math import ceil
 from operator import attrgetter
 from typing import ClassVar, Final, Literal
@@ -10,6 +11,7 @@ from ...errors import RpcError
 from ...interceptor import After, Exchange, TwoHalves
 from ...protocol.client_key import network_of
 from ...protocol.envelope import Direction
+from ...protocol.targets import normalize_name
 from ...wire import Request
 from ...wire.codes import INTERNAL_ERROR
 from ..bridge.errors import ours
@@ -105,10 +107,13 @@ def _too_many(exchange: Exchange, wait: float) -> RpcError:
 
 def _key_of(several: Sequence[Per]) -> Callable[[Exchange], Hashable]:
     """What tells one bucket from another."""
-    if set(several) <= _ATTRIBUTES.keys():
-        return attrgetter(*[_ATTRIBUTES[one] for one in several])
     keys = [_KEYS[one] for one in several]
-    return keys[0] if len(keys) == 1 else lambda exchange: tuple(key(exchange) for key in keys)
+    if len(keys) == 1:
+        return keys[0]
+    if len(keys) == 2:
+        one, other = keys
+        return lambda exchange: (one(exchange), other(exchange))  # as fast as it gets
+    return lambda exchange: tuple(key(exchange) for key in keys)
 
 
 def _client(exchange: Exchange) -> Hashable:
@@ -128,10 +133,23 @@ def _session(exchange: Exchange) -> Hashable:
     return exchange.caller.principal, _client(exchange)  # each request stands alone
 
 
-# Not by all that could name a target: with a URI that means nothing, each call would be another.
-_ATTRIBUTES: Final = {"identity": "caller.principal", "tool": "target"}
+def _tool(exchange: Exchange) -> Hashable:
+    """One bucket for one item of one server, whatever name and spelling a call uses."""
+    name, plain = exchange.head.name, exchange.resolver is None and exchange.displayed is None
+    if plain and type(name) is str and exchange.message.method == "tools/call":
+        return _spelled(name) if len(name) <= _LONG else name
+    return tuple(one.key for one in exchange.targets)
+
+
+@lru_cache(maxsize=1024)
+def _spelled(name: str) -> str:
+    return normalize_name(name).casefold()
+
+
+_LONG: Final = 256  # characters of a name that is not worth remembering
 _KEYS: Final[dict[str, Callable[[Exchange], Hashable]]] = {
-    **{name: attrgetter(path) for name, path in _ATTRIBUTES.items()},
+    "identity": attrgetter("caller.principal"),
+    "tool": _tool,
     "all": lambda exchange: None,
     "client": _client,
     "session": _session,

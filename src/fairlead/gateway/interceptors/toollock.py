@@ -209,7 +209,7 @@ class ToolLock:
         whose = self._whose(exchange, name)
         if whose is None:
             return
-        place = whose.server, whose.name
+        place = whose.server, self._lock.listed_as(whose.server, whose.name)
         approved = self._lock.tool(*place)
         if approved is None:
             if self._new == "refuse" and place[0] in self._lock.servers:

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct, field
 
 from ...errors import ConfigError
+from ...protocol.targets import normalize_name
 
 __all__ = [
     "FILE",
@@ -59,6 +60,18 @@ class Lock(Struct, frozen=True):
     def tool(self, server: str, name: str) -> LockedTool | None:
         locked = self.servers.get(server)
         return None if locked is None else locked.tools.get(name)
+
+    def listed_as(self, server: str, name: str) -> str:
+        """Return the name of the locked tool that a call means.
+
+        It is another than `name` if that is only another spelling, which a server may accept.
+        """
+        locked = self.servers.get(server)
+        if locked is None or name in locked.tools:
+            return name
+        spelled = normalize_name(name).casefold()
+        alike = (one for one in locked.tools if normalize_name(one).casefold() == spelled)
+        return next(alike, name)
 
 
 def canonical(definition: Mapping[str, Any]) -> bytes:

@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -15,8 +16,10 @@ from ...protocol.envelope import Direction, SessionContext, SessionState, Transp
 from ...protocol.principal import Principal, principal_from
 from ...protocol.revisions import NEWEST_HANDSHAKE
 from ...protocol.revisions import known as known_revision
+from ...protocol.targets import Target, targets_of
 from ...wire import Notification, Request
 from ..interceptors.registry import Factory
+from ..names import full_name
 from ..tape.format import Entry
 from .actions import WRITING, Action
 from .ruleset import RuleSet
@@ -285,7 +288,22 @@ def _exchange(entry: Entry, line: _Line, known: _Known) -> Exchange:
         entry.dir,
         _transport(transport),
         known.edge(entry.session),
+        resolver=None if entry.server is None else partial(_targets, entry.server),
     )
+
+
+def _targets(server: str, exchange: Exchange) -> tuple[Target, ...]:
+    """What a message means, as far as a tape tells: not what a shortened or new name stands for."""
+    message = exchange.message
+    found = targets_of(message.method, exchange.head, message.params)
+    return tuple(_target(one, server) for one in found)
+
+
+def _target(given: Target, server: str) -> Target:
+    own = given.own
+    if given.kind in ("tool", "prompt"):
+        own = own.removeprefix(full_name(server, "")) or own
+    return msgspec.structs.replace(given, own=own, server=server, merged=given.own)
 
 
 def _introduced(params: Raw | UnsetType, principal: Principal) -> Caller:
