@@ -263,12 +263,7 @@ POLICIES = {
     ),
     "access": Policy(
         lambda _: _rule({"identity": NARROW}, {"access": {"deny": [*SEALED_NAMES, *SEALED_URIS]}}),
-        {
-            **_LISTS_PASS,
-            **_NOT_ABOUT,
-            "complete prompt": "`access` judges what a request names, not what it refers to",
-            "complete template": "`access` judges what a request names, not what it refers to",
-        },
+        {**_LISTS_PASS, **_NOT_ABOUT},
     ),
     "rate": Policy(
         lambda _: _rule(
