@@ -10,6 +10,7 @@ from ...errors import ChannelClosed
 from ...limits import BODY_RATE, BODY_TIMEOUT
 
 __all__ = [
+    "BODY_TIMED",
     "CLOSE",
     "JSON",
     "STREAM",
@@ -45,6 +46,7 @@ STREAM = (
 WHOLE_STREAM = STREAM[0][1], STREAM[1:]  # kind and headers of one that is complete already
 
 
+BODY_TIMED = "fairlead.body_timed"  # in the scope of a server that sees to slow bodies itself
 CLOSE = ((b"connection", b"close"),)  # the rest of the body is not waited for
 
 Beat: TypeAlias = Callable[[], Coroutine[Any, Any, None]]  # shows that we are still there
@@ -136,7 +138,7 @@ class AsgiCall:
     ) -> None:
         """`body_timeout` is for how many seconds a body may take, besides what its size allows."""
         self.scope = scope
-        self.body_timeout = body_timeout
+        self.body_timeout = 0.0 if BODY_TIMED in scope else body_timeout
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -163,27 +165,32 @@ class AsgiCall:
         length = self.headers.get(b"content-length")
         if length is not None and (not length.isdigit() or int(length) > limit):
             raise TooLarge
-        began = asyncio.get_running_loop().time()
-        chunks: list[bytes] = []
-        size = 0
+        if not self.body_timeout:
+            return await self._body(limit, None)
         try:
-            async with asyncio.timeout(self.body_timeout or None) as clock:
-                while True:
-                    message = await self._receive()
-                    if message["type"] == "http.disconnect":
-                        raise ChannelClosed("the client left")
-                    chunk = message.get("body", b"")
-                    size += len(chunk)
-                    if size > limit:
-                        raise TooLarge
-                    if not message.get("more_body"):
-                        return b"".join((*chunks, chunk)) if chunks else chunk
-                    chunks.append(chunk)
-                    if self.body_timeout:
-                        clock.reschedule(began + self.body_timeout + size / BODY_RATE.value)
+            async with asyncio.timeout(self.body_timeout) as clock:
+                return await self._body(limit, clock)
         except TimeoutError:
             BODY_TIMEOUT.hit()
             raise TooSlow from None
+
+    async def _body(self, limit: int, clock: asyncio.Timeout | None) -> bytes:
+        began = 0.0 if clock is None else asyncio.get_running_loop().time()
+        chunks: list[bytes] = []
+        size = 0
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ChannelClosed("the client left")
+            chunk = message.get("body", b"")
+            size += len(chunk)
+            if size > limit:
+                raise TooLarge
+            if not message.get("more_body"):
+                return b"".join((*chunks, chunk)) if chunks else chunk
+            chunks.append(chunk)
+            if clock is not None:
+                clock.reschedule(began + self.body_timeout + size / BODY_RATE.value)
 
     async def answer(
         self, status: int, body: bytes = b"", kind: bytes = JSON, headers: Headers = ()

@@ -17,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from ...limits import BODY_RATE, BODY_TIMEOUT
+from .asgi import BODY_TIMED
 
 __all__ = ["GuardedProtocol", "Stage"]
 
@@ -132,6 +133,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.cycle is before:
             return
         self._handed_over = self._begun
+        self.scope[BODY_TIMED] = True  # type: ignore[literal-required]
         self.cycle.transport = _Answering(self)  # type: ignore[assignment]  # writes and closes
         if before is not None and not before.response_complete:
             self._earlier.append(before)
