@@ -531,7 +531,7 @@ async def test_members_that_stand_twice_or_side_by_side_hide_nothing(line: str) 
         async with opened(deny) as (client, server):
             client.send('{"jsonrpc":"2.0","id":1,' + line + "}")
             assert "error" in await client.answer_to(1)
-            # Of two members of one name only the last one is passed on.
+            # Only the last of two members of one name is passed on.
             client.send(
                 '{"jsonrpc":"2.0","id":2,"method":"tools/call",'
                 '"params":{"name":"erase","name":"read"}}'
@@ -555,7 +555,7 @@ async def test_news_of_a_denied_resource_are_not_delivered() -> None:
 
 
 async def test_a_view_keeps_news_from_the_clients_of_one_server_too() -> None:
-    """A server may tell of more than its client has subscribed to."""
+    """A server may send news of resources to which its client has not subscribed."""
     ears, view = Ears(), View(deny=tuple(DENIED))
     async with asyncio.timeout(LIMIT), Gateway(views={"bob": view}) as gateway:
         await gateway.connect({"notes": easy_going("tell")})

@@ -91,9 +91,9 @@ class Gateway(ServesHttp):
         """`views`: what a principal gets to see; everybody else sees what `settings.view` shows.
         `observing` keeps a journal, metrics and a desk for messages that are held.
 
-        Interceptors see the names that clients use at the merged endpoint, and a call inside of
-        `call_tool` as well as the `call_tool`. Options are fields of `GatewaySettings`. A manager
-        given is yours to close.
+        Interceptors see the names that clients use at the merged endpoint, and in `targets` all
+        names of what is meant; and a call inside of `call_tool` as well as the `call_tool`. Options
+        are fields of `GatewaySettings`. A manager given is yours to close.
 
         Raises:
             ConfigError: `search` is on, and the library for it is not there.

@@ -80,7 +80,7 @@ class TargetResolver:
             await find(exchange)
         except RpcError as exc:
             if isinstance(exc.data, dict) and exc.data.get("starting"):
-                raise  # it may be there in a moment, but policies must judge it then
+                raise  # the server may start in a moment, and policies must judge the call then
 
     def _may_wait(self, exchange: Exchange) -> bool:
         return (

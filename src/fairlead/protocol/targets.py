@@ -287,7 +287,7 @@ class Patterns:
 _Match: TypeAlias = Callable[[str], bool]
 _GLOB: Final = re.compile(r"\*+|\?|\[!?\]?[^\]]*\]")
 _SPECIAL: Final = re.compile(r"[*?\[]")
-_FIRST: Final = 0x100000  # of the private characters that stand for wildcards
+_FIRST: Final = 0x100000  # of the private characters that replace wildcards
 
 
 def _matcher(patterns: Iterable[str], flags: int = 0) -> _Match:
@@ -535,7 +535,7 @@ def _split(text: str, *, whole: bool = False) -> tuple[str, str, str]:
         end = 0 if found is None else found.end()
         return text[:end], text[end:], ""
     found = _PARTS.match(text)
-    assert found is not None  # it matches anything
+    assert found is not None  # the pattern matches any text
     return text[: found.start(3)], found[3], text[found.end(3) :]
 
 
@@ -559,7 +559,7 @@ def _resolved(text: str, *, collapse: bool, whole: bool = False) -> str:
 def _located(text: str) -> tuple[str, ...]:
     """Return a URI with scheme and host in their normal form; of `file:`, all that may be meant."""
     found = _PARTS.match(text)
-    assert found is not None  # it matches anything
+    assert found is not None  # the pattern matches any text
     scheme, authority, path = (found[1] or "").lower(), found[2], found[3]
     rest = text[found.end(3) :]
     if authority is None and scheme != "file:":

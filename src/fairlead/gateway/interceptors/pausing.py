@@ -22,7 +22,8 @@ class Pause:
 
     A refusal is an answer, too.
 
-    Pause(desk, lambda exchange: exchange.target == "delete_everything")
+    wanted = Patterns(["delete_everything"])  # of `fairlead.protocol.targets`
+    Pause(desk, lambda exchange: any(map(wanted.deny, exchange.targets)))
     """
 
     def __init__(

@@ -31,7 +31,7 @@ def target_test(wanted: Any, *, strict: bool) -> TargetTest:
     Raises:
         Wrong: It is none of these.
     """
-    name_test(wanted)  # says what is wrong with it
+    name_test(wanted)  # raises for what is none
     if not isinstance(wanted, dict):
         patterns = Patterns([wanted] if isinstance(wanted, str) else wanted)
         return _combined(patterns.allow if strict else patterns.deny, strict=strict)

@@ -147,7 +147,7 @@ def test_a_uri_may_be_written_as_it_is_allowed(pattern: str, uri: str) -> None:
     assert denied(pattern, uri)
 
 
-def test_escapes_in_a_pattern_are_no_wildcards() -> None:
+def test_escapes_in_a_pattern_are_literal() -> None:
     assert denied("file:///a%2Ab", "file:///a*b")
     assert not denied("file:///a%2Ab", "file:///acb")
     assert not denied("file:///a%3Fb", "file:///acb")
