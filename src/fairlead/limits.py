@@ -267,3 +267,19 @@ TARGETS = Limit(
 
 
 # Command line and configuration files
+
+ENTRY_FILES = Limit(
+    "entry_files",
+    16,
+    "items",
+    "server",
+    "the entry is rejected: it refers to too many files",
+)
+
+CONFIG_DEPTH = Limit(
+    "config_depth",
+    100,
+    "items",
+    "process",
+    "the file is rejected: it is nested too deeply",
+)

@@ -103,9 +103,8 @@ def test_the_file_holds_no_secret(tmp_path: Path) -> None:
     secret = found(raw={"command": "x", "env": {"TOKEN": "s3cret"}})
     Trust(path).approve(secret)
     assert "s3cret" not in path.read_text()
-    assert list(json.loads(path.read_text())["approved"].values()) == [
-        {"name": "a", "path": "/p/.cursor/mcp.json"}
-    ]
+    [kept] = json.loads(path.read_text())["approved"].values()
+    assert (kept["name"], kept["path"], kept["runs"]) == ("a", "/p/.cursor/mcp.json", "x")
     assert "s3cret" not in repr(secret) + str(secret) + f"{[secret]}"
 
 

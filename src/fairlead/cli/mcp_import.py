@@ -72,7 +72,7 @@ def _import(file: ConfigFile, name: str, found: Found, options: Namespace) -> bo
         if not options.project:
             # What a stranger wrote would be believed in a file of the user's.
             Trust().require(found)
-        adopted = adopt(found)
+        adopted = adopt(found, anchored=not options.project)
         (file.update if there else file.add)(name, adopted.fields)
     except NotApproved:
         text = f"it is a file of the project's; first `fairlead mcp approve {name}`"

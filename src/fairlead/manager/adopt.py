@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..client.entries import MCPServerEntry, read_entry
+from ..client.entries import MCPServerEntry, MCPStdioServerConfig, read_entry
 from ..errors import ConfigError
 from .dialects import DIALECTS
 from .found import Found
@@ -30,15 +30,44 @@ class Adopted(Struct, frozen=True):
         return f"<Adopted {len(self.fields)} fields, {len(self.notes)} notes>"
 
 
-def adopt(found: Found, env: Mapping[str, str] | None = None) -> Adopted:
+def adopt(found: Found, env: Mapping[str, str] | None = None, *, anchored: bool = True) -> Adopted:
     """The entry in our words. Nothing is looked up: a variable stays one.
+
+    The paths of an entry that belongs to a project are `anchored` in its folder, so that they mean
+    the same in a file that counts everywhere.
 
     Raises:
         ConfigError: for what would mean something else in a file of ours.
     """
     if found.dialect == "fairlead":
-        return Adopted(dict(found.raw))
-    return _Adopting(found, os.environ if env is None else env).adopted()
+        adopted = Adopted(dict(found.raw))
+    else:
+        adopted = _Adopting(found, os.environ if env is None else env).adopted()
+    if anchored and found.in_folder:
+        return _anchor(found, adopted)
+    return adopted
+
+
+def _anchor(found: Found, adopted: Adopted) -> Adopted:
+    fields, notes = dict(adopted.fields), adopted.notes
+    if isinstance(found.entry, MCPStdioServerConfig):
+        cwd = fields.get("cwd")
+        fields["cwd"] = _joined(found.workspace, cwd) if isinstance(cwd, str) else found.workspace
+        command = fields.get("command")
+        if isinstance(command, str) and os.path.dirname(command):
+            fields["command"] = _joined(fields["cwd"], command)
+    if isinstance(file := fields.get("envFile"), str):
+        fields["envFile"] = _joined(found.workspace, file)
+        if found.level == "project":
+            notes = (*notes, f"{fields['envFile']} stays a file of the project, which may change")
+    return Adopted(fields, notes)
+
+
+def _joined(folder: str, path: str) -> str:
+    """A path in a folder, unless it is absolute or may become so."""
+    if os.path.isabs(path) or path.startswith(("~", "$")):
+        return path
+    return os.path.normpath(os.path.join(folder, path))
 
 
 class _Adopting:

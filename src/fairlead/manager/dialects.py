@@ -24,6 +24,8 @@ class Scope(Struct, kw_only=True):
     secrets: Mapping[str, str] = {}
     read_file: Callable[[str], str] | None = None  # the text of a file beside the configuration
     missing: dict[str, None] = field(default_factory=dict)  # in the order they were met
+    # Kind and name of what was put in: variable, default, input, secret, file.
+    used: dict[tuple[str, str], None] = field(default_factory=dict)
 
 
 class Dialect(Struct, frozen=True, kw_only=True):
@@ -103,8 +105,10 @@ def _replace(match: re.Match[str], dialect: str, unset: Unset, scope: Scope) -> 
     default = groups.get("default")
     value = scope.env.get(name)
     if value is not None and not (value == "" and default is not None):
+        scope.used["variable", name] = None
         return value
     if default is not None:
+        scope.used["default", name] = None
         return substitute(default, dialect, scope)
     return _unset(name, match[0], unset, scope)
 
@@ -114,17 +118,23 @@ def _special(match: re.Match[str], kind: str, what: str | None, unset: Unset, sc
     match kind, what:
         case "env", str(name):
             value = scope.env.get(name)
+            if value is not None:
+                scope.used["variable", name] = None
             return _unset(name, match[0], unset, scope) if value is None else value
         case (("secrets" | "inputs"), str(name)):
             value = scope.secrets.get(name, scope.env.get(name))
+            if value is not None:
+                scope.used["secret" if name in scope.secrets else "variable", name] = None
             return _unset(name, match[0], unset, scope) if value is None else value
         case "input", str(id):
             if id not in scope.inputs:
                 raise ConfigError(f"the input {id!r} has to be given first")
+            scope.used["input", id] = None
             return scope.inputs[id]
         case "file", str(path):
             if scope.read_file is None:
                 return match[0]
+            scope.used["file", path] = None
             return scope.read_file(path)
         case "userHome", None:
             return scope.home

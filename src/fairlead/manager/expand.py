@@ -13,10 +13,12 @@ from msgspec import Struct
 from ..client.entries import MCPServerEntry, MCPStdioServerConfig
 from ..errors import ConfigError
 from .commands import Commands
-from .dialects import DIALECTS, Scope, substitute
+from .dialects import DIALECTS, substitute
+from .dotenv import read_dotenv
 from .files import read_file
 from .found import Found
 from .hiding import hide, values_of
+from .references import absolute, env_file_of, file_beside, scope_of
 from .trust import NotApproved, Trust
 
 __all__ = ["Resolved", "resolve", "resolve_in_thread"]
@@ -103,16 +105,8 @@ class _Work:
         self.commands = commands
         self.warnings: list[str] = []
         self.held = set(values_of(found.raw))  # what no text may show
-        defaults = {one.id: one.default for one in found.needs_input if one.default is not None}
-        self.scope = Scope(
-            env=env,
-            home=found.home,
-            workspace=found.workspace,
-            platform=found.platform,
-            inputs={**defaults, **inputs},
-            secrets=secrets,
-            read_file=self._read_beside,
-        )
+        self.scope = scope_of(found, env, inputs=inputs, secrets=secrets)
+        self.scope.read_file = self._read_beside
         self.looked_up = self._look_up(secrets)
 
     def resolved(self) -> Resolved:
@@ -129,12 +123,18 @@ class _Work:
 
     def _stdio(self, entry: MCPStdioServerConfig) -> MCPServerEntry:
         own = self._values("env", entry.env)
+        command = self._clean("command", self._text("command", entry.command))
+        cwd = None if entry.cwd is None else absolute(self.found, self._text("cwd", entry.cwd))
+        if self.found.in_folder:  # which need not be the current one
+            cwd = cwd or self.found.workspace
+            if os.path.dirname(command) and not os.path.isabs(command):
+                command = os.path.normpath(os.path.join(cwd, command))
         return msgspec.structs.replace(
             entry,
-            command=self._clean("command", self._text("command", entry.command)),
+            command=command,
             args=[self._text("args", arg) for arg in entry.args],
             env={**self._env_file(), **self.looked_up["env"], **own},
-            cwd=None if entry.cwd is None else self._folder(entry.cwd),
+            cwd=cwd,
         )
 
     def _remote(self, entry: Any) -> MCPServerEntry:
@@ -230,33 +230,38 @@ class _Work:
             self._warn(f"{place} had white space around it, which is left out")
         return value[start:end]
 
-    def _folder(self, raw: str) -> str:
-        folder = self._text("cwd", raw)
-        if folder == "~" or folder.startswith("~/"):
-            folder = self.found.home + folder[1:]
-        if not os.path.isabs(folder) and self.found.workspace:
-            folder = os.path.normpath(os.path.join(self.found.workspace, folder))
-        return folder
-
     def _env_file(self) -> dict[str, str]:
-        if self.found.env_file is None:
+        path = env_file_of(self.found, self.scope)
+        if path is None:
             return {}
-        path = self._folder(self.found.env_file)
-        content = read_file(path)
+        content = self._content(path)
         if content is None:
             self._warn(f"the file {path} of `envFile` does not exist")
             return {}
-        return _dotenv(content.decode("utf-8-sig", "replace"))
+        return read_dotenv(content.decode("utf-8-sig", "replace"))
 
     def _read_beside(self, path: str) -> str:
         """The text of a file, named relative to the configuration."""
-        if path == "~" or path.startswith("~/"):
-            path = self.found.home + path[1:]
-        path = os.path.join(os.path.dirname(self.found.path), path)
-        content = read_file(path)
+        path = file_beside(self.found, path)
+        content = self._content(path)
         if content is None:
             raise ConfigError(f"the file {path} does not exist")
         return content.decode("utf-8-sig", "replace").strip()
+
+    def _content(self, path: str) -> bytes | None:
+        """Return the bytes of a file; for a project's entry those that its approval covers.
+
+        Raises:
+            ConfigError: The file cannot be read, or was not part of what was approved.
+        """
+        if self.found.level != "project":
+            return read_file(path)
+        if path not in self.found.contents:
+            raise ConfigError(
+                f"the path of {path} depends on an answer or on a variable that has changed, "
+                "so no approval covers the file"
+            )
+        return self.found.contents[path]
 
     def _warn(self, text: str) -> None:
         self.warnings.append(f'Server "{self.found.name}": {hide(text, self.held)}')
@@ -264,19 +269,3 @@ class _Work:
 
 def _is_hidden(character: str) -> bool:
     return character.isspace() or unicodedata.category(character) in ("Cf", "Cc")
-
-
-_LINE = re.compile(
-    r"""(?mx) ^[ \t]*(?:export[ \t]+)?([A-Za-z_][\w.-]*)[ \t]*=[ \t]*
-        (?: "((?:[^"\\\n]|\\.)*)" | '([^'\n]*)' | ([^\n]*?) ) [ \t]*(?:\#.*)?$"""
-)
-_ESCAPES: dict[str, str] = {"n": "\n", "r": "\r", "t": "\t"}
-
-
-def _dotenv(text: str) -> dict[str, str]:
-    """The variables of a file of `NAME=value` lines."""
-    values = {}
-    for name, double, single, bare in _LINE.findall(text.replace("\r\n", "\n")):
-        unescaped = re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[1]), double)
-        values[name] = unescaped or single or bare
-    return values

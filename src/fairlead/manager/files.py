@@ -58,6 +58,7 @@ class Files:
         self.unreadable: list[str] = []  # those that exist, and say nothing that can be used
         self.folders: list[str] = []  # those that were looked into
         self._documents: dict[str, Document | None] = {}
+        self._contents: dict[str, bytes | None] = {}
 
     def document(self, path: str, format: Format | None = None) -> Document | None:
         """The file as values; None if it does not exist or cannot be used."""
@@ -68,7 +69,16 @@ class Files:
     @property
     def looked_for(self) -> list[str]:
         """Every file that was asked for, and every folder, whether they exist or not."""
-        return [*self._documents, *self.folders]
+        return [*self._documents, *self._contents, *self.folders]
+
+    def content(self, path: str) -> bytes | None:
+        """Return the bytes of a file that an entry refers to; None if it cannot be read."""
+        if path not in self._contents:
+            try:
+                self._contents[path] = read_file(path)
+            except ConfigError:
+                self._contents[path] = None
+        return self._contents[path]
 
     def names_in(self, folder: str) -> list[str]:
         """The names in a folder, sorted; none if there is no such folder."""

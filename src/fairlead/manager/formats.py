@@ -4,16 +4,21 @@ import contextlib
 import json
 import re
 import tomllib
+from base64 import b64encode
+from datetime import date, time
 from functools import cache
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from msgspec import Struct
 
 from ..errors import ConfigError
+from ..limits import CONFIG_DEPTH
 from .jsonc import plain_json
 from .twice import refuse_twice_in_json, refuse_twice_in_nodes
 
 __all__ = ["Document", "Format", "format_of", "parse"]
+
+_MAX_BITS = 14_000  # Python writes no number with more than 4,300 digits as a text
 
 Format: TypeAlias = Literal["json", "toml", "yaml"]
 
@@ -50,10 +55,11 @@ def format_of(path: str) -> Format:
 def parse(
     path: str, content: bytes, format: Format | None = None, *, strict: bool = True
 ) -> Document:
-    """The content of a file as values.
+    """The content of a file as values that JSON has too: every key is a text.
 
     Not `strict` is for files of other programs: of keys that stand twice the last one counts, as it
-    does for them. In TOML there are none.
+    does for them (in TOML there are none), and a date is a text. A strict file keeps its dates, so
+    that its reader can say where one is misplaced.
 
     Raises:
         ConfigError: with the line, if it is no such text, or not a map, or has a key twice.
@@ -65,7 +71,8 @@ def parse(
     try:
         data, text = _READERS[kind](path, text, strict)
     except RecursionError:
-        raise ConfigError("the file is nested too deeply", path=path, line=1) from None
+        raise _too_deep(path) from None
+    data = _plain(path, data, strict)
     if data is None:
         data = {}
     if not isinstance(data, dict):
@@ -85,6 +92,43 @@ def _decode(path: str, content: bytes) -> str:
     except UnicodeDecodeError as exc:
         line = content.count(b"\n", 0, exc.start) + 1
         raise ConfigError("the file is not UTF-8", path=path, line=line) from None
+
+
+def _plain(path: str, value: Any, strict: bool, depth: int = 0) -> Any:
+    """Convert a parsed value into the types of JSON, however the format spells it.
+
+    All later code (sorting, digests, `--json`) may therefore rely on texts as keys and on values
+    that can be compared and encoded.
+
+    Raises:
+        ConfigError: The value is nested more deeply than any real configuration, contains itself,
+            or is binary or a set in a strict file.
+    """
+    if depth > CONFIG_DEPTH.value:
+        CONFIG_DEPTH.hit()
+        raise _too_deep(path)
+    if isinstance(value, dict):
+        return {_key(key): _plain(path, one, strict, depth + 1) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(path, one, strict, depth + 1) for one in value]
+    if isinstance(value, bytes | set | frozenset):
+        if strict:
+            raise ConfigError("a value is binary or a set: write a text or a list", path=path)
+        # The order of a set changes with each run.
+        return b64encode(value).decode() if isinstance(value, bytes) else sorted(map(str, value))
+    if isinstance(value, date | time):  # a datetime is a date
+        return value if strict else value.isoformat()
+    if isinstance(value, int) and value.bit_length() > _MAX_BITS:
+        raise ConfigError("a number is too large", path=path)
+    return value
+
+
+def _key(key: Any) -> str:
+    return key if isinstance(key, str) else str(key)
+
+
+def _too_deep(path: str) -> ConfigError:
+    return ConfigError("the file is nested too deeply", path=path, line=1)
 
 
 def _read_json(path: str, text: str, strict: bool) -> tuple[Any, str]:
@@ -109,7 +153,16 @@ def _values(path: str, text: str, strict: bool) -> Any:
     return values
 
 
+# The parser's time grows with the square of a dotted key's parts.
+_DEEP_KEY = re.compile(
+    rf"""(?<![\w.-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{CONFIG_DEPTH.value}}}"""
+)
+
+
 def _read_toml(path: str, text: str, strict: bool) -> tuple[Any, str]:
+    if _DEEP_KEY.search(text):
+        CONFIG_DEPTH.hit()
+        raise _too_deep(path)
     try:
         return tomllib.loads(text), text
     except tomllib.TOMLDecodeError as exc:
@@ -127,14 +180,10 @@ def _read_yaml(path: str, text: str, strict: bool) -> tuple[Any, str]:
         reason = "PyYAML is needed to read this file: pip install pyyaml"
         raise ConfigError(reason, path=path, line=1) from None
     try:
-        if strict:
-            refuse_twice_in_nodes(path, yaml.compose(text, Loader=_loader()))
-        if not _ALIAS.search(text):
-            return yaml.load(text, Loader=_loader()), text
         _refuse_bombs(yaml, path, text)
-        data = yaml.load(text, Loader=_loader())
-        json.dumps(data, default=str, skipkeys=True)  # raises if it contains itself
-        return data, text
+        if strict:
+            refuse_twice_in_nodes(path, yaml.compose(text, Loader=_loader(strict)))
+        return yaml.load(text, Loader=_loader(strict)), text
     except yaml.YAMLError as exc:
         mark = getattr(exc, "problem_mark", None)
         line = mark.line + 1 if mark is not None else 1
@@ -146,22 +195,64 @@ def _read_yaml(path: str, text: str, strict: bool) -> tuple[Any, str]:
 
 
 @cache
-def _loader() -> Any:
-    """The safe loader, in C where that is there: it is ten times as fast."""
+def _loader(strict: bool = False) -> Any:
+    """The safe loader, in C where that is there: it is ten times as fast.
+
+    Keys are the text that stands in the file, as they are for programs that read YAML 1.2: `on`,
+    `1` and `null` are names, not a truth value, a number and nothing. Unless `strict`, a date is a
+    text, too.
+    """
     import yaml
 
-    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class Loader(base):  # type: ignore[misc]  # its base has no types
+        yaml_implicit_resolvers: ClassVar = {
+            first: [one for one in resolvers if strict or one[0] != _TIMESTAMP]
+            for first, resolvers in base.yaml_implicit_resolvers.items()
+        }
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[str, Any]:
+            if not isinstance(node, yaml.MappingNode):
+                raise yaml.constructor.ConstructorError(
+                    None, None, "a map is expected", node.start_mark
+                )
+            self.flatten_mapping(node)
+            made = {}
+            for key, value in node.value:
+                if not isinstance(key, yaml.ScalarNode):
+                    raise yaml.constructor.ConstructorError(
+                        None, None, "a key is a list or a map", key.start_mark
+                    )
+                made[key.value] = self.construct_object(value, deep=deep)
+            return made
+
+    return Loader
 
 
-_ALIAS = re.compile(r"(?m)(?:^|[\s\[,:-])\*[\w-]+")
 _MAX_ALIASES = 30
+_TIMESTAMP = "tag:yaml.org,2002:timestamp"
 
 
 def _refuse_bombs(yaml: Any, path: str, text: str) -> None:
-    """A few hundred bytes of nested aliases are gigabytes to whoever walks through them."""
-    count = sum(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=_loader()))
-    if count > _MAX_ALIASES:
-        raise ConfigError(f"more than {_MAX_ALIASES} aliases", path=path, line=1)
+    """Refuse nested aliases and deep nesting before anything is built from the text.
+
+    A few hundred bytes of aliases are gigabytes to code that walks through them, and the loader in
+    C overflows its stack with a hundred thousand brackets.
+    """
+    aliases = depth = 0
+    for event in yaml.parse(text, Loader=_loader()):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > CONFIG_DEPTH.value:
+                CONFIG_DEPTH.hit()
+                raise _too_deep(path)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        elif isinstance(event, yaml.AliasEvent):
+            aliases += 1
+            if aliases > _MAX_ALIASES:
+                raise ConfigError(f"more than {_MAX_ALIASES} aliases", path=path, line=1)
 
 
 _READERS = {"json": _read_json, "toml": _read_toml, "yaml": _read_yaml}

@@ -4,7 +4,7 @@ import hashlib
 import json
 from typing import Any, Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ..client.entries import MCPServerEntry
 
@@ -78,18 +78,69 @@ class Found(Struct, frozen=True, kw_only=True):
     home: str = ""
     platform: str = "linux"
     notes: tuple[str, ...] = ()
+    # The definitions of the inputs it refers to, as they stand in the file.
+    declared_inputs: tuple[dict[str, Any], ...] = ()
+    # Files that a project's entry refers to, by absolute path, as they were when it was read; None
+    # for one that is missing. Only this content is ever used for the entry.
+    contents: dict[str, bytes | None] = {}
 
     @property
     def place(self) -> str:
         return f"{self.path}:{self.line}"
 
     @property
+    def in_folder(self) -> bool:
+        """Whether it belongs to the folder `workspace` and starts there."""
+        return self.level in ("project", "local") and bool(self.workspace)
+
+    @property
     def digest(self) -> str:
-        """Changes with every character of the entry, its name and its file; holds no secret."""
-        text = json.dumps([self.path, self.name, self.raw], sort_keys=True, default=str)
-        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        """Changes with every part of the entry; holds no secret."""
+        return _hash(list(self.parts.items()))
+
+    @property
+    def part_digests(self) -> dict[str, str]:
+        """A short hash of each part, to tell later which of them have changed."""
+        return {name: _hash(value)[:16] for name, value in self.parts.items()}
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """Everything in files that decides what the entry runs, reaches and sends, in order.
+
+        What belongs to the user is not among it: the environment, answers to inputs, and the
+        switches that enable a server.
+        """
+        entry = structs.asdict(self.entry)
+        entry.pop(
+            "enabled"
+        )  # the user's `enabledServers` changes it; `entry` below has it as written
+        parts: dict[str, Any] = {"name": self.name, "file": self.path, "folder": self.workspace}
+        for key in ("command", "args", "cwd", "url", "type"):
+            if key in entry:
+                parts[key] = entry.pop(key)
+        for field in ("env", "headers"):
+            for name, value in entry.pop(field, {}).items():
+                parts[f"{field}.{name}"] = value
+        for one in self.lookups:
+            parts[f"variable for {one.field}.{one.key}"] = [one.variable, one.template]
+        parts["envFile"] = self.env_file
+        parts["headersHelper"] = self.headers_helper
+        for input in self.needs_input:
+            parts[f"input {input.id}"] = structs.asdict(input)
+        for path, content in self.contents.items():
+            parts[f"content of {path}"] = content and hashlib.sha256(content).hexdigest()
+        parts["tools"] = [self.only_tools, self.without_tools]
+        parts["settings"] = [self.dialect, self.startup_timeout, entry]
+        parts["entry"] = [self.raw, self.declared_inputs]
+        return parts
 
     def __repr__(self) -> str:  # the raw entry may hold secrets, and reprs end up in logs
         return f"<Found {self.name!r} of {self.host_title} ({self.level}) in {self.place}>"
 
     __str__ = __repr__
+
+
+def _hash(value: Any) -> str:
+    """Hash a value in its order: of two headers that differ in case only, the last may count."""
+    text = json.dumps(value, separators=(",", ":"), default=repr)  # ASCII, also for surrogates
+    return hashlib.sha256(text.encode()).hexdigest()

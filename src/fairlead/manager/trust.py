@@ -3,24 +3,40 @@
 import json
 import logging
 import os
+import shlex
 import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
+from ..client.entries import MCPStdioServerConfig
 from ..errors import ConfigError
+from ..observe.redact import redact
 from .files import read_file
 from .found import Found
 from .locking import holding
 from .places import Machine, this_machine
 
-__all__ = ["NotApproved", "Trust"]
+__all__ = ["Approval", "NotApproved", "Trust"]
 
 log = logging.getLogger("fairlead.manager")
 
-_VERSION = 1
+# Version 1 covered the entry's own text, but neither inputs nor files that it refers to.
+_VERSION = 2
+_OUTDATED = 1
+
+# How an entry stands: "changed" was approved when it said something else, "outdated" by a version
+# of Fairlead whose approvals covered less.
+Approval: TypeAlias = Literal["approved", "missing", "changed", "outdated"]
+
+_WHY: dict[Approval, str] = {
+    "missing": "is not approved",
+    "changed": "has changed since it was approved",
+    "outdated": "was approved by an earlier version of Fairlead, whose approvals did not cover "
+    "everything that can run: it has to be approved again",
+}
 
 
 class NotApproved(ConfigError):
@@ -38,6 +54,7 @@ class Trust:
         self.path = Path(path) if path is not None else _usual(this_machine())
         self.warnings: list[str] = []
         self._approved: dict[str, Any] | None = None
+        self._outdated: list[dict[str, Any]] = []  # approvals that count no longer
 
     @classmethod
     def of(cls, machine: Machine) -> "Trust":
@@ -46,7 +63,41 @@ class Trust:
 
     def trusts(self, found: Found) -> bool:
         """Whether an entry may run and reach things."""
-        return found.level != "project" or found.digest in self._known()
+        return self.approval(found) == "approved"
+
+    def approval(self, found: Found) -> Approval:
+        """How an entry stands, and if it may not run, why."""
+        known = self._known()
+        if found.level != "project" or found.digest in known:
+            return "approved"
+        if any(_is_about(what, found) for what in known.values()):
+            return "changed"
+        return "outdated" if any(_is_about(w, found) for w in self._outdated) else "missing"
+
+    def why_not(self, found: Found) -> str:
+        """Say why an entry may not run, to be put after its name."""
+        return _WHY.get(self.approval(found), "is approved")
+
+    def changes(self, found: Found) -> list[str] | None:
+        """Name the parts of an entry that differ from what was approved last.
+
+        None if nothing was approved that can be compared.
+        """
+        before = self.last(found)
+        if before is None:
+            return None
+        then, now = before.get("parts"), found.part_digests
+        if not isinstance(then, dict):
+            return None
+        changed = [name for name, digest in now.items() if then.get(name) != digest]
+        changed += [name for name in then if name not in now]
+        # Everything in the entry is also part of its text.
+        return [name for name in changed if name != "entry"] or ["other keys, or their order"]
+
+    def last(self, found: Found) -> dict[str, Any] | None:
+        """Return the record of what was approved last under that name of that file."""
+        about = [what for what in self._known().values() if _is_about(what, found)]
+        return about[-1] if about else None
 
     def require(self, found: Found) -> None:
         """Return if an entry is trusted.
@@ -56,7 +107,7 @@ class Trust:
         """
         if not self.trusts(found):
             raise NotApproved(
-                f'Server "{found.name}" comes from a file of the project and is not approved',
+                f'Server "{found.name}" comes from a file of the project and {self.why_not(found)}',
                 path=found.path,
                 line=found.line,
             )
@@ -68,7 +119,9 @@ class Trust:
             OSError: if it cannot be remembered.
         """
         with self._changing() as known:
-            known[found.digest] = _what(found)
+            known.pop(found.digest, None)  # the last one approved stands last
+            known[found.digest] = {**_what(found), "parts": found.part_digests, **_shown(found)}
+            self._outdated = [what for what in self._outdated if not _is_about(what, found)]
 
     def revoke(self, found: Found) -> bool:
         """Forget what was approved under that name of that file, whatever it said.
@@ -79,16 +132,17 @@ class Trust:
             OSError: if that cannot be remembered.
         """
         with self._changing() as known:
-            gone = [digest for digest, what in known.items() if what == _what(found)]
+            gone = [digest for digest, what in known.items() if _is_about(what, found)]
             for digest in gone:
                 del known[digest]
+            self._outdated = [what for what in self._outdated if not _is_about(what, found)]
         return bool(gone)
 
     def trusted_before(self, found: Found) -> bool:
         """Whether that name of that file was approved when it said something else."""
+        digest = found.digest
         return any(
-            what == _what(found) and digest != found.digest
-            for digest, what in self._known().items()
+            _is_about(what, found) and known != digest for known, what in self._known().items()
         )
 
     @contextmanager
@@ -112,9 +166,13 @@ class Trust:
                 return {}
             self._refuse_others()
             data = json.loads(content)
-            approved = data["approved"] if data["version"] == _VERSION else None
-            if not isinstance(approved, dict):
+            approved = data["approved"]
+            if data["version"] not in (_VERSION, _OUTDATED) or not isinstance(approved, dict):
                 raise TypeError
+            outdated = data.get("outdated", [])
+            if data["version"] == _OUTDATED:
+                approved, outdated = {}, list(approved.values())
+            self._outdated = [what for what in outdated if isinstance(what, dict)]
         except ConfigError as exc:
             self._warn(str(exc.args[0]))
         except (ValueError, TypeError, KeyError, RecursionError):
@@ -138,7 +196,10 @@ class Trust:
             log.warning("%s", text)
 
     def _write(self) -> None:
-        content = json.dumps({"version": _VERSION, "approved": self._approved}, indent=1)
+        known: dict[str, Any] = {"version": _VERSION, "approved": self._approved}
+        if self._outdated:
+            known["outdated"] = self._outdated
+        content = json.dumps(known, indent=1)
         write_atomically(self.path, content + "\n")
 
 
@@ -164,6 +225,18 @@ def write_atomically(path: Path, text: str, mode: int = 0o600) -> None:
 
 def _what(found: Found) -> dict[str, str]:
     return {"name": found.name, "path": found.path}
+
+
+def _is_about(what: Any, found: Found) -> bool:
+    return isinstance(what, dict) and _what(found).items() <= what.items()
+
+
+def _shown(found: Found) -> dict[str, str]:
+    """What it runs or reaches, without secrets, to be shown beside what it says later."""
+    entry = found.entry
+    if isinstance(entry, MCPStdioServerConfig):
+        return {"runs": redact(shlex.join([entry.command, *entry.args]))}
+    return {"reaches": redact(entry.url)}
 
 
 def _usual(machine: Machine) -> Path:

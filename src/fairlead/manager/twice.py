@@ -53,11 +53,11 @@ def refuse_twice_in_nodes(path: str, root: Any) -> None:
 
 
 def _refuse_in_mapping(path: str, node: Any) -> None:
-    keys: dict[tuple[str, str], Any] = {}
+    keys: dict[str, Any] = {}
     for key, _ in node.value:
         if key.id != "scalar" or key.tag == _MERGE:
             continue
-        first = keys.setdefault((key.tag, key.value), key)
+        first = keys.setdefault(key.value, key)  # `1` and `"1"` are one
         if first is not key:
             raise _twice(path, key.value, _marked(first), _marked(key))
 

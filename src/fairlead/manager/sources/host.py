@@ -19,6 +19,7 @@ class Place(Struct, frozen=True):
     path: str
     level: Level = "user"
     format: Format | None = None  # None: as its name ends
+    folder: str | None = None  # of the project it belongs to; None: the current one
 
 
 class Switches(Struct, frozen=True):

@@ -6,7 +6,7 @@ from typing import Any
 from ..files import Files
 from ..formats import Document
 from ..places import Machine
-from .host import Host, Place, named_items, project, user
+from .host import Host, Place, named_items, user
 
 __all__ = ["KILO", "OPENCODE"]
 
@@ -35,14 +35,14 @@ def _places(name: str) -> Callable[[Machine, Files], Iterable[Place]]:
             folders.insert(0, moved)
         said = machine.variable(f"{upper}_CONFIG")
         projects = [
-            path
+            Place(path, "project", folder=folder)
             for folder in machine.upwards()
             for path in both(machine, folder, machine.join(folder, f".{name}"))
         ]
         return [
             *(Place(path, "managed") for path in both(machine, system)),
             *(user(said) if said else ()),
-            *project(*projects),
+            *projects,
             *user(*both(machine, *folders)),
         ]
 

@@ -15,7 +15,7 @@ ENDINGS = ("json", "toml", "yaml")
 
 def project_places(machine: Machine, files: Files) -> Iterable[Place]:
     return [
-        Place(machine.join(folder, ".fairlead", f"mcp.{ending}"), "project")
+        Place(machine.join(folder, ".fairlead", f"mcp.{ending}"), "project", folder=folder)
         for folder in machine.upwards()
         for ending in ENDINGS
     ]

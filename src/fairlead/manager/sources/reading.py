@@ -1,8 +1,11 @@
 """All servers of one host program, out of whatever files of it exist."""
 
+import logging
 import re
 from collections.abc import Iterator
 from typing import Any
+
+from msgspec import structs
 
 from ...errors import ConfigError
 from ..dialects import looks_like_variables
@@ -11,10 +14,13 @@ from ..formats import Document
 from ..found import Found, Input
 from ..hiding import hide, values_of
 from ..places import Machine
+from ..references import files_of, texts_in
 from .host import Host, Place, Switches
 from .spelling import Spelled, respell
 
 __all__ = ["find_servers"]
+
+log = logging.getLogger("fairlead.manager")
 
 _INPUT = re.compile(r"\$\{input:([^}]+)\}")
 
@@ -57,12 +63,22 @@ def _in_document(
             if plain is None:
                 continue
             spelled = respell(plain, unit=host.timeout_unit, url_means=host.url_means)
+            off = switches.why_off(name, place, raw) if switches is not None else None
+            found = _found(host, machine, document, place, line, name, raw, spelled, off)
+            if place.level == "project":
+                paths = files_of(found, machine.env)
+                contents = {path: files.content(path) for path in paths}
+                found = structs.replace(found, contents=contents)
         except ConfigError as exc:
             held = values_of(raw) if isinstance(raw, dict) else ()
             files.problem(place.path, line, f'Server "{name}": {hide(str(exc.args[0]), held)}')
             continue
-        off = switches.why_off(name, place, raw) if switches is not None else None
-        yield _found(host, machine, document, place, line, name, raw, spelled, off)
+        except Exception as exc:  # one entry that cannot be read costs itself only
+            log.warning("the entry %r in %s: %s", name, place.path, type(exc).__name__)
+            reason = f'Server "{name}": it cannot be read ({type(exc).__name__})'
+            files.problem(place.path, line, reason)
+            continue
+        yield found
 
 
 def _found(
@@ -83,6 +99,7 @@ def _found(
         notes.append(off)
     if host.dialect == "unknown" and looks_like_variables(raw):
         notes.append(f"values look like variables; how {host.title} writes them is not known to us")
+    declared = _declared(raw, document.data.get("inputs"))
     return Found(
         name=name,
         host=host.id,
@@ -94,29 +111,40 @@ def _found(
         entry=spelled.entry,
         dialect=host.dialect,
         enabled=spelled.enabled and off is None,
-        needs_input=_inputs(raw, document.data.get("inputs")),
+        needs_input=tuple(_input(id, said) for id, said in declared.items()),
+        declared_inputs=tuple(declared.values()),
         lookups=spelled.lookups,
         env_file=spelled.env_file,
         headers_helper=spelled.headers_helper,
         startup_timeout=spelled.startup_timeout,
         only_tools=spelled.only_tools,
         without_tools=spelled.without_tools,
-        workspace=machine.cwd,
+        workspace=place.folder or machine.cwd,
         home=machine.home,
         platform=machine.platform,
         notes=tuple(notes),
     )
 
 
-def _inputs(raw: dict[str, Any], declared: Any) -> tuple[Input, ...]:
-    """What `${input:...}` in an entry asks for, with what the file says about it."""
-    ids = dict.fromkeys(_INPUT.findall(str(raw)))
+def _declared(raw: dict[str, Any], declared: Any) -> dict[str, dict[str, Any]]:
+    """Return what the file says about each `${input:...}` that an entry refers to.
+
+    A definition may refer to further inputs. Of two with one id the last one counts.
+    """
     known = {
         item["id"]: item
         for item in (declared if isinstance(declared, list) else ())
         if isinstance(item, dict) and isinstance(item.get("id"), str)
     }
-    return tuple(_input(id, known.get(id, {})) for id in ids)
+    found: dict[str, dict[str, Any]] = {}
+    waiting = [raw]
+    while waiting:
+        ids = [id for text in texts_in(waiting.pop(0)) for id in _INPUT.findall(text)]
+        for id in dict.fromkeys(ids):
+            if id not in found:
+                found[id] = known.get(id, {})
+                waiting.append(found[id])
+    return found
 
 
 def _input(id: str, said: dict[str, Any]) -> Input:

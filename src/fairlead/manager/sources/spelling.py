@@ -25,6 +25,7 @@ _KINDS = {
     "websocket": "ws",
 }
 _URLS = ("url", "httpUrl", "serverUrl", "uri", "baseUrl", "endpoint", "tcp")
+_LONGEST = 1e12  # of a timeout that means anything; the type may hold more than a float
 _PLAIN = ("cwd", "inheritEnv", "requestIdFormat", "lazy", "dialect")
 
 
@@ -187,7 +188,7 @@ def _milliseconds(said: tuple[Any, float] | None, notes: list[str]) -> float | N
         return None
     value, factor = said
     _refuse(isinstance(value, bool) or not isinstance(value, int | float), "`timeout` is no number")
-    if value <= 0 or value != value or value == float("inf"):
+    if not 0 < value <= _LONGEST:
         notes.append("a timeout of zero or less is read as the usual one")
         return None
     return float(value) * factor

@@ -1,0 +1,98 @@
+"""What an entry refers to outside itself: the inputs of its file, and other files."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from msgspec import structs
+
+from ..errors import ConfigError
+from ..limits import ENTRY_FILES
+from .dialects import DIALECTS, Scope, substitute
+from .found import Found
+
+__all__ = ["absolute", "env_file_of", "file_beside", "files_of", "scope_of", "texts_in"]
+
+
+def scope_of(
+    found: Found,
+    env: Mapping[str, str],
+    *,
+    inputs: Mapping[str, str] | None = None,
+    secrets: Mapping[str, str] | None = None,
+) -> Scope:
+    """Build what variables of an entry mean; the file's defaults stand for inputs not given."""
+    defaults = {one.id: one.default for one in found.needs_input if one.default is not None}
+    return Scope(
+        env=env,
+        home=found.home,
+        workspace=found.workspace,
+        platform=found.platform,
+        inputs={**defaults, **(inputs or {})},
+        secrets=secrets or {},
+    )
+
+
+def files_of(found: Found, env: Mapping[str, str]) -> list[str]:
+    """Return the absolute paths of the files whose content becomes part of an entry.
+
+    Raises:
+        ConfigError: There are too many of them.
+    """
+    paths: dict[str, None] = {}
+    if found.env_file is not None:
+        # A path that needs an answer is not known yet; resolving the entry says so.
+        with suppress(ConfigError):
+            paths[env_file_of(found, scope_of(found, env)) or ""] = None
+    pattern = DIALECTS[found.dialect].pattern
+    if pattern is not None and "kind" in pattern.groupindex:
+        for text in texts_in([found.raw, structs.asdict(found.entry), found.env_file]):
+            for match in pattern.finditer(text):
+                if match["kind"] == "file" and match["what"]:
+                    paths[file_beside(found, match["what"])] = None
+    paths.pop("", None)
+    if len(paths) > ENTRY_FILES.value:
+        ENTRY_FILES.hit()
+        raise ConfigError(f"it refers to more than {ENTRY_FILES.value} files")
+    return list(paths)
+
+
+def env_file_of(found: Found, scope: Scope) -> str | None:
+    """Return the path of the file that `envFile` names.
+
+    Raises:
+        ConfigError: Its variables cannot be replaced.
+    """
+    if found.env_file is None:
+        return None
+    return absolute(found, substitute(found.env_file, found.dialect, scope, "cwd"))
+
+
+def absolute(found: Found, path: str) -> str:
+    """Return a path of an entry, relative to the folder of its project."""
+    if path == "~" or path.startswith("~/"):
+        path = found.home + path[1:]
+    if not os.path.isabs(path) and found.workspace:
+        path = os.path.normpath(os.path.join(found.workspace, path))
+    return path
+
+
+def file_beside(found: Found, path: str) -> str:
+    """Return the path of a file that is named relative to the configuration."""
+    if path == "~" or path.startswith("~/"):
+        path = found.home + path[1:]
+    return os.path.join(os.path.dirname(found.path), path)
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """Yield every text in a value, keys included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from texts_in(key)
+            yield from texts_in(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from texts_in(item)

@@ -1,0 +1,334 @@
+"""Configuration files with values nobody expects: an error with a place, never a traceback."""
+
+import io
+import json
+import logging
+import math
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fairlead.cli.described import describe, needs_of
+from fairlead.cli.main import main
+from fairlead.errors import ConfigError
+from fairlead.gateway.config import read_gateway_file
+from fairlead.gateway.rules.mistakes import RulesError
+from fairlead.gateway.rules.reading import read_rules
+from fairlead.manager.files import Files
+from fairlead.manager.formats import parse
+from fairlead.manager.load import Loaded, load_all_mcp_configs
+from fairlead.manager.places import Machine
+from fairlead.manager.preview import preview
+from fairlead.manager.sources import HOSTS
+
+ODD_YAML = {
+    "int and str keys": "{1: a, b: c}",
+    "a null key": "{~: a, b: c}",
+    "truth values as keys": "{on: a, off: b, yes: c, x: d}",
+    "a float key": "{1.5: a, b: c}",
+    "a date key": "{2024-01-01: a, b: c}",
+    "a list as a key": "{[1, 2]: a}",
+    "a map as a key": "{{a: b}: c}",
+    "a date": "2024-01-01",
+    "a time": "2024-01-01T10:00:00+02:00",
+    "binary": "!!binary aGVsbG8=",
+    "broken binary": "!!binary '='",
+    "a set": "!!set {b, a, c}",
+    "an ordered map": "!!omap [a: 1, b: 2]",
+    "pairs": "!!pairs [a: 1, a: 2]",
+    "not a number": ".nan",
+    "infinity": "-.inf",
+    "a huge number": "0x" + "f" * 5000,
+    "a huge decimal number": "9" * 5000,
+    "a number that is none": "!!int abc",
+    "a date that does not exist": "!!timestamp 2024-13-45",
+    "a value that contains itself": "&a [*a]",
+    "a map that contains itself": "&a {x: *a}",
+    "an unknown tag": "!!python/object:os.system x",
+    "a private tag": "!thing x",
+    "sexagesimal": "190:20:30",
+    "merged": "{<<: {a: 1}, b: 2}",
+    "merged with what is no map": "{<<: [1, 2], b: 2}",
+    "two documents": "a\n---\nb",
+    "many brackets": "[" * 2_000,
+    "many maps": "{a: " * 2_000,
+    "many aliases": "[&a x, " + "*a, " * 100 + "]",
+}
+PLACES = {
+    "the document": "{0}",
+    "the servers": "mcpServers: {0}\nextensions: {0}\nservers: {0}\n",
+    "an entry": "mcpServers: {{s: {0}}}\nextensions: {{s: {0}}}\nservers: {{s: {0}}}\n",
+    "the command": "mcpServers: {{s: {{command: {0}, args: {0}, cwd: {0}}}}}\n"
+    "extensions: {{s: {{type: stdio, cmd: {0}}}}}\n",
+    "the environment": "mcpServers: {{s: {{command: x, env: {0}, args: [{0}]}}}}\n"
+    "extensions: {{s: {{type: stdio, cmd: x, envs: {0}, env_keys: {0}}}}}\n",
+    "a variable": "mcpServers: {{s: {{command: x, env: {{A: {0}}}}}}}\n"
+    "extensions: {{s: {{type: stdio, cmd: x, envs: {{A: {0}}}}}}}\n",
+    "a header": "mcpServers: {{s: {{url: http://x, headers: {{A: {0}}}, oauth: {0}}}}}\n",
+    "settings": "mcpServers: {{s: {{command: x, timeout: {0}, enabled: {0}, includeTools: {0}}}}}\n"
+    "extensions: {{s: {{type: stdio, cmd: x, timeout: {0}, enabled: {0}}}}}\n",
+    "unknown keys": "mcpServers: {{s: {{command: x, whatever: {0}}}}}\nelse: {0}\n",
+    "inputs": "mcpServers: {{s: {{command: '${{input:a}}'}}}}\n"
+    "inputs: [{{id: a, default: {0}, options: {0}, description: {0}}}, {0}]\n",
+    "the lists of names": "mcpServers: {{s: {{command: x}}}}\n"
+    "disabledServers: {0}\nenabledServers: [{0}]\n",
+}
+YAML_FILES = (
+    "home/.config/goose/config.yaml",
+    "home/.continue/config.yaml",
+    "home/.config/fairlead/mcp.yaml",
+    "project/.continue/mcpServers/a.yaml",
+    "project/.fairlead/mcp.yaml",
+)
+
+
+@contextmanager
+def swallowed() -> Iterator[list[str]]:
+    """Collect what a reader had to catch because it was not prepared for it."""
+    said: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    log = logging.getLogger("fairlead.manager")
+    log.addHandler(handler)
+    try:
+        yield said
+    finally:
+        log.removeHandler(handler)
+
+
+def look_at_everything(root: Path) -> Loaded:
+    """Load all files and do with every entry what `list`, `why` and `approve` do."""
+    home, project = root / "home", root / "project"
+    project.mkdir(exist_ok=True)
+    with swallowed() as said:
+        loaded = load_all_mcp_configs(project, home=home, env={"HOME": str(home)}, platform="linux")
+        for places in loaded.places.values():
+            for one, _ in places:
+                assert len(one.digest) == 64
+                assert one.digest == one.digest
+                json.dumps([describe(one), describe(one, exactly=True), needs_of(one)])
+                json.dumps([value.plain() for value in preview(one, {})])
+                assert isinstance(one.place, str)
+    assert said == []
+    return loaded
+
+
+def read_or_refuse(rules: Path, gateway: Path) -> None:
+    """Read both files; only the error that says what is wrong may come out."""
+    with suppress(RulesError):
+        read_rules(rules)
+    with suppress(ConfigError):
+        read_gateway_file(gateway)
+
+
+def put(root: Path, name: str, text: str | bytes) -> None:
+    file = root / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(text.encode() if isinstance(text, str) else text)
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize("value", ODD_YAML.values(), ids=ODD_YAML)
+def test_odd_yaml_values_anywhere_cost_their_entry_at_most(
+    tmp_path: Path, place: str, value: str
+) -> None:
+    for name in YAML_FILES:
+        put(tmp_path, name, place.format(value))
+    put(tmp_path, "project/.cursor/mcp.json", '{"mcpServers": {"good": {"command": "fine"}}}')
+    assert "good" in look_at_everything(tmp_path).found
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize("value", ODD_YAML.values(), ids=ODD_YAML)
+def test_odd_yaml_values_in_files_of_gateways_and_rules_are_errors(
+    tmp_path: Path, place: str, value: str
+) -> None:
+    text = place.format(value).replace("mcpServers", "rules").replace("command", "do")
+    put(tmp_path, "rules.yaml", text)
+    put(tmp_path, "gateway.yaml", place.format(value).replace("mcpServers", "servers"))
+    read_or_refuse(tmp_path / "rules.yaml", tmp_path / "gateway.yaml")
+
+
+def test_keys_are_the_text_that_stands_in_the_file() -> None:
+    text = "on: 1\n1: 2\nnull: 3\n1.50: 4\n2024-01-01: 5\n0x1F: 6\n'on ': 7\n"
+    document = parse("a.yaml", text.encode(), strict=False)
+    assert list(document.data) == ["on", "1", "null", "1.50", "2024-01-01", "0x1F", "on "]
+
+
+def test_a_number_and_the_same_text_are_one_key_in_strict_files() -> None:
+    with pytest.raises(ConfigError, match="for the second time"):
+        parse("a.yaml", b'1: a\n"1": b\n')
+    assert parse("a.yaml", b'1: a\n"1": b\n', strict=False).data == {"1": "b"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.json", '{"a":' * 500 + "1" + "}" * 500),
+        ("a.json", '{"a":' * 100_000),
+        ("a.toml", "a = " + "[" * 200 + "]" * 200),
+        ("a.toml", ".".join("a" * 400_000) + " = 1"),
+        ("a.toml", "[" + ".".join(['"a"'] * 100_000) + "]\n"),
+        ("a.toml", "a = {" + " . ".join("a" * 100_000) + " = 1}"),
+        ("a.yaml", "[" * 1_000_000),
+        ("a.yaml", "a: " + "{a: " * 300 + "}" * 300),
+        ("a.yaml", "- " * 1_000_000),
+    ],
+    ids=lambda value: value[:20],
+)
+def test_deep_nesting_is_refused_quickly(name: str, text: str) -> None:
+    began = time.process_time()
+    with pytest.raises(ConfigError):
+        parse(name, text.encode(), strict=False)
+    assert time.process_time() - began < 5
+
+
+# Whatever a document says
+
+
+def words(text: str) -> st.SearchStrategy[str]:
+    return st.sampled_from(text.split())
+
+
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.sampled_from([10**400, -(10**400), 2**64, 0]),
+    st.floats(),
+    st.text(max_size=8),
+    st.sampled_from(
+        ["${input:a}", "${X:-${Y}}", "{file:x}", "{env:X}", "!x", "stdio", "http", "\ud800", "\0"]
+    ),
+    st.dates(),
+    st.datetimes(),
+    st.binary(max_size=4),
+)
+FIELDS = words(
+    "command args env cwd url type timeout enabled disabled headers envFile headersHelper auth "
+    "oauth transport cmd envs env_keys env_vars uri httpUrl inheritEnv requestIdFormat lazy "
+    "dialect includeTools tools available_tools name bearer_token_env_var env_http_headers "
+    "api_key_env api_key_format requestOptions apiKey scopes oauth_resource settings tcp id "
+    "startup_timeout_sec bearerTokenEnv default options description password"
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(FIELDS | st.text(max_size=3), inner)
+    ),
+    max_leaves=8,
+)
+ENTRIES = st.dictionaries(FIELDS, VALUES, max_size=6) | VALUES
+KEYS = words(
+    "mcpServers servers context_servers mcp mcp_servers extensions amp.mcpServers inputs "
+    "projects disabledServers enabledServers customizations mcp.servers allowedMcpServers"
+)
+DOCUMENTS = st.dictionaries(
+    KEYS, st.dictionaries(st.text(max_size=4), ENTRIES, max_size=3) | st.lists(ENTRIES) | VALUES
+)
+
+
+def in_toml(value: Any) -> str:
+    """Write a value as TOML writes it; what it has no word for becomes a text."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{quoted(k)} = {in_toml(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(in_toml, value)) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, int | float):
+        return repr(value)
+    if hasattr(value, "isoformat"):
+        return str(value.isoformat())
+    return quoted(str(value))
+
+
+def quoted(text: str) -> str:
+    return '"' + "".join(f"\\U{ord(c):08x}" if ord(c) < 0xD800 else "x" for c in text) + '"'
+
+
+def in_yaml(value: Any) -> str:
+    return str(yaml.safe_dump(value, allow_unicode=True))
+
+
+def in_json(value: Any) -> str:
+    return json.dumps(value, default=str, skipkeys=True)
+
+
+def files_of_all_hosts() -> list[str]:
+    """Where every program may have a file, below a folder with a home and a project."""
+    machine = Machine(platform="linux", home="/home", cwd="/project", env={}, root="/nowhere")
+    places = [place.path for host in HOSTS for place in host.places(machine, Files())]
+    below = [path for path in places if path.startswith(("/home/", "/project/"))]
+    return sorted({path.lstrip("/") for path in below})
+
+
+@settings(max_examples=20, suppress_health_check=list(HealthCheck))
+@given(DOCUMENTS)
+def test_no_document_in_any_place_makes_a_reader_stumble(document: dict[str, Any]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        for name in files_of_all_hosts():
+            if name.endswith(".toml"):
+                text = "\n".join(f"{quoted(k)} = {in_toml(v)}" for k, v in document.items())
+            elif name.endswith((".yaml", ".yml")):
+                text = in_yaml(document)
+            else:
+                text = in_json(document)
+            put(root, name, text.encode("utf-8", "surrogatepass"))
+        loaded = look_at_everything(root)
+        assert isinstance(loaded, Loaded)
+
+
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@given(DOCUMENTS)
+def test_no_document_makes_the_list_fail(document: dict[str, Any]) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        for name in ("HOME", "FAIRLEAD_HOME"):
+            patch.setenv(name, f"{folder}/{name}")
+        for name in (".mcp.json", ".fairlead/mcp.yaml", ".codex/config.toml", "opencode.json"):
+            text = in_json(document)
+            if name.endswith("yaml"):
+                text = in_yaml(document)
+            elif name.endswith("toml"):
+                text = "\n".join(f"{quoted(k)} = {in_toml(v)}" for k, v in document.items())
+            put(Path(folder), name, text.encode("utf-8", "surrogatepass"))
+        for more in ((), ("--json",)):
+            out = io.StringIO()
+            with redirect_stdout(out), redirect_stderr(io.StringIO()):
+                code = main(["list", "--no-connect", "--project", folder, *more])
+            assert code == 0
+        json.loads(out.getvalue(), parse_constant=pytest.fail)
+
+
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@given(DOCUMENTS.map(lambda document: {**document, "rules": document.get("mcp")}))
+def test_no_document_makes_the_files_of_gateways_and_rules_fail(document: dict[str, Any]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for ending, write in (("json", in_json), ("yaml", in_yaml)):
+            put(Path(folder), f"a.{ending}", write(document).encode("utf-8", "surrogatepass"))
+            read_or_refuse(Path(folder, f"a.{ending}"), Path(folder, f"a.{ending}"))
+
+
+@settings(max_examples=200)
+@given(
+    st.binary(max_size=60) | st.text(max_size=60).map(str.encode),
+    st.sampled_from(["json", "toml", "yaml"]),
+)
+def test_no_bytes_make_the_parser_stumble(content: bytes, ending: str) -> None:
+    for strict in (True, False):
+        try:
+            document = parse(f"a.{ending}", content, strict=strict)
+        except ConfigError:
+            continue
+        assert all(isinstance(key, str) for key in document.data)
