@@ -3,7 +3,6 @@
 import io
 import json
 import logging
-import math
 import tempfile
 import time
 from collections.abc import Iterator
@@ -12,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from project_files import put, written
 
 from fairlead.cli.described import describe, needs_of
 from fairlead.cli.main import main
@@ -129,12 +128,6 @@ def read_or_refuse(rules: Path, gateway: Path) -> None:
         read_gateway_file(gateway)
 
 
-def put(root: Path, name: str, text: str | bytes) -> None:
-    file = root / name
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(text.encode() if isinstance(text, str) else text)
-
-
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
 @pytest.mark.parametrize("value", ODD_YAML.values(), ids=ODD_YAML)
 def test_odd_yaml_values_anywhere_cost_their_entry_at_most(
@@ -236,35 +229,6 @@ DOCUMENTS = st.dictionaries(
 )
 
 
-def in_toml(value: Any) -> str:
-    """Write a value as TOML writes it; what it has no word for becomes a text."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{quoted(k)} = {in_toml(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(in_toml, value)) + "]"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, int | float):
-        return repr(value)
-    if hasattr(value, "isoformat"):
-        return str(value.isoformat())
-    return quoted(str(value))
-
-
-def quoted(text: str) -> str:
-    return '"' + "".join(f"\\U{ord(c):08x}" if ord(c) < 0xD800 else "x" for c in text) + '"'
-
-
-def in_yaml(value: Any) -> str:
-    return str(yaml.safe_dump(value, allow_unicode=True))
-
-
-def in_json(value: Any) -> str:
-    return json.dumps(value, default=str, skipkeys=True)
-
-
 def files_of_all_hosts() -> list[str]:
     """Where every program may have a file, below a folder with a home and a project."""
     machine = Machine(platform="linux", home="/home", cwd="/project", env={}, root="/nowhere")
@@ -279,13 +243,7 @@ def test_no_document_in_any_place_makes_a_reader_stumble(document: dict[str, Any
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         for name in files_of_all_hosts():
-            if name.endswith(".toml"):
-                text = "\n".join(f"{quoted(k)} = {in_toml(v)}" for k, v in document.items())
-            elif name.endswith((".yaml", ".yml")):
-                text = in_yaml(document)
-            else:
-                text = in_json(document)
-            put(root, name, text.encode("utf-8", "surrogatepass"))
+            put(root, name, written(name, document))
         loaded = look_at_everything(root)
         assert isinstance(loaded, Loaded)
 
@@ -297,12 +255,7 @@ def test_no_document_makes_the_list_fail(document: dict[str, Any]) -> None:
         for name in ("HOME", "FAIRLEAD_HOME"):
             patch.setenv(name, f"{folder}/{name}")
         for name in (".mcp.json", ".fairlead/mcp.yaml", ".codex/config.toml", "opencode.json"):
-            text = in_json(document)
-            if name.endswith("yaml"):
-                text = in_yaml(document)
-            elif name.endswith("toml"):
-                text = "\n".join(f"{quoted(k)} = {in_toml(v)}" for k, v in document.items())
-            put(Path(folder), name, text.encode("utf-8", "surrogatepass"))
+            put(Path(folder), name, written(name, document))
         for more in ((), ("--json",)):
             out = io.StringIO()
             with redirect_stdout(out), redirect_stderr(io.StringIO()):
@@ -315,9 +268,9 @@ def test_no_document_makes_the_list_fail(document: dict[str, Any]) -> None:
 @given(DOCUMENTS.map(lambda document: {**document, "rules": document.get("mcp")}))
 def test_no_document_makes_the_files_of_gateways_and_rules_fail(document: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        for ending, write in (("json", in_json), ("yaml", in_yaml)):
-            put(Path(folder), f"a.{ending}", write(document).encode("utf-8", "surrogatepass"))
-            read_or_refuse(Path(folder, f"a.{ending}"), Path(folder, f"a.{ending}"))
+        for name in ("a.json", "a.yaml", "a.toml"):
+            put(Path(folder), name, written(name, document))
+            read_or_refuse(Path(folder, name), Path(folder, name))
 
 
 @settings(max_examples=200)

@@ -19,8 +19,11 @@ def test_it_shows_what_would_run_and_asks(person: Person) -> None:
     assert f"p, in {file}:3" in shown
     assert f"  runs      {entry['command']} {entry['args'][0]}\n" in shown
     assert "  env       A=in-the-open\n" in shown
-    assert "  and runs  echo b\n" in shown
-    assert "  and gets  your variable HOME\n" in shown
+    assert (
+        "  env       B=(known when it connects)\n      from: printed by the command echo b\n"
+        in shown
+    )
+    assert f"  env       C={person.home}\n      from: your variable HOME\n" in shown
     assert shown.endswith("not approved\n")
     refused = person.runs("call", "p", "add", "a=1", "b=2")
     assert (refused.code, refused.out) == (1, "")

@@ -5,6 +5,8 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
+from ..observe.display import safe, visible
+
 __all__ = ["FAILED", "INTERRUPTED", "NO_CONNECTION", "TIMEOUT", "USAGE", "Failed", "say", "styled"]
 
 FAILED = 1  # the server said no, or the tool failed
@@ -43,14 +45,17 @@ class Failed(Exception):
         """Write it to stderr."""
         say("error", self.sentence, "31")
         for line in self.details:
-            sys.stderr.write(f"  {styled('|', '2', sys.stderr)} {line}\n")
+            sys.stderr.write(f"  {styled('|', '2', sys.stderr)} {visible(line.expandtabs(4))}\n")
         if self.hint:
             say("hint", self.hint, "36")
 
 
 def say(label: str, text: str, colour: str = "2") -> None:
-    """One labelled line on stderr."""
-    sys.stderr.write(f"{styled(label + ':', colour, sys.stderr)} {text}\n")
+    """One labelled line on stderr; further lines of the text cannot pass for another label."""
+    first, *more = safe(text).split("\n")
+    sys.stderr.write(f"{styled(visible(label) + ':', colour, sys.stderr)} {first}\n")
+    for line in more:
+        sys.stderr.write(f"  {line}\n" if line.strip() else "\n")
 
 
 def styled(text: str, code: str, stream: TextIO) -> str:

@@ -1,7 +1,6 @@
 """Which servers a gateway is to have: those of files, without itself and what nobody approved."""
 
 import os
-import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from ipaddress import ip_address
@@ -18,7 +17,8 @@ from ..manager.found import Found, Source
 from ..manager.load import Loaded, load_all_mcp_configs
 from ..manager.manager import Configured
 from ..manager.trust import Trust
-from .output import safe
+from .output import visible
+from .suggest import suggest_any
 
 __all__ = ["Address", "LeftOut", "Read", "Wanted", "demo_servers", "discovered", "of_file"]
 
@@ -92,16 +92,16 @@ def discovered(
         elif "#" in name:
             left_out.append(LeftOut(name, f"its name has a # in it ({one.place})"))
         elif not trust.trusts(one):
-            hint = f"fairlead mcp approve {shlex.quote(name)}"
-            left_out.append(LeftOut(name, f"{one.place} is not approved", hint))
+            hint = suggest_any("fairlead", "mcp", "approve", operands=[name])
+            left_out.append(LeftOut(name, f"{one.place} {trust.why_not(one)}", hint))
         else:
             usable[name] = one
-    given = {one.id: one.default for f in usable.values() for one in f.needs_input if one.default}
-    ready = configured(Loaded(found=usable), trust=trust, inputs={**given, **inputs})
+    # The defaults of inputs are each entry's own: one file must not answer for another.
+    ready = configured(Loaded(found=usable), trust=trust, inputs=inputs)
     return Wanted(
         servers={name: [one] for name, one in ready.items()} or (demo_servers() if or_demo else {}),
         left_out=left_out,
-        problems=[safe(str(problem)) for problem in found.warnings],
+        problems=[visible(str(problem)) for problem in found.warnings],
         files=[*found.looked_for, str(trust.path)],
         # An empty file is how the writing of a new one begins.
         broken=frozenset([*found.unreadable, *(f for f in found.files if _is_empty(f))]),

@@ -12,8 +12,9 @@ from ..manager.trust import NotApproved, Trust
 from ..manager.write import ConfigFile
 from .failed import USAGE, Failed, say
 from .named import unknown
-from .output import safe, write
+from .output import visible, write
 from .own import add_file_option, changing, own_file
+from .suggest import suggest
 from .usage import Parser
 
 __all__ = ["run_import"]
@@ -45,7 +46,7 @@ def _servers_of(host: str) -> Loaded:
     known = {one.id: one for one in HOSTS if one.dialect != "fairlead"}
     if host not in known:
         raise Failed(
-            f"There is no program {safe(host)!r} whose files we read",
+            f"There is no program {visible(host)!r} whose files we read",
             hint=f"there are {', '.join(known)}",
             code=USAGE,
         )
@@ -58,7 +59,7 @@ def _wanted(options: Namespace, loaded: Loaded) -> dict[str, Found]:
         if name not in every:
             raise unknown(name, loaded)
     if not every:
-        raise Failed(f"{safe(options.host)} has no servers configured")
+        raise Failed(f"{visible(options.host)} has no servers configured")
     return {name: every[name] for name in options.names or every}
 
 
@@ -66,7 +67,7 @@ def _import(file: ConfigFile, name: str, found: Found, options: Namespace) -> bo
     """Whether it was copied; why not is said."""
     there = name in file.entries()
     if there and not options.force:
-        say("left out", f"{safe(name)}: {file.path} has one already (--force replaces it)", "33")
+        say("left out", f"{visible(name)}: {file.path} has one already (--force replaces it)", "33")
         return False
     try:
         if not options.project:
@@ -75,17 +76,17 @@ def _import(file: ConfigFile, name: str, found: Found, options: Namespace) -> bo
         adopted = adopt(found, anchored=not options.project)
         (file.update if there else file.add)(name, adopted.fields)
     except NotApproved:
-        text = f"it is a file of the project's; first `fairlead mcp approve {name}`"
-        say("left out", safe(f"{name}: {text}"), "33")
+        text = f"it is a file of the project's; first {suggest('mcp', 'approve', operands=[name])}"
+        say("left out", visible(f"{name}: {text}"), "33")
         return False
     except ConfigError as exc:
-        say("left out", safe(f"{name}: {exc.args[0]}"), "33")
+        say("left out", visible(f"{name}: {exc.args[0]}"), "33")
         return False
     _report(name, found, adopted)
     return True
 
 
 def _report(name: str, found: Found, adopted: Adopted) -> None:
-    write(safe(f"{name}, from {found.place}"))
+    write(visible(f"{name}, from {found.place}"))
     for note in adopted.notes:
-        say("note", safe(f"{name}: {note}"), "33")
+        say("note", visible(f"{name}: {note}"), "33")

@@ -1,14 +1,18 @@
 """`fairlead mcp approve` and `revoke`: whether a server of a project's file may run."""
 
+import shlex
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from ..manager.found import Found
+from ..manager.preview import preview
 from ..manager.trust import Trust
-from .described import describe, needs_of
+from .described import needs_of
 from .failed import FAILED, USAGE, Failed
 from .named import every_server, unknown
-from .output import safe, visible, write
+from .output import pretty, visible, write
+from .suggest import suggest
 from .usage import Parser
 
 __all__ = ["run_approve", "run_revoke"]
@@ -17,28 +21,41 @@ __all__ = ["run_approve", "run_revoke"]
 def run_approve(argv: Sequence[str]) -> int:
     parser = Parser(
         "mcp approve",
-        "Let a server run that a file of the project configures. Shows exactly what it would run "
-        "or reach, and asks; when the entry changes, it has to be approved again.",
-        usage="NAME [--yes]",
-        examples="  fairlead mcp approve notes",
+        "Let a server run that a file of the project configures. Shows what it would run or reach, "
+        "where each value comes from and what has changed since the last approval, and asks. When "
+        "the entry changes, or an input or a file that it refers to, it has to be approved again.",
+        usage="NAME [--yes] [--json]",
+        examples="  fairlead mcp approve notes\n  fairlead mcp approve notes --json",
     )
     parser.add_argument("name", metavar="NAME")
     parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print JSON, for programs; approves nothing without --yes",
+    )
     options = parser.parse_args(argv)
     found, trust = _find(options.name), Trust()
-    if trust.trusts(found):
+    about = _about(found, trust)
+    if not options.json and about["approved"]:
         where = "is approved" if found.level == "project" else "is not of a project's file"
-        write(f"{safe(found.name)} {where}: it may run")
+        write(f"{visible(found.name)} {where}: it may run")
         return 0
-    _show(found, changed=trust.trusted_before(found))
-    if not options.yes and not _agrees():
-        write("not approved")
-        return FAILED
-    try:
-        trust.approve(found)
-    except OSError as exc:
-        raise _unwritable(trust, exc) from exc
-    write(f"{safe(found.name)} is approved, as it stands; written to {trust.path}")
+    if not options.json:
+        _show(about)
+    if not about["approved"]:
+        if not options.yes and (options.json or not _agrees()):
+            write(pretty(about) if options.json else "not approved")
+            return FAILED
+        try:
+            trust.approve(found)
+        except OSError as exc:
+            raise _unwritable(trust, exc) from exc
+    if options.json:
+        write(pretty({**about, "approved": True, "approval": "approved"}))
+    else:
+        written = visible(str(trust.path))
+        write(f"{visible(found.name)} is approved, as it stands; written to {written}")
     return 0
 
 
@@ -54,15 +71,15 @@ def run_revoke(argv: Sequence[str]) -> int:
     found, trust = _find(options.name), Trust()
     if found.level != "project":
         raise Failed(
-            f"{safe(found.name)} is not of a project's file: it needs no approval",
-            hint=f"`fairlead mcp disable {options.name}` hides it",
+            f"{visible(found.name)} is not of a project's file: it needs no approval",
+            hint=f"{suggest('mcp', 'disable', operands=[options.name])} hides it",
         )
     try:
         gone = trust.revoke(found)
     except OSError as exc:
         raise _unwritable(trust, exc) from exc
     state = "is no longer approved" if gone else "was not approved"
-    write(f"{safe(found.name)} {state}")
+    write(f"{visible(found.name)} {state}")
     return 0
 
 
@@ -74,22 +91,68 @@ def _find(name: str) -> Found:
     return loaded.places[name][0][0]
 
 
-def _show(found: Found, *, changed: bool) -> None:
-    if changed:
-        write("It was approved before, and has changed since.")
-    write(visible(f"{found.name}, in {found.place}"))
-    for key, value in describe(found, exactly=True).items():
-        if isinstance(value, dict):
-            for name, item in value.items():
-                write(visible(f"  {key.ljust(9)} {name}={item}"))
-        else:
-            write(visible(f"  {key.ljust(9)} {value}"))
-    for need in needs_of(found):
-        if need["kind"] == "command":
-            write(visible(f"  and runs  {need['name']}"))
-        elif need["kind"] == "variable":
-            write(visible(f"  and gets  your variable {need['name']}"))
+def _about(found: Found, trust: Trust) -> dict[str, Any]:
+    """Everything that a person has to know before approving an entry."""
+    approval = trust.approval(found)
+    before = trust.last(found) if approval == "changed" else None
+    about: dict[str, Any] = {
+        "name": found.name,
+        "path": found.path,
+        "line": found.line,
+        "level": found.level,
+        "approved": approval == "approved",
+        "approval": approval,
+        "reason": None if approval == "approved" else trust.why_not(found),
+        "values": [value.plain() for value in preview(found)],
+        "needs": needs_of(found),
+        "changed": trust.changes(found) if before is not None else None,
+        "before": before and {key: before[key] for key in ("runs", "reaches") if key in before},
+    }
+    return {key: value for key, value in about.items() if value is not None}
+
+
+def _show(about: dict[str, Any]) -> None:
+    """Show it as lines in which nothing can hide; a value without `from` stands in the entry."""
+    lines = [f"{about['name']}, in {about['path']}:{about['line']}"]
+    values = {value["field"]: value for value in about["values"]}
+    words = [value["value"] for field, value in values.items() if _is_word(field)]
+    if words:
+        lines.append(f"  runs      {shlex.join(words)}")
+    for field, value in values.items():
+        kind, _, name = field.partition(".")
+        kind = _KINDS.get(kind, kind)
+        text = f"{name}={value['value']}" if name else value["value"]
+        origins = [one for one in value["from"] if one != "entry"]
+        if _is_word(field) and not origins:
+            continue
+        if _is_word(field):
+            text = f"{field}: {text}"
+            kind = ""
+        lines.append(f"  {kind.ljust(9)} {text}")
+        lines += [f"      from: {origin}" for origin in origins]  # a line that no value can imitate
+    lines += [f"  asks you  {_asked(need)}" for need in about["needs"] if need["kind"] == "input"]
+    if about["approval"] == "outdated":
+        lines.append(f"It {about['reason']}.")
+    elif about["approval"] == "changed":
+        lines.append("It was approved before, and has changed since:")
+        lines += [f"  changed   {name}" for name in about.get("changed", ())]
+        before = about.get("before") or {}
+        lines += [f"  before    it {what} {text}" for what, text in before.items()]
+    for line in lines:
+        write(visible(line))
     sys.stdout.flush()
+
+
+_KINDS = {"cwd": "in", "url": "reaches"}
+
+
+def _is_word(field: str) -> bool:
+    """Whether a field is a word of the command line."""
+    return field == "command" or field.startswith("args[")
+
+
+def _asked(need: dict[str, Any]) -> str:
+    return f"{need['name']} ({need['about']})" if need.get("about") else str(need["name"])
 
 
 def _agrees() -> bool:
@@ -105,4 +168,4 @@ def _agrees() -> bool:
 
 
 def _unwritable(trust: Trust, exc: OSError) -> Failed:
-    return Failed(f"{trust.path} cannot be changed: {exc.strerror or exc}")
+    return Failed(f"{visible(str(trust.path))} cannot be changed: {exc.strerror or exc}")

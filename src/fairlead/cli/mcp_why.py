@@ -8,6 +8,7 @@ from ..manager.trust import Trust
 from .described import describe, needs_of, source_of
 from .named import every_server, unknown
 from .output import pretty, visible, write
+from .suggest import suggest
 from .usage import Parser
 
 __all__ = ["run_why"]
@@ -51,6 +52,7 @@ def _facts(name: str, loaded: Loaded) -> dict[str, Any]:
         "line": found.line,
         "enabled": name not in loaded.disabled,
         "approved": approved,
+        "notApproved": trust.why_not(found) if approved is False else None,
         "changedSinceApproval": (approved is False and trust.trusted_before(found)) or None,
         "sameServerAs": loaded.duplicates.get(name),
         "alsoKnownAs": same,
@@ -94,8 +96,8 @@ def _status(facts: dict[str, Any]) -> str:
     if not facts["outcome"].startswith("used"):
         return str(facts["outcome"])
     if facts.get("approved") is False:
-        again = "changed since it was approved" if facts.get("changedSinceApproval") else ""
-        return f"{again or 'not approved yet'}: see `fairlead mcp approve {name}`"
+        why = facts["notApproved"].replace("is not approved", "not approved yet")
+        return f"{why}: see {suggest('mcp', 'approve', operands=[name])}"
     return "used, and approved" if facts.get("approved") else "used"
 
 

@@ -1,15 +1,12 @@
 """What strangers say, on its way to a person: safe for a terminal, and never a heap of bytes."""
 
-import json
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
 
-__all__ = ["blocks", "counted", "for_stream", "pretty", "safe", "size", "visible", "write"]
+from ..observe.display import json_text, prose, safe, visible
 
-# Control characters, which a terminal would obey, as pictures of themselves.
-_PICTURES = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"}
-_PICTURES |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
+__all__ = ["blocks", "counted", "for_stream", "pretty", "safe", "size", "visible", "write"]
 
 
 def write(text: str) -> None:
@@ -20,22 +17,12 @@ def write(text: str) -> None:
 
 def for_stream(text: str, stream: TextIO) -> str:
     """As it is for a file or a pipe, safe for a terminal."""
-    return safe(text) if stream.isatty() else text
-
-
-def safe(text: str) -> str:
-    """Without control characters: a server must not move the cursor or rename the window."""
-    return text.replace("\r\n", "\n").translate(_PICTURES)
-
-
-def visible(text: str) -> str:
-    """One line in which nothing hides: line ends and what turns the direction are spelled out."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return prose(text) if stream.isatty() else text
 
 
 def pretty(value: Any) -> str:
-    """JSON that people can read too."""
-    return json.dumps(value, indent=2, ensure_ascii=False)
+    """JSON that people can read too. Nothing in it acts on a terminal or hides."""
+    return json_text(value, indent=2)
 
 
 def blocks(result: Mapping[str, Any]) -> Iterator[str]:

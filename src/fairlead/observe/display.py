@@ -1,0 +1,112 @@
+"""Text of files and servers, made safe to show to a person.
+
+A name may contain characters that a terminal obeys, that turn the direction of what follows, or
+that cannot be seen at all, so that two different names look alike or a line hides a part of itself.
+Here each of them becomes something visible. Used for terminals, logs and pages.
+"""
+
+import json
+import math
+import re
+import unicodedata
+from typing import Any
+
+__all__ = ["json_text", "prose", "safe", "visible"]
+
+# Control characters as pictures of themselves; of the second set there are none.
+_PICTURES = {chr(code): chr(0x2400 + code) for code in range(0x20)} | {"\x7f": "\u2421"}
+_PICTURES |= dict.fromkeys(map(chr, range(0x80, 0xA0)), "\ufffd")
+
+# Printable for Unicode, and blank: fillers, joiners of graphemes, selectors of variants.
+_BLANK = frozenset(
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0\U00016fe4\U0001d159"
+)
+_SELECTORS = frozenset([*map(chr, range(0xFE00, 0xFE10)), *map(chr, range(0xE0100, 0xE01F0))])
+
+# What is worth a closer look. The ranges left out have nothing hidden: ASCII and Latin letters,
+# Greek, Cyrillic, kana, ideographs, Hangul. Most text is passed over without a call for each sign.
+_ASCII = " -~"
+_LETTERS = "\xa1-\xac\xae-\u02ff\u0370-\u058f\u3041-\u3163\u3400-\u9fff\uac00-\ud7a3"
+_SUSPECT = re.compile(f"[^\\n\\t{_ASCII}{_LETTERS}]")
+_SUSPECT_IN_LINE = re.compile(f"[^{_ASCII}{_LETTERS}]")
+
+_JOINER, _AS_TEXT, _AS_EMOJI, _KEYCAP = "\u200d", "\ufe0e", "\ufe0f", "\u20e3"
+
+
+def safe(text: str) -> str:
+    """Return a text of any number of lines without anything that acts or hides."""
+    return _SUSPECT.sub(_in_text, text.replace("\r\n", "\n"))
+
+
+def visible(text: str) -> str:
+    """Return one line in which nothing acts or hides: line ends and tabs are spelled out, too."""
+    return _SUSPECT_IN_LINE.sub(_in_line, text)
+
+
+def prose(text: str) -> str:
+    """Return the same as `safe` for a text that is read as such: its spaces may have any width."""
+    return _SUSPECT.sub(_in_prose, text.replace("\r\n", "\n"))
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    """Encode a value as JSON that a terminal shows as it is: hidden characters are escaped.
+
+    A program that decodes it gets exactly the value, with `null` for numbers that JSON lacks.
+    """
+    try:
+        text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        text = json.dumps(_finite(value), indent=indent, ensure_ascii=False)
+    return _SUSPECT.sub(_in_json, text)
+
+
+def _in_text(match: re.Match[str]) -> str:
+    sign = match[0]
+    if (picture := _PICTURES.get(sign)) is not None:
+        return picture
+    return _escaped(sign) if _is_hidden(match) else sign
+
+
+def _in_prose(match: re.Match[str]) -> str:
+    return match[0] if unicodedata.category(match[0]) == "Zs" else _in_text(match)
+
+
+def _in_line(match: re.Match[str]) -> str:
+    return _escaped(match[0]) if _is_hidden(match) else match[0]
+
+
+def _in_json(match: re.Match[str]) -> str:
+    return json.dumps(match[0])[1:-1] if _is_hidden(match) else match[0]
+
+
+def _escaped(sign: str) -> str:
+    return sign.encode("unicode_escape").decode()
+
+
+def _is_hidden(match: re.Match[str]) -> bool:
+    """Whether a character acts, turns the direction, or cannot be seen where it stands."""
+    sign, text = match[0], match.string
+    if sign.isprintable() and sign not in _BLANK and sign not in _SELECTORS:
+        return False
+    before = text[max(match.start() - 2, 0) : match.start()]
+    after = text[match.end() : match.end() + 1]
+    if sign == _JOINER:  # as in a family of emoji
+        base = before[-2:-1] if before[-1:] == _AS_EMOJI else before[-1:]
+        return not (_is_symbol(base) and _is_symbol(after))
+    if sign in (_AS_TEXT, _AS_EMOJI):  # once, behind what has both looks
+        is_key = before[-1:] in tuple("#*0123456789") and after == _KEYCAP
+        return not (is_key or _is_symbol(before[-1:]))
+    return True
+
+
+def _is_symbol(sign: str) -> bool:
+    """Whether a character is an emoji, or a sign that can look like one."""
+    return sign != "" and unicodedata.category(sign) in ("So", "Sm", "Sk") and not sign.isascii()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
