@@ -130,7 +130,7 @@ def test_only_what_is_ours_is_removed(person: Person) -> None:
     assert near.code == 2
     assert "did you mean their?" in near.err
     person.does("mcp", "add", "--project", "p", "--", "x")
-    assert "`fairlead mcp remove p --project`" in person.does("mcp", "remove", "p").err
+    assert "`fairlead mcp remove --project p`" in person.does("mcp", "remove", "p").err
 
 
 def test_a_name_of_another_program_is_hidden_and_shown_by_our_file(person: Person) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from .failed import NO_CONNECTION, USAGE, Failed
-from .output import safe
+from .output import safe, visible
 from .usage import Parser
 
 __all__ = ["TOKEN", "add_admin_options", "ask_admin"]
@@ -61,7 +61,7 @@ def ask_admin(
         said = answer.read()
     except (OSError, HTTPException, ValueError) as exc:
         raise Failed(
-            f"The gateway at {safe(parts.netloc)} cannot be reached: {exc}",
+            f"The gateway at {visible(parts.netloc)} cannot be reached: {exc}",
             hint="does it run, and is that its address? --url URL",
             code=NO_CONNECTION,
         ) from exc
@@ -85,7 +85,7 @@ def _read(said: bytes, place: str) -> Any:
         return json.loads(said)
     except ValueError:
         raise Failed(
-            f"What answers at {safe(place)} is no gateway of Fairlead",
+            f"What answers at {visible(place)} is no gateway of Fairlead",
             hint="is that its address? --url URL",
             code=NO_CONNECTION,
         ) from None

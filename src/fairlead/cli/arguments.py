@@ -13,6 +13,7 @@ import msgspec
 
 from .failed import USAGE, Failed
 from .schema import Misfit, read_value
+from .suggest import quoted
 
 __all__ = ["Given", "parse"]
 
@@ -41,7 +42,7 @@ class Given:
             except Misfit as exc:
                 raise Failed(
                     f"{key} is of type {exc}, and {text!r} is not",
-                    hint=f"`{key}:=JSON` sends any value as it is",
+                    hint=f"`{quoted(f'{key}:=JSON')}` sends any value as it is",
                     code=USAGE,
                 ) from exc
         return {**self._values, **fitted}

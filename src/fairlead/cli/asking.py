@@ -7,7 +7,7 @@ from typing import Any
 
 from ..client.answers import Question, accept, cancel, decline
 from .failed import say
-from .output import safe
+from .output import safe, visible
 from .schema import Misfit, name_type, read_value
 
 __all__ = ["ask_person"]
@@ -26,7 +26,7 @@ def _ask(question: Question) -> dict[str, Any]:
     say("the server asks", safe(question.message), "36")
     try:
         if question.mode == "url":
-            say("it wants you to open", safe(question.url or ""), "36")
+            say("it wants you to open", visible(question.url or ""), "36")
             return (
                 accept() if _line("open it yourself, then continue? [y/N] ") == "y" else decline()
             )
@@ -54,7 +54,7 @@ def _field(name: str, part: Mapping[str, Any], root: Mapping[str, Any], *, requi
     default = part.get("default")
     shown = f" [{default}]" if default is not None else "" if required else " (optional)"
     while True:
-        text = _line(f"  {about} ({safe(kind)}){shown}: ")
+        text = _line(f"  {about} ({visible(kind)}){shown}: ")
         if not text and (default is not None or not required):
             return default
         try:
@@ -69,7 +69,7 @@ def _field(name: str, part: Mapping[str, Any], root: Mapping[str, Any], *, requi
 
 
 def _line(prompt: str) -> str:
-    sys.stderr.write(prompt)
+    sys.stderr.write(visible(prompt))
     sys.stderr.flush()
     line = sys.stdin.readline()
     if not line:

@@ -12,7 +12,8 @@ from .arguments import Given, parse
 from .asking import ask_person
 from .connection import connected, explain, run_async
 from .failed import FAILED, USAGE, Failed
-from .output import blocks, pretty, safe, write
+from .output import blocks, pretty, safe, visible, write
+from .suggest import suggest
 from .target import Target, split_target
 from .usage import Parser, add_connection_options, two_ways
 from .watching import Watch, watch
@@ -39,8 +40,8 @@ def _require_tool(options: Namespace, target: Target) -> None:
 
     name = options.tool
     if name in every_server().places:
-        hint = f"`fairlead tools {name}` lists them; then `fairlead call {name} TOOL`"
-        raise Failed(f"Which tool of {safe(name)}?", hint=safe(hint), code=USAGE)
+        hint = f"{suggest('tools', name)} lists them; then {suggest('call', name, 'TOOL')}"
+        raise Failed(f"Which tool of {visible(name)}?", hint=hint, code=USAGE)
 
 
 def _parser() -> Parser:
@@ -135,8 +136,10 @@ def _with_suggestion(failed: Failed, name: str, tools: Tools) -> Failed:
     if not names or name in names:
         return failed
     near = get_close_matches(name, names, 3, 0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(names[:10])}"
-    return Failed(f"The server has no tool {name!r}", hint=safe(hint))
+    hint = f"did you mean {' or '.join(map(visible, near))}?"
+    if not near:
+        hint = f"there are {', '.join(map(visible, names[:10]))}"
+    return Failed(f"The server has no tool {name!r}", hint=hint)
 
 
 def _schema(name: str, tools: Tools) -> Mapping[str, Any]:

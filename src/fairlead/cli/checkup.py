@@ -17,7 +17,7 @@ from ..manager.trust import NotApproved, Trust
 from ..observe.redact import redact
 from .failed import NO_CONNECTION, Failed
 from .named import fill_in, values_to_hide
-from .output import safe
+from .output import safe, visible
 from .remedies import diagnose, where_to_get
 
 __all__ = ["Checkup", "Step", "check_up"]
@@ -131,7 +131,7 @@ async def _connect(
         info = client.server.get("serverInfo") or {}
         name = f"{info.get('name') or 'a server without a name'} {info.get('version') or ''}"
         facts["protocolVersion"] = client.protocol_version
-        facts["server"] = safe(name.strip())
+        facts["server"] = visible(name.strip())
         say(f"{facts['server']} speaks {client.protocol_version}")
     try:
         if "tools" not in (client.server.get("capabilities") or {}):
@@ -163,18 +163,18 @@ def _program(entry: MCPStdioServerConfig) -> str:
         place = shutil.which(os.path.join(entry.cwd, entry.command))
     if place is None and os.path.dirname(entry.command):
         raise Failed(
-            f"There is no program {safe(entry.command)!r}",
+            f"There is no program {visible(entry.command)!r}",
             hint=safe(where_to_get(entry.command)),
             code=NO_CONNECTION,
         )
     if place is None:
         raise Failed(
-            f"There is no program {safe(entry.command)!r} in the PATH",
+            f"There is no program {visible(entry.command)!r} in the PATH",
             hint=safe(where_to_get(entry.command)),
-            details=[f"PATH={safe(path or '')}"],
+            details=[f"PATH={visible(path or '')}"],
             code=NO_CONNECTION,
         )
-    return safe(place)
+    return visible(place)
 
 
 class _Trying:

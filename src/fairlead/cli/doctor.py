@@ -21,8 +21,9 @@ from .described import source_of
 from .failed import FAILED, styled
 from .mcp_test import show_step, write_plain
 from .named import every_server, find_server
-from .output import pretty, safe, write
+from .output import pretty, safe, visible, write
 from .remedies import INSTALL
+from .suggest import suggest_any
 from .usage import Parser, add_input_option, read_pairs, seconds
 
 __all__ = ["run"]
@@ -106,7 +107,7 @@ def _machine(loaded: Loaded, servers: list[Found]) -> list[Finding]:
     version = platform.python_version()
     findings = [Finding(True, f"Python {version} on {platform.system()}, {sys.executable}")]
     for problem in loaded.warnings:
-        text, odd = safe(str(problem)), problem.harmless
+        text, odd = visible(str(problem)), problem.harmless
         hint = "another name would do everywhere" if odd else "correct the file there"
         findings.append(Finding(odd, text, hint, odd=odd))
     trust = Trust()
@@ -122,7 +123,11 @@ def _folders() -> list[Finding]:
     machine = this_machine()
     folders = (machine.own_config[0], machine.own_cache, machine.own_data)
     return [
-        Finding(False, f"{safe(folder)} cannot be written to", f"`ls -ld {safe(folder)}` says why")
+        Finding(
+            False,
+            f"{visible(folder)} cannot be written to",
+            f"`{suggest_any('ls', '-ld', operands=[folder])}` says why",
+        )
         for folder in dict.fromkeys(folders)
         if os.path.exists(folder) and not os.access(folder, os.W_OK | os.X_OK)
     ]
@@ -141,9 +146,9 @@ def _programs(servers: list[Found]) -> list[Finding]:
     for program, names in needed.items():
         place = shutil.which(program)
         if place is not None:
-            findings.append(Finding(True, f"{program} is {safe(place)}"))
+            findings.append(Finding(True, f"{program} is {visible(place)}"))
             continue
-        text = f"{program} is missing, and {safe(', '.join(names))} cannot start without it"
+        text = f"{program} is missing, and {visible(', '.join(names))} cannot start without it"
         findings.append(Finding(False, text, INSTALL[program]))
     return findings
 
@@ -160,7 +165,7 @@ def _show_machine(findings: list[Finding]) -> None:
 def _show(checkup: Checkup) -> None:
     found, failed = checkup.found, checkup.failed
     where = f"{source_of(found.host_title, found.level)}, {found.place}"
-    write_plain(f"\n{styled(safe(found.name), '1', sys.stdout)}  {safe(where)}")
+    write_plain(f"\n{styled(visible(found.name), '1', sys.stdout)}  {visible(where)}")
     for step in checkup.steps:
         show_step(step)
     for warning in checkup.warnings:

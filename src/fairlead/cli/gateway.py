@@ -1,7 +1,6 @@
 """`fairlead gateway`: many servers on one endpoint, as a file describes them."""
 
 import os
-import shlex
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 
@@ -31,7 +30,8 @@ from .gateway_running import (
     run_gateway,
 )
 from .gateway_servers import Address, Wanted, of_file
-from .output import safe
+from .output import safe, visible
+from .suggest import suggest
 from .usage import Parser, read_pairs
 
 __all__ = ["run"]
@@ -118,8 +118,8 @@ def _observing(file: GatewayFile, record: Record | None, token: str | None) -> O
 def _lock(path: str, file: str) -> LockFile:
     if not os.path.lexists(path):
         raise Failed(
-            f"There is no lock file {safe(path)} yet",
-            hint=f"`fairlead lock --gateway {safe(shlex.quote(file))}` writes it",
+            f"There is no lock file {visible(path)} yet",
+            hint=f"{suggest('lock', '--gateway', file)} writes it",
             code=USAGE,
         )
     return LockFile(path)

@@ -1,13 +1,14 @@
 """How other programs are told of a gateway: one line for each, to be pasted."""
 
 import json
-import shlex
 import shutil
 import sys
 from pathlib import Path
 
 from ..client.entries import MCPHttpServerConfig, MCPServerEntry, MCPStdioServerConfig
 from ..manager.export import export
+from ..observe.display import json_text
+from .suggest import quoted, suggest_any
 
 __all__ = ["how_to_connect"]
 
@@ -17,7 +18,7 @@ _TOKEN = "Bearer ${FAIRLEAD_TOKEN}"
 
 def how_to_connect(url: str, *, has_token: bool) -> list[tuple[str, str]]:
     """Pairs of a program and what to type, or to put into its file."""
-    tools = f"fairlead tools {shlex.quote(url)}"
+    tools = suggest_any("fairlead", "tools", url)
     if has_token:
         tools += " --token TOKEN"
     if not url.startswith("http"):
@@ -27,7 +28,7 @@ def how_to_connect(url: str, *, has_token: bool) -> list[tuple[str, str]]:
     env = {"FAIRLEAD_TOKEN": "TOKEN"} if has_token else {}
     bridge = MCPStdioServerConfig(command=_ourselves(), args=["proxy", url], env=env)
     return [
-        ("Claude Code", f"claude mcp add --transport http {_NAME} {url}{header}"),
+        ("Claude Code", f"claude mcp add --transport http {_NAME} {quoted(url)}{header}"),
         ("Cursor", _line(remote, "cursor")),
         ("VS Code", _line(remote, "vscode")),
         ("Claude Desktop", _line(bridge, "claude-desktop")),
@@ -36,7 +37,7 @@ def how_to_connect(url: str, *, has_token: bool) -> list[tuple[str, str]]:
 
 
 def _line(entry: MCPServerEntry, program: str) -> str:
-    return json.dumps(json.loads(export(entry, program, name=_NAME)), ensure_ascii=False)
+    return json_text(json.loads(export(entry, program, name=_NAME)))
 
 
 def _ourselves() -> str:

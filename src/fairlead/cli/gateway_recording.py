@@ -11,7 +11,7 @@ from ..errors import ConfigError
 from ..gateway.tape.format import LINES
 from ..gateway.taping import Taping
 from .failed import USAGE, Failed, say
-from .output import safe
+from .output import safe, visible
 from .tape_places import new_place, place_of, tapes_folder
 
 __all__ = ["Record", "recorded", "require_tape", "taping"]
@@ -81,7 +81,7 @@ def recorded(tapes: Taping | None, record: Record | None) -> Iterator[None]:
             there = record.place.with_name(f"{record.place.name}{LINES}").exists()
             hint = "take another name, or write it anew with --overwrite" if there else ""
             raise Failed(safe(str(exc)), hint=hint) from exc
-        say("recording", safe(str(started.path)))
+        say("recording", visible(str(started.path)))
     try:
         yield
     finally:

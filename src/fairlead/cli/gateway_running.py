@@ -32,7 +32,7 @@ from .gateway_recording import Record, recorded
 from .gateway_screen import Screen
 from .gateway_servers import Address, Wanted
 from .network import Endpoint
-from .output import safe
+from .output import visible
 from .tape_recording import add_record_options
 from .usage import Parser, add_input_option
 
@@ -210,7 +210,7 @@ def endpoint_of(options: Namespace, listen: str | None = None) -> Endpoint:
 def require_project(options: Namespace) -> None:
     """Raises: Failed: the folder of the project is none."""
     if not os.path.isdir(options.project):
-        raise Failed(f"There is no folder {safe(options.project)}", code=USAGE)
+        raise Failed(f"There is no folder {visible(options.project)}", code=USAGE)
 
 
 def log_if_asked(options: Namespace) -> None:

@@ -13,7 +13,7 @@ from ..observe.redact import redact
 from .failed import say, styled
 from .gateway_hints import how_to_connect
 from .gateway_servers import LeftOut, Wanted
-from .output import counted, pretty, safe, write
+from .output import counted, pretty, safe, visible, write
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -44,7 +44,7 @@ class Screen:
         if self._json:
             return
         page = self._url.rpartition("/")[0] + "/" if self._url.startswith("http") else ""
-        _tell("gateway", f"{safe(self._gateway.settings.name)} at {self._url}", "32")
+        _tell("gateway", f"{visible(self._gateway.settings.name)} at {self._url}", "32")
         if page:
             _tell("status", page)
         if wanted.demo:
@@ -122,7 +122,7 @@ class Screen:
         for one in wanted.left_out:
             if one not in self._told:
                 hint = f"; `{one.hint}` shows what it would run, and asks you" if one.hint else ""
-                say("left out", safe(f"{one.name}: {one.reason}{hint}"), "33")
+                say("left out", visible(f"{one.name}: {one.reason}{hint}"), "33")
         self._told = wanted.left_out
 
     def _news(self, name: str, event: StatusEvent) -> str:
@@ -175,7 +175,7 @@ _COLOURS = {"connected": "32", "failed": "31", "reconnecting": "33"}
 
 
 def _tell(label: str, text: str, colour: str = "36") -> None:
-    start = styled(safe(label) + ":", colour, sys.stdout) if label else " " * 5
+    start = styled(visible(label) + ":", colour, sys.stdout) if label else " " * 5
     sys.stdout.write(f"{start} {safe(text)}\n")
     sys.stdout.flush()
 
@@ -200,11 +200,11 @@ def _table(rows: list[Row]) -> "Table":
     for row in rows:
         there = row["status"] == "connected"
         table.add_row(
-            Text(safe(row["name"]), "bold"),
+            Text(visible(row["name"]), "bold"),
             Text(row["status"], looks.get(row["status"], "red")),
             Text(row["transport"] or "", "dim"),
             Text(f"{row['revision']} {row['era']}" if there else "", "dim"),
             Text(counted(row["tools"], "tool") if there or row["tools"] else ""),
-            Text(safe(row["source"] or ""), "dim"),
+            Text(visible(row["source"] or ""), "dim"),
         )
     return table

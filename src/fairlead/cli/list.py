@@ -19,7 +19,7 @@ from .connection import be_quiet, run_async
 from .described import source_of
 from .failed import USAGE, Failed
 from .named import every_server
-from .output import counted, pretty, safe, write
+from .output import counted, pretty, safe, visible, write
 from .usage import Parser
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def run(argv: Sequence[str]) -> int:
     )
     options = parser.parse_args(argv)
     if not os.path.isdir(options.project):
-        raise Failed(f"There is no folder {safe(options.project)}", code=USAGE)
+        raise Failed(f"There is no folder {visible(options.project)}", code=USAGE)
     be_quiet()
     return run_async(_list(options))
 
@@ -146,9 +146,9 @@ def _show(rows: list[Row], found: Loaded) -> None:
             if row.get("error"):
                 first = safe(row["error"]).strip().partition("\n")[0]
                 first = first.removesuffix(". Its last words on stderr:")
-                page.print(Text(f"{safe(row['name'])}: {first}", "red"))
+                page.print(Text(f"{visible(row['name'])}: {first}", "red"))
     for problem in found.warnings:
-        page.print(Text(safe(str(problem)), "yellow"))
+        page.print(Text(visible(str(problem)), "yellow"))
     well = ("connected", "configured", "idle", "disabled", "duplicate")
     if any(row["status"] not in well for row in rows):
         page.print(Text("`fairlead doctor` says what to do about it.", "dim"))
@@ -162,13 +162,13 @@ def _table(rows: list[Row]) -> "Table":
     for row in rows:
         version, era = row.get("protocolVersion") or "", row.get("era") or ""
         table.add_row(
-            Text(safe(row["name"]), "bold"),
+            Text(visible(row["name"]), "bold"),
             _status(row),
             Text(row["transport"], "dim"),
-            Text(f"{safe(version)} {era}".strip(), "dim"),
+            Text(f"{visible(version)} {era}".strip(), "dim"),
             Text(counted(row["tools"], "tool") if "tools" in row else ""),
             Text(f"{row['latency_ms']} ms" if "latency_ms" in row else "", "dim"),
-            Text(safe(source_of(row["source"], row["level"])), "dim"),
+            Text(visible(source_of(row["source"], row["level"])), "dim"),
         )
     return table
 
@@ -177,7 +177,7 @@ def _status(row: Row) -> "Text":
     from rich.text import Text
 
     if "sameServerAs" in row:
-        return Text(f"is {safe(row['sameServerAs'])}", "dim")
+        return Text(f"is {visible(row['sameServerAs'])}", "dim")
     quiet = dict.fromkeys(("disabled", "connecting"), "dim")
     colours = {"connected": "green", "configured": "", "idle": "cyan", "not approved": "yellow"}
     return Text(row["status"], (colours | quiet).get(row["status"], "red"))

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..client import MCPClient
 from .connection import connected, run_async
-from .output import pretty, safe, write
+from .output import pretty, visible, write
 from .target import Target, split_target
 from .usage import Parser, add_connection_options, two_ways
 
@@ -69,6 +69,6 @@ def show_list(
         return 0
     width = min(max(len(str(item.get(key))) for item in items), 40)
     for item in items:
-        rest = "  ".join(safe(str(fact)) for fact in facts(item) if fact)
-        write(f"{safe(str(item.get(key))).ljust(width)}  {rest}".rstrip())
+        rest = "  ".join(visible(str(fact)) for fact in facts(item) if fact)
+        write(f"{visible(str(item.get(key))).ljust(width)}  {rest}".rstrip())
     return 0

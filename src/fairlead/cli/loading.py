@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..server import MCPServer
 from .failed import USAGE, Failed
+from .suggest import suggest
 
 if TYPE_CHECKING:
     from traceback import TracebackException
@@ -145,7 +146,7 @@ def _import_module(name: str) -> ModuleType:
             raise  # the module is there, and misses another one
         raise Failed(
             f"There is no module {exc.name!r}",
-            hint=f"a file is named with its ending: `fairlead serve {name}.py`",
+            hint=f"a file is named with its ending: {suggest('serve', operands=[f'{name}.py'])}",
             code=USAGE,
         ) from exc
 
@@ -193,7 +194,7 @@ def _find(module: ModuleType, place: str, name: str) -> MCPServer:
     if len({id(server) for server in servers.values()}) > 1:
         raise Failed(
             f"{place} has several servers: {', '.join(servers)}",
-            hint=f"name one: `fairlead serve {place}:{next(iter(servers))}`",
+            hint=f"name one: {suggest('serve', operands=[f'{place}:{next(iter(servers))}'])}",
             code=USAGE,
         )
     return next(iter(servers.values()))

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shlex
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from typing import Any
@@ -10,8 +9,9 @@ from urllib.parse import urlsplit
 
 from .failed import USAGE, Failed, say
 from .named import every_server
-from .output import safe, write
+from .output import visible, write
 from .own import add_file_option, changing, own_file
+from .suggest import quoted, suggest
 from .usage import Parser, read_pairs
 
 __all__ = ["run_add"]
@@ -28,7 +28,7 @@ def run_add(argv: Sequence[str]) -> int:
         known = file.entries()
         if options.name in known and not options.force:
             raise Failed(
-                f"{safe(options.name)} is in {file.path} already",
+                f"{visible(options.name)} is in {file.path} already",
                 hint="--force puts the new one in its place",
             )
         (file.update if options.name in known else file.add)(options.name, entry)
@@ -73,7 +73,7 @@ def _entry(options: Namespace, command: list[str]) -> dict[str, Any]:
         raise Failed(
             "A server has a URL, or a command after `--`"
             + (": both are given" if command else ", and there is neither"),
-            hint=f"for example `fairlead mcp add {options.name} -- python server.py`",
+            hint=f"for example {_example(options.name, 'python', 'server.py')}",
             code=USAGE,
         )
     entry: dict[str, Any] = {}
@@ -86,10 +86,10 @@ def _entry(options: Namespace, command: list[str]) -> dict[str, Any]:
         _refuse(options, "a command", env=options.env, cwd=options.cwd)
         if not _is_url(options.url):
             raise Failed(
-                f"{safe(options.url)!r} is no URL",
+                f"{visible(options.url)!r} is no URL",
                 hint="it begins like https://example.com/mcp"
                 if _URL.match(options.url)
-                else f"a command goes after `--`: fairlead mcp add {options.name} -- {options.url}",
+                else f"a command goes after `--`: {_example(options.name, options.url)}",
                 code=USAGE,
             )
         kind = options.type or ("ws" if options.url[:2].lower() == "ws" else "http")
@@ -138,15 +138,19 @@ def _is_url(text: str) -> bool:
         return False
 
 
+def _example(name: str, *command: str) -> str:
+    return suggest("mcp", "add", name, "--", *command)
+
+
 def _mention_folder(options: Namespace, command: list[str]) -> None:
     """Your own file counts everywhere, but a file named from here is found only from here."""
     here = [word for word in command if not os.path.isabs(word) and os.path.isfile(word)]
     if here and options.cwd is None:
         say(
             "note",
-            f"{safe(here[0])} will be looked for in the folder where somebody uses it; to have it "
-            f"found from everywhere, add `--cwd {safe(shlex.quote(os.getcwd()))} --force`, or "
-            "write its whole path",
+            f"{visible(here[0])} will be looked for in the folder where somebody uses it; to have "
+            f"it found from everywhere, add `--cwd {quoted(os.getcwd())} --force`, or write its "
+            "whole path",
         )
 
 
@@ -155,11 +159,12 @@ def _mention(name: str, path: str) -> None:
     places = every_server().places.get(name, [])
     others = [found for found, _ in places if found.path != path]
     if places and places[0][0].path != path:
-        say("note", f"{safe(places[0][0].place)} has that name too, and comes first", "33")
+        say("note", f"{visible(places[0][0].place)} has that name too, and comes first", "33")
     elif others:
-        say("note", f"it is used instead of the one in {safe(others[0].place)}")
+        say("note", f"it is used instead of the one in {visible(others[0].place)}")
     mine = next((found for found, _ in places if found.path == path), None)
     if mine is not None and mine.level == "project":
-        say("next", f"`fairlead mcp approve {name}`, as everybody who uses the project has to")
+        approve = suggest("mcp", "approve", operands=[name])
+        say("next", f"{approve}, as everybody who uses the project has to")
     else:
-        say("next", f"`fairlead mcp test {name}`")
+        say("next", suggest("mcp", "test", operands=[name]))

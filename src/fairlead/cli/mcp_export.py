@@ -9,7 +9,7 @@ from ..manager.adopt import adopt
 from ..manager.export import EXPORTS, export, export_all
 from .failed import USAGE, Failed, say
 from .named import every_server, find_server
-from .output import for_stream, safe
+from .output import for_stream, visible
 from .usage import Parser
 
 __all__ = ["run_export"]
@@ -29,7 +29,7 @@ def run_export(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv)
     if options.host not in EXPORTS:
         raise Failed(
-            f"There is no program {safe(options.host)!r} whose files we can write",
+            f"There is no program {visible(options.host)!r} whose files we can write",
             hint=f"there are {', '.join(sorted(EXPORTS))}",
             code=USAGE,
         )
@@ -42,13 +42,17 @@ def run_export(argv: Sequence[str]) -> int:
             export(entry, options.host, name=name)  # not every program has a word for everything
         except ConfigError as exc:
             if options.names:
-                raise Failed(safe(f"{name}: {exc.args[0]}")) from exc
-            say("left out", safe(f"{name}: {exc.args[0]}"), "33")
+                raise Failed(visible(f"{name}: {exc.args[0]}")) from exc
+            say("left out", visible(f"{name}: {exc.args[0]}"), "33")
             continue
         entries[name] = entry
         held = entry.env if isinstance(entry, MCPStdioServerConfig) else entry.headers
         for key in (key for key, value in held.items() if value.startswith("!")):
-            say("note", safe(f"{name}: {key} is a command, which other programs do not run"), "33")
+            say(
+                "note",
+                visible(f"{name}: {key} is a command, which other programs do not run"),
+                "33",
+            )
     if not entries:
         raise Failed("There is nothing to export", hint="`fairlead list` shows what there is")
     sys.stdout.write(for_stream(export_all(entries, options.host), sys.stdout))

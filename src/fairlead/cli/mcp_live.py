@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from .admin_calling import add_admin_options, ask_admin
 from .failed import Failed, say
-from .output import counted, pretty, safe, visible, write
+from .output import counted, pretty, visible, write
 from .usage import Parser
 
 __all__ = ["run_notifications", "run_prompts", "run_reconnect", "run_reload", "run_resources"]
@@ -93,7 +93,7 @@ def _servers(options: Namespace, found: Sequence[Mapping[str, Any]]) -> int:
         facts = [one["status"], counted(one["tools"], "tool"), one["source"], one["path"]]
         _line(one["name"], facts, found, "name")
         if one["error"]:
-            say("warning", safe(f"{one['name']}: {one['error']}"), "33")
+            say("warning", visible(f"{one['name']}: {one['error']}"), "33")
     return 0
 
 
@@ -114,8 +114,8 @@ def _line(
     name: str, facts: Iterable[str | None], all_of: Sequence[Mapping[str, Any]], key: str
 ) -> None:
     width = min(max(len(one[key]) for one in all_of), 40)
-    rest = "  ".join(safe(fact) for fact in facts if fact)
-    write(f"{safe(name).ljust(width)}  {rest}".rstrip())
+    rest = "  ".join(visible(fact) for fact in facts if fact)
+    write(f"{visible(name).ljust(width)}  {rest}".rstrip())
 
 
 def _options(command: str, about: str, argv: Sequence[str], *, name: bool = False) -> Namespace:

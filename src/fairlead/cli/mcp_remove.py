@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from .failed import Failed
 from .named import every_server, unknown
-from .output import safe, write
+from .output import safe, visible, write
 from .own import add_file_option, changing, own_file
+from .suggest import suggest
 from .usage import Parser
 
 __all__ = ["run_remove"]
@@ -37,16 +38,16 @@ def _elsewhere(name: str, path: str) -> Failed:
         return unknown(name, loaded)
     found = loaded.places[name][0][0]
     if found.dialect == "fairlead":
-        option = " --project" if found.level == "project" else ""
+        option = ["--project"] if found.level == "project" else []
         hint = (
-            f"`fairlead mcp remove {name}{option}`"
+            suggest("mcp", "remove", *option, operands=[name])
             if found.path.endswith("mcp.json")
             else f"remove it there by hand: {found.place}"
         )
     else:
-        hint = f"we never change their files; `fairlead mcp disable {name}` hides it"
+        hint = f"we never change their files; {suggest('mcp', 'disable', operands=[name])} hides it"
     return Failed(
-        f"{safe(name)} is not in {path}: it comes from {safe(found.host_title)}, "
-        f"{safe(found.place)}",
+        f"{visible(name)} is not in {path}: it comes from {visible(found.host_title)}, "
+        f"{visible(found.place)}",
         hint=safe(hint),
     )

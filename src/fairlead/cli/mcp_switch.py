@@ -7,8 +7,9 @@ from ..manager.load import Loaded
 from ..manager.write import ConfigFile
 from .failed import USAGE, Failed, say
 from .named import every_server, unknown
-from .output import safe, write
+from .output import safe, visible, write
 from .own import add_file_option, changing, own_file
+from .suggest import suggest
 from .usage import Parser
 
 __all__ = ["run_disable", "run_enable"]
@@ -25,9 +26,9 @@ def run_enable(argv: Sequence[str]) -> int:
         ours = options.name in file.entries()
         if options.project and not ours:
             raise Failed(
-                f"{safe(options.name)} is not in {file.path}, and a project cannot switch on what "
-                "others have configured",
-                hint=f"`fairlead mcp enable {options.name}` does, for you",
+                f"{visible(options.name)} is not in {file.path}, and a project cannot switch on "
+                "what others have configured",
+                hint=f"{suggest('mcp', 'enable', operands=[options.name])} does, for you",
                 code=USAGE,
             )
         file.enable(options.name)

@@ -10,7 +10,7 @@ from .connection import be_quiet, run_async
 from .described import source_of
 from .failed import say, styled
 from .named import ask_inputs, every_server, find_server
-from .output import pretty, safe, write
+from .output import pretty, visible, write
 from .usage import Parser, add_input_option, read_pairs, seconds
 
 __all__ = ["run_test", "show_step"]
@@ -43,7 +43,7 @@ async def _test(found: Found, options: Namespace) -> int:
         write(pretty(checkup.plain()))
         return 0 if checkup.failed is None else checkup.failed.code
     source = source_of(found.host_title, found.level)
-    write(safe(f"{found.name}, of {source}, {found.place}"))
+    write(visible(f"{found.name}, of {source}, {found.place}"))
     sys.stdout.flush()
     checkup = await check_up(found, inputs=given, timeout=options.timeout, tell=show_step)
     return _finish(checkup)

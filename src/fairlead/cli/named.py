@@ -15,7 +15,8 @@ from ..manager.found import Found, Input
 from ..manager.load import Loaded, load_all_mcp_configs
 from ..manager.trust import Trust
 from .failed import USAGE, Failed
-from .output import safe
+from .output import visible
+from .suggest import suggest
 
 __all__ = [
     "ask_inputs",
@@ -47,8 +48,8 @@ def find_server(name: str, loaded: Loaded, *, or_command: bool = False) -> Found
     if name in loaded.disabled:
         [(_, why), *_] = loaded.places[name]
         raise Failed(
-            f"{safe(name)} is switched off: {safe(why.removeprefix('not used: '))}",
-            hint=f"`fairlead mcp enable {safe(name)}` switches it on",
+            f"{visible(name)} is switched off: {visible(why.removeprefix('not used: '))}",
+            hint=f"{suggest('mcp', 'enable', operands=[name])} switches it on",
         )
     raise unknown(name, loaded, or_command=or_command)
 
@@ -56,14 +57,14 @@ def find_server(name: str, loaded: Loaded, *, or_command: bool = False) -> Found
 def unknown(name: str, loaded: Loaded, *, or_command: bool = False) -> Failed:
     """Nobody has configured that name: here are those that are near, and what could not be read."""
     near = get_close_matches(name, list(loaded.places), 3, 0.5)
-    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    hint = f"did you mean {' or '.join(map(visible, near))}? " if near else ""
     hint += "`fairlead list` shows those there are"
     if or_command:
         hint += "; the command of one that is not configured goes after `--`"
     return Failed(
-        f"There is no server {safe(name)!r} in any configuration",
-        hint=safe(hint),
-        details=[safe(str(problem)) for problem in loaded.warnings if not problem.harmless],
+        f"There is no server {visible(name)!r} in any configuration",
+        hint=hint,
+        details=[visible(str(problem)) for problem in loaded.warnings if not problem.harmless],
         code=USAGE,
     )
 
@@ -103,9 +104,9 @@ async def ask_inputs(found: Found, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _ask(one: Input) -> str:
-    about = safe(one.description or one.id)
-    choices = f" ({' | '.join(map(safe, one.options))})" if one.options else ""
-    default = f" [{safe(one.default)}]" if one.default is not None and not one.password else ""
+    about = visible(one.description or one.id)
+    choices = f" ({' | '.join(map(visible, one.options))})" if one.options else ""
+    default = f" [{visible(one.default)}]" if one.default is not None and not one.password else ""
     prompt = f"{about}{choices}{default}: "
     if one.password:
         return getpass(prompt, stream=sys.stderr)

@@ -13,6 +13,7 @@ from ..errors import ConfigError
 from ..server import MCPServer
 from ..transport.http.settings import HttpSettings
 from .failed import FAILED, USAGE, Failed, say
+from .suggest import quoted
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -183,7 +184,7 @@ class Endpoint:
         else:
             say("serving", f"{name} at {url} (HTTP on a unix socket)", "32")
         token = " --token TOKEN" if has_token else ""
-        say("connect", f"fairlead tools '{pasted}'{token}", "36")
+        say("connect", f"fairlead tools {quoted(pasted)}{token}", "36")
         say("stop", "Ctrl-C, or SIGTERM", "36")
 
     def reachable(self, url: str) -> str:

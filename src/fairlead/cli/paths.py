@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from ..manager.places import this_machine
 from ..manager.trust import Trust
 from ..manager.write import ConfigFile
-from .output import pretty, safe, write
+from .output import pretty, visible, write
 from .usage import Parser
 
 __all__ = ["run"]
@@ -41,5 +41,5 @@ def run(argv: Sequence[str]) -> int:
         return 0
     for name, path in places.items():
         there = "" if os.path.lexists(path) else "  (not there yet)"
-        write(f"{name.ljust(9)}  {safe(path)}{there}")
+        write(f"{name.ljust(9)}  {visible(path)}{there}")
     return 0

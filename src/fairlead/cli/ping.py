@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from ..client import MCPClient
 from .failed import FAILED
 from .listing import run_command
-from .output import pretty, safe, write
+from .output import pretty, safe, visible, write
 
 __all__ = ["run"]
 
@@ -27,7 +27,7 @@ async def _ping(client: MCPClient, options: Namespace) -> int:
     if options.json:
         write(pretty({**health, "protocolVersion": client.protocol_version}))
     elif health["ok"]:
-        name = safe(str(health.get("server") or "the server"))
+        name = visible(str(health.get("server") or "the server"))
         write(f"{name} answers in {health['latency_ms']:g} ms and speaks {client.protocol_version}")
     else:
         write(f"no answer: {safe(str(health.get('error')))}")

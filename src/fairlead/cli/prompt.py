@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from ..client import MCPClient
 from .arguments import parse
 from .listing import run_command
-from .output import blocks, pretty, safe, write
+from .output import blocks, pretty, visible, write
 
 __all__ = ["run"]
 
@@ -37,5 +37,5 @@ async def _prompt(client: MCPClient, options: Namespace) -> int:
         return 0
     for message in result.get("messages") or ():
         shown = "\n".join(blocks({"content": [message.get("content")]}))
-        write(f"{safe(str(message.get('role')))}: {shown}")
+        write(f"{visible(str(message.get('role')))}: {shown}")
     return 0

@@ -183,7 +183,7 @@ def _require_program(entry: "MCPServerEntry") -> None:
     """What cannot be found is told now; the first client may come much later."""
     from ..client.entries import MCPStdioServerConfig
     from ..transport.process import child_environment
-    from .output import safe
+    from .output import visible
 
     if not isinstance(entry, MCPStdioServerConfig):
         return
@@ -195,7 +195,7 @@ def _require_program(entry: "MCPServerEntry") -> None:
         there = shutil.which(command, path=path) is not None
     if not there:
         raise Failed(
-            f"There is no program {safe(command)!r}",
+            f"There is no program {visible(command)!r}",
             hint="check the spelling and the PATH",
             code=NO_CONNECTION,
         )

@@ -11,6 +11,7 @@ from ..manager.found import Found
 from ..manager.trust import NotApproved
 from .failed import FAILED, Failed
 from .output import safe
+from .suggest import quoted, suggest, suggest_any
 from .target import Target
 
 __all__ = ["INSTALL", "diagnose", "program_of", "where_to_get"]
@@ -63,7 +64,7 @@ def where_to_get(command: str) -> str:
 def _remedy(exc: FairleadError, found: Found) -> str:
     name, entry = found.name, found.entry
     if isinstance(exc, NotApproved):
-        return f"`fairlead mcp approve {name}` shows what it would run, and asks you"
+        return f"{suggest('mcp', 'approve', operands=[name])} shows what it would run, and asks you"
     if isinstance(exc, ConfigError):
         return _for_config(exc, found)
     if (status := _status(exc)) is not None:
@@ -90,7 +91,7 @@ def _for_config(exc: ConfigError, found: Found) -> str:
         one = next(iter(found.needs_input), None)
         id = one.id if one is not None else "ID"
         about = f" ({one.description})" if one is not None and one.description else ""
-        return f"give it with `--input {id}=VALUE`{about}"
+        return f"give it with `--input {quoted(f'{id}=VALUE')}`{about}"
     return f"correct the entry: {found.place}"
 
 
@@ -129,7 +130,10 @@ def _for_process(exc: ConnectFailed | ChannelClosed, entry: MCPStdioServerConfig
     if "working directory" in text:
         return "correct `cwd` of the entry"
     if "may not be executed" in text:
-        return f"`chmod +x {entry.command}`, or name the program that runs it"
+        return (
+            f"`{suggest_any('chmod', '+x', operands=[entry.command])}`, or name the program that "
+            "runs it"
+        )
     said = "\n".join(exc.stderr)
     module = re.search(r"No module named '?([\w.]+)", said) or re.search(
         r"Cannot find (?:module|package) '([^']+)'", said

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from . import proxy
 from .failed import FAILED, NO_CONNECTION, USAGE, Failed, say
 from .output import pretty, safe, visible, write
+from .suggest import suggest
 from .tape_diff import shown
 from .tape_doubts import tell_doubts
 from .tape_places import open_tape
@@ -191,7 +192,7 @@ def _nobody_there(exc: "FairleadError", options: Namespace, target: Target) -> F
     if isinstance(exc, HttpError) and exc.status in (401, 403):
         hint = "say who you are: FAIRLEAD_TOKEN in the environment, or --header"
     elif target.name:
-        hint = f"`fairlead doctor {safe(target.name)}` looks for the reason"
+        hint = f"{suggest('doctor', operands=[target.name])} looks for the reason"
     elif not hint and isinstance(exc, ChannelClosed | ConnectFailed) and exc.stderr:
         hint = "its last words are above; mend it, or start it by hand to see more"
     headers = target.headers(Namespace(header=options.header, token=None)) if target.url else {}

@@ -13,6 +13,7 @@ from ..gateway.tape.replacing import replacing
 from ..gateway.tape.testing import text_of_test
 from ..observe.redact import REDACTED
 from .failed import Failed, say
+from .output import for_stream
 from .tape_doubts import tell_doubts
 from .tape_forcing import add_force_option, there_already
 from .tape_places import open_tape
@@ -65,7 +66,7 @@ def _opened(place: Path, *, force: bool) -> AbstractContextManager[BinaryIO]:
 
 def _write(pieces: Iterable[bytes]) -> None:
     for piece in pieces:
-        sys.stdout.write(piece.decode())
+        sys.stdout.write(for_stream(piece.decode(), sys.stdout))
 
 
 def _test(reader: TapeReader, output: str | None) -> Iterator[bytes]:

@@ -1,7 +1,7 @@
 """What is there already is written over only for whoever says so."""
 
 from .failed import Failed
-from .output import safe
+from .output import visible
 from .usage import Parser
 
 __all__ = ["add_force_option", "there_already"]
@@ -17,6 +17,6 @@ def add_force_option(parser: Parser) -> None:
 def there_already(exc: FileExistsError) -> Failed:
     """Why nothing was written, and the ways out."""
     return Failed(
-        f"There is a file {safe(str(exc.filename))} already",
+        f"There is a file {visible(str(exc.filename))} already",
         hint="take another name, or write it anew with --force",
     )

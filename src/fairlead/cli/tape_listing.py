@@ -43,7 +43,7 @@ def run_list(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv)
     folder = Path(options.folder) if options.folder else tapes_folder()
     if options.folder and not folder.is_dir():
-        raise Failed(f"There is no folder {safe(str(folder))}")
+        raise Failed(f"There is no folder {visible(str(folder))}")
     found = []
     for place in tapes_in(folder):
         try:
@@ -59,7 +59,7 @@ def run_list(argv: Sequence[str]) -> int:
     if options.json:
         write(pretty(found))
     elif not found:
-        write(f"There are no tapes in {safe(str(folder))}")
+        write(f"There are no tapes in {visible(str(folder))}")
     width = max((len(tape["name"]) for tape in found), default=0)
     for tape in () if options.json else found:
         began = datetime.fromtimestamp(tape["began"]).strftime("%Y-%m-%d %H:%M")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..manager.places import this_machine
 from .failed import Failed, say
-from .output import safe
+from .output import visible
 
 if TYPE_CHECKING:
     from ..gateway.tape import TapeReader
@@ -84,7 +84,7 @@ def open_tape(name: str, *, exactly: bool = False) -> "TapeReader":
         if place == tapes_folder() / name:  # a name; a program of that name may lie here too
             others = _meant_by(name)
         if len({_WHEN.sub("", other) for other in others}) == 1 and not exactly:
-            say("tape", safe(others[0]))
+            say("tape", visible(others[0]))
             return TapeReader(tapes_folder() / others[0])
     except ConfigError as exc:
         raise Failed(str(exc.args[0])) from exc
@@ -93,7 +93,7 @@ def open_tape(name: str, *, exactly: bool = False) -> "TapeReader":
     hint = "`fairlead tape list` shows which there are"
     if others:
         more = " and more" if len(others) > NAMED else ""
-        hint = f"there are {safe(', '.join(others[:NAMED]))}{more}; name one"
+        hint = f"there are {visible(', '.join(others[:NAMED]))}{more}; name one"
     elif Path(name).is_file():
         raise Failed(f"{name} is no tape: nothing at its beginning is a message of one")
     raise Failed(f"There is no tape {place}", hint=hint)

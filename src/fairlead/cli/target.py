@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from .failed import USAGE, Failed
+from .suggest import suggest
 
 __all__ = ["Target", "split_target"]
 
@@ -80,7 +81,7 @@ class Target:
             )
         raise Failed(
             "The server's command goes after `--`",
-            hint=f"`fairlead {name} -- {' '.join(words)}`",
+            hint=suggest(name, "--", *words),
             code=USAGE,
         )
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .connection import connected, run_async
-from .output import pretty, safe, write
+from .output import pretty, safe, visible, write
 from .schema import name_type
 from .target import Target, split_target
 from .usage import Parser, add_connection_options, two_ways
@@ -61,7 +61,7 @@ def arguments_of(tool: Tool) -> Iterator[tuple[str, bool, str, str]]:
         if facts.get("default") is not None:
             kind += f" = {pretty(facts['default'])}"
         is_required = isinstance(required, list) and name in required
-        yield safe(name), is_required, safe(kind), safe(str(facts.get("description") or ""))
+        yield visible(name), is_required, visible(kind), safe(str(facts.get("description") or ""))
 
 
 def _show(server: Mapping[str, Any], tools: Sequence[Tool]) -> None:
@@ -73,7 +73,7 @@ def _show(server: Mapping[str, Any], tools: Sequence[Tool]) -> None:
     info = server.get("serverInfo") or {}
     name = f"{info.get('name') or 'A server without a name'} {info.get('version') or ''}".strip()
     count = f"{len(tools)} tool{'' if len(tools) == 1 else 's'}"
-    head = Text(safe(name), "bold")
+    head = Text(visible(name), "bold")
     head.append(f" · {count} · speaks {server.get('protocolVersion')}", "dim")
     page.print(head)
     for tool in tools:
@@ -91,9 +91,9 @@ def _described(tool: Tool) -> Iterator["RenderableType"]:
     annotations = tool.get("annotations")
     hints: Mapping[str, Any] = annotations if isinstance(annotations, Mapping) else {}
     title = tool.get("title") or hints.get("title")
-    name = Text(safe(str(tool.get("name"))), "bold cyan")
+    name = Text(visible(str(tool.get("name"))), "bold cyan")
     if title:
-        name.append(f"  {safe(str(title))}", "not bold default")
+        name.append(f"  {visible(str(title))}", "not bold default")
     yield name
     if description := safe(str(tool.get("description") or "")).strip():
         yield Padding(Text(description), (0, 0, 0, 2))

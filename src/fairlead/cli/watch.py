@@ -11,6 +11,7 @@ import msgspec
 from ..errors import FairleadError
 from ..gateway.journal.announcing import Hello, Lost, find, folder_of, hear
 from ..gateway.journal.record import Record
+from ..observe.display import escape_json
 from .admin_calling import add_admin_options, ask_admin
 from .failed import Failed, say
 from .output import pretty, safe, visible
@@ -63,7 +64,7 @@ def _show(events: Iterator[Record | Lost | Hello | None], options: Namespace) ->
             if options.id is not None and event.id != options.id:
                 continue
             if options.json:
-                print(msgspec.json.encode(event).decode())
+                print(escape_json(msgspec.json.encode(event).decode()))
             elif options.id is not None:
                 lines.show(event, details=True)
             else:

@@ -4,7 +4,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Self
 
 from .failed import say
-from .output import pretty, safe
+from .output import pretty, safe, visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -24,7 +24,7 @@ class Watch:
     def log(self, level: str, data: Any, logger: str | None) -> None:
         text = data if isinstance(data, str) else pretty(data)
         label = f"{level} [{logger}]" if logger else level
-        say(safe(label), safe(text), _COLOURS.get(level, "31"))
+        say(visible(label), safe(text), _COLOURS.get(level, "31"))
 
     def __enter__(self) -> Self:
         return self

@@ -2,10 +2,11 @@
 
 import hmac
 import json
-from html import escape
+from html import escape as escape_html
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import ConfigError, FairleadError
+from ..observe.display import safe
 from ..protocol.principal import Principal
 from ..transport.http.asgi import CLOSE, AsgiCall, has_body, has_json
 from ..transport.http.settings import HttpSettings
@@ -143,9 +144,14 @@ class GatewayPages:
         return await act_on_servers(self._gateway, method, steps)
 
 
+def _escape(text: str) -> str:
+    """Return text of servers and files for the page; nothing in it turns its direction or hides."""
+    return escape_html(safe(text))
+
+
 def render(now: dict[str, Any], url: str, *, needs_token: bool = False) -> str:
     """The status page. Everything that came from elsewhere is escaped."""
-    title = escape(now["name"])
+    title = _escape(now["name"])
     rows = "".join(_row(server) for server in now["servers"])
     entry: dict[str, Any] = {"type": "http", "url": url}
     if needs_token:
@@ -163,11 +169,11 @@ def render(now: dict[str, Any], url: str, *, needs_token: bool = False) -> str:
         '<meta http-equiv="refresh" content="5">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{title}</title><style>{_STYLE}</style></head><body>"
-        f'<h1>{title}</h1><p class="dim">{escape(now["version"])} · {clients} · '
-        f"{escape(counts) or 'nothing offered yet'}</p>"
+        f'<h1>{title}</h1><p class="dim">{_escape(now["version"])} · {clients} · '
+        f"{_escape(counts) or 'nothing offered yet'}</p>"
         f"<table><tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr>{rows}</table>"
-        f"<h2>Connect</h2><p>All of them are at <code>{escape(url)}</code>, each one at "
-        f"<code>{escape(url)}/NAME</code>.</p><pre>{escape(shown)}</pre>"
+        f"<h2>Connect</h2><p>All of them are at <code>{_escape(url)}</code>, each one at "
+        f"<code>{_escape(url)}/NAME</code>.</p><pre>{_escape(shown)}</pre>"
         '<p class="dim">As JSON: <a href="/status">status</a> · <a href="/health">health</a> · '
         '<a href="/ready">ready</a></p></body></html>\n'
     )
@@ -176,16 +182,16 @@ def render(now: dict[str, Any], url: str, *, needs_token: bool = False) -> str:
 def _row(server: dict[str, Any]) -> str:
     state = server["status"]
     look = "good" if state == "connected" else "bad" if server["error"] else "dim"
-    error = f'<br><span class="dim">{escape(server["error"])}</span>' if server["error"] else ""
+    error = f'<br><span class="dim">{_escape(server["error"])}</span>' if server["error"] else ""
     era = f"{server['era']} {server['revision']}" if server["era"] else ""
     latency = "" if server["latency_ms"] is None else f"{server['latency_ms']:g} ms"
     cells = [
-        f"<td><code>{escape(server['name'])}</code></td>",
-        f'<td><span class="{look}">{escape(state)}</span>{error}</td>',
-        f"<td>{escape(era)}</td>",
-        f"<td>{escape(server['transport'] or '')}</td>",
+        f"<td><code>{_escape(server['name'])}</code></td>",
+        f'<td><span class="{look}">{_escape(state)}</span>{error}</td>',
+        f"<td>{_escape(era)}</td>",
+        f"<td>{_escape(server['transport'] or '')}</td>",
         *(f'<td class="n">{server[key]}</td>' for key in ("tools", "calls", "errors")),
         f'<td class="n">{latency}</td>',
-        f'<td class="dim">{escape(server["source"] or "")}</td>',
+        f'<td class="dim">{_escape(server["source"] or "")}</td>',
     ]
     return f"<tr>{''.join(cells)}</tr>"

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..client.entries import MCPServerEntry, MCPStdioServerConfig
 from ..errors import ConfigError
+from ..observe.display import json_text
 
 __all__ = ["EXPORTS", "export", "export_all"]
 
@@ -34,7 +35,7 @@ def export_all(entries: Mapping[str, MCPServerEntry], host: str) -> str:
     for text in texts:
         for key, servers in json.loads(text).items():
             merged.setdefault(key, {}).update(servers)
-    return json.dumps(merged, indent=2, ensure_ascii=False) + "\n"
+    return json_text(merged, indent=2) + "\n"
 
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-[^{}]*)?\}")
@@ -60,7 +61,7 @@ def _plain(entry: MCPServerEntry, template: str = "${{{}}}") -> dict[str, Any]:
 
 
 def _json(key: str, name: str, fields: dict[str, Any]) -> str:
-    return json.dumps({key: {name: fields}}, indent=2, ensure_ascii=False) + "\n"
+    return json_text({key: {name: fields}}, indent=2) + "\n"
 
 
 def _no_websocket(entry: MCPServerEntry, program: str) -> None:

@@ -10,6 +10,7 @@ import msgspec
 
 from ..client.entries import MCPServerEntry
 from ..errors import ConfigError
+from ..observe.display import json_text
 from .files import Files, read_file
 from .formats import parse
 from .locking import holding
@@ -125,7 +126,7 @@ class ConfigFile:
         target = Path(os.path.realpath(self.path))  # a link into a folder of dotfiles stays a link
         self._refuse_others(target)
         mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
-        write_atomically(target, json.dumps(data, indent=2, ensure_ascii=False) + "\n", mode)
+        write_atomically(target, json_text(data, indent=2) + "\n", mode)
 
     def _refuse_others(self, target: Path) -> None:
         """Under another name it is still their file."""

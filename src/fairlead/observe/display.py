@@ -11,7 +11,7 @@ import re
 import unicodedata
 from typing import Any
 
-__all__ = ["json_text", "prose", "safe", "visible"]
+__all__ = ["escape_json", "json_text", "prose", "safe", "visible"]
 
 # Control characters as pictures of themselves; of the second set there are none.
 _PICTURES = {chr(code): chr(0x2400 + code) for code in range(0x20)} | {"\x7f": "\u2421"}
@@ -57,6 +57,11 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
         text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
     except ValueError:
         text = json.dumps(_finite(value), indent=indent, ensure_ascii=False)
+    return escape_json(text)
+
+
+def escape_json(text: str) -> str:
+    """Return JSON with the same value in which hidden characters are escaped."""
     return _SUSPECT.sub(_in_json, text)
 
 
@@ -76,6 +81,8 @@ def _in_line(match: re.Match[str]) -> str:
 
 
 def _in_json(match: re.Match[str]) -> str:
+    if match[0] == "\r":  # which stands between values only
+        return " "
     return json.dumps(match[0])[1:-1] if _is_hidden(match) else match[0]
 
 

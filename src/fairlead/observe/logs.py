@@ -1,4 +1,4 @@
-"""Logs without secrets: whatever text ends up in a record of ours, it is looked over first.
+"""Logs without secrets and hidden characters: the text of each record is looked over first.
 
 Only what is really written is looked at, so nothing is spent on calls that go well.
 """
@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import msgspec
 
+from .display import safe
 from .redact import is_folder
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def secrets_in(url: str) -> Mapping[str, object]:
 
 
 class _Clean(logging.Filter):
-    """Takes secrets out of a record. A record that has none stays as it is."""
+    """Takes secrets and hidden characters out of a record; others stay as they are."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         redact = _redact_for(record.__dict__.pop(ABOUT, None))
@@ -75,12 +76,12 @@ class _Clean(logging.Filter):
             text = record.getMessage()
         except Exception:  # whoever formats it says what is wrong
             return True
-        clean = redact(text)
+        clean = safe(redact(text))
         if clean != text:
             record.msg, record.args = clean, ()
         if record.exc_info and record.exc_info[1] is not None:
             trace = "".join(traceback.format_exception(record.exc_info[1])).rstrip("\n")
-            clean = redact(trace)
+            clean = safe(redact(trace))
             if clean != trace:  # the exception itself would tell what its text must not
                 record.exc_info, record.exc_text = None, clean
         return True

@@ -1,9 +1,10 @@
 """A page that shows what a server offers, to somebody who opened its address in a browser."""
 
 import json
-from html import escape
+from html import escape as escape_html
 from typing import Any
 
+from ..observe.display import safe
 from .config import MCPServerConfig
 
 __all__ = ["render_page"]
@@ -27,8 +28,8 @@ def render_page(config: MCPServerConfig, url: str, offered: dict[str, list[Any]]
     """The whole page. Everything that came from elsewhere is escaped."""
     entry = json.dumps({"mcpServers": {config.name: {"type": "http", "url": url}}}, indent=2)
     base = url.rpartition("/")[0]
-    links = " · ".join(f'<a href="{escape(base)}/{name}">{name}</a>' for name in _LINKS)
-    about = f"<p>{escape(config.instructions)}</p>" if config.instructions else ""
+    links = " · ".join(f'<a href="{_escape(base)}/{name}">{name}</a>' for name in _LINKS)
+    about = f"<p>{_escape(config.instructions)}</p>" if config.instructions else ""
     sections = [
         _section("Tools", [_tool(tool) for tool in offered["tools"]]),
         _section("Resources", [_named(r, r["uri"]) for r in offered["resources"]]),
@@ -38,17 +39,22 @@ def render_page(config: MCPServerConfig, url: str, offered: dict[str, list[Any]]
         ),
         _section("Prompts", [_prompt(prompt) for prompt in offered["prompts"]]),
     ]
-    title = escape(config.title or config.name)
+    title = _escape(config.title or config.name)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{title}</title><style>{_STYLE}</style></head><body>"
-        f'<h1>{title}</h1><p class="dim">{escape(config.name)} {escape(config.version)}, '
+        f'<h1>{title}</h1><p class="dim">{_escape(config.name)} {_escape(config.version)}, '
         f"a server of the Model Context Protocol</p>{about}"
-        f"<h2>Connect</h2><p>The endpoint is <code>{escape(url)}</code>. "
-        f"In the configuration of most clients:</p><pre>{escape(entry)}</pre>"
+        f"<h2>Connect</h2><p>The endpoint is <code>{_escape(url)}</code>. "
+        f"In the configuration of most clients:</p><pre>{_escape(entry)}</pre>"
         f'{"".join(sections)}<p class="dim">As JSON: {links}</p></body></html>\n'
     )
+
+
+def _escape(text: str) -> str:
+    """Return text for the page; nothing in it turns its direction or hides."""
+    return escape_html(safe(text))
 
 
 def _section(title: str, items: list[str]) -> str:
@@ -59,9 +65,9 @@ def _section(title: str, items: list[str]) -> str:
 
 def _named(thing: dict[str, Any], name: str, more: str = "") -> str:
     title = thing.get("title") or (thing["name"] if thing["name"] != name else "")
-    about = escape(thing.get("description") or "")
+    about = _escape(thing.get("description") or "")
     return (
-        f'<div><dt><code>{escape(name)}</code> <span class="dim">{escape(title)}</span></dt>'
+        f'<div><dt><code>{_escape(name)}</code> <span class="dim">{_escape(title)}</span></dt>'
         f"<dd>{about}{more}</dd></div>"
     )
 
@@ -90,8 +96,8 @@ def _table(rows: list[str]) -> str:
 
 def _row(name: str, kind: str, about: str) -> str:
     return (
-        f'<tr><td><code>{escape(name)}</code></td><td class="dim">{escape(kind)}</td>'
-        f"<td>{escape(about)}</td></tr>"
+        f'<tr><td><code>{_escape(name)}</code></td><td class="dim">{_escape(kind)}</td>'
+        f"<td>{_escape(about)}</td></tr>"
     )
 
 
