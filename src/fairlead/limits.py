@@ -40,6 +40,20 @@ def all_limits() -> Iterator[Limit]:
 
 # Messages
 
+MESSAGE_BYTES = Limit(
+    "message_bytes", 16 << 20, "bytes", "request", "-32600; the message is not read"
+)
+BATCH = Limit("batch", 128, "items", "request", "-32600 for the whole batch")
+BATCH_BYTES = Limit("batch_bytes", 1 << 20, "bytes", "request", "-32600 for the whole batch")
+BATCH_MISTAKES = Limit(
+    "batch_mistakes", 8, "items", "request", "-32600 for the whole batch, once so many are invalid"
+)
+BATCH_QUEUE = Limit(
+    "batch_queue", 1 << 20, "bytes", "connection", "-32600 for further requests of the batch"
+)
+WRITE_QUEUE = Limit(
+    "write_queue", 16 << 20, "bytes", "connection", "nothing more is read until the peer reads"
+)
 QUOTED_TEXT = Limit(
     "quoted_text", 200, "characters", "request", "the middle of a quoted value is cut out"
 )
@@ -56,6 +70,18 @@ PROBLEM_TEXT = Limit(
     "problem_text", 400, "characters", "request", "the middle of a problem's text is cut out"
 )
 
+LOG_TEXT = Limit("log_text", 16 << 10, "characters", "process", "a log line is cut")
+LOG_LINES = Limit(
+    "log_lines",
+    100,
+    "items",
+    "process",
+    "log lines of the same kind are counted, at 20 a second after the first ones",
+)
+LOG_SECRETS = Limit(
+    "log_secrets", 64, "items", "request", "a log line about the request is withheld"
+)
+
 # JSON Schemas from other programs. Checking costs at most the number of paths times the size of
 # the value; without a limit on paths it is exponential in the depth of references or of the value.
 
@@ -69,7 +95,7 @@ SCHEMA_PATHS = Limit(
     "schema_paths", 4096, "items", "server", "values are not checked against the schema"
 )
 EXPLAINED_VALUES = Limit(
-    "explained_values", 1000, "items", "request", "only the first problem of a value is reported"
+    "explained_values", 250, "items", "request", "only the arguments that are wrong are named"
 )
 EXPLAINED_PATHS = Limit(
     "explained_paths", 64, "items", "request", "a value is refused without saying where it is wrong"

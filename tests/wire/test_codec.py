@@ -22,7 +22,7 @@ from fairlead.wire import (
     encode_success,
     failure,
 )
-from fairlead.wire.codec import MAX_BATCH
+from fairlead.wire.codec import MAX_BATCH, MAX_BATCH_MISTAKES
 from fairlead.wire.codes import INVALID_REQUEST, PARSE_ERROR
 
 # What any peer could say.
@@ -575,10 +575,21 @@ def test_an_empty_batch_is_no_message() -> None:
 
 def test_a_batch_has_a_bound() -> None:
     """One byte of `1,` would cost a thousand bytes of error."""
-    most = decode(b"[" + b"1," * (MAX_BATCH - 1) + b"1]")
+    note = b'{"jsonrpc":"2.0","method":"m"}'
+    most = decode(b"[" + b",".join([note] * MAX_BATCH) + b"]")
     assert isinstance(most, Batch)
     assert len(most.items) == MAX_BATCH
-    assert plain(refusal(b"[" + b"1," * MAX_BATCH + b"1]")) == (INVALID_REQUEST, None)
+    assert plain(refusal(b"[" + b",".join([note] * (MAX_BATCH + 1)) + b"]")) == (
+        INVALID_REQUEST,
+        None,
+    )
+
+
+def test_a_batch_has_few_items_that_are_no_messages() -> None:
+    mistakes = decode(b"[" + b"1," * (MAX_BATCH_MISTAKES - 1) + b"1]")
+    assert isinstance(mistakes, Batch)
+    assert len(mistakes.items) == MAX_BATCH_MISTAKES
+    assert plain(refusal(b"[" + b"1," * MAX_BATCH_MISTAKES + b"1]")) == (INVALID_REQUEST, None)
 
 
 def test_arrays_in_arrays_are_not_read_level_by_level() -> None:

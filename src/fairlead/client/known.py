@@ -74,7 +74,7 @@ class KnownTools:
             validator = self._validators[tool] = _validator(tool, schema, result)
         errors = validator.errors(result["structuredContent"])
         if errors is None:
-            raise OutputMismatch(tool, "it is nested too deeply to say where", result)
+            raise OutputMismatch(tool, "it is too large or nested too deeply to say where", result)
         if errors:
             where = "".join(f"/{step}" for step in errors[0].instance_path)
             what = shortened(errors[0].message, PROBLEM_TEXT.value)

@@ -6,11 +6,13 @@ Only what is really written is looked at, so nothing is spent on calls that go w
 import logging
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary, WeakSet
 
 import msgspec
 
+from ..limits import LOG_LINES, LOG_SECRETS, LOG_TEXT
 from .display import safe
 from .redact import is_folder
 
@@ -25,6 +27,7 @@ LOGGERS: Final = (
     *("interceptor", "gateway", "manager"),
     *(f"gateway.{topic}" for topic in ("audit", "interceptors", "lock", "rules", "tape")),
 )
+PER_SECOND: Final = 20.0  # lines of one kind, after the first ones
 MAX_LEARNT: Final = 2_000  # secrets, before those of the past are forgotten
 
 _owners: "WeakKeyDictionary[object, Callable[[], object]]" = WeakKeyDictionary()
@@ -52,7 +55,8 @@ def cleaned(name: str) -> logging.Logger:
     """A logger, and nothing secret in what it writes. (Filters are not inherited.)"""
     logger = logging.getLogger(name)
     if not any(isinstance(one, _Clean) for one in logger.filters):
-        logger.addFilter(_Clean())
+        # An audit is complete; what servers write to stderr is limited where it is read.
+        logger.addFilter(_Clean(paced=not name.endswith((".audit", ".process"))))
     return logger
 
 
@@ -67,23 +71,73 @@ def secrets_in(url: str) -> Mapping[str, object]:
         return {}
 
 
+def _shortened(text: str, redact: Callable[[str], str]) -> str:
+    """Return a text without secrets, cut to the limit."""
+    limit = LOG_TEXT.value
+    if len(text) <= limit:
+        return redact(text)
+    LOG_TEXT.hit()
+    # A secret that is cut in two is not recognised, so the cut comes after the search.
+    return f"{redact(text[: limit + _LONGEST_SECRET])[:limit]}… ({len(text)} characters)"
+
+
+_LONGEST_SECRET: Final = 8 << 10  # characters
+
+
 class _Clean(logging.Filter):
     """Takes secrets and hidden characters out of a record; others stay as they are."""
 
+    def __init__(self, paced: bool = True) -> None:
+        """`paced`: many lines of the same kind are counted instead of written."""
+        super().__init__()
+        self._paces: dict[object, _Pace] | None = {} if paced else None
+
     def filter(self, record: logging.LogRecord) -> bool:
+        left_out = 0
+        if self._paces is not None and record.levelno > logging.DEBUG:
+            pace = self._paces.setdefault((record.pathname, record.lineno), _Pace())
+            if not pace.allows(record.created):
+                LOG_LINES.hit()
+                return False
+            left_out, pace.left_out = pace.left_out, 0
         redact = _redact_for(record.__dict__.pop(ABOUT, None))
         try:
             text = record.getMessage()
         except Exception:  # whoever formats it says what is wrong
             return True
-        clean = safe(redact(text))
+        clean = safe(_shortened(text, redact))
+        if left_out:
+            clean += f" ({left_out} lines like this were left out)"
         if clean != text:
             record.msg, record.args = clean, ()
         if record.exc_info and record.exc_info[1] is not None:
             trace = "".join(traceback.format_exception(record.exc_info[1])).rstrip("\n")
-            clean = safe(redact(trace))
+            shown = trace
+            if len(trace) > 4 * LOG_TEXT.value:
+                LOG_TEXT.hit()
+                half = 2 * LOG_TEXT.value
+                shown = f"{trace[:half]}\n… ({len(trace)} characters) …\n{trace[-half:]}"
+            clean = safe(redact(shown))
             if clean != trace:  # the exception itself would tell what its text must not
                 record.exc_info, record.exc_text = None, clean
+        return True
+
+
+class _Pace:
+    """How often a line of one kind is written: some at once, then so many a second."""
+
+    __slots__ = ("_full_at", "left_out")
+
+    def __init__(self) -> None:
+        self.left_out = 0
+        self._full_at = 0.0  # when as many as at first may be written again
+
+    def allows(self, now: float) -> bool:
+        full_at = max(self._full_at, now)
+        if full_at - now > (LOG_LINES.value - 1) / PER_SECOND:
+            self.left_out += 1
+            return False
+        self._full_at = full_at + 1 / PER_SECOND
         return True
 
 
@@ -101,7 +155,11 @@ def _redact_for(about: object) -> Callable[[str], str]:
         _learnt += len(found)
     if about is None:
         return _redactor.text
-    theirs, ours = Redactor(values=_secrets(about, _redactor)), _redactor
+    values = set(islice(_secrets(about, _redactor), LOG_SECRETS.value + 1))
+    if len(values) > LOG_SECRETS.value:  # each of them would be looked for everywhere
+        LOG_SECRETS.hit()
+        return lambda _: "(withheld: the request that this is about has many secrets)"
+    theirs, ours = Redactor(values=values), _redactor
     return lambda text: theirs.text(ours.text(text))
 
 

@@ -5,6 +5,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from ..limits import all_limits
 from .redact import redact
 
 __all__ = ["BUCKETS", "OTHER", "Metrics", "Series"]
@@ -152,6 +153,7 @@ class Metrics:
                 for (direction, method, name), one in sorted(self._series.items())
             ],
             **{what: dict(counts) for what, counts in self._counts.items()},
+            "limits": {limit.name: limit.hits for limit in all_limits() if limit.hits},
             "gauges": {name: read() for name, (_, read) in self._gauges.items()},
         }
 
@@ -175,6 +177,11 @@ class Metrics:
             shown: Mapping[str, float] = counts or {"": 0}
             for server, much in sorted(shown.items()):
                 lines.append(f'fairlead_{what}_total{{server="{_safe(server)}"}} {_number(much)}')
+        _head(lines, "limit_hits_total", "counter", "Times that a limit applied, by its name.")
+        lines += [
+            f'fairlead_limit_hits_total{{limit="{limit.name}"}} {limit.hits}'
+            for limit in all_limits()
+        ]
         for name, (help, read) in self._gauges.items():
             _head(lines, name, "gauge", help)
             lines.append(f"fairlead_{name} {_number(read())}")

@@ -6,6 +6,7 @@ from typing import Literal
 
 from ..errors import ChannelClosed, RemoteProtocolError
 from ..interceptor import Offence, OnOffence
+from ..limits import BATCH_QUEUE
 from ..protocol.conversation import Role
 from ..protocol.events import Answered, Asked, Cancelled, Event, Progressed, Refused, Stray, Told
 from ..transport.base import Incoming, Lost
@@ -119,7 +120,13 @@ class Hearing:
             self._unreadable(error)
             return
         for item in batch.items:
-            self.deliver(item)
+            # Answers that are there at once would pile up behind a peer that does not read.
+            if type(item) is Request and self._line.channel.congested:
+                BATCH_QUEUE.hit()
+                why = "The answers to this batch are too large; send its requests one by one"
+                self._line.send_quietly(failure(item.id, INVALID_REQUEST, why))
+            else:
+                self.deliver(item)
 
     # Frames that are no good
 

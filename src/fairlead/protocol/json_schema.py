@@ -69,8 +69,8 @@ class SchemaValidator:
     def errors(self, value: Any) -> list[Any] | None:
         """Return what is wrong with a value, as `jsonschema_rs.ValidationError` objects.
 
-        Of a large value only the first problem is found. None means that the value does not fit,
-        and that finding out why would cost too much.
+        None means that it does not fit, and that finding out why would cost too much, because it
+        is large, or deep and has many paths.
         """
         if self.is_valid(value):
             return []
@@ -83,22 +83,13 @@ class SchemaValidator:
         if depth > self._deepest:
             EXPLAINED_PATHS.hit()
             return None
+        if size > EXPLAINED_VALUES.value:
+            EXPLAINED_VALUES.hit()
+            return None
         try:
-            if size > EXPLAINED_VALUES.value:
-                EXPLAINED_VALUES.hit()
-                return self._first(value)
             return list(self._validator.iter_errors(value))
         except ValueError:
             return None
-
-    def _first(self, value: Any) -> list[Any]:
-        import jsonschema_rs
-
-        try:
-            self._validator.validate(value)
-        except jsonschema_rs.ValidationError as exc:
-            return [exc]
-        return []
 
 
 def _compile(schema: Any, foreign: bool) -> Any:

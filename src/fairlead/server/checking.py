@@ -10,7 +10,7 @@ import msgspec
 
 from ..limits import PROBLEM_TEXT, PROBLEMS
 from ..protocol.json_schema import SchemaValidator
-from ..wire.quoting import shortened
+from ..wire.quoting import quoted, shortened
 
 __all__ = ["Checker", "FieldError", "InvalidArguments", "reasons"]
 
@@ -55,9 +55,10 @@ class Checker:
         self._root = root
         self._foreign = foreign
         self._validator: SchemaValidator | None = None
+        self._members: dict[str, SchemaValidator | None] = {}  # of members, by their names
 
     def problems(self, value: Any) -> list[FieldError]:
-        return self._explain(self._errors(value))
+        return self._explain(value, self._errors(value))
 
     def mend(self, values: dict[str, Any]) -> list[FieldError]:
         """Read numbers and booleans from strings where the schema wants them; what is left wrong?
@@ -68,7 +69,7 @@ class Checker:
             errors = self._errors(values)
             if not errors or not [error for error in errors if _mend(values, error)]:
                 break
-        return self._explain(errors)
+        return self._explain(values, errors)
 
     def compile(self) -> None:
         """Get ready to check. Done on first use, if not before.
@@ -85,12 +86,45 @@ class Checker:
         assert self._validator is not None
         return self._validator.errors(value)
 
-    def _explain(self, errors: list[Any] | None) -> list[FieldError]:
-        """Return the problems behind errors; all are counted, only the first have a text."""
+    def _explain(self, value: Any, errors: list[Any] | None) -> list[FieldError]:
+        """Return the problems behind errors, or which members are wrong if those are not known."""
         if errors is None:
-            return [FieldError(self._root, "does not fit; it is nested too deeply to say where")]
+            return self._outline(value) or [FieldError(self._root, UNKNOWN)]
         facts = chain.from_iterable(map(self._explained, errors))
         return list(islice(facts, COUNTED))
+
+    def _outline(self, value: Any) -> list[FieldError]:
+        """Return what is wrong with the members of an object, each as a whole."""
+        named = self._schema.get("properties")
+        if not isinstance(value, dict) or not isinstance(named, dict):
+            return []
+        required = self._schema.get("required")
+        found = [
+            FieldError(str(name), f'"{name}" is a required property')
+            for name in (required if isinstance(required, list) else ())
+            if name not in value
+        ]
+        closed = self._schema.get("additionalProperties") is False
+        for name, held in value.items():
+            if name not in named:
+                if closed:
+                    found.append(FieldError(name, _unexpected(name)))
+            elif len(found) < PROBLEMS.value and not self._fits(name, held):
+                found.append(FieldError(name, UNKNOWN))
+        return found[:COUNTED]
+
+    def _fits(self, name: str, value: Any) -> bool:
+        """Return whether a member fits, as far as that can be told without the others."""
+        if name not in self._members:
+            kept = ("$defs", "definitions", "$schema")
+            shared: dict[str, Any] = {key: self._schema[key] for key in kept if key in self._schema}
+            try:
+                part = {**shared, "allOf": [self._schema["properties"][name]]}
+                self._members[name] = SchemaValidator(part, foreign=self._foreign)
+            except ValueError:
+                self._members[name] = None
+        validator = self._members[name]
+        return validator is None or validator.is_valid(value)
 
     def _explained(self, error: Any) -> Iterator[FieldError]:
         kind = error.kind
@@ -106,14 +140,18 @@ class Checker:
         elif kind.name == "additionalProperties":
             # The message names all of them; repeated for each it would grow with their square.
             for name in kind.unexpected:
-                why = f"Additional properties are not allowed ({name!r} was unexpected)"
-                yield FieldError(".".join([*path, name]), why)
+                yield FieldError(".".join([*path, name]), _unexpected(name))
         else:
             value = error.instance if path else None
             yield FieldError(".".join(path) or self._root, error.message, value)
 
 
+def _unexpected(name: str) -> str:
+    return f"Additional properties are not allowed ({quoted(name)} was unexpected)"
+
+
 COUNTED = 10_000  # problems; a longer list says no more
+UNKNOWN = "does not fit; it is too large or nested too deeply to say where"
 
 
 def reasons(cause: BaseException, name: str = "", root: str = "arguments") -> list[FieldError]:

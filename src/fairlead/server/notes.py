@@ -7,12 +7,14 @@ their attributes, so that nothing has to be imported to know them.
 import re
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
+from functools import lru_cache
 from typing import Annotated, Any, Union
 
 import msgspec
 
+from ..observe.patterns import LinearPattern
 from .headers import HEADER_KEY, Header
 
 __all__ = ["KEYWORDS", "read_notes", "with_meta", "within"]
@@ -108,7 +110,17 @@ def within(value: Any, name: str, limit: Any) -> bool:
             return bool(_size(value) >= limit)
         case "max_length":
             return bool(_size(value) <= limit)
-    return re.search(limit, str(value)) is not None
+    return _pattern(limit)(str(value))
+
+
+@lru_cache(maxsize=256)
+def _pattern(text: str) -> Callable[[str], bool]:
+    """Return whether a pattern matches somewhere: in linear time, unless it needs look-around."""
+    try:
+        return LinearPattern(text).matches
+    except ValueError:
+        search = re.compile(text).search
+        return lambda value: search(value) is not None
 
 
 def _size(value: Any) -> int:

@@ -61,6 +61,7 @@ class Signature:
         schema = self._described(forms.root(schema), fields)
         self._checker = Checker(schema)
         self._numbers = self.fast and _has_number(schema)
+        self._patterns = self.fast and _has_pattern(schema)
         self.schema = flat_headers(schema)
         check_headers(self.schema, self.where)
         by_position = self.context_name is None and not self._keyword_only
@@ -72,6 +73,8 @@ class Signature:
         Raises:
             InvalidArguments: with the full list of what is wrong.
         """
+        if self._patterns:
+            self._check_patterns(arguments)
         if self._numbers:
             # Nearly always numbers are numbers; then no string can have been taken for one, and
             # the search below, which costs more than the decoding, is not needed.
@@ -89,9 +92,23 @@ class Signature:
                 raise InvalidArguments(errors)
         return decoded
 
+    def _check_patterns(self, arguments: Raw | bytes) -> None:
+        """Refuse what does not fit the schema before the decoder sees it.
+
+        The decoder runs patterns on Python's `re`, which may take exponential time to find out that
+        a text does not match; the schema runs them in linear time.
+        """
+        try:
+            values = msgspec.json.decode(arguments, type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return  # the decoder says what is wrong
+        errors = self._checker.mend(values)
+        if errors:
+            raise InvalidArguments(errors)
+
     def warm_up(self) -> None:
         """Compile what every call needs; what msgspec decodes needs nothing more."""
-        if not self.fast:
+        if not self.fast or self._patterns:
             self._checker.compile()
 
     # `call(arguments, context)` calls the function; of a coroutine function it returns a coroutine.
@@ -263,6 +280,10 @@ _NOT_FINITE = re.compile(rb'(?i:nan|inf|infinity)"|\\u')
 
 def _has_number(schema: Any) -> bool:
     return b'"number"' in msgspec.json.encode(schema)
+
+
+def _has_pattern(schema: Any) -> bool:
+    return b'"pattern":' in msgspec.json.encode(schema)
 
 
 def _struct(fields: list[tuple[str, Any, Any]]) -> type[msgspec.Struct]:

@@ -14,6 +14,7 @@ from msgspec import Struct
 from ..errors import RpcError
 from ..wire.codes import INVALID_PARAMS
 from .context import Context
+from .notes import read_notes, within
 
 __all__ = ["TextParameter", "TextSignature"]
 
@@ -27,6 +28,7 @@ class TextParameter(Struct, frozen=True):
     title: str | None = None
     description: str | None = None
     choices: tuple[str, ...] = ()  # the only texts it takes, where they can be listed
+    pattern: str | None = None  # that its text matches; checked before the decoder runs it
 
 
 class TextSignature:
@@ -53,6 +55,9 @@ class TextSignature:
         for name, text in given.items():
             parameter = self.parameters.get(name)
             if parameter is not None:
+                if parameter.pattern and not within(text, "pattern", parameter.pattern):
+                    why = f"it does not match {parameter.pattern!r}"
+                    raise RpcError(INVALID_PARAMS, f"{name}: {why}", {"argument": name})
                 values[name] = _convert(name, text, parameter.kind)
             elif self.takes_any:
                 values[name] = text
@@ -85,6 +90,7 @@ class TextSignature:
                 title,
                 description,
                 _choices(kind),
+                _pattern(kind),
             )
 
 
@@ -120,6 +126,14 @@ def _words(kind: Any) -> tuple[str | None, str | None]:
             title = getattr(extra, "title", None) or title
             description = getattr(extra, "description", None) or description
     return title, description
+
+
+def _pattern(kind: Any) -> str | None:
+    if getattr(kind, "__origin__", None) is not str:
+        return None
+    limits, _, _ = read_notes(getattr(kind, "__metadata__", ()))
+    pattern: str | None = limits.get("pattern")
+    return pattern
 
 
 def _choices(kind: Any) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import NoReturn, Protocol, cast
 from msgspec import Raw
 
 from ..errors import ChannelClosed, RemoteProtocolError
+from ..limits import WRITE_QUEUE
 from ..protocol.envelope import TransportContext
 from ..wire import (
     MAX_MESSAGE,
@@ -29,7 +30,7 @@ from .base import Deliver
 __all__ = ["HIGH_WATER", "BothSides", "LineChannel", "ReadSide", "Sink", "Source", "WriteSide"]
 
 HIGH_WATER = 1 << 20  # bytes queued for writing before senders are asked to wait
-HARD_LIMIT = 16 * HIGH_WATER  # bytes queued before we stop reading: answers to a flood nobody reads
+HARD_LIMIT = WRITE_QUEUE.value
 JOIN = 32  # messages that are written together, at most
 LINGER = 2.0  # seconds that queued bytes may take to leave when we close
 
@@ -73,6 +74,7 @@ class LineChannel:
         self._flushed: asyncio.Future[None] | None = None
         self._reading_stopped = False
         self._early = b""  # arrived before anybody ran us
+        self._held: list[bytes | TooLong] = []  # arrived before we stopped reading
         self._joined: list[bytes] | None = None  # written at the end of this turn of the loop
         self._fd: int | None = None
         self._offered = 0  # bytes that were written, or queued
@@ -87,7 +89,9 @@ class LineChannel:
         if self._source is not None and not self._read_ended.done() and not self._reading_stopped:
             self._source.resume_reading()
         failure = await asyncio.shield(self._read_ended)
-        self.take_lines(self._splitter.finish())
+        self._reading_stopped = False  # nothing more comes, so the rest is bounded
+        held, self._held = self._held, []
+        self.take_lines(held + self._splitter.finish())
         if failure is not None:
             raise ChannelClosed(str(failure) or type(failure).__name__) from failure
 
@@ -147,13 +151,20 @@ class LineChannel:
             if self._source is not None:
                 self._source.pause_reading()
             return
-        self.take_lines(self._splitter.feed(data))
+        lines = self._splitter.feed(data)
+        if self._held:
+            self._held += lines
+        else:
+            self.take_lines(lines)
 
     def take_lines(self, lines: list[bytes | TooLong]) -> None:
         deliver, decode = self._deliver, self._decoder.decode
         if deliver is None:
             return
-        for line in lines:
+        for place, line in enumerate(lines):
+            if self._reading_stopped:  # by answers to the lines before
+                self._held = lines[place:]
+                return
             try:
                 item = decode(line) if isinstance(line, bytes) else self._too_long(line)
             except RemoteProtocolError as exc:
@@ -210,7 +221,10 @@ class LineChannel:
             self._drained = None
         if self._reading_stopped and self._source is not None:
             self._reading_stopped = False
-            if not self._read_ended.done():
+            held, self._held = self._held, []
+            if held:
+                self.take_lines(held)
+            if not self._reading_stopped and not self._read_ended.done():
                 self._source.resume_reading()
 
     # Private
@@ -238,6 +252,7 @@ class LineChannel:
         if self._reading_stopped or self._source is None:
             return
         if sink.get_write_buffer_size() > HARD_LIMIT:
+            WRITE_QUEUE.hit()
             self._reading_stopped = True
             self._source.pause_reading()
 

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ..errors import RemoteProtocolError
+from ..limits import BATCH, BATCH_BYTES, BATCH_MISTAKES
 from .codes import INVALID_REQUEST, PARSE_ERROR
 from .json import CR, LF, single_line, to_json
 from .messages import Failure, Message, Notification, Request, RequestId, Success
@@ -54,9 +55,9 @@ class _ErrorObject(Struct, gc=False):
 
 SHORT = 8 << 10  # bytes that are sooner copied twice than taken care of
 
-# An item that is no message costs us some sixty times what it cost the peer.
-MAX_BATCH = 1024  # messages
-MAX_BATCH_BYTES = 4 << 20
+MAX_BATCH = BATCH.value
+MAX_BATCH_BYTES = BATCH_BYTES.value
+MAX_BATCH_MISTAKES = BATCH_MISTAKES.value
 
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 _decode_error = msgspec.json.Decoder(_ErrorObject).decode
@@ -158,6 +159,7 @@ class Decoder:
 
     def _batch(self, frame: bytes) -> Batch:
         if len(frame) > MAX_BATCH_BYTES:
+            BATCH_BYTES.hit()
             raise RemoteProtocolError(
                 f"A batch of {len(frame)} bytes is over the limit of {MAX_BATCH_BYTES}",
                 code=INVALID_REQUEST,
@@ -166,10 +168,19 @@ class Decoder:
         if not raws:
             raise RemoteProtocolError("An empty array is no message", code=INVALID_REQUEST)
         if len(raws) > MAX_BATCH:
+            BATCH.hit()
             raise RemoteProtocolError(
                 f"A batch holds at most {MAX_BATCH} messages", code=INVALID_REQUEST
             )
-        return Batch(tuple(self._item(raw) for raw in raws))
+        items, mistakes = [], 0
+        for raw in raws:
+            item = self._item(raw)
+            mistakes += isinstance(item, RemoteProtocolError)
+            if mistakes > MAX_BATCH_MISTAKES:
+                BATCH_MISTAKES.hit()
+                raise RemoteProtocolError("A batch holds messages only", code=INVALID_REQUEST)
+            items.append(item)
+        return Batch(tuple(items))
 
     def _item(self, raw: Raw) -> Message | RemoteProtocolError:
         # An array in an array is not looked into: each level would be read once more.
