@@ -213,3 +213,12 @@ async def test_without_mcp_nothing_is_looked_for() -> None:
     async with await create_tool_session(enable_mcp=False) as session:
         assert session.mcp_manager is None
         assert session.mcp_tools == []
+
+
+def test_a_schema_of_circular_unions_is_looked_at_for_a_short_time() -> None:
+    again = {"$ref": "#/$defs/again"}
+    schema = {
+        "properties": {"text": again},
+        "$defs": {"again": {"allOf": [again, again], "anyOf": [again, again]}},
+    }
+    assert normalized({"text": None}, schema) == {"text": None}

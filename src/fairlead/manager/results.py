@@ -99,14 +99,22 @@ def normalized(arguments: Any, schema: Any) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name not in omitted}
 
 
-_NESTING = 20  # references and unions inside each other; a circular schema ends here
+_MAX_SCHEMAS = 200  # references and unions that are looked at for one property
 
 
-def _forbids_null(schema: Any, root: Mapping[str, Any], depth: int = 0) -> bool:
-    """Return True if null certainly does not fit a schema; what cannot be decided is allowed."""
+def _forbids_null(schema: Any, root: Mapping[str, Any], seen: list[None] | None = None) -> bool:
+    """Return True if null certainly does not fit a schema; what cannot be decided is allowed.
+
+    Circular references would go on forever, and unions of them grow exponentially, so the search
+    ends after a number of schemas.
+    """
+    seen = [] if seen is None else seen
+    seen.append(None)
     if schema is False:
         return True
-    if not isinstance(schema, Mapping) or depth > _NESTING or schema.get("nullable") is True:
+    if not isinstance(schema, Mapping) or schema.get("nullable") is True:
+        return False
+    if len(seen) > _MAX_SCHEMAS:
         return False
     kind, choices = schema.get("type"), schema.get("enum")
     if isinstance(kind, str) and kind != "null":
@@ -119,7 +127,7 @@ def _forbids_null(schema: Any, root: Mapping[str, Any], depth: int = 0) -> bool:
         return True
 
     def forbidden(part: Any) -> bool:
-        return _forbids_null(part, root, depth + 1)
+        return _forbids_null(part, root, seen)
 
     reference, every = schema.get("$ref"), schema.get("allOf")
     if isinstance(reference, str) and forbidden(_referenced(reference, root)):
