@@ -2,15 +2,17 @@
 
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from msgspec import Raw, Struct, UnsetType, field
 from msgspec.structs import replace
 
 from ..protocol.caller import Caller, Head, target_of
 from ..protocol.envelope import Direction, MessageEnvelope, SessionContext, TransportContext
-from ..protocol.targets import Target, targets_of
 from ..wire import Notification, Request, RequestId
+
+if TYPE_CHECKING:
+    from ..protocol.targets import Target
 
 __all__ = ["Answer", "Edge", "Exchange", "Handler"]
 
@@ -69,7 +71,7 @@ class Exchange(Struct):
     displayed: str | None = None  # the client's name for its target, where one of us replaced it
     permits: Callable[[str], bool] | None = None  # of a subscription: the URIs to tell it of
     # Finds every name of what is meant, where several servers are behind one endpoint.
-    resolver: Callable[["Exchange"], tuple[Target, ...]] | None = None
+    resolver: "Callable[[Exchange], tuple[Target, ...]] | None" = None
 
     @property
     def method(self) -> str:
@@ -92,8 +94,10 @@ class Exchange(Struct):
         return target_of(self.message.method, self.head)
 
     @property
-    def targets(self) -> tuple[Target, ...]:
+    def targets(self) -> "tuple[Target, ...]":
         """All that is meant, under every name and in every form that policies must compare."""
+        from ..protocol.targets import targets_of  # servers without policies need none of it
+
         message = self.message
         if self.resolver is not None:
             found = self.resolver(self)

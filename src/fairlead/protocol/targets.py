@@ -404,7 +404,7 @@ _PLAIN_URI: Final = re.compile(
     rf"(?:/{_SEGMENT})*",
     re.ASCII,
 )
-_PLAIN_HOST: Final = re.compile(r"[^%\\\x00-\x20\x7f-\U000fffff]*")
+_PLAIN_HOST: Final = re.compile(r"[!-$&-\[\]-~]*")  # ASCII without `%` and `\`
 _LOCAL: Final = ("", "localhost", "127.0.0.1", "[::1]")  # hosts of `file:` that mean this machine
 _PORTS: Final = {"http:": "80", "https:": "443", "ws:": "80", "wss:": "443", "ftp:": "21"}
 _NESTED_PERCENT: Final = re.compile(r"%(?:25)+(?=[0-9A-Fa-f]{2})")
