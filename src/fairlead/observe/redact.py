@@ -18,6 +18,7 @@ _SECRET = re.compile(
     r"(?i)authorization|cookie|token|secret|passw(?:or)?d|passphrase|api[_-]?key|credential|"
     r"private[_-]?key|pwd$"
 )
+_SECRET_ANYWHERE = re.compile(_SECRET.pattern.replace("pwd$", "pwd"))  # in a text of many names
 _KEEP = re.compile(r"(?i)progresstoken|nextcursor|max_?tokens")  # words of the protocol itself
 _HEADER = re.compile(r"(?i)authorization|cookie")
 _FOLDERS = ("PWD", "OLDPWD")  # of a shell, if what they hold is a path
@@ -68,7 +69,7 @@ def is_folder(name: str, value: str) -> bool:
 
 def _without_named(text: str) -> str:
     """The text without the values of names that sound like secrets."""
-    if _SECRET.search(text) is None:
+    if _SECRET_ANYWHERE.search(text) is None:
         return text  # looking at each name would take ten times as long
     pieces: list[str] = []
     done = position = 0
