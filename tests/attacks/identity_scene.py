@@ -32,7 +32,7 @@ from fairlead.transport.socket import listen_tcp, listen_unix
 
 LIMIT = 20.0
 MARK = "TOP-SECRET"  # in every result and description that the narrow client must not receive
-NARROW, WIDE, NOBODY = "narrow", "wide", ""  # tokens, and the names they stand for
+NARROW, WIDE, NOBODY = "narrow", "wide", ""  # tokens, which are also the names of their principals
 HANDSHAKE, BATCHES, STATELESS = "2025-11-25", "2025-03-26", "2026-07-28"
 META = {
     "io.modelcontextprotocol/protocolVersion": STATELESS,
@@ -41,7 +41,7 @@ META = {
 BOTH = "application/json, text/event-stream"
 
 
-# What is behind the gateways
+# Upstream servers
 
 
 def notes() -> MCPServer:
@@ -159,14 +159,14 @@ class Policy(NamedTuple):
     make: Callable[[dict[str, Any]], dict[str, Any]]  # options of a `Gateway`
     unpoliced: Mapping[str, str] = MappingProxyType({})
     tokens: bool = True  # whether clients need one
-    wide_too: bool = False  # it holds for every client
+    wide_too: bool = False  # whether the policy applies to every client
 
 
 _LISTS_PASS = dict.fromkeys(
     ("list tools", "list resources", "list templates", "list prompts"),
     "rules judge requests, and lists have no target; a view hides what is not to be seen",
 )
-_NOT_ABOUT = {"set level": "there is nothing in it that a client may not do"}
+_NOT_ABOUT = {"set level": "every client may set its own level"}
 
 
 def _rule(when: dict[str, Any], do: Any) -> dict[str, Any]:
@@ -187,8 +187,8 @@ def _only_calls(reason: str) -> dict[str, str]:
 class Kind(NamedTuple):
     """One kind of request: params that both clients may send, and those of sealed things.
 
-    `{}` stands for the prefix of merged names. A sealed thing that is reached shows `MARK`, unless
-    `marked` is false: then any result counts.
+    `{}` is replaced by the prefix of merged names. A sealed thing that is reached shows `MARK`,
+    unless `marked` is false: then any result counts.
     """
 
     method: str
@@ -288,7 +288,9 @@ POLICIES = {
                 ],
             ]
         },
-        dict.fromkeys(KINDS, "it refuses anonymous clients, and here is none"),
+        dict.fromkeys(
+            KINDS, "the rule refuses anonymous clients, and every client here has a token"
+        ),
     ),
 }
 
@@ -503,7 +505,7 @@ def _response(body: str, kind: str) -> Any:
     """The last message of a response: JSON, or a stream of events."""
     if "event-stream" in kind:
         return json.loads([x for x in body.splitlines() if x.startswith("data:")][-1][5:])
-    return json.loads(body) if body else {"error": "nothing was answered"}
+    return json.loads(body) if body else {"error": "the response has no body"}
 
 
 class HttpEntry(Entry):
@@ -579,7 +581,7 @@ class PostAloneByAsgi(PostAlone):
 
 
 class PostWithoutSessions(HttpEntry):
-    """An endpoint that gives its clients no sessions: `initialize` stands alone, too."""
+    """An endpoint with `sessions=False`: `initialize` opens no session."""
 
     listener = "sessionless"
 
@@ -760,7 +762,7 @@ class WebSocketStateless(WebSocketHandshake):
 
 
 class WebSocketToolCalls(WebSocketHandshake):
-    """Frames that are no JSON-RPC."""
+    """Frames of the dialect that is not JSON-RPC."""
 
     era = "none"
     methods = ("tools/call",)
@@ -801,7 +803,7 @@ ENTRIES: dict[str, type[Entry]] = {
     "POST without a session": PostAlone,
     "POST without a session, by ASGI": PostAloneByAsgi,
     "POST without a session or version": PostAloneUnversioned,
-    "POST where there are no sessions": PostWithoutSessions,
+    "POST with sessions=False": PostWithoutSessions,
     "POST for fragments": PostFragments,
     "stateless POST": StatelessPost,
     "stateless POST, by ASGI": StatelessPostByAsgi,

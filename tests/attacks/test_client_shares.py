@@ -63,7 +63,7 @@ class Model:
             victim = self.shares.make_room(client)
         except NoShareLeft:
             assert full or own >= self.per_client
-            if own < min(fair, self.per_client):  # nobody is above the share that it is below
+            if own < min(fair, self.per_client):  # then no client is above the fair share
                 assert max(counts.values()) <= fair
             return
         if victim is not None:
@@ -261,7 +261,7 @@ async def test_streams_of_http_sse_are_shared_fairly(kind: str) -> None:
         mine = [await modest.listen("/sse") for _ in range(4)]
         assert [stream.status for stream in mine] == [200] * 3 + [503]
         for stream in streams[:3]:
-            await stream.content.read()  # they have ended
+            await stream.content.read()  # until the server ends it
         for stream in streams + mine:
             stream.close()
 
@@ -291,7 +291,7 @@ async def test_websockets_are_shared_fairly(kind: str) -> None:
         assert many[0].close_code == 1013
 
 
-# What is kept for those who come back
+# Stored events and sessions
 
 
 def test_events_of_one_client_do_not_push_out_those_of_another() -> None:

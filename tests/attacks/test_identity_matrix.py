@@ -172,7 +172,7 @@ async def spend(place: Place) -> None:
 @pytest.mark.parametrize("entry", ENTRIES)
 @pytest.mark.parametrize("server", ["", "notes"])
 @in_one_loop
-async def test_nothing_that_passes_has_lost_its_principal(
+async def test_every_message_has_the_principal_of_its_client(
     host: Host, entry: str, server: str
 ) -> None:
     kind_of, place = ENTRIES[entry], host.places["identity"]
@@ -200,7 +200,7 @@ async def test_nothing_that_passes_has_lost_its_principal(
     assert {who for _, _, who in seen} <= {NARROW, ANONYMOUS}
 
 
-# What comes by itself
+# Notifications
 
 
 @pytest.mark.parametrize("policy", ["view", "rule"])
@@ -233,7 +233,6 @@ async def test_no_news_of_what_is_sealed(host: Host, entry: str, policy: str) ->
         hearing = [asyncio.create_task(first_update(one)) for one in (narrow, wide)]
         for task in hearing:
             narrow.stack.callback(task.cancel)
-        await asyncio.wait(hearing, timeout=0.2)  # a GET may still be on its way
         host.changed("note://sealed")
         assert await hearing[1] == "note://sealed"
         host.changed("note://open")
@@ -295,7 +294,7 @@ async def test_a_session_serves_no_other_principal(host: Host) -> None:
                     async with http.request(method, url, **options) as response:
                         assert response.status == 404, method
                         assert MARK not in await response.text()
-        assert succeeded(await owner.ask("tools/list", {}))  # it is still there
+        assert succeeded(await owner.ask("tools/list", {}))  # the session is still open
 
 
 @in_one_loop
@@ -324,7 +323,7 @@ async def test_a_call_is_not_cancelled_by_another_client(host: Host, entry: str)
         assert succeeded(await waiting)
 
 
-# What a list and a lock show
+# Tool locks and lists
 
 
 @pytest.mark.parametrize("entry", [name for name, one in ENTRIES.items() if not one.methods])

@@ -212,7 +212,7 @@ async def test_a_body_that_trickles_is_answered_408(served: str, fast_lane: bool
 @LANES
 @FRAMES
 async def test_a_large_body_at_a_fair_rate_gets_more_time(chunked: bool, fast_lane: bool) -> None:
-    """What has arrived extends the deadline, so that slow links can send large bodies."""
+    """Received bytes extend the deadline, so that slow links can send large bodies."""
     size = BODY_RATE.value * 2
     entry = ENTRIES["endpoint"]._replace(body=BODY + b" " * (size - len(BODY)))
     async with serving("server", fast_lane=fast_lane, body_timeout=0.2) as place:

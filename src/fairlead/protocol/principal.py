@@ -30,7 +30,7 @@ Principal: TypeAlias = str | Anonymous
 
 
 def principal_name(principal: Principal) -> str | None:
-    """Return the name for people, JSON and files; `None` stands for anonymous."""
+    """Return the name for people, JSON and files, or `None` if the principal is anonymous."""
     return principal if isinstance(principal, str) else None
 
 

@@ -35,8 +35,8 @@ class ClientShares(Generic[T]):
         is_idle: Callable[[T], bool] = lambda _: False,
         used: Callable[[T], float] = lambda _: 0.0,
     ) -> None:
-        """`limit` counts what is refused or given up; `is_idle` tells what can be given up without
-        harm, and `used` when it was used last."""
+        """`limit` counts refusals and evictions. `is_idle` returns whether an item can be evicted
+        without harm, `used` the time of its last use."""
         self._total = total
         self._per_client = per_client
         self._limit = limit
@@ -112,14 +112,16 @@ class ClientShares(Generic[T]):
             victim = self._idle_of_several(largest)
         fair = max(1, self._total // (len(self._held) + (own == 0)))
         if victim is None and own < fair < self._most:
-            return self.largest()  # in use, but above the share that the other one is below
+            return (
+                self.largest()
+            )  # in use, but its client is above the fair share and this one below
         return victim
 
     def _idle_of(self, held: "OrderedDict[T, None]") -> T | None:
         for item in list(islice(held, SAMPLE)):
             if self._is_idle(item):
                 return item
-            held.move_to_end(item)  # it is in use, and not looked at again soon
+            held.move_to_end(item)  # in use; the next search starts behind it
         return None
 
     def _idle_of_several(self, clients: dict[str, None]) -> T | None:
@@ -130,7 +132,7 @@ class ClientShares(Generic[T]):
                 found.append(item)
             else:
                 del clients[client]
-                clients[client] = None  # the last one
+                clients[client] = None  # moved to the end
         return min(found, key=self._used, default=None)
 
     def _move(self, client: str, before: int, after: int) -> None:

@@ -24,7 +24,7 @@ __all__ = ["GuardedProtocol", "Stage"]
 MAX_HEAD = 64 << 10  # bytes of request line and headers; and of trailers, and between pieces
 HEAD_TIME = 10.0  # seconds for a head to be complete
 STALLED = 60.0  # seconds in which a client takes nothing
-LINGER = 1.0  # seconds for a client that is still sending to read why it is hung up on
+LINGER = 1.0  # seconds for a client that is still sending to read its response
 LEAST_TAKEN = 16 << 10  # bytes; who takes less of them in that time takes nothing
 
 
@@ -50,7 +50,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._begun = 0  # requests
         self._handed_over = 0  # the last of them that has a cycle
         self._body_from = 0  # of `body_bytes`: those of the requests before this one
-        self._lingers = False  # only until the client has read why
+        self._lingers = False  # our side is closed, and the client may still read the response
         self.deaf = False  # we have hung up, or will; what still comes does not count
         self._earlier: list[Any] = []  # cycles under way, before the last one
         self._timer: asyncio.TimerHandle | None = None  # for what the client has to send
@@ -228,7 +228,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _look_at_sender(self, began: float, before: int) -> None:
-        """Hang up on a client whose body is late, by the time that its size so far allows."""
+        """Answer 408 if a body takes longer than its size so far allows."""
         now, sent = self.loop.time(), self.body_bytes
         if self.flow.read_paused:  # by us: the time does not count
             began, before = now, sent
@@ -239,7 +239,7 @@ class GuardedProtocol(HttpToolsProtocol):
         BODY_TIMEOUT.hit()
         if self._handed_over == self._begun and self.cycle.response_complete:
             self.deaf = True
-            self.transport.close()  # it has its answer already
+            self.transport.close()  # the response was sent already
         else:
             self._refuse(408, b"the body did not arrive in time")
 
@@ -304,11 +304,11 @@ class GuardedProtocol(HttpToolsProtocol):
             self.hang_up()
 
     def hang_up(self) -> None:
-        """Close the connection behind what was written.
+        """Close the connection after the data that was written.
 
-        Closing a socket that still receives data resets it, and the client may lose the answer. So
-        one that is in the middle of a request gets the end of our side first, and what it sends is
-        dropped until it closes its own, for a moment.
+        Closing a socket that still receives data resets the connection, and the client may lose the
+        response. In the middle of a request only our side is closed first; received data is dropped
+        until the client closes its side, for `LINGER` seconds at most.
         """
         transport = self.transport
         between = self.stage is Stage.BETWEEN or transport.get_protocol() is not self
@@ -317,14 +317,16 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         self.deaf = self._lingers = True
         self._stop(self._timer)
-        self._disconnect([*self._earlier, self.cycle])  # nothing can be written behind the end
+        self._disconnect(
+            [*self._earlier, self.cycle]
+        )  # a write after the end of our side would fail
         transport.write_eof()
         self.flow.resume_reading()
         self._timer = self.loop.call_later(LINGER, transport.close)
 
 
 class _Answering:
-    """The transport, as a request's cycle has it: closing it lets the client read the answer."""
+    """The transport of a request's cycle. Closing it gives the client time to read the response."""
 
     __slots__ = ("close", "is_closing", "write")
 
