@@ -50,7 +50,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._begun = 0  # requests
         self._handed_over = 0  # the last of them that has a cycle
         self._body_from = 0  # of `body_bytes`: those of the requests before this one
-        self._lingers = False  # our side is closed, and the client may still read the response
+        self.lingers = False  # our side is closed, and the client may still read the response
         self.deaf = False  # we have hung up, or will; what still comes does not count
         self._earlier: list[Any] = []  # cycles under way, before the last one
         self._timer: asyncio.TimerHandle | None = None  # for what the client has to send
@@ -155,7 +155,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         if self._earlier:
             self._earlier = [cycle for cycle in self._earlier if not cycle.response_complete]
-        if self._lingers:
+        if self.lingers:
             self.server_state.total_requests += 1
         else:
             super().on_response_complete()
@@ -295,7 +295,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._write_refusal(status, why)
 
     def _write_refusal(self, status: int, why: bytes) -> None:
-        if not (self.transport.is_closing() or self._lingers):
+        if not (self.transport.is_closing() or self.lingers):
             said = STATUS_LINE[status].removeprefix(b"HTTP/1.1 ").strip() + b": " + why + b"\n"
             self.transport.write(
                 b"%bcontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n"
@@ -315,7 +315,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if between or transport.is_closing() or not transport.can_write_eof():
             transport.close()
             return
-        self.deaf = self._lingers = True
+        self.deaf = self.lingers = True
         self._stop(self._timer)
         self._disconnect(
             [*self._earlier, self.cycle]

@@ -270,7 +270,7 @@ class FastProtocol(GuardedProtocol):
 
     def lane_complete(self) -> None:
         """A request was answered from here: do what uvicorn does then, but for its timer."""
-        if self.pipeline or self._earlier or self.flow.read_paused:
+        if self.pipeline or self._earlier or self.flow.read_paused or self.lingers:
             self.patience.clear()
             self.on_response_complete()
         else:

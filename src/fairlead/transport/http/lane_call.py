@@ -165,7 +165,7 @@ class LaneCall:
     def _complete(self) -> None:
         self.response_complete = True
         if not self.keep_alive:
-            self._connection.transport.close()
+            self._connection.hang_up()
         self._connection.lane_complete()
 
 
