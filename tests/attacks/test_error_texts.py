@@ -38,7 +38,7 @@ META = {
     "io.modelcontextprotocol/clientCapabilities": {},
 }
 
-# Nothing that looks like a credential: only knowing where it came from can keep it from clients.
+# None of these looks like a credential, so patterns do not find them.
 PRINTED = "zebra crossing nineteen"
 ARGUMENT = "walrus-umbrella"
 VARIABLE = "velvet-typhoon"
@@ -400,7 +400,7 @@ def test_the_command_of_a_proxy_names_a_server_by_its_host(tmp_path: Path) -> No
         assert hidden not in done.stdout
 
 
-async def test_what_fails_outside_of_tools_says_nothing_of_itself() -> None:
+async def test_a_failure_outside_of_tools_is_an_internal_error_without_details() -> None:
     server = MCPServer("own", rate_limit_rate=0)
 
     @server.resource("memo://one")

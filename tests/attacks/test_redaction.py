@@ -163,7 +163,7 @@ def test_ordinary_texts_stay_as_they_are(text: str) -> None:
     assert Redactor().message(raw) is raw
 
 
-def test_nothing_in_this_repository_looks_like_a_token() -> None:
+def test_no_file_of_this_repository_looks_like_a_token() -> None:
     files = [*(ROOT / "src").rglob("*.py"), *(ROOT / "docs").rglob("*.md")]
     assert len(files) > 100
     found = [str(file) for file in files if may_hold_token(file.read_bytes())]
@@ -343,7 +343,7 @@ def test_variables_of_an_entry_are_secret_by_their_names(variable: str, secret: 
     assert ("correct-horse-battery" in secrets_of(entry)) is secret
 
 
-def test_the_working_directory_is_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_working_directory_is_not_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PWD", "/home/ada/project")
     assert "/home/ada/project" not in secrets_of({"command": "x"})
 
@@ -353,7 +353,7 @@ def test_a_variable_that_holds_a_token_is_secret_whatever_its_name() -> None:
     assert token in secrets_of({"command": "x", "env": {"FLAVOUR": token}, "inheritEnv": []})
 
 
-# What is kept and shown
+# Tapes, archives, journals, audits, clients
 
 SERVER = """
 import base64, os, urllib.parse

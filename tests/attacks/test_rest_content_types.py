@@ -17,7 +17,7 @@ from fairlead.gateway.taping import Taping
 LIMIT = 20.0
 ADMIN = "open sesame"
 
-# What a browser sends across origins without asking first.
+# Content types that a browser sends across origins without a preflight.
 SIMPLE = [
     None,
     "",

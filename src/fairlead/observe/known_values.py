@@ -10,10 +10,10 @@ from urllib.parse import quote, quote_plus
 
 __all__ = ["SHORTEST", "KnownValues"]
 
-SHORTEST: Final = 6  # characters; shorter values are no secrets, and would be found everywhere
+SHORTEST: Final = 6  # characters; shorter values would be found everywhere
 _SHORTEST_LINE: Final = 16  # of a value with several lines, when one line of it is secret by itself
 
-# What encoders leave as it is: Python, JavaScript's encodeURIComponent and encodeURI, forms.
+# Characters that encoders do not encode: Python, encodeURIComponent and encodeURI, forms.
 _SAFE: Final = ("", "/", "!'()*~", ";/?:@&=+$,#!'()*~", "*-._")
 _ESCAPED: Final = re.compile(r"\\{1,8}u([0-9A-Fa-f]{4})")
 
@@ -21,8 +21,8 @@ _ESCAPED: Final = re.compile(r"\\{1,8}u([0-9A-Fa-f]{4})")
 class KnownValues:
     """A set of secret values.
 
-    A form of a value is found as it stands, in base64 (both alphabets, at any offset within what
-    was encoded), in hexadecimal, percent-encoded, or escaped for JSON.
+    A value is found unchanged, in base64 (both alphabets, at any offset within the encoded data),
+    in hexadecimal, percent-encoded, or escaped for JSON.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class KnownValues:
         self._escaped: re.Pattern[str] | None = None
 
     def add(self, values: Iterable[str]) -> set[str]:
-        """Add values, and return those that are new. What is too short is left out."""
+        """Add values, and return those that are new. Values that are too short are skipped."""
         new = {value for value in values if len(value) >= SHORTEST} - self.values
         if new:
             self.values |= new
