@@ -327,7 +327,7 @@ def test_hints_of_all_commands_quote_names(person: Person, name: str) -> None:
 
 
 def test_addresses_in_hints_are_quoted() -> None:
-    lines = dict(how_to_connect("http://127.0.0.1:1/mcp?a=$(id)", has_token=False))
+    lines = dict(how_to_connect("http://127.0.0.1:1/mcp?a=$(id)", token=None))
     assert "'http://127.0.0.1:1/mcp?a=$(id)'" in lines["Claude Code"]
     assert "'http://127.0.0.1:1/mcp?a=$(id)'" in lines["Fairlead"]
 

@@ -15,7 +15,7 @@ def add_access_options(parser: "_ActionsContainer") -> None:
         "--token",
         metavar="TOKEN",
         help="let in only who knows it (Authorization: Bearer); better in the environment, as "
-        "FAIRLEAD_AUTH_TOKEN, where no list of processes shows it",
+        "FAIRLEAD_AUTH_TOKEN, where no list of processes shows it; `auto` makes one and shows it",
     )
     parser.add_argument(
         "--allow-host",

@@ -10,22 +10,25 @@ from ..manager.export import export
 from ..observe.display import json_text
 from .suggest import quoted, suggest_any
 
-__all__ = ["how_to_connect"]
+__all__ = ["PLACEHOLDER", "how_to_connect"]
 
 _NAME = "fairlead"
-_TOKEN = "Bearer ${FAIRLEAD_TOKEN}"
+_TOKEN = "${FAIRLEAD_TOKEN}"
+PLACEHOLDER = "TOKEN"  # for one that the user has chosen
 
 
-def how_to_connect(url: str, *, has_token: bool) -> list[tuple[str, str]]:
-    """Pairs of a program and what to type, or to put into its file."""
+def how_to_connect(url: str, *, token: str | None) -> list[tuple[str, str]]:
+    """Pairs of a program and what to type, or to put into its file. `token` is shown, if any."""
     tools = suggest_any("fairlead", "tools", url)
-    if has_token:
-        tools += " --token TOKEN"
+    if token is not None:
+        tools += f" --token {quoted(token)}"
     if not url.startswith("http"):
         return [("Fairlead", tools)]
-    header = " --header 'Authorization: Bearer TOKEN'" if has_token else ""
-    remote = MCPHttpServerConfig(url=url, headers={"Authorization": _TOKEN} if has_token else {})
-    env = {"FAIRLEAD_TOKEN": "TOKEN"} if has_token else {}
+    header = "" if token is None else f" --header {quoted(f'Authorization: Bearer {token}')}"
+    sent = _TOKEN if token == PLACEHOLDER else token
+    headers = {} if token is None else {"Authorization": f"Bearer {sent}"}
+    remote = MCPHttpServerConfig(url=url, headers=headers)
+    env = {} if token is None else {"FAIRLEAD_TOKEN": token}
     bridge = MCPStdioServerConfig(command=_ourselves(), args=["proxy", url], env=env)
     return [
         ("Claude Code", f"claude mcp add --transport http {_NAME} {quoted(url)}{header}"),

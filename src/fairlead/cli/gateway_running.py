@@ -107,7 +107,11 @@ async def _serve(plan: Plan, listening: socket, address: Address, wanted: Wanted
             stack.callback(plan.rules.close)
         if plan.observing.journal is not None:
             await stack.enter_async_context(_watched(plan.observing.journal, gateway.info["name"]))
-        screen = Screen(gateway, url, has_token=has_token, json=plan.json)
+        token = plan.endpoint.shown_token if has_token else None
+        exposure = await asyncio.to_thread(  # accounts may be looked up over the network
+            plan.endpoint.exposure, has_token=has_token, socket_option="--listen unix:PATH"
+        )
+        screen = Screen(gateway, url, token=token, json=plan.json, exposure=exposure)
         following = Following(
             gateway,
             lambda: plan.read(address),

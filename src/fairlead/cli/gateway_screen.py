@@ -11,8 +11,9 @@ from ..gateway.status import status
 from ..manager.manager import StatusEvent
 from ..observe.redact import redact
 from .failed import say, styled
-from .gateway_hints import how_to_connect
+from .gateway_hints import PLACEHOLDER, how_to_connect
 from .gateway_servers import LeftOut, Wanted
+from .network import Exposure
 from .output import counted, pretty, safe, visible, write
 
 if TYPE_CHECKING:
@@ -29,10 +30,20 @@ Row = dict[str, Any]
 class Screen:
     """Tells what there is, then what changes. On a terminal a table fills while servers connect."""
 
-    def __init__(self, gateway: Gateway, url: str, *, has_token: bool, json: bool) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        url: str,
+        *,
+        token: str | None,
+        json: bool,
+        exposure: Exposure | None = None,
+    ) -> None:
+        """`token` is what hints show for it; None if there is none."""
         self._gateway = gateway
         self._url = url
-        self._has_token = has_token
+        self._token = token
+        self._exposure = exposure
         self._json = json
         self._live = not json and sys.stdout.isatty()
         self._lines = not json and not self._live  # whether events are told line by line
@@ -51,9 +62,11 @@ class Screen:
             _tell("demo", "no server is configured here, so there are two to play with: notebook,")
             _tell("", "which is stateless, and harbour, which speaks only the era before")
             _tell("", "`fairlead mcp add NAME -- COMMAND` adds your own, also while this runs")
-        for program, text in how_to_connect(self._url, has_token=self._has_token):
+        for program, text in how_to_connect(self._url, token=self._token):
             _tell("connect", f"{program}: {text}", "36")
         _tell("stop", "Ctrl-C, or SIGTERM", "36")
+        if self._exposure is not None:
+            self._exposure.show()
         for problem in wanted.problems:
             say("warning", safe(problem), "33")
         self._leave_out(wanted)
@@ -146,6 +159,8 @@ class Screen:
             "url": self._url,
             "pid": os.getpid(),
             "demo": wanted.demo,
+            **({} if self._token in (None, PLACEHOLDER) else {"token": self._token}),
+            **({} if self._exposure is None else {"warnings": [self._exposure.warning]}),
             "servers": [
                 {key: row[key] for key in (*facts, "path", "error")} for row in self._rows()
             ],

@@ -2,6 +2,8 @@
 
 import os
 import re
+import secrets
+import stat
 from argparse import Namespace
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,10 +23,25 @@ if TYPE_CHECKING:
     from ..server.http import HttpApp
     from ..transport.http.session_store import SessionStore
 
-__all__ = ["Endpoint", "run_http"]
+__all__ = ["Endpoint", "Exposure", "run_http"]
 
 TOKEN_VARIABLE = "FAIRLEAD_AUTH_TOKEN"
+GENERATED = "auto"  # as a token: make one
+_NAMED = 3  # other users that a warning names
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # to connect to; our guard knows these names
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """Others can use what is served: in what way, and what to do about it."""
+
+    warning: str
+    hint: str
+
+    def show(self) -> None:
+        """Write it to stderr."""
+        say("warning", self.warning, "33")
+        say("hint", self.hint, "36")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +60,7 @@ class Endpoint:
     insecure: bool = False
     workers: int = 1
     sessions: str | None = None  # the file where they are kept
+    is_generated: bool = False  # the token, which is shown then
 
     @classmethod
     def of(cls, options: Namespace, token: str | None = None) -> "Endpoint":
@@ -55,6 +73,8 @@ class Endpoint:
         token = token or options.token
         if token is None:
             token = os.environ.get(TOKEN_VARIABLE) or None
+        if is_generated := token == GENERATED:
+            token = secrets.token_urlsafe(32)
         if token is not None and not re.fullmatch(r"[!-~]+", token):
             raise Failed("A token has no blanks and only ASCII characters", code=USAGE)
         if options.sessions is not None and options.workers > 1:
@@ -75,6 +95,7 @@ class Endpoint:
             insecure=options.insecure,
             workers=options.workers,
             sessions=options.sessions,
+            is_generated=is_generated,
         )
 
     def settings(self, server: MCPServer) -> HttpSettings:
@@ -183,9 +204,44 @@ class Endpoint:
                 say("serving", f"{name} at {url} (the same over WebSocket: {socket_url})", "32")
         else:
             say("serving", f"{name} at {url} (HTTP on a unix socket)", "32")
-        token = " --token TOKEN" if has_token else ""
+        token = f" --token {self.shown_token}" if has_token else ""
         say("connect", f"fairlead tools {quoted(pasted)}{token}", "36")
         say("stop", "Ctrl-C, or SIGTERM", "36")
+        if exposure := self.exposure(has_token=has_token, socket_option="--unix PATH"):
+            exposure.show()
+
+    @property
+    def shown_token(self) -> str:
+        """The token for hints, if the user cannot know it otherwise."""
+        return self.token if self.is_generated and self.token else "TOKEN"
+
+    def exposure(self, *, has_token: bool, socket_option: str) -> Exposure | None:
+        """Return a warning if other users of this machine can use what is served.
+
+        A loopback address keeps other machines out, but nobody on this one.
+        """
+        if self.unix is not None:
+            folder = os.path.dirname(self.unix)
+            if not _is_open_to_all(folder):
+                return None
+            return Exposure(
+                f"every user of this machine can replace the socket: anyone may write to {folder}",
+                "put it into a folder of your own",
+            )
+        if has_token or self.insecure:
+            return None
+        from .other_users import other_users
+
+        others = other_users()
+        if not others:
+            return None
+        shown = ", ".join(others[:_NAMED]) + (" and others" if len(others) > _NAMED else "")
+        return Exposure(
+            f"other users of this machine ({shown}) can connect, and use everything that is served "
+            "here with your credentials",
+            f"let in only who knows a token (`--token {GENERATED}` makes one), or listen on a "
+            f"socket of your own (`{socket_option}`)",
+        )
 
     def reachable(self, url: str) -> str:
         """An address that means all of this machine's is none to connect to."""
@@ -193,6 +249,15 @@ class Endpoint:
             return url
         shown, other = (f"[{h}]" if ":" in h else h for h in (self.host, _EVERYWHERE[self.host]))
         return url.replace(shown, other, 1)
+
+
+def _is_open_to_all(folder: str) -> bool:
+    """Whether every user may rename and remove what is in a folder."""
+    try:
+        mode = os.stat(folder).st_mode
+    except OSError:
+        return False
+    return bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX
 
 
 class Served(Protocol):

@@ -63,6 +63,8 @@ def _bind_unix(path: str) -> socket.socket:
     place = Path(path)
     if place.is_socket() and not _answers(path):
         place.unlink()
+    with contextlib.suppress(OSError):  # binding says what is wrong
+        place.parent.mkdir(mode=0o700, exist_ok=True)
     listening = socket.socket(socket.AF_UNIX)
     old = os.umask(0o177)
     try:

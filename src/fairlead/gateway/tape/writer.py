@@ -4,6 +4,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -252,4 +253,7 @@ def _is_json(message: bytes) -> bool:
 
 def _open(place: Path) -> int:
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
-    return os.open(place, flags, 0o600)
+    file = os.open(place, flags, 0o600)
+    with suppress(OSError, AttributeError):  # a file that was there may be open to others
+        os.fchmod(file, 0o600)
+    return file

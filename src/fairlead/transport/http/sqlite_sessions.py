@@ -5,6 +5,7 @@ import os
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -103,8 +104,15 @@ class SqliteSessionStore:
 
     def _opened(self) -> sqlite3.Connection:
         if self._open is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            made = os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600)
+            try:
+                # A file that was there may be open to others. SQLite gives its other files the same
+                # mode, and sessions are as good as credentials.
+                with suppress(OSError, AttributeError):
+                    os.fchmod(made, 0o600)
+            finally:
+                os.close(made)
             file = sqlite3.connect(self._path, timeout=5.0, check_same_thread=False)
             try:
                 file.execute("PRAGMA journal_mode = WAL")

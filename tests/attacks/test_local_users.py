@@ -1,0 +1,252 @@
+"""Other users of the same machine: they are mentioned, and kept out of sockets and files."""
+
+import io
+import json
+import os
+import pwd
+import socket
+import stat
+import struct
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import redirect_stderr
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.gateways import post, running
+from cli.living import Person, person
+
+from fairlead.cli import other_users as module
+from fairlead.cli.gateway_hints import how_to_connect
+from fairlead.cli.network import Endpoint
+from fairlead.cli.other_users import other_users
+from fairlead.gateway.journal import Journal
+from fairlead.gateway.journal.announcing import announced, folder_of
+from fairlead.gateway.tape.writer import TapeWriter
+from fairlead.manager.places import Machine
+from fairlead.server.run_http import bind
+from fairlead.transport.http.settings import HttpSettings
+from fairlead.transport.http.sqlite_sessions import SqliteSessionStore
+from fairlead.transport.socket import listen_unix
+
+__all__ = ["person"]
+
+PEOPLE = {
+    0: ("root", "/bin/bash"),
+    33: ("www-data", "/usr/sbin/nologin"),
+    1000: ("ada", "/bin/bash"),
+    1001: ("bob", "/bin/zsh"),
+    1002: ("backup", "/usr/sbin/nologin"),
+    1003: ("daemon2", "/bin/false"),
+    65534: ("nobody", "/bin/sh"),
+    1_234_567: ("eve", "/bin/sh"),  # of a directory service
+}
+
+
+@pytest.fixture
+def people(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A machine with these accounts, on which we are Ada."""
+
+    def entry(uid: int) -> pwd.struct_passwd:
+        name, shell = PEOPLE[uid]
+        return pwd.struct_passwd((name, "x", uid, uid, "", "/", shell))
+
+    ids = {name: uid for uid, (name, _) in PEOPLE.items()}
+    monkeypatch.setattr(pwd, "getpwuid", entry)
+    monkeypatch.setattr(pwd, "getpwnam", lambda name: entry(ids[name]))
+    monkeypatch.setattr(os, "getuid", lambda: 1000)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(module, "_process_owners", lambda: iter(()))
+    monkeypatch.setattr(module, "_LOGGED_IN", str(tmp_path / "users"))
+    monkeypatch.setattr(module, "_UTMP", str(tmp_path / "utmp"))
+    return tmp_path
+
+
+def owners(monkeypatch: pytest.MonkeyPatch, *uids: int) -> None:
+    monkeypatch.setattr(module, "_process_owners", lambda: iter(uids))
+
+
+def test_people_who_run_something_are_found(people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert other_users() == []
+    owners(monkeypatch, 0, 33, 1000, 1002, 1003, 65534, 100_000)
+    assert other_users() == []
+    owners(monkeypatch, 0, 1000, 1001, 1_234_567)
+    assert other_users() == ["bob", "eve"]
+
+
+def test_people_who_are_logged_in_are_found(people: Path) -> None:
+    (people / "users").mkdir()
+    for uid in (1000, 1001):
+        (people / "users" / str(uid)).touch()
+    assert other_users() == ["bob"]
+
+
+@pytest.mark.parametrize("size", [384, 400])
+def test_people_of_the_file_of_who_are_found(people: Path, size: int) -> None:
+    def record(kind: int, name: bytes) -> bytes:
+        return struct.pack("=h2xi32s4s32s", kind, 1, b"tty1", b"1", name).ljust(size, b"\0")
+
+    records = [record(2, b"reboot"), record(7, b"ada"), record(7, b"eve"), record(8, b"bob")]
+    (people / "utmp").write_bytes(b"".join(records))
+    assert other_users() == ["eve"]
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"\xff" * 1000, os.urandom(5000)])
+def test_a_broken_file_costs_nothing(people: Path, content: bytes) -> None:
+    (people / "utmp").write_bytes(content)
+    assert other_users() == []
+
+
+def test_on_this_machine_it_never_fails() -> None:
+    assert pwd.getpwuid(os.getuid()).pw_name not in other_users()
+
+
+# The warning
+
+
+def endpoint(**options: Any) -> Endpoint:
+    usual = dict.fromkeys(("http", "ws", "unix", "host", "port", "token", "tls_cert", "tls_key"))
+    more = {"allow_host": [], "allow_origin": [], "insecure": False, "workers": 1}
+    return Endpoint.of(Namespace(**{**usual, **more, "sessions": None, **options}))
+
+
+def announced_by(one: Endpoint) -> str:
+    err = io.StringIO()
+    with redirect_stderr(err), socket.create_server(("127.0.0.1", 0)) as listening:
+        one.announce("server", listening, has_token=one.token is not None)
+    return err.getvalue()
+
+
+def test_other_users_are_mentioned_where_they_could_come_in(
+    people: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FAIRLEAD_AUTH_TOKEN", raising=False)
+    assert "warning" not in announced_by(endpoint())
+    owners(monkeypatch, 1001)
+    shown = announced_by(endpoint())
+    assert "warning: other users of this machine (bob) can connect" in shown
+    assert "hint: let in only who knows a token (`--token auto` makes one)" in shown
+    assert "warning" not in announced_by(endpoint(token="t"))
+    assert "warning" not in announced_by(endpoint(insecure=True))
+    assert "warning" not in announced_by(endpoint(unix=str(people / "s")))
+
+
+def test_a_socket_that_others_can_replace_is_mentioned(people: Path) -> None:
+    (people / "open").mkdir()
+    (people / "open").chmod(0o777)
+    inside = endpoint(unix=str(people / "open" / "s"))
+    assert "can replace the socket" in announced_by(inside)
+    (people / "open").chmod(0o1777)
+    assert "warning" not in announced_by(inside)
+
+
+def test_up_mentions_other_users(person: Person, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(
+        "import fairlead.cli.other_users as module\nmodule.other_users = lambda: ['bob', 'eve']\n"
+    )
+    env = {"PYTHONPATH": str(site)}
+    with running(person, "up", "--port", "0", env=env) as up:
+        assert "(bob, eve) can connect" in up.wait_for("warning: other users")
+        assert "--listen unix:PATH" in up.wait_for("hint: ")
+        assert up.ends() == 0
+    with running(person, "up", "--port", "0", "--json", env=env) as up:
+        [warning] = up.report()["warnings"]
+        assert "(bob, eve)" in warning
+
+
+# A token that is made for the occasion
+
+
+def test_a_token_that_is_made_is_new_each_time_and_shown() -> None:
+    one, two = endpoint(token="auto"), endpoint(token="auto")
+    assert one.token != two.token
+    assert len(one.token or "") >= 32
+    assert f"--token {one.token}" in announced_by(one)
+    assert "--token TOKEN" in announced_by(endpoint(token="mine"))
+    for program, text in how_to_connect("http://127.0.0.1:1/mcp", token=one.token):
+        assert (one.token or "") in text, program
+    for program, text in how_to_connect("http://127.0.0.1:1/mcp", token="TOKEN"):
+        assert "TOKEN" in text, program
+
+
+def test_up_with_a_token_of_its_own_lets_in_who_knows_it(person: Person) -> None:
+    with running(person, "up", "--port", "0", "--json", "--token", "auto") as up:
+        report = up.report()
+        ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+        assert post(report["url"], ping)[0] == 401
+        status, _ = post(report["url"], ping, authorization=f"Bearer {report['token']}")
+        assert status != 401
+
+
+# Sockets and files
+
+
+@pytest.fixture(autouse=True)
+def open_mask() -> Iterator[None]:
+    """Nothing may rely on the umask."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path | str) -> str:
+    return oct(stat.S_IMODE(os.stat(path).st_mode))
+
+
+def test_a_socket_of_http_is_its_users_own(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "s"
+    with bind("", 0, str(path), HttpSettings(), insecure=False):
+        assert (mode(path), mode(path.parent)) == ("0o600", "0o700")
+
+
+async def test_a_socket_of_lines_is_its_users_own(tmp_path: Path) -> None:
+    async with listen_unix(str(tmp_path / "s"), lambda channel: None):
+        assert mode(tmp_path / "s") == "0o600"
+
+
+async def test_what_can_be_watched_is_its_users_own(tmp_path: Path) -> None:
+    machine = Machine(
+        platform="linux", home=str(tmp_path), env={"FAIRLEAD_HOME": f"{tmp_path}/f"}, cwd="/"
+    )
+    (tmp_path / "f" / "run").mkdir(parents=True)
+    folder = folder_of(machine)
+    assert mode(folder) == "0o700"
+    async with announced(Journal(), "name", "tap", folder=folder) as path:
+        assert mode(path) == "0o600"
+
+
+@pytest.mark.parametrize("was_there", [False, True])
+def test_a_tape_is_its_users_own(tmp_path: Path, was_there: bool) -> None:
+    tape = tmp_path / "folder" / "a.tape.jsonl"
+    if was_there:
+        tape.parent.mkdir()
+        tape.touch(0o666)
+    TapeWriter(tape.parent / "a").close()
+    assert mode(tape) == "0o600"
+    assert was_there or mode(tape.parent) == "0o700"
+    assert {mode(file) for file in tape.parent.iterdir()} == {"0o600"}
+
+
+@pytest.mark.parametrize("was_there", [False, True])
+def test_kept_sessions_are_their_users_own(tmp_path: Path, was_there: bool) -> None:
+    path = tmp_path / "folder" / "sessions.db"
+    if was_there:
+        path.parent.mkdir()
+        path.touch(0o666)
+    store = SqliteSessionStore(path).check()
+    assert {mode(file) for file in path.parent.iterdir()} == {"0o600"}
+    assert was_there or mode(path.parent) == "0o700"
+    store.close()
+
+
+def test_approvals_and_our_own_file_are_their_users_own(person: Person) -> None:
+    person.has("project/.mcp.json", {"p": {"command": "x"}})
+    person.does("mcp", "approve", "p", "--yes")
+    person.does("mcp", "add", "a", "--", "x")
+    assert mode(person.ours / "data" / "approvals.json") == "0o600"
+    assert mode(person.ours / "data") == "0o700"
+    assert mode(person.ours / "mcp.json") == "0o600"
+    assert json.loads((person.ours / "mcp.json").read_text())["mcpServers"]
