@@ -102,6 +102,21 @@ EXPLAINED_PATHS = Limit(
 )
 
 
+QUEUED_REQUESTS = Limit("queued_requests", 1024, "items", "connection", "-32603, try again later")
+QUEUED_REQUEST_BYTES = Limit(
+    "queued_request_bytes", 16 << 20, "bytes", "connection", "-32603, try again later"
+)
+QUEUED_NOTIFICATIONS = Limit(
+    "queued_notifications", 10_000, "items", "connection", "the oldest notifications are dropped"
+)
+QUEUED_NOTIFICATION_BYTES = Limit(
+    "queued_notification_bytes",
+    16 << 20,
+    "bytes",
+    "connection",
+    "the oldest notifications are dropped",
+)
+
 # HTTP and WebSocket endpoints
 
 MESSAGES_PER_TURN = Limit(
@@ -198,6 +213,20 @@ URI_TEXT = Limit("uri_text", 16 << 10, "characters", "request", "a URI matches n
 STREAM_URIS = Limit(
     "stream_uris", 100, "items", "connection", "a further `subscriptions/listen` is opened upstream"
 )
+RELISTING = Limit(
+    "relisting",
+    5,
+    "seconds",
+    "server",
+    "a server that tells of changes all the time is asked for its lists so rarely",
+)
+STDERR_LINES = Limit(
+    "stderr_lines",
+    500,
+    "items",
+    "server",
+    "further lines of the same second are neither logged nor handed on",
+)
 LIST_PAGES = Limit("list_pages", 1000, "items", "server", "the list is refused; the last one stays")
 LIST_ITEMS = Limit(
     "list_items",
@@ -255,6 +284,23 @@ MERGED_INSTRUCTIONS_TEXT = Limit(
 
 # Gateway and policies
 
+SEARCHED_TEXT = Limit(
+    "searched_text",
+    8 << 20,
+    "characters",
+    "process",
+    "less of each tool's description is searched",
+)
+RATE_BUCKETS = Limit(
+    "rate_buckets", 10_000, "items", "process", "the bucket that was used longest ago is forgotten"
+)
+CHECKED_SCHEMAS_BYTES = Limit(
+    "checked_schemas_bytes",
+    64 << 20,
+    "bytes",
+    "process",
+    "schemas that were learnt longest ago are forgotten",
+)
 DIFFERENCE_LINES = Limit(
     "difference_lines", 200, "items", "server", "further lines of a changed definition are left out"
 )

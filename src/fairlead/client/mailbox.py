@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 from msgspec import UnsetType
 
+from ..limits import QUEUED_NOTIFICATION_BYTES, QUEUED_NOTIFICATIONS
 from ..observe.logs import ABOUT
 from ..wire import Notification
+from ..wire.messages import size_of
 
 __all__ = ["Listener", "Mailbox"]
 
@@ -31,6 +33,7 @@ class Mailbox:
         self._before = before
         self._behind = behind
         self._waiting: deque[Notification] = deque()
+        self._size = 0  # of those, in bytes
         self._listener: Listener | None = None
         self._runner: asyncio.Task[None] | None = None
 
@@ -48,9 +51,14 @@ class Mailbox:
         listener = self._listener
         if listener is None or self._runner is not None or self._waiting:
             self._waiting.append(notification)
-            if len(self._waiting) > (self._before if listener is None else self._behind):
-                self._waiting.popleft()
+            self._size += size_of(notification)
+            most = self._before if listener is None else self._behind
+            while len(self._waiting) > most or (
+                self._size > QUEUED_NOTIFICATION_BYTES.value and len(self._waiting) > 1
+            ):
+                self._size -= size_of(self._waiting.popleft())
                 self.dropped += 1
+                QUEUED_NOTIFICATIONS.hit()
             return
         pending = self._call(listener, notification)
         if pending is not None:
@@ -59,6 +67,7 @@ class Mailbox:
     def close(self) -> None:
         """Nobody listens any more."""
         self._waiting.clear()
+        self._size = 0
         if self._runner is not None and self._runner is not asyncio.current_task():
             self._runner.cancel()
 
@@ -76,7 +85,9 @@ class Mailbox:
                         log.exception("a notification listener failed")
                 if not self._waiting or self._listener is None:
                     return
-                pending = self._call(self._listener, self._waiting.popleft())
+                following = self._waiting.popleft()
+                self._size -= size_of(following)
+                pending = self._call(self._listener, following)
         finally:
             self._runner = None
 

@@ -9,11 +9,12 @@ import msgspec
 from msgspec import Raw
 
 from ..errors import RemoteProtocolError
+from ..limits import PROBLEM_TEXT
 from ..protocol.conversation import Agreement
 from ..protocol.methods import find, has_capability
 from ..protocol.types.base import decode, decode_items
 from ..wire.codes import INVALID_REQUEST
-from ..wire.quoting import quoted
+from ..wire.quoting import quoted, shortened
 from .cache import Cache
 from .channels import ChannelTransport
 from .config import MCPClientConfig
@@ -129,6 +130,7 @@ class Reading(Requesting):
             seen.add(cursor)
 
     def _skip(self, method: str, reason: str) -> None:
+        reason = shortened(reason, PROBLEM_TEXT.value)
         log.warning("skipped in %s: %s", method, reason)
         self.skipped.append(f"{method}: {reason}")
         del self.skipped[:-100]

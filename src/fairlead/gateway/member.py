@@ -1,6 +1,7 @@
 """One name of a gateway: its lists, and the equal servers that share its calls."""
 
 import asyncio
+import hashlib
 import logging
 import time
 from collections import OrderedDict
@@ -20,7 +21,7 @@ from ..errors import (
     TransportError,
 )
 from ..interceptor import Answer, Exchange
-from ..limits import LIST_SECONDS
+from ..limits import LIST_SECONDS, RELISTING
 from ..protocol.caller import SUBSCRIPTION_KEY
 from ..protocol.downgrade import Impossible
 from ..protocol.methods import has_capability
@@ -76,9 +77,11 @@ class Member:
         self._known = False  # it has said at least once what it offers
         self._next = 0
         self._sticky: dict[Visitor, Replica] = {}
-        self._rounds: OrderedDict[str, Replica] = OrderedDict()  # by the state of a round
+        self._rounds: OrderedDict[bytes, Replica] = OrderedDict()  # by the state of a round
         self._arrival = asyncio.Event()  # of the next replica that is connected
         self._listing: asyncio.Task[None] | None = None
+        self._listed_last = 0.0  # when the last list was begun
+        self._pause = PAUSE  # until the next one may begin
         self._again = False
         self._retired = False
 
@@ -170,7 +173,7 @@ class Member:
         if exchange.method not in ASKING:
             return None
         state = _state(exchange.message.params)
-        return None if state is None else self._rounds.get(state)
+        return None if state is None else self._rounds.get(_digest(state))
 
     def _remember_turn(
         self, exchange: Exchange, visitor: Visitor | None, replica: Replica, answer: Answer
@@ -183,7 +186,7 @@ class Member:
         if answer is not None and exchange.method in ASKING and b"input_required" in bytes(answer):
             state = _state(answer)
             if state is not None:
-                self._rounds[state] = replica
+                self._rounds[_digest(state)] = replica
                 if len(self._rounds) > MAX_ROUNDS:
                     self._rounds.popitem(last=False)
 
@@ -261,8 +264,9 @@ class Member:
 
     async def _list(self) -> None:
         while True:
+            await self._take_time()
             self._again = False
-            self.listed_at = time.monotonic()
+            self.listed_at = self._listed_last = time.monotonic()
             try:
                 await self._list_once()
             except Exception as exc:  # it is one server of many
@@ -273,7 +277,16 @@ class Member:
             self.introduced.set()
             if not self._again:
                 return
-            await asyncio.sleep(PAUSE)  # for one that talks of changes all the time
+
+    async def _take_time(self) -> None:
+        """Wait before a list that follows another, ever longer if changes never end."""
+        since = time.monotonic() - self._listed_last
+        if since >= 2 * self._pause:
+            self._pause = PAUSE
+        if since < self._pause:
+            RELISTING.hit()
+            await asyncio.sleep(self._pause - since)
+            self._pause = min(2 * self._pause, RELISTING.value)
 
     async def _list_once(self) -> None:
         """Raises what kept it from listing everything; what could be listed is."""
@@ -375,6 +388,11 @@ def _state(params: Any) -> str | None:
         return msgspec.json.decode(params, type=_Round).request_state
     except (msgspec.DecodeError, RecursionError):
         return None
+
+
+def _digest(state: str) -> bytes:
+    """Return what a state is known by; a server chooses how long it is."""
+    return hashlib.blake2b(state.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 class _Cursor(Struct, rename="camel"):

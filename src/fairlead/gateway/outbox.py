@@ -5,18 +5,18 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from msgspec import UnsetType
-
 from ..errors import FairleadError
 from ..interceptor import Exchange
+from ..limits import QUEUED_NOTIFICATION_BYTES, QUEUED_NOTIFICATIONS
 from ..peer import Peer
 from ..wire import Notification, RequestId
+from ..wire.messages import size_of
 
 __all__ = ["CallOutbox", "PeerOutbox"]
 
 # What waits for a slow reader; older notes are dropped, and counted.
-MAX_NOTES = 10_000
-MAX_BYTES = 16 << 20
+MAX_NOTES = QUEUED_NOTIFICATIONS.value
+MAX_BYTES = QUEUED_NOTIFICATION_BYTES.value
 
 log = logging.getLogger("fairlead.gateway")
 
@@ -33,10 +33,11 @@ class _Waiting:
 
     def add(self, note: Notification, reply_to: RequestId | None) -> None:
         self._notes.append((note, reply_to))
-        self._size += _size(note)
+        self._size += size_of(note)
         while len(self._notes) > 1 and (len(self._notes) > MAX_NOTES or self._size > MAX_BYTES):
-            self._size -= _size(self._notes.popleft()[0])
+            self._size -= size_of(self._notes.popleft()[0])
             self.dropped += 1
+            QUEUED_NOTIFICATIONS.hit()
             if self.dropped == 1:
                 log.warning("a client reads too slowly; it misses notifications")
         if self._task is None:
@@ -50,7 +51,7 @@ class _Waiting:
         try:
             while self._notes:
                 note, reply_to = self._notes.popleft()
-                self._size -= _size(note)
+                self._size -= size_of(note)
                 await self._send(note, reply_to)
         except FairleadError as exc:
             log.debug("nobody reads any more: %s", exc)
@@ -72,10 +73,6 @@ class _Waiting:
     def _clear(self) -> None:
         self._notes.clear()
         self._size = 0
-
-
-def _size(note: Notification) -> int:
-    return 0 if isinstance(note.params, UnsetType) else len(memoryview(note.params))
 
 
 class PeerOutbox:

@@ -105,7 +105,7 @@ class Desk:
             phase=phase,
             dir=direction,
             method=method,
-            target=None if target is None else clean.text(target),
+            target=None if target is None else clean.text(target[:SHOWN]),
             principal=principal,
             reason=None if reason is None else clean.text(reason),
             message=Raw(clean.message(raw)) if 0 < len(raw) <= SHOWN else UNSET,

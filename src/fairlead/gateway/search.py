@@ -9,14 +9,17 @@ import importlib.util
 import logging
 import re
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
+from itertools import islice, takewhile
 from typing import Any, Final
 
 import msgspec
 from msgspec import Raw, Struct
 
 from ..errors import ConfigError, MCPErrorCode, MCPToolError
+from ..limits import SEARCHED_TEXT
 from ..protocol.downgrade import downgrade_result
 from ..protocol.revisions import Revision
 from ..protocol.rewriting import items_of, members_of, string_of
@@ -42,6 +45,8 @@ MAX_LIMIT: Final = 50  # tools in one answer
 MAX_QUERY: Final = 2000  # characters that are looked at
 MAX_TEXT: Final = 10_000  # characters of a definition's text that are looked at
 MAX_DEPTH: Final = 4  # of properties in properties
+MAX_WORDS: Final = 100  # of a query
+SHORTEST_TEXT: Final = 200  # characters of a definition, however many there are
 NAME_WEIGHT: Final = 3  # a word in the name says as much as so many in the description
 
 
@@ -123,9 +128,14 @@ class _Index:
         self.names: list[str] = []
         self.documents: dict[bytes, _Document] = {}
         self._listed: list[_Document] = []
+        definitions = list(definitions)
+        # Of many tools less is looked at of each: all texts together are in memory as words.
+        longest = min(MAX_TEXT, max(SHORTEST_TEXT, SEARCHED_TEXT.value // max(len(definitions), 1)))
+        if longest < MAX_TEXT:
+            SEARCHED_TEXT.hit()
         for name, raw in definitions:
             text = bytes(raw)
-            document = known.get(text) or _document(name, raw)
+            document = known.get(text) or _document(name, raw, longest)
             self.names.append(name)
             self.documents[text] = document
             self._listed.append(document)
@@ -135,6 +145,8 @@ class _Index:
         if self.names:
             self._bm25 = _library().BM25()
             self._bm25.index([document.words for document in self._listed], show_progress=False)
+        # In order, so that what begins with a word is found without looking at all of them.
+        self._vocabulary = sorted(self._bm25.vocab_dict) if self._bm25 is not None else []
 
     def search(self, query: str, limit: int) -> list[Found]:
         words = self._known(_words(query))
@@ -165,13 +177,15 @@ class _Index:
         if self._bm25 is None:
             return []
         vocabulary: dict[str, int] = self._bm25.vocab_dict
+        ordered = self._vocabulary
         known: dict[str, None] = {}
-        for word in dict.fromkeys(words):
+        for word in islice(dict.fromkeys(words), MAX_WORDS):
             if word in vocabulary:
                 known[word] = None
             elif len(word) > 2:
-                longer = sorted(other for other in vocabulary if other.startswith(word))
-                known.update(dict.fromkeys(longer[:5]))
+                at = bisect_left(ordered, word)
+                longer = takewhile(lambda one: one.startswith(word), ordered[at : at + 5])  # noqa: B023
+                known.update(dict.fromkeys(longer))
         return list(known)
 
 
@@ -183,12 +197,12 @@ def _library() -> Any:
     return module
 
 
-def _document(name: str, raw: Raw) -> _Document:
+def _document(name: str, raw: Raw, longest: int = MAX_TEXT) -> _Document:
     tool = members_of(raw) or {}
     description = string_of(tool.get("description")) or string_of(tool.get("title")) or ""
     texts = [string_of(tool.get("title")) or "", description, *_texts(tool.get("inputSchema"))]
     named = list(_words(name)) or [name.casefold()]
-    said = _words(" ".join(texts)[:MAX_TEXT])
+    said = _words(" ".join(texts)[:longest])
     return _Document([*named * NAME_WEIGHT, *said], description)
 
 

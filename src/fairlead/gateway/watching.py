@@ -35,6 +35,7 @@ class Watching:
         self._members = members
         self._start = start
         self._watchers: dict[_Key, set[object]] = {}
+        self._by_member: dict[str, dict[str, None]] = {}  # their URIs, by the name of a member
         self._asking: dict[_Key, asyncio.Task[bool]] = {}  # servers that have not answered yet
         self._asked: set[tuple[str, str]] = set()  # replicas and URIs
 
@@ -50,10 +51,14 @@ class Watching:
 
         A server may tell of a part of what was asked for; that is a change of the whole.
         """
-        if changed is not None and self.wants(member, changed):
+        watched = self._by_member.get(member.name, {})
+        if changed is None:
+            return list(watched)
+        if changed in watched:
             return [changed]
-        watched = [uri for name, uri in self._watchers if name == member.name]
-        return [uri for uri in watched if changed is None or changed.startswith(uri)]
+        if len(changed) < len(watched):  # the shorter way: a server chooses how often we look
+            return [start for end in range(len(changed)) if (start := changed[:end]) in watched]
+        return [uri for uri in watched if changed.startswith(uri)]
 
     async def add(self, member: Member, uri: str, who: object, deadline: float) -> bool:
         """One more watches; False if the server says that it does not tell of it.
@@ -63,6 +68,7 @@ class Watching:
         """
         key = member.name, uri
         watchers = self._watchers.setdefault(key, set())
+        self._by_member.setdefault(member.name, {})[uri] = None
         asking = self._asking.get(key)
         if not watchers and asking is None:
             asking = self._asking[key] = self._start(self._ask_all(member, uri))
@@ -87,6 +93,10 @@ class Watching:
         watchers.discard(who)
         if watchers or self._watchers.pop(key, None) is None:
             return
+        if (watched := self._by_member.get(name)) is not None:
+            watched.pop(uri, None)
+            if not watched:
+                del self._by_member[name]
         member = self._members.get(name)
         for replica in () if member is None else member.replicas:
             self._asked.discard((replica.name, uri))
@@ -101,8 +111,8 @@ class Watching:
 
     def connected(self, member: Member, replica: str) -> None:
         """A server is there: it may not have heard of everything yet."""
-        for name, uri in list(self._watchers):
-            if name == member.name and (replica, uri) not in self._asked:
+        for uri in list(self._by_member.get(member.name, ())):
+            if (replica, uri) not in self._asked:
                 self._start(self._ask(member, replica, uri))
 
     async def _ask_all(self, member: Member, uri: str) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..client import MCPClient
 from ..client.listening import Changes
 from ..errors import ChannelClosed, ConnectFailed, FairleadError, RequestTimeout
+from ..limits import RELISTING
 
 if TYPE_CHECKING:
     from .supervisor import Rules, Supervisor, Wants
@@ -20,6 +21,7 @@ log = logging.getLogger("fairlead.manager")
 
 MAX_MISSED_PINGS = 2
 LISTEN_GRACE = 1.0  # seconds that listing waits until changes are told
+PAUSE = 0.05  # seconds between two lists in a row, at first
 LONGEST_DELAY = 60.0  # seconds between attempts to list tools
 LIST_LIMIT = 60.0  # seconds for one such attempt, all pages together
 
@@ -129,6 +131,7 @@ class Attending:
         """List the tools whenever they have changed, and again when that failed."""
         supervisor, first = self._supervisor, self._rules.tools_retry
         delay = first
+        pause, listed_at = PAUSE, time.monotonic()
         while True:
             failed = supervisor.tools_error is not None
             try:
@@ -136,6 +139,14 @@ class Attending:
                     await self._stale.wait()
             except TimeoutError:
                 delay = min(delay * 2, LONGEST_DELAY)
+            # A server that tells of changes all the time is asked ever less often.
+            if time.monotonic() - listed_at < 2 * pause:
+                RELISTING.hit()
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, RELISTING.value)
+            else:
+                pause = PAUSE
+            listed_at = time.monotonic()
             self._stale.clear()
             try:
                 async with asyncio.timeout(LIST_LIMIT):

@@ -13,6 +13,7 @@ __all__ = ["BUCKETS", "OTHER", "Metrics", "Series"]
 # Upper bounds in seconds: a call on this machine takes less than a millisecond, a model a minute.
 BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 OTHER: Final = "other"  # where names go that come after too many others
+LONGEST: Final = 1000  # characters of a name that are looked at
 MAX_KINDS: Final = 20  # of failures that are told apart in a series
 
 _HELP: Final = {
@@ -76,7 +77,9 @@ class Metrics:
         if series is None:
             if len(self._known) >= self._max_series * 4:
                 self._known.clear()
-            series = self._known[key] = self._find(direction, redact(method), redact(name or ""))
+            series = self._find(direction, redact(method[:LONGEST]), redact((name or "")[:LONGEST]))
+            if len(method) + len(key[2]) <= LONGEST:  # a longer one is not worth its memory
+                self._known[key] = series
         series.pending += 1
         return series
 

@@ -11,18 +11,20 @@ from msgspec import UnsetType
 
 from ..errors import RpcError
 from ..interceptor import Answer, Exchange, Handler, Interceptor, chain
+from ..limits import QUEUED_NOTIFICATION_BYTES, QUEUED_NOTIFICATIONS
 from ..observe.logs import ABOUT
 from ..protocol.caller import Caller, read_head
 from ..protocol.envelope import Direction
 from ..protocol.rewriting import members_of, string_of
-from ..wire import Notification, RequestId
+from ..wire import Notification, Request, RequestId
+from ..wire.messages import size_of
 from .peer import Peer
 
 __all__ = ["Passage"]
 
 # What waits for slow interceptors; older notes are dropped.
-MAX_NOTES = 10_000
-MAX_BYTES = 16 << 20
+MAX_NOTES = QUEUED_NOTIFICATIONS.value
+MAX_BYTES = QUEUED_NOTIFICATION_BYTES.value
 
 log = logging.getLogger("fairlead.peer")
 
@@ -75,6 +77,7 @@ class Passage:
         self._queue.append((exchange, deliver))
         self._size += _size(exchange.message)
         if len(self._queue) > MAX_NOTES or self._size > MAX_BYTES:
+            QUEUED_NOTIFICATIONS.hit()
             self._drop()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
@@ -163,8 +166,7 @@ def _reason(note: Notification) -> str:
 
 
 def _size(message: object) -> int:
-    params = getattr(message, "params", None)
-    return 0 if params is None or isinstance(params, UnsetType) else len(memoryview(params))
+    return size_of(message) if isinstance(message, Request | Notification) else 0
 
 
 # An interceptor that asks something itself must not wait for what waits for it.

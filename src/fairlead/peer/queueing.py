@@ -4,17 +4,17 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from msgspec import UnsetType
-
 from ..interceptor import Exchange
+from ..limits import QUEUED_REQUEST_BYTES, QUEUED_REQUESTS
 from ..wire import RequestId, failure
 from ..wire.codes import INTERNAL_ERROR
+from ..wire.messages import size_of
 from .line import Line
 
 __all__ = ["Queue"]
 
-MAX_QUEUED = 1024  # before they are refused
-MAX_QUEUED_BYTES = 16 << 20
+MAX_QUEUED = QUEUED_REQUESTS.value
+MAX_QUEUED_BYTES = QUEUED_REQUEST_BYTES.value
 
 log = logging.getLogger("fairlead.peer")
 
@@ -32,6 +32,7 @@ class Queue:
         """Let a request wait, or refuse it if too many do."""
         size = _size(exchange)
         if len(self.waiting) >= MAX_QUEUED or self._size + size > MAX_QUEUED_BYTES:
+            (QUEUED_REQUESTS if len(self.waiting) >= MAX_QUEUED else QUEUED_REQUEST_BYTES).hit()
             line = self._line
             line.conversation.settled(exchange.request_id)
             why = f"Too many requests: {line.work.most} are under way. Try again later"
@@ -62,5 +63,4 @@ class Queue:
 
 
 def _size(exchange: Exchange) -> int:
-    params = exchange.message.params
-    return 0 if isinstance(params, UnsetType) else len(memoryview(params))
+    return size_of(exchange.message)

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ from functools import cache
 from typing import Any, Literal, cast
 
 from ..errors import ChannelClosed, ConnectFailed
+from ..limits import STDERR_LINES
 from ..observe.logs import cleaned
 from ..observe.redact import redact
 from ..protocol.envelope import TransportContext
@@ -316,6 +318,7 @@ class _Stderr(asyncio.Protocol):
         self._log = cleaned(logger)
         self._lines: deque[str] = deque(maxlen=self.LINES)
         self._partial = b""
+        self._since, self._budget = 0.0, 0  # lines that may be handed on until a second is over
         self._transport: asyncio.BaseTransport | None = None
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -333,6 +336,15 @@ class _Stderr(asyncio.Protocol):
         *lines, rest = (self._partial + data).split(b"\n")
         if self._on_line is None and len(lines) > self.LINES and not self._log.isEnabledFor(10):
             lines = lines[-self.LINES :]  # a flood that nobody reads costs no more than this
+        now = time.monotonic()
+        if now - self._since >= 1.0:
+            self._since, self._budget = now, STDERR_LINES.value
+        if len(lines) > self._budget:  # a flood: what cannot be handed on is only kept for a while
+            STDERR_LINES.hit()
+            for line in lines[self._budget :][-self.LINES :]:
+                self._keep(line)
+            del lines[self._budget :]
+        self._budget -= len(lines)
         for line in lines:
             self._take(line)
         self._partial = rest[: self.LINE]
@@ -344,11 +356,16 @@ class _Stderr(asyncio.Protocol):
         if not self.ended.done():
             self.ended.set_result(None)
 
-    def _take(self, line: bytes) -> None:
+    def _keep(self, line: bytes) -> str:
         text = line[: self.LINE].decode("utf-8", "replace").rstrip()
+        if text:
+            self._lines.append(text)  # as it is; those who show it redact it
+        return text
+
+    def _take(self, line: bytes) -> None:
+        text = self._keep(line)
         if not text:
             return
-        self._lines.append(text)  # as it is; those who show it redact it
         if self._log.isEnabledFor(logging.DEBUG):
             self._log.debug("%s", redact(text))
         if self._on_line is not None:

@@ -27,6 +27,7 @@ __all__ = [
     "RequestId",
     "Success",
     "failure",
+    "size_of",
 ]
 
 RequestId: TypeAlias = int | str
@@ -78,6 +79,14 @@ class Failure(Struct, frozen=True, gc=False):
 
 
 Message: TypeAlias = Request | Notification | Success | Failure
+
+
+def size_of(message: Request | Notification) -> int:
+    """Return how many bytes a message keeps in memory; a name may be as long as params."""
+    params = message.params
+    size = 0 if isinstance(params, UnsetType) else len(memoryview(params))
+    return size + len(message.method)
+
 
 # The same things under the names of the requirements.
 JsonRpcRequest = Request

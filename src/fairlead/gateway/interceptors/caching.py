@@ -104,13 +104,13 @@ class Cache:
 
     def _keep(self, exchange: Exchange, asked: bytes, answer: bytes, began: float) -> None:
         seconds, public = _lifetime(answer)
-        if seconds <= 0 or len(answer) > self._max_bytes:
+        if seconds <= 0 or len(answer) + len(asked) > self._max_bytes:
             return
         for whose in (self._public(exchange),) if public else _private(exchange):
             key = exchange.method, asked, whose
             self._drop(key)
             self._kept[key] = began + seconds, answer
-            self._size += len(answer)
+            self._size += len(answer) + len(asked)
         while len(self._kept) > self._max_entries or self._size > self._max_bytes:
             self._drop(next(iter(self._kept)))
 
@@ -125,7 +125,7 @@ class Cache:
     def _drop(self, key: Key) -> None:
         kept = self._kept.pop(key, None)
         if kept is not None:
-            self._size -= len(kept[1])
+            self._size -= len(kept[1]) + len(key[1])
 
 
 _EVERYBODY: Final = object()

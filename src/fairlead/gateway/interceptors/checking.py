@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Raw, UnsetType
 
 from ...interceptor import Answer, Exchange, Proceed
+from ...limits import CHECKED_SCHEMAS_BYTES
 from ...observe.redactor import repeats_a_name
 from ...protocol.envelope import Direction
 from ...protocol.rewriting import items_of, members_of, string_of
@@ -38,6 +39,7 @@ class SchemaCheck:
         """`unknown`: tools that no list has shown."""
         self._refuses_unknown = unknown == "refuse"
         self._views: OrderedDict[object, Tools] = OrderedDict()
+        self._sizes: dict[object, int] = {}  # of the lists that each was learnt from
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         method = exchange.method
@@ -45,6 +47,7 @@ class SchemaCheck:
             self._check(exchange)
         elif method == CHANGED:
             self._views.clear()
+            self._sizes.clear()
         elif method == "tools/list":
             answer = await proceed(exchange)
             self._learn(exchange, answer)
@@ -84,16 +87,23 @@ class SchemaCheck:
         if items is None:
             return
         view = _view(exchange)
-        tools: Tools = self._views.get(view, {}) if _is_later_page(exchange) else {}
+        before = self._views.get(view)
+        tools: Tools = before if before is not None and _is_later_page(exchange) else {}
         for item in items:
             tool = members_of(item) or {}
             name, schema = string_of(tool.get("name")), tool.get("inputSchema")
             if name is not None and schema is not None:
                 tools[name] = schema.copy()
+        self._sizes[view] = (self._sizes.get(view, 0) if tools is before else 0) + len(
+            answer or b""
+        )
         self._views[view] = tools
         self._views.move_to_end(view)
-        if len(self._views) > MAX_VIEWS:
-            self._views.popitem(last=False)
+        while len(self._views) > 1 and (
+            len(self._views) > MAX_VIEWS or sum(self._sizes.values()) > CHECKED_SCHEMAS_BYTES.value
+        ):
+            CHECKED_SCHEMAS_BYTES.hit()
+            self._sizes.pop(self._views.popitem(last=False)[0], None)
 
 
 def _view(exchange: Exchange) -> object:

@@ -9,6 +9,7 @@ from typing import ClassVar, Final, Literal
 
 from ...errors import RpcError
 from ...interceptor import After, Exchange, TwoHalves
+from ...limits import RATE_BUCKETS
 from ...protocol.client_key import network_of
 from ...protocol.envelope import Direction
 from ...protocol.targets import normalize_name
@@ -20,7 +21,7 @@ from .sessions import session_of
 
 __all__ = ["RateLimit"]
 
-MAX_BUCKETS: Final = 10_000
+MAX_BUCKETS: Final = RATE_BUCKETS.value
 FEW: Final = 1_000  # none of so many will have to go soon, so it does not matter who came last
 _UP: Final = Direction.CLIENT_TO_SERVER
 CLOSE_ENOUGH: Final = 0.01  # of a token that is not all there yet
@@ -94,6 +95,7 @@ class RateLimit(TwoHalves):
     def _make_room(self, key: Hashable) -> None:
         self._full_at[key] = self._full_at.pop(key)  # the last one
         if len(self._full_at) > MAX_BUCKETS:
+            RATE_BUCKETS.hit()
             del self._full_at[next(iter(self._full_at))]
 
 
@@ -137,8 +139,11 @@ def _tool(exchange: Exchange) -> Hashable:
     """One bucket for one item of one server, whatever name and spelling a call uses."""
     name, plain = exchange.head.name, exchange.resolver is None and exchange.displayed is None
     if plain and type(name) is str and exchange.message.method == "tools/call":
-        return _spelled(name) if len(name) <= _LONG else name
-    return tuple(one.key for one in exchange.targets)
+        return _spelled(name) if len(name) <= LONGEST else _LONG_NAMES
+    targets = exchange.targets
+    if sum(len(one.own) for one in targets) > LONGEST:
+        return _LONG_NAMES
+    return tuple(one.key for one in targets)
 
 
 @lru_cache(maxsize=1024)
@@ -146,7 +151,10 @@ def _spelled(name: str) -> str:
     return normalize_name(name).casefold()
 
 
-_LONG: Final = 256  # characters of a name that is not worth remembering
+LONGEST: Final = 256  # characters of a name; all that are longer share a bucket
+_LONG_NAMES: Final = ("long names",)
+
+
 _KEYS: Final[dict[str, Callable[[Exchange], Hashable]]] = {
     "identity": attrgetter("caller.principal"),
     "tool": _tool,
