@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-__all__ = ["Limit", "all_limits"]
+__all__ = ["Limit", "all_limits", "limits_table"]
 
 Unit = Literal["bytes", "characters", "items", "seconds", "requests per second", "bytes per second"]
 Scope = Literal["request", "connection", "session", "client", "server", "process"]
@@ -36,6 +36,16 @@ class Limit(Struct, gc=False):
 def all_limits() -> Iterator[Limit]:
     """Yield every limit of this module, in the order of their definition."""
     return (value for value in globals().values() if isinstance(value, Limit))
+
+
+def limits_table() -> str:
+    """Return all limits as a table in Markdown, for the documentation."""
+    rows = ["| Limit | Value | Per | What happens | Setting |", "|---|---|---|---|---|"]
+    for limit in all_limits():
+        value = f"{limit.value:,} {limit.unit}"
+        setting = f"`{limit.setting}`" if limit.setting else ""
+        rows.append(f"| `{limit.name}` | {value} | {limit.per} | {limit.outcome} | {setting} |")
+    return "\n".join(rows) + "\n"
 
 
 # Messages
@@ -102,6 +112,9 @@ EXPLAINED_PATHS = Limit(
 )
 
 
+IN_FLIGHT = Limit(
+    "in_flight", 256, "items", "connection", "further requests wait in a queue", "max_in_flight"
+)
 QUEUED_REQUESTS = Limit("queued_requests", 1024, "items", "connection", "-32603, try again later")
 QUEUED_REQUEST_BYTES = Limit(
     "queued_request_bytes", 16 << 20, "bytes", "connection", "-32603, try again later"
@@ -180,6 +193,14 @@ EVENT_BYTES = Limit(
 
 # Servers
 
+STATE_BYTES = Limit("state_bytes", 64 << 10, "bytes", "request", "-32602; the call asks too much")
+ABANDONED_CALLS = Limit(
+    "abandoned_calls", 1000, "items", "process", "calls that ignore their cancellation are awaited"
+)
+COMPLETION_VALUES = Limit(
+    "completion_values", 100, "items", "request", "further values are left out (`hasMore`)"
+)
+
 SESSION_SUBSCRIPTIONS = Limit(
     "session_subscriptions",
     1000,
@@ -212,6 +233,15 @@ URI_TEXT = Limit("uri_text", 16 << 10, "characters", "request", "a URI matches n
 
 STREAM_URIS = Limit(
     "stream_uris", 100, "items", "connection", "a further `subscriptions/listen` is opened upstream"
+)
+RESULT_CACHE_ENTRIES = Limit(
+    "result_cache_entries", 1000, "items", "server", "the oldest result is forgotten"
+)
+RESULT_CACHE_BYTES = Limit(
+    "result_cache_bytes", 16 << 20, "bytes", "server", "the oldest result is forgotten"
+)
+TOOL_CACHE_BYTES = Limit(
+    "tool_cache_bytes", 8 << 20, "bytes", "server", "tools are not kept for the next start"
 )
 RELISTING = Limit(
     "relisting",
@@ -284,6 +314,28 @@ MERGED_INSTRUCTIONS_TEXT = Limit(
 
 # Gateway and policies
 
+PARKED_CALLS = Limit(
+    "parked_calls", 64, "items", "client", "-32601 for the server that asks", "max_parked"
+)
+KEPT_OUTCOMES = Limit(
+    "kept_outcomes", 1024, "items", "process", "the oldest outcome of a round is forgotten"
+)
+KEPT_OUTCOME_BYTES = Limit(
+    "kept_outcome_bytes", 16 << 20, "bytes", "process", "the oldest outcome of a round is forgotten"
+)
+REMEMBERED_ROUNDS = Limit(
+    "remembered_rounds", 10_000, "items", "process", "the oldest question is forgotten"
+)
+HELD_MESSAGES = Limit("held_messages", 1000, "items", "process", "a further message is blocked")
+LOCKED_TOOLS = Limit(
+    "locked_tools", 10_000, "items", "process", "the oldest comparison is made again"
+)
+CATALOG_VIEWS = Limit(
+    "catalog_views", 256, "items", "process", "the oldest merged list is made again"
+)
+JOURNAL_READERS = Limit("journal_readers", 64, "items", "process", "a further reader is refused")
+SEARCH_QUERY = Limit("search_query", 2000, "characters", "request", "the query is cut")
+ADMIN_BODY_BYTES = Limit("admin_body_bytes", 16 << 20, "bytes", "request", "HTTP 400")
 SEARCHED_TEXT = Limit(
     "searched_text",
     8 << 20,
@@ -355,3 +407,4 @@ CONFIG_DEPTH = Limit(
     "process",
     "the file is rejected: it is nested too deeply",
 )
+CONFIG_FILE_BYTES = Limit("config_file_bytes", 4 << 20, "bytes", "process", "the file is refused")

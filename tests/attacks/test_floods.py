@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from fleet import LIMIT, until
 from handmade import heard, program
@@ -28,6 +27,7 @@ from fairlead.limits import (
     STDERR_LINES,
     WRITE_QUEUE,
     all_limits,
+    limits_table,
 )
 from fairlead.manager import MCPManager
 from fairlead.observe.logs import ABOUT, cleaned
@@ -237,4 +237,4 @@ def test_every_limit_has_a_name_of_its_own() -> None:
     for limit in limits:
         assert limit.value > 0
         assert limit.outcome
-        assert msgspec.structs.asdict(limit)
+        assert f"| `{limit.name}` | {limit.value:,} {limit.unit} |" in limits_table()

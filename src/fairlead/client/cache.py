@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Raw, UnsetType
 
 from ..errors import FairleadError
+from ..limits import RESULT_CACHE_BYTES, RESULT_CACHE_ENTRIES
 from ..protocol.types.base import CacheableResult, decode
 from ..wire import to_json
 from .sharing import Shared
@@ -23,7 +24,7 @@ __all__ = ["CHANGES", "Cache"]
 
 log = logging.getLogger("fairlead.client")
 
-MAX_ENTRIES, MAX_BYTES = 1000, 16 << 20
+MAX_ENTRIES, MAX_BYTES = RESULT_CACHE_ENTRIES.value, RESULT_CACHE_BYTES.value
 LONGEST_TTL = 24 * 3600.0  # seconds; whatever a server says
 
 Key = tuple[str, bytes]
@@ -152,6 +153,7 @@ class Cache:
         self._kept[key] = (asked_at + seconds, raw)
         self._size += len(memoryview(raw))
         while len(self._kept) > MAX_ENTRIES or self._size > MAX_BYTES:
+            (RESULT_CACHE_BYTES if self._size > MAX_BYTES else RESULT_CACHE_ENTRIES).hit()
             self._drop(next(iter(self._kept)))
 
     def _drop(self, key: Key) -> None:

@@ -6,11 +6,12 @@ from urllib.parse import parse_qs
 import msgspec
 
 from ..errors import ChannelClosed, ConfigError
+from ..limits import ADMIN_BODY_BYTES
 from ..transport.http.asgi import AsgiCall, TooLarge
 
 __all__ = ["Mistake", "body_of", "number_of", "query_of"]
 
-MAX_BODY: Final = 16 << 20
+MAX_BODY: Final = ADMIN_BODY_BYTES.value
 
 
 class Mistake(ConfigError):
@@ -28,6 +29,7 @@ async def body_of(call: AsgiCall, kind: Any) -> Any:
         raw = await call.body(MAX_BODY)
         return msgspec.json.decode(raw or b"{}", type=kind)
     except TooLarge:
+        ADMIN_BODY_BYTES.hit()
         raise Mistake(f"that is more than {MAX_BODY} bytes") from None
     except ChannelClosed:
         raise ConfigError("nobody is there any more") from None

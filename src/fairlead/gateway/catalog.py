@@ -18,6 +18,7 @@ from ..client.list_budget import ListBudget, ListTooLarge
 from ..errors import ConfigError, RpcError
 from ..limits import (
     CATALOG_BYTES,
+    CATALOG_VIEWS,
     ITEM_BYTES,
     LIST_BYTES,
     LIST_ITEMS,
@@ -38,7 +39,7 @@ from .views import View
 
 __all__ = ["Catalog", "Kind"]
 
-MAX_SHELVES: Final = 256  # lists of one kind for one view that are kept ready
+MAX_SHELVES: Final = CATALOG_VIEWS.value
 
 log = logging.getLogger("fairlead.gateway")
 
@@ -322,6 +323,7 @@ class Catalog:
         shelf = self._shelves.get((kind, view))
         if shelf is None:
             if len(self._shelves) >= MAX_SHELVES:
+                CATALOG_VIEWS.hit()
                 del self._shelves[next(iter(self._shelves))]
             shelf = _Shelf(kind)
             if kind.named:

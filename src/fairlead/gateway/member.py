@@ -21,7 +21,7 @@ from ..errors import (
     TransportError,
 )
 from ..interceptor import Answer, Exchange
-from ..limits import LIST_SECONDS, RELISTING
+from ..limits import LIST_SECONDS, RELISTING, REMEMBERED_ROUNDS
 from ..protocol.caller import SUBSCRIPTION_KEY
 from ..protocol.downgrade import Impossible
 from ..protocol.methods import has_capability
@@ -38,7 +38,7 @@ from .visitor import Visitor
 __all__ = ["Member", "refusal"]
 
 LIST_LIMIT: Final = 30.0  # seconds for one page of a list
-MAX_ROUNDS: Final = 10_000  # of questions, whose server is remembered
+MAX_ROUNDS: Final = REMEMBERED_ROUNDS.value
 PAUSE: Final = 0.1  # seconds between two listings of a server in a row
 
 log = logging.getLogger("fairlead.gateway")
@@ -188,6 +188,7 @@ class Member:
             if state is not None:
                 self._rounds[_digest(state)] = replica
                 if len(self._rounds) > MAX_ROUNDS:
+                    REMEMBERED_ROUNDS.hit()
                     self._rounds.popitem(last=False)
 
     def left(self, visitor: Visitor) -> None:

@@ -8,12 +8,13 @@ from typing import Any, Final, Literal, TypeAlias
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ..errors import ConfigError
+from ..limits import HELD_MESSAGES
 from ..observe.redactor import Redactor
 from ..protocol.envelope import Direction
 
 __all__ = ["Desk", "Held", "NotHeld", "Outcome", "Verdict"]
 
-MAX_HELD: Final = 1000
+MAX_HELD: Final = HELD_MESSAGES.value
 SHOWN: Final = 64 << 10  # bytes of a message; of a longer one only its size is shown
 
 log = logging.getLogger("fairlead.gateway")
@@ -94,6 +95,7 @@ class Desk:
         """
         seconds, fallback = limit or self.limit, otherwise or self.otherwise
         if len(self._held) >= self._max_held:
+            HELD_MESSAGES.hit()
             return Verdict("block", "too many messages are held already")
         now, raw = time.time(), b"" if message is None else bytes(message)
         clean = self._redactor

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ..errors import ConfigError, MCPErrorCode, MCPToolError
-from ..limits import SEARCHED_TEXT
+from ..limits import SEARCH_QUERY, SEARCHED_TEXT
 from ..protocol.downgrade import downgrade_result
 from ..protocol.revisions import Revision
 from ..protocol.rewriting import items_of, members_of, string_of
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 MAX_LIMIT: Final = 50  # tools in one answer
-MAX_QUERY: Final = 2000  # characters that are looked at
+MAX_QUERY: Final = SEARCH_QUERY.value
 MAX_TEXT: Final = 10_000  # characters of a definition's text that are looked at
 MAX_DEPTH: Final = 4  # of properties in properties
 MAX_WORDS: Final = 100  # of a query
@@ -85,6 +85,8 @@ class ToolSearch:
     def search(self, query: str, limit: int = 10) -> list[Found]:
         """The tools that fit best, the best first; one that is named in full before all others."""
         index = self._current()
+        if len(query) > MAX_QUERY:
+            SEARCH_QUERY.hit()
         return index.search(query[:MAX_QUERY], min(max(limit, 1), MAX_LIMIT))
 
     def __len__(self) -> int:

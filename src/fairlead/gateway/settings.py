@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from ..limits import CATALOG_BYTES, LIST_BYTES, LIST_ITEMS, SERVER_CATALOG_BYTES
+from ..limits import CATALOG_BYTES, LIST_BYTES, LIST_ITEMS, PARKED_CALLS, SERVER_CATALOG_BYTES
 from .views import View
 
 __all__ = ["GatewaySettings", "RelaySettings"]
@@ -28,7 +28,7 @@ class RelaySettings(Struct, frozen=True, kw_only=True):
     turn_timeout: float = 60.0  # until a call that has to wait for others is refused
     input_timeout: float = 600.0  # for an answer of a person or a model
     park_timeout: float = 300.0  # for a client that was asked back to come again
-    max_parked: int = 64  # calls of one principal that wait for such an answer
+    max_parked: int = PARKED_CALLS.value  # calls of one principal that wait for such an answer
     collect: float = 0.02  # questions that a server asks together are asked together
     max_connections: int = 32  # to one server, for callers who may not share one
     linger: float = 600.0  # that a shared connection is kept when nobody uses it; 0: for ever

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from ..client.entries import MCPServerEntry
+from ..limits import TOOL_CACHE_BYTES
 from ..wire import to_json
 from .places import this_machine
 
@@ -25,7 +26,7 @@ __all__ = ["CacheStore", "FileStore", "MCPToolCache", "MemoryStore", "entry_hash
 
 VERSION = 1
 LIFETIME = 30 * 24 * 3600.0
-MAX_BYTES = 8 << 20  # of one server
+MAX_BYTES = TOOL_CACHE_BYTES.value
 
 log = logging.getLogger("fairlead.manager")
 
@@ -144,6 +145,7 @@ class MCPToolCache:
         """Remember the tools of a server; None that it did not start."""
         value = to_json(_Cached(VERSION, entry_hash(entry), time.time(), tools))
         if len(value) > MAX_BYTES:
+            TOOL_CACHE_BYTES.hit()
             log.debug("the tools of %s are too many to be kept", name)
             return
         try:

@@ -5,12 +5,13 @@ import os
 import stat
 
 from ..errors import ConfigError
+from ..limits import CONFIG_FILE_BYTES
 from .formats import Document, Format, parse
 from .found import Problem
 
 __all__ = ["MAX_SIZE", "Files", "read_file"]
 
-MAX_SIZE = 4 << 20
+MAX_SIZE = CONFIG_FILE_BYTES.value
 _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}
 # Without NONBLOCK a named pipe in the place of a file would hold us for ever.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -37,6 +38,7 @@ def read_file(path: str) -> bytes | None:
             kind = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file"
             raise ConfigError(f"{kind} stands where a file is expected", path=path, line=1)
         if status.st_size > MAX_SIZE:
+            CONFIG_FILE_BYTES.hit()
             raise ConfigError(f"larger than {MAX_SIZE >> 20} MiB", path=path, line=1)
         with open(descriptor, "rb", closefd=False) as file:
             content = file.read(MAX_SIZE + 1)

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from ..errors import ChannelClosed
 from ..interceptor import Exchange, Handler, OnOffence
+from ..limits import IN_FLIGHT
 from ..protocol.conversation import Conversation, Role
 from ..protocol.envelope import SessionContext
 from ..transport.base import Channel
@@ -28,7 +29,7 @@ from .work import Work
 
 __all__ = ["Peer"]
 
-MAX_IN_FLIGHT = 256  # requests of the peer handled at once
+MAX_IN_FLIGHT = IN_FLIGHT.value
 EOF_GRACE = 1.5  # seconds without any answer, after which a peer that ended its side hears no more
 CANCEL_GRACE = 1.0  # seconds that cancelled handlers may take to clean up
 

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 
 from ..interceptor import Exchange
-from ..limits import QUEUED_REQUEST_BYTES, QUEUED_REQUESTS
+from ..limits import IN_FLIGHT, QUEUED_REQUEST_BYTES, QUEUED_REQUESTS
 from ..wire import RequestId, failure
 from ..wire.codes import INTERNAL_ERROR
 from ..wire.messages import size_of
@@ -30,6 +30,7 @@ class Queue:
 
     def put(self, exchange: Exchange) -> None:
         """Let a request wait, or refuse it if too many do."""
+        IN_FLIGHT.hit()
         size = _size(exchange)
         if len(self.waiting) >= MAX_QUEUED or self._size + size > MAX_QUEUED_BYTES:
             (QUEUED_REQUESTS if len(self.waiting) >= MAX_QUEUED else QUEUED_REQUEST_BYTES).hit()

@@ -11,6 +11,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from ..errors import CannotAsk, MCPErrorCode, MCPToolError, RpcError
 from ..interceptor import Exchange, Handler
+from ..limits import ABANDONED_CALLS
 from ..observe.logs import ABOUT
 from ..peer import Deadlines
 from ..protocol.downgrade import downgrade_result
@@ -33,7 +34,7 @@ __all__ = ["Calls"]
 log = logging.getLogger("fairlead.server")
 
 CLEANUP = 1.0  # seconds that a tool may take to clean up after its time is over
-MOST_LEFT = 1000  # tools left behind that do not end
+MOST_LEFT = ABANDONED_CALLS.value
 
 
 class Calls:
@@ -205,7 +206,10 @@ class Calls:
     def _leave(self, coroutine: Coroutine[Any, Any, Any], waiting: Any) -> bool:
         """Let a coroutine that ignored our cancellations go on without its caller."""
         task = asyncio.current_task()
-        if task not in self._stubborn or len(self._left) >= MOST_LEFT:
+        if task not in self._stubborn:
+            return False
+        if len(self._left) >= MOST_LEFT:
+            ABANDONED_CALLS.hit()
             return False
         left = asyncio.get_running_loop().create_task(_to_its_end(Rest(coroutine, waiting)))
         self._left.add(left)

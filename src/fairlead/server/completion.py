@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from ..errors import RpcError
+from ..limits import COMPLETION_VALUES
 from ..protocol.types.completion import (
     CompleteParams,
     Completion,
@@ -24,7 +25,7 @@ from .workers import Workers
 
 __all__ = ["Completer", "Completions"]
 
-MOST = 100  # values in one answer; a rule of the protocol
+MOST = COMPLETION_VALUES.value
 
 # Takes what was typed so far and, if it wants them, the other arguments; returns the values.
 Completer = Callable[..., Any]

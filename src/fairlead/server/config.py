@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from ..limits import IN_FLIGHT
+
 __all__ = ["MCPServerConfig"]
 
 
@@ -27,7 +29,7 @@ class MCPServerConfig:
     log_level: str = "INFO"
     input_timeout: float = 600.0
     page_size: int = 100
-    max_in_flight: int = 256
+    max_in_flight: int = IN_FLIGHT.value
     max_message_bytes: int = 16 * 1024 * 1024
     cache_ttl: float = 0.0  # how long stateless clients may keep lists and contents
     cache_scope: str = "private"  # or "public": shared caches may serve them to anybody

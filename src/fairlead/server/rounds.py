@@ -20,6 +20,7 @@ from msgspec import Raw, Struct, UnsetType, field
 
 from ..errors import RpcError
 from ..interceptor import Exchange
+from ..limits import STATE_BYTES
 from ..protocol.principal import principal_name
 from ..wire import to_json
 from ..wire.codes import INVALID_PARAMS
@@ -27,7 +28,7 @@ from .sealing import BadSeal, KeyRing
 
 __all__ = ["Rounds", "canonical", "digest"]
 
-MAX_STATE = 64 * 1024
+MAX_STATE = STATE_BYTES.value
 
 
 class _State(Struct, omit_defaults=True):
@@ -110,6 +111,7 @@ class Rounds:
         state.asked = {key: sign for key, (sign, _, _) in self._questions.items()}
         sealed = self._ring.seal(msgspec.json.encode(state), ttl=self._ttl)
         if len(sealed) > MAX_STATE:
+            STATE_BYTES.hit()
             raise RpcError(
                 INVALID_PARAMS,
                 f"The answers of this call take {len(sealed)} bytes, over {MAX_STATE}",

@@ -10,7 +10,7 @@ from typing import NoReturn, Protocol, cast
 from msgspec import Raw
 
 from ..errors import ChannelClosed, RemoteProtocolError
-from ..limits import WRITE_QUEUE
+from ..limits import MESSAGE_BYTES, WRITE_QUEUE
 from ..protocol.envelope import TransportContext
 from ..wire import (
     MAX_MESSAGE,
@@ -177,6 +177,7 @@ class LineChannel:
                 deliver(item)
 
     def _too_long(self, line: TooLong) -> NoReturn:
+        MESSAGE_BYTES.hit()
         error = RemoteProtocolError(
             f"A message of {line.size} bytes is over the limit of {self._limit}",
             code=INVALID_REQUEST,

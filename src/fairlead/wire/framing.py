@@ -2,9 +2,11 @@
 
 from msgspec import Struct
 
+from ..limits import MESSAGE_BYTES
+
 __all__ = ["MAX_MESSAGE", "LineSplitter", "TooLong"]
 
-MAX_MESSAGE = 16 * 1024 * 1024
+MAX_MESSAGE = MESSAGE_BYTES.value
 
 _BOM = b"\xef\xbb\xbf"
 _BLANKS = b" \t\r\n\x0b\x0c"

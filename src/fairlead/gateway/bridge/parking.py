@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ...interceptor import Exchange
+from ...limits import KEPT_OUTCOME_BYTES, KEPT_OUTCOMES, PARKED_CALLS
 from ...protocol.caller import ROUND_MEMBERS
 from ...protocol.methods import has_capability
 from ...protocol.principal import principal_name
@@ -29,8 +30,8 @@ from .errors import ours
 __all__ = ["Parked", "Parking"]
 
 KEPT: Final = 60.0  # seconds that the outcome of a round is kept for who asks twice
-MAX_KEPT: Final = 1024
-MAX_KEPT_BYTES: Final = 16 << 20
+MAX_KEPT: Final = KEPT_OUTCOMES.value
+MAX_KEPT_BYTES: Final = KEPT_OUTCOME_BYTES.value
 
 log = logging.getLogger("fairlead.gateway")
 
@@ -205,7 +206,10 @@ class Parked:
     def full(self, mine: Parking) -> bool:
         others = (p for p in self._parked.values() if p is not mine and not p.heard)
         same = sum(p.principal == mine.principal for p in others)
-        return same >= self.settings.max_parked
+        if same < self.settings.max_parked:
+            return False
+        PARKED_CALLS.hit()
+        return True
 
     async def begin(self, call: Call, passing: Members | None, work: "asyncio.Task[Raw]") -> Raw:
         """The first round of a call that is under way.

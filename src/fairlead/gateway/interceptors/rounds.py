@@ -14,12 +14,13 @@ import msgspec
 from msgspec import Raw, Struct, UnsetType
 
 from ...interceptor import After, Exchange, Outcome
+from ...limits import REMEMBERED_ROUNDS
 from ...protocol.caller import ROUND_MEMBERS
 
 __all__ = ["Rounds"]
 
 MAX_ROUNDS: Final = 20  # of one call; clients give up then, and so do we
-MAX_OPEN: Final = 10_000  # questions that nobody has answered yet
+MAX_OPEN: Final = REMEMBERED_ROUNDS.value
 LONGEST: Final = 1 << 20  # bytes of a result that is looked at
 
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -79,6 +80,7 @@ class Rounds:
         if digest is not None:
             self.open[(key, digest)] = left - 1
         if len(self.open) > MAX_OPEN:
+            REMEMBERED_ROUNDS.hit()
             self.open.popitem(last=False)
 
 

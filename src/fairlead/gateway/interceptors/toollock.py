@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Raw, Struct, UnsetType
 
 from ...interceptor import Answer, Exchange, Proceed
+from ...limits import LOCKED_TOOLS
 from ...protocol.envelope import Direction
 from ...protocol.principal import principal_name
 from ...wire import to_json
@@ -28,7 +29,7 @@ from ..pausing import Desk
 
 __all__ = ["Finder", "Policy", "ToolLock", "Wait", "Whose"]
 
-MAX_KNOWN: Final = 10_000  # tools whose definitions are remembered
+MAX_KNOWN: Final = LOCKED_TOOLS.value
 
 log = logging.getLogger("fairlead.gateway.lock")
 
@@ -199,6 +200,7 @@ class ToolLock:
         self._known[place] = known
         self._known.move_to_end(place)
         if len(self._known) > MAX_KNOWN:
+            LOCKED_TOOLS.hit()
             self._known.popitem(last=False)
 
     # Calls

@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 
 from msgspec import UNSET, Raw, UnsetType
 
+from ...limits import JOURNAL_READERS
 from ...observe.redactor import Redactor
 from ...protocol.envelope import Direction
 from ..moment import Moment
@@ -24,7 +25,7 @@ __all__ = ["Journal", "Reader"]
 MAX_NAMES: Final = 1000
 SHOWN: Final = 500  # characters of a text, cut when nothing secret is in it any more
 LOOKED_AT: Final = 4096  # characters of it in which secrets are looked for, before that
-MAX_READERS: Final = 64
+MAX_READERS: Final = JOURNAL_READERS.value
 LOOK_EVERY: Final = 1.0  # seconds between looks for calls that hang, while somebody reads
 
 _TOOL: Final = "tools/call"
@@ -202,6 +203,7 @@ class Journal:
             RuntimeError: there are too many readers.
         """
         if len(self._readers) >= MAX_READERS:
+            JOURNAL_READERS.hit()
             raise RuntimeError(f"there are {MAX_READERS} readers already")
         reader = Reader(self, room)
         self._readers.add(reader)
