@@ -31,3 +31,7 @@ def test_generated_tables_are_up_to_date(page: Path) -> None:
 def test_every_limit_has_a_name_of_its_own() -> None:
     names = [limit.name for limit in generate_docs.all_limits()]
     assert names == list(dict.fromkeys(names))
+
+
+def test_every_limit_has_a_value_and_says_what_happens() -> None:
+    assert all(limit.value > 0 and limit.outcome for limit in generate_docs.all_limits())

@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-__all__ = ["Limit", "all_limits", "limits_table"]
+__all__ = ["Limit", "all_limits"]
 
 Unit = Literal["bytes", "characters", "items", "seconds", "requests per second", "bytes per second"]
 Scope = Literal["request", "connection", "session", "client", "server", "process"]
@@ -36,16 +36,6 @@ class Limit(Struct, gc=False):
 def all_limits() -> Iterator[Limit]:
     """Yield every limit of this module, in the order of their definition."""
     return (value for value in globals().values() if isinstance(value, Limit))
-
-
-def limits_table() -> str:
-    """Return all limits as a table in Markdown, for the documentation."""
-    rows = ["| Limit | Value | Per | What happens | Setting |", "|---|---|---|---|---|"]
-    for limit in all_limits():
-        value = f"{limit.value:,} {limit.unit}"
-        setting = f"`{limit.setting}`" if limit.setting else ""
-        rows.append(f"| `{limit.name}` | {value} | {limit.per} | {limit.outcome} | {setting} |")
-    return "\n".join(rows) + "\n"
 
 
 # Messages

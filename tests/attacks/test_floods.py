@@ -27,7 +27,6 @@ from fairlead.limits import (
     STDERR_LINES,
     WRITE_QUEUE,
     all_limits,
-    limits_table,
 )
 from fairlead.manager import MCPManager
 from fairlead.observe.logs import ABOUT, cleaned
@@ -229,12 +228,3 @@ async def test_a_huge_notification_does_not_end_a_connection(tmp_path: Path) -> 
     command = program(tmp_path, source, stateless=False)
     async with asyncio.timeout(LIMIT), MCPClient.connect_stdio(command) as client:
         assert await client.list_tools() == []
-
-
-def test_every_limit_has_a_name_of_its_own() -> None:
-    limits = list(all_limits())
-    assert len({limit.name for limit in limits}) == len(limits)
-    for limit in limits:
-        assert limit.value > 0
-        assert limit.outcome
-        assert f"| `{limit.name}` | {limit.value:,} {limit.unit} |" in limits_table()

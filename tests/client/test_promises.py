@@ -40,6 +40,8 @@ def test_the_settings_and_their_defaults() -> None:
     # What is not required is off or harmless.
     assert {name: defaults[name] for name in defaults.keys() - required.keys()} == {
         "cache": True,
+        "max_list_bytes": 8 << 20,
+        "max_list_items": 20_000,
         "max_rounds": 20,
         "stale_seconds": 0.0,
         "strict": False,

@@ -64,7 +64,7 @@ def test_the_text_for_prometheus_has_one_line_for_each_value() -> None:
     assert [one for one in lines if not line.fullmatch(one)] == []
     series = [one.rpartition(" ")[0] for one in lines if not one.startswith("#")]
     assert len(series) == len(set(series))
-    assert len([one for one in lines if "_bucket" in one]) == len(BUCKETS) + 1
+    assert len([one for one in lines if "_bucket{" in one]) == len(BUCKETS) + 1
 
 
 def test_large_numbers_keep_their_last_digit() -> None:

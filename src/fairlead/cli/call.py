@@ -8,6 +8,7 @@ from typing import Any
 
 from ..client import MCPClient
 from ..errors import RpcError
+from ..wire.quoting import shortened
 from .arguments import Given, parse
 from .asking import ask_person
 from .connection import connected, explain, run_async
@@ -135,10 +136,12 @@ def _with_suggestion(failed: Failed, name: str, tools: Tools) -> Failed:
     names = [str(tool.get("name")) for tool in tools]
     if not names or name in names:
         return failed
-    near = get_close_matches(name, names, 3, 0.5)
+    # Comparing takes the product of both lengths, and a server chooses how long its names are.
+    comparable = [one for one in names[:2000] if len(one) <= 200]
+    near = get_close_matches(name[:200], comparable, 3, 0.5)
     hint = f"did you mean {' or '.join(map(visible, near))}?"
     if not near:
-        hint = f"there are {', '.join(map(visible, names[:10]))}"
+        hint = f"there are {', '.join(visible(shortened(one, 100)) for one in names[:10])}"
     return Failed(f"The server has no tool {name!r}", hint=hint)
 
 
