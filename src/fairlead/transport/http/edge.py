@@ -125,6 +125,7 @@ class HttpEdge:
 
     async def serve(self, call: AsgiCall) -> None:
         """Serve one request to the endpoint."""
+        call.path = self.settings.path  # rules and sessions go by it, however it was written
         if call.method == "OPTIONS":
             await self.preflight(call)
             return
