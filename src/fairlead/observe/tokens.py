@@ -63,12 +63,11 @@ _UNDERSCORE, _HYPHEN, _J, _A = b"_-JA"
 _PRIVATE_KEY: Final = r"-----BEGIN[A-Z0-9 %+]{0,40}PRIVATE(?: |%20|\+)KEY[A-Z0-9 %+]{0,20}-----"
 _END: Final = r"-----END[A-Z0-9 %+]{0,80}(?:-----)?"
 _BASIC: Final = r"(?ai)(?<![a-z])(basic\s{1,8})([a-z0-9+/_-]{4,}+={0,2})"
-# `user:password@host:5432` and `user:password@host/database` without a scheme before it, and what
-# else is written so.
-_LOGIN: Final = (
-    r"""(?<![\w.@-])([\w.-]{1,64}+):([^\s:@/"'<>\\]{4,128}+)"""
-    r"@(?=[A-Za-z0-9.-]{1,253}+(?::\d{2,5}+(?!\w)|/))"
-)
+# `user:password@host:5432` and `user:password@host/database` without a scheme before it, seen from
+# the `@`; and what else is written so.
+_HOST: Final = r"(?a)@[a-z0-9A-Z.-]{1,253}+(?::\d{2,5}+(?!\w)|/)"
+_USER: Final = r"(?<![\w.@-])[\w.-]{1,64}+\Z"
+_PASSWORD: Final = r"""[^\s:@/"'<>\\]{4,128}+"""
 _NO_LOGIN: Final = (
     r"(?i)mailto|e?mail|from|to|b?cc|author|sips?|xmpp|acct|npm|jsr|pkg|git|ssh|workspace"
 )
@@ -146,11 +145,24 @@ def replace_basic(text: str, by: str) -> str:
 
 def replace_logins(text: str, by: str) -> str:
     """Replace the password in `user:password@host`, if a port or a path follows."""
+    pieces: list[str] = []
+    done, at = 0, text.find("@")
+    while at >= 0:
+        start = _password_before(text, at) if _compiled(_HOST).match(text, at) else None
+        if start is not None and start > done:
+            pieces += (text[done:start], by)
+            done = at
+        at = text.find("@", at + 1)
+    return "".join((*pieces, text[done:])) if pieces else text
 
-    def replace(match: re.Match[str]) -> str:
-        return match[0] if _compiled(_NO_LOGIN).fullmatch(match[1]) else f"{match[1]}:{by}@"
 
-    return _compiled(_LOGIN).sub(replace, text)
+def _password_before(text: str, at: int) -> int | None:
+    """Return where a password that ends here begins, if a user name is before it."""
+    colon = text.rfind(":", max(at - 129, 0), at)
+    if colon < 0 or not _compiled(_PASSWORD).fullmatch(text, colon + 1, at):
+        return None
+    user = _compiled(_USER).search(text[max(colon - 66, 0) : colon])
+    return None if user is None or _compiled(_NO_LOGIN).fullmatch(user[0]) else colon + 1
 
 
 def _is_name_and_password(encoded: str) -> bool:
