@@ -201,6 +201,8 @@ class Relay(ServesHttp):
         self._alone.put_alone(note, caller, context, self._told_alone)
 
     def _told_alone(self, note: Notification) -> None:
+        if note.method in _NAMING_A_REQUEST:
+            return  # an id or token of the client; on the shared connection it is another client's
         link = next((one for one in self.upstream.links if one.stateless), None)
         if link is not None:
             link.outbox.put(note)
@@ -444,6 +446,8 @@ class Relay(ServesHttp):
                 front.uris.add(exchange.target)
                 link.uris.setdefault(exchange.target, set()).add(front)
             case "resources/unsubscribe" if exchange.target is not None:
+                if link.borrowed and exchange.target not in front.uris:
+                    return b"{}"  # the gateway itself may watch it here, for other clients
                 if _unwatched(exchange.target, front, link):
                     return b"{}"  # another client still watches it
         return None
@@ -538,6 +542,9 @@ def _uris(exchange: Exchange) -> int:
         return len(uris_of(exchange))
     except RpcError:
         return 0
+
+
+_NAMING_A_REQUEST = frozenset({"notifications/cancelled", "notifications/progress"})
 
 
 def _unwatched(uri: str | None, front: Front | None, link: Link) -> bool:
