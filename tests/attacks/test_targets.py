@@ -36,6 +36,7 @@ from fairlead.gateway.tape import Entry
 from fairlead.interceptor import Interceptor
 from fairlead.manager.manager import Configured
 from fairlead.protocol.envelope import Direction
+from fairlead.protocol.targets import Patterns, Target, uri_forms
 
 # A server that takes whatever it is asked for.
 EASY_GOING = """
@@ -600,6 +601,147 @@ async def test_a_rule_on_a_server_is_about_its_news_at_the_merged_endpoint() -> 
             gateway.changes.changed(listed)
             await until(lambda: listed in heard)
             assert updated not in heard
+
+
+# Spellings of URIs
+
+
+def resource(uri: str) -> Target:
+    return Target("resource", uri, uri)
+
+
+USERS = ["%20", "\u00fc", "x\\", "%25", "a%2fb", "a:b", "a@b", " ", "\uff0f", "[", ""]
+SLASHES = [
+    "http:/",
+    "http:",
+    "http:///",
+    "http:\\",
+    "http:\\/\\",
+    "HTTP:////",
+    " http://",
+    "\x01http:",
+]
+SAME = [
+    *(("http://secret.internal/*", f"http://{user}@Secret.Internal:80/x") for user in USERS),
+    *(("http://secret.internal/*", f"{start}secret.internal/x") for start in SLASHES),
+    ("http://secret.internal/*", "http://secret.internal"),
+    ("http://secret.internal/*", "http://secret.internal?q"),
+    ("http://secret.internal/*", "http://secret.internal#q"),
+    ("http://secret.internal/*", "http://secret.internal:0080/x"),
+    ("http://secret.internal/*", "http://secret.internal.:80/x"),
+    ("http://secret.internal/*", "http://secret\u3002internal/x"),
+    ("http://secret.internal/*", "http://secret\uff0einternal/x"),
+    ("http://secret.internal/*", "http://secret\uff61internal/x"),
+    ("http://secret.internal/*", "http://secret\xad.internal/x"),
+    ("http://h:8080/*", "http://h:08080/"),
+    ("http://h:8080/*", "http://h.:8080/"),
+    ("http://h:8080/*", "http://h:8080"),
+    ("x://h:8080/*", "x://%20@H.:08080/"),
+    ("http://b\u00fccher.example/*", "http://xn--bcher-kva.example/x"),
+    ("http://b\u00fc*", "http://xn--bcher-kva.example/x"),
+    ("http://xn--bcher-kva.example/*", "http://B\u00dcCHER.example/x"),
+    ("http://fa\u00df.example/*", "http://xn--fa-hia.example/x"),
+    ("http://fass.example/*", "http://fa\u00df.example/x"),
+    ("http://127.0.0.1/*", "http://127.1/x"),
+    ("http://127.0.0.*", "http://2130706433/x"),
+    ("http://127.0.0.1/*", "http://0x7f.0.0.1/x"),
+    ("http://127.0.0.1/*", "http://0177.0.0.1/x"),
+    ("http://127.0.0.1/*", "http://127.0.0.001/x"),
+    ("http://127.0.0.1/*", "http://\uff11\uff12\uff17.1/x"),
+    ("http://127.0.0.1/*", "http://[::ffff:127.0.0.1]/x"),
+    ("http://127.0.0.1/*", "http://[::FFFF:7f00:1]:80/x"),
+    ("http://2130706433/*", "http://127.0.0.1/x"),
+    ("http://[[]::1]/*", "http://[0:0:0:0:0:0:0:1]/x"),
+    ("http://[[]::1]/*", "http://[::1%25lo]/x"),
+    ("note://open", " note://open"),
+    ("note://open", "\x1fnote://open\x00"),
+    ("file:///etc/*", " file:///etc/passwd"),
+    ("file:///C:/secret/*", "file:///C|/secret/x"),
+    ("file:///C|/secret/*", "file:///c:/secret/x"),
+    ("file:///C:/secret/*", "file:////?/C:/secret/x"),
+    ("file:///C:/secret/*", "file:////%3f/C|/secret/x"),
+    ("file:///C:/secret/*", "file:///\\\\?\\C:\\secret\\x"),
+    ("file:///C:/secret/*", "file:////./C:/secret/x"),
+    ("file:///C:/secret/*", "file://C:/secret/x"),
+    ("file:///C:/secret/*", "file://C|/secret/x"),
+    ("file:///C:/secret/*", "file:///C:/secret::$INDEX_ALLOCATION/x"),
+    ("file:///C:/secret.txt", "file:///C:/secret.txt::$DATA"),
+    ("note://stra\u00dfe", "note://STRASSE"),
+    ("note:STRASSE", "note:stra\u00dfe"),
+    ("note:\u0130x", "note:i\u0307x"),
+]
+# Hosts that no two servers need to read alike.
+MALFORMED = [
+    "http://h:99999/",
+    "http://h:x/",
+    "http://1.2.3.4.5/",
+    "http://[::g]/",
+    "http://a b/",
+    "http://256.256.256.256/",
+    "http:",
+    "http://a%zz/",
+    "http://xn--\u00fc/",
+    "http://::1/",
+]
+
+
+@pytest.mark.attack(
+    "a denied URI in another spelling of its user, host, port, slashes or drive",
+    "policies compare all readings of a URI",
+    "denied",
+)
+@pytest.mark.parametrize(("pattern", "uri"), SAME)
+async def test_a_uri_is_denied_however_its_host_is_written(pattern: str, uri: str) -> None:
+    assert Patterns([pattern]).deny(resource(uri)), uri_forms(uri)
+    assert not Patterns(["http://other.example/*"]).deny(resource(uri)) or uri_forms(uri) is None
+
+
+async def test_views_access_and_rules_deny_every_spelling_of_a_url() -> None:
+    deny = ["http://secret.internal/*"]
+    uris = [uri for pattern, uri in SAME if pattern == deny[0]]
+    for policy in ("view", "access", "target"):
+        async with gateway_of({"notes": ["read"]}, **POLICIES[policy](deny)) as (_, client):
+            for uri in uris:
+                assert not await reaches(client("notes"), "resources/read", {"uri": uri}), uri
+            open_to_all = {"uri": "http://open.internal/x"}
+            assert await reaches(client("notes"), "resources/read", open_to_all)
+
+
+@pytest.mark.parametrize("uri", MALFORMED)
+def test_a_malformed_host_is_denied_and_never_allowed(uri: str) -> None:
+    assert uri_forms(uri) is None
+    assert Patterns(["x:y"]).deny(resource(uri))
+    assert not Patterns(["http:*"]).allow(resource(uri))
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "http://evil.com\\.good.example/",
+        "http://evil.com%2f.good.example/",
+        "http://evil.com%5c.good.example/",
+        "http://evil.com/.good.example/x",
+        "http://evil.com?.good.example/x",
+        "http://evil.com#.good.example/x",
+        "http://evil.com%23.good.example/x",
+        "http://evil.com\uff0f.good.example/",
+        "http://evil.com/://x.good.example/",
+        "http://x.good.example@evil.com/",
+        "http://x.good.example\\@evil.com/",
+        "http://evil.com\\@x.good.example/",
+    ],
+)
+@pytest.mark.parametrize("start", ["http", "*"])
+def test_a_wildcard_for_a_host_allows_no_path(start: str, uri: str) -> None:
+    for pattern in (f"{start}://*.good.example/*", f"{start}://*.good.exam*"):
+        assert not Patterns([pattern]).allow(resource(uri))
+        for good in (
+            "http://a.good.example/",
+            "http://a.b.good.example/x/y?z#.",
+            "http://a.good.example",
+        ):
+            exact = pattern.endswith("exam*") or good.count("/") > 2
+            assert Patterns([pattern]).allow(resource(good)) is exact
 
 
 # Lists

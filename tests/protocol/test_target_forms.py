@@ -1,17 +1,20 @@
 """Names and URIs in the forms that policies compare."""
 
+import contextlib
 import posixpath
+import re
 import time
 import unicodedata
 from collections.abc import Callable
 from fnmatch import fnmatchcase
-from urllib.parse import unquote, urljoin, urlparse
+from urllib.parse import unquote, urljoin, urlparse, urlsplit
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
+from pydantic import AnyUrl, ValidationError
 
 from fairlead.limits import TARGET_FORMS, TARGET_LENGTH, TARGETS
 from fairlead.protocol.caller import read_head
@@ -169,13 +172,31 @@ def test_a_uri_that_is_too_long_or_too_odd_is_denied_and_never_allowed() -> None
 
 @pytest.mark.parametrize(
     "part",
-    ["%25", "%%32%35", "../", "//", "\\..\\", "．／", "%2f..", "a.", " .", "?/..", "\u0301", "@:"],
+    [
+        "%25",
+        "%%32%35",
+        "../",
+        "//",
+        "\\..\\",
+        "．／",
+        "%2f..",
+        "a.",
+        " .",
+        "?/..",
+        "\u0301",
+        "@:",
+        "a:$",
+        "\u00fc.",
+    ],
 )
 def test_normalising_takes_no_longer_than_the_length_allows(part: str) -> None:
     uri = "file:///" + part * (TARGET_LENGTH.value // len(part))
     began = time.process_time()
     normalize_uri(uri[: TARGET_LENGTH.value])
     uri_forms(uri[: TARGET_LENGTH.value])
+    url = "http://" + part * (TARGET_LENGTH.value // len(part))
+    uri_forms(url)
+    Patterns(["http://*.*.*.b/*"]).allow(resource(url))
     assert time.process_time() - began < 0.5
 
 
@@ -246,6 +267,86 @@ def test_normalising_twice_changes_nothing(text: str) -> None:
     assert normalize_name(normalize_name(text)) == normalize_name(text)
     forms = uri_forms(text)
     assert forms is None or (forms[0] == text and normalize_uri(text) in forms)
+
+
+odd_hosts = st.lists(
+    st.sampled_from(
+        [
+            "secret",
+            ".",
+            "internal",
+            "@",
+            ":",
+            "80",
+            "%20",
+            "%2e",
+            "\u00fc",
+            "xn--bcher-kva",
+            "\\",
+            "/",
+            "\u3002",
+            "\uff0e",
+            "127.1",
+            "0x7f",
+            "2130706433",
+            "[::1]",
+            "[0::1]",
+            "S",
+            "?q",
+            "#f",
+            "\u00df",
+        ]
+    ),
+    min_size=1,
+    max_size=6,
+).map("".join)
+odd_starts = st.sampled_from(
+    [
+        "http://",
+        "https://",
+        "ws://",
+        "http:/",
+        "http:",
+        "HTTP:\\\\",
+        " http://",
+        "\x02http:///",
+        "ftp://",
+    ]
+)
+
+
+@settings(max_examples=1500)
+@given(odd_starts, odd_hosts, st.sampled_from(["", "/", "/x", ":080/x", ":443", "?a"]))
+def test_what_a_url_parser_makes_of_a_url_is_a_form_of_it(start: str, host: str, end: str) -> None:
+    uri = start + host + end
+    forms = uri_forms(uri)
+    if forms is None:
+        return
+    with contextlib.suppress(ValidationError):
+        parsed = re.sub(r"//[^/?#]*@", "//", str(AnyUrl(uri)))  # users do not count
+        canonical = re.sub(r"(//[^/?#:]*[^/?#:.])\.(?=[/?#:])", r"\1", parsed)
+        assert unquote(canonical) in map(unquote, forms)
+    with contextlib.suppress(ValueError):
+        split = urlsplit(uri)
+        if split.scheme and split.hostname and split.hostname.isascii() and split.port != 0:
+            name = split.hostname.removesuffix(".")
+            if re.fullmatch(r"[a-z][a-z0-9.-]*[a-z]", name):
+                assert any(form.startswith(f"{split.scheme}://{name}") for form in forms)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "http://example.com/",
+        "https://api.example.com/v1/items",
+        "file:///docs/a.txt",
+        "file:///c:/docs/a.txt",
+        "users://42/profile",
+        "urn:isbn:123",
+    ],
+)
+def test_a_plain_uri_has_one_form(uri: str) -> None:
+    assert uri_forms(uri) == (uri,)
 
 
 @st.composite

@@ -11,7 +11,7 @@ text as sent can be evaded by choosing another name or spelling, so every policy
 
 Forms are readings that servers are known to make of a text. Where they differ (a server may decode
 `%2f` before or after it resolves `..`), each reading is a form. A text that has too many of them,
-or is too long, is unclear: every deny applies to it and no allow does.
+or is too long, or has a malformed host, is unclear: every deny applies to it and no allow does.
 """
 
 import re
@@ -27,6 +27,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from ..limits import TARGET_FORMS, TARGET_LENGTH, TARGETS
 from ..wire import Params
 from .caller import Head
+from .hosts import host_forms, place_forms, plain_port, without_final_dot
 
 __all__ = [
     "NESTED",
@@ -265,11 +266,11 @@ class Patterns:
 
     @cached_property
     def _loose_name(self) -> "_Match":
-        return _matcher([*self._patterns, *_rewritten(self._patterns, _name)], re.IGNORECASE)
+        return _loose_matcher([*self._patterns, *_rewritten(self._patterns, _name)])
 
     @cached_property
     def _loose_uri(self) -> "_Match":
-        return _matcher([*self._patterns, *_rewritten(self._patterns, _uri)], re.IGNORECASE)
+        return _loose_matcher([*self._patterns, *_rewritten(self._patterns, _uri)])
 
     @cached_property
     def _form_of_name(self) -> "_Match":
@@ -280,8 +281,13 @@ class Patterns:
         # A wildcard `?` may be meant as the start of a query. And a folder that is allowed with
         # all that is in it may be read with and without a slash.
         patterns = [*self._patterns, *(one[:-2] for one in self._patterns if one.endswith("/*"))]
-        several = [*_rewritten(patterns, _uris), *_rewritten(patterns, _uris, query="")]
-        return _matcher([*patterns, *several])
+        several = list(patterns)
+        for one in patterns:
+            rewritten = (*_rewritten([one], _uris), *_rewritten([one], _uris, query=""))
+            # With a wildcard for its scheme, an authority may have been taken for a path.
+            located = _PATTERN_START.match(one)
+            several += [each for each in rewritten if not located or _PATTERN_START.match(each)]
+        return _authority_matcher(several)
 
 
 _Match: TypeAlias = Callable[[str], bool]
@@ -294,6 +300,43 @@ def _matcher(patterns: Iterable[str], flags: int = 0) -> _Match:
     chosen = sorted(set(patterns))
     match = re.compile("|".join(map(translate, chosen)), flags).match
     return lambda text: match(text) is not None
+
+
+def _loose_matcher(patterns: list[str]) -> _Match:
+    """Return a matcher in any case, also where a character has several in the other case."""
+    match = _matcher([*patterns, *_rewritten(patterns, _caseless)], re.IGNORECASE)
+    return lambda text: match(text) or (not text.isascii() and match(text.casefold()))
+
+
+def _authority_matcher(patterns: Iterable[str]) -> _Match:
+    """Return a matcher in which what stands for a part of an authority matches no path.
+
+    The end of the authority is marked in the pattern and in the text. Each has one mark, so that a
+    wildcard before it cannot match more than a part of the authority.
+    """
+    marked, others = [], []
+    for pattern in patterns:
+        found = _PATTERN_START.match(pattern)
+        if found is None:
+            others.append(pattern)
+            continue
+        end = found.end()
+        open_end = "*" if end == len(pattern) and pattern.endswith("*") else ""
+        marked.append(pattern[:end] + _MARK + open_end + pattern[end:])
+    match, match_other = _matcher(marked), _matcher(others)
+
+    def matches(text: str) -> bool:
+        if others and match_other(text):
+            return True
+        found = _TEXT_START.match(text) if marked and _MARK not in text else None
+        return found is not None and match(found[0] + _MARK + text[found.end() :])
+
+    return matches
+
+
+_MARK: Final = "\U0010ffff"
+_TEXT_START: Final = re.compile(r"[^/:?#]*://[^/?#\\]*")
+_PATTERN_START: Final = re.compile(r"[^/:#]*://(?:(?!\[\?\])[^/#\\])*")
 
 
 def _rewritten(
@@ -315,6 +358,10 @@ def _rewritten(
             for number, wildcard in enumerate(wildcards):
                 shown = shown.replace(chr(_FIRST + number), wildcard)
             yield shown
+
+
+def _caseless(text: str) -> Iterable[str]:
+    return (text.casefold(),)
 
 
 def _name(text: str) -> Iterable[str]:
@@ -398,15 +445,28 @@ _PARTS: Final = re.compile(
 )
 _START: Final = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://[^/]*)?")
 _SEGMENT: Final = r"""[\w~!$&'()*+,;=:@{}|^"<>`\[\]-]+(?:\.+[\w~!$&'()*+,;=:@{}|^"<>`\[\]-]+)*"""
-# A URI that has one form only: nothing to decode, resolve, lower or leave out.
+_FILE_SEGMENT: Final = _SEGMENT.replace("$", "").replace("|", "")
+# A URI that has one form only: nothing to decode, resolve, lower, complete or leave out.
 _PLAIN_URI: Final = re.compile(
-    rf"(?:file://|(?!file:)[a-z][a-z0-9+.-]*:(?://[a-z0-9-]+(?:\.[a-z0-9-]+)*|{_SEGMENT}))"
-    rf"(?:/{_SEGMENT})*",
+    rf"file://(?:/{_FILE_SEGMENT})*"
+    rf"|(?:https?|wss?|ftp)://(?!xn--|[^/]*\.xn--)(?:[a-z0-9-]+\.)*[a-z][a-z0-9-]*"
+    rf"/(?:{_SEGMENT}(?:/{_SEGMENT})*)?"
+    rf"|(?!(?:file|https?|wss?|ftp):)[a-z][a-z0-9+.-]*:"
+    rf"(?://[a-z0-9-]+(?:\.[a-z0-9-]+)*|{_SEGMENT})(?:/{_SEGMENT})*",
     re.ASCII,
 )
 _PLAIN_HOST: Final = re.compile(r"[!-$&-\[\]-~]*")  # ASCII without `%` and `\`
+_HOST_PORT: Final = re.compile(r"(.*?)(?::([0-9]*))?", re.DOTALL)
 _LOCAL: Final = ("", "localhost", "127.0.0.1", "[::1]")  # hosts of `file:` that mean this machine
+# Schemes that the WHATWG URL Standard calls special, with their default ports.
 _PORTS: Final = {"http:": "80", "https:": "443", "ws:": "80", "wss:": "443", "ftp:": "21"}
+# What Windows takes for `C:`, for no prefix at all, and for the file itself.
+_DRIVE: Final = re.compile(r"(file:[/\\]*[a-z])\|(?=[/\\?#]|\Z)", re.IGNORECASE)
+_DRIVE_HOST: Final = re.compile(r"[A-Za-z][:|]")
+_DEVICE: Final = re.compile(r"file:[/\\]+(?:[?.]|\?\?)[/\\]+(?:unc[/\\]+)?", re.IGNORECASE)
+_STREAM: Final = re.compile(r":[^/\\:]*:\$\w+")
+# What URL parsers leave out: blanks and controls around a URL, tabs and line ends inside.
+_CONTROLS: Final = re.compile(r"\A[\x00- ]+|(?<![\x00- ])[\x00- ]+\Z|[\t\n\r]")
 _NESTED_PERCENT: Final = re.compile(r"%(?:25)+(?=[0-9A-Fa-f]{2})")
 
 
@@ -446,8 +506,11 @@ def _normalized(uri: str) -> str | None:
     text = uri
     for _ in range(_ROUNDS):
         before = text
-        text = _folded(_decoded(text)).replace("\\", "/")
-        text = _located(_resolved(text, collapse=True))[0]
+        text = _windows(_folded(_decoded(text)).replace("\\", "/"))
+        located = _located(text)
+        if not located:
+            return None
+        text = _resolved(located[0], collapse=True)
         if text == before:
             return text
     return None
@@ -469,7 +532,10 @@ def _all_forms(uri: str) -> tuple[str, ...] | None:
             if reading in seen and reading is not uri:
                 continue
             seen.add(reading)
-            for form in _located(reading):
+            located = _located(reading)
+            if not located:
+                return None
+            for form in located:
                 if form not in forms:
                     forms[form] = None
                     seen.add(form)
@@ -485,11 +551,21 @@ def _readings(text: str) -> Iterator[str]:
         yield _decoded(text)
     if "\\" in text:
         yield text.replace("\\", "/")
-    folded = _folded(text)
-    if folded != text:
+        start, path, rest = _split(text)
+        if "\\" in rest:
+            yield (start + path).replace("\\", "/") + rest
+    stripped, visible, folded = _CONTROLS.sub("", text), _visible(text), _folded(text)
+    if stripped != text:
+        yield stripped
+    if visible != stripped:
+        yield visible
+    if folded != visible:
         yield folded
     if "\x00" in text:
         yield text[: text.index("\x00")]  # where a text ends in C
+    windows = _windows(text)
+    if windows != text:
+        yield windows
     yield _resolved(text, collapse=False)
     yield _resolved(text, collapse=True)
     start, path, rest = _split(text)
@@ -512,9 +588,13 @@ def _decoded(text: str, *, once: bool = False) -> str:
     return unquote(text if once else _NESTED_PERCENT.sub("%", text))
 
 
+def _visible(text: str) -> str:
+    return text.strip() if text.isascii() and text.isprintable() else _fold(text)
+
+
 def _folded(text: str) -> str:
     """Fold characters, and leave out dots and spaces where Windows does: behind a name."""
-    folded = text if text.isascii() and text.isprintable() else _fold(text)
+    folded = _visible(text)
     if " " not in folded and "." not in folded:
         return folded
     start, path, rest = _split(folded)
@@ -526,6 +606,13 @@ def _folded(text: str) -> str:
 def _trimmed(segment: str) -> str:
     trimmed = segment.rstrip(". ")
     return trimmed or segment.replace(" ", "")  # `..` with spaces is still one
+
+
+def _windows(text: str) -> str:
+    """Return a file without what Windows reads as another spelling of its path."""
+    if text[:5].lower() != "file:":
+        return text
+    return _STREAM.sub("", _DRIVE.sub(r"\1:", _DEVICE.sub("file:///", text)))
 
 
 def _split(text: str, *, whole: bool = False) -> tuple[str, str, str]:
@@ -557,32 +644,67 @@ def _resolved(text: str, *, collapse: bool, whole: bool = False) -> str:
 
 
 def _located(text: str) -> tuple[str, ...]:
-    """Return a URI with scheme and host in their normal form; of `file:`, all that may be meant."""
+    """Return a URI with scheme and host in their normal forms, the usual one first.
+
+    Of `file:`, these are all that may be meant. A host that is malformed gives none.
+    """
     found = _PARTS.match(text)
     assert found is not None  # the pattern matches any text
     scheme, authority, path = (found[1] or "").lower(), found[2], found[3]
+    if scheme in _PORTS:
+        return _located_at_host(scheme, text[len(scheme) :])
     rest = text[found.end(3) :]
     if authority is None and scheme != "file:":
         return (scheme + path + rest,)
-    host = (authority or "//")[2:]
+    given = (authority or "//")[2:]
+    host = given.rpartition("@")[2]
     if _PLAIN_HOST.fullmatch(host):  # else a part of the path may be in it, as yet in escapes
-        host = _host(host.rpartition("@")[2].lower(), f":{_PORTS.get(scheme)}")
+        host = _host(host.lower())
+    # The user may contain a part of the path as well.
+    kept = (f"{scheme}//{given}{path}{rest}",) if _may_hide_a_path(given) else ()
     if scheme != "file:":
-        return (f"{scheme}//{host}{path}{rest}",)
+        return f"{scheme}//{host}{path}{rest}", *kept
     rooted = path if path.startswith("/") or not path else f"/{path}"
     here = f"file://{rooted or '/'}{rest}"
     if host.partition(":")[0] in _LOCAL or host in _LOCAL:
-        return (here,)
+        return here, *kept
+    if _DRIVE_HOST.fullmatch(given):
+        kept = (f"file:///{given[0]}:{path}{rest}",)
     # Many servers ignore the host of a file, or take it for the first folder.
-    return f"file://{host}{path}{rest}", here, f"file:///{host}{path}{rest}"
+    return f"file://{host}{path}{rest}", here, f"file:///{host}{path}{rest}", *kept
 
 
-def _host(host: str, port: str) -> str:
-    """Return a host without the port of its scheme and without the dot of a full name."""
+def _located_at_host(scheme: str, behind: str) -> tuple[str, ...]:
+    """Return the forms of a URI whose scheme always has a host, behind any number of slashes."""
+    found = _PARTS.match("//" + behind.lstrip("/\\"))
+    assert found is not None  # the pattern matches any text
+    given, rest = found[2][2:], (found[3] or "/") + (found[4] or "") + (found[5] or "")
+    place = given.rpartition("@")[2]
+    if "\\" in place or _decoded(place) != place:  # another reading of it has no such host
+        places: tuple[str, ...] | None = (place,)
+    else:
+        places = place_forms(place, _PORTS[scheme])
+    if places is None:
+        return ()
+    forms = [f"{scheme}//{one}{rest}" for one in places]
+    if _may_hide_a_path(given):
+        forms.append(f"{scheme}//{given}{rest}")
+    return tuple(forms)
+
+
+def _may_hide_a_path(authority: str) -> bool:
+    return "@" in authority and not _PLAIN_HOST.fullmatch(authority)
+
+
+def _host(host: str) -> str:
+    """Return a host of any scheme without an empty port and without the dot of a full name."""
     while True:
-        shorter = host.removesuffix(port).rstrip(":")
-        if shorter.endswith(".") and not shorter.endswith(".."):  # two may be a step back
-            shorter = shorter[:-1]
+        found = _HOST_PORT.fullmatch(host)
+        assert found is not None  # the pattern matches any text
+        shorter = without_final_dot(found[1]) + plain_port(found[2])
         if shorter == host:
-            return host
+            break
         host = shorter
+    if host.startswith("[") and host.endswith("]"):
+        return (host_forms(host) or (host,))[0]
+    return host
