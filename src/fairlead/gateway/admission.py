@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
 from .config import GatewayFile
+from .views import View
 
 if TYPE_CHECKING:
     from .gateway import Gateway
@@ -21,7 +22,8 @@ class Admission:
         """`names_only`: the file's token for everybody counts for nothing; there is another."""
         self._names_only = names_only
         self._tokens = self._of(file)
-        self._seen = _seen(file)
+        self._removed: dict[str, View] = {}  # clients that the file had once
+        self._seen = self._views(file)
         self.guards = bool(self._tokens)  # whether a token is needed at all
 
     def verify(self, token: str) -> str | None:
@@ -41,17 +43,21 @@ class Admission:
         Raises:
             ConfigError: this cannot be changed while it runs; nothing has been.
         """
-        tokens, seen = self._of(file), _seen(file)
+        tokens = self._of(file)
         if tokens and not self.guards:
             raise ConfigError(
                 "it was started for everybody; start it again to have tokens", path=file.path
             )
         gone = {name for token, name in self._tokens if (token, name) not in tokens}
+        known = {name for _, name in tokens}
+        former = {*self._removed, *(name for _, name in self._tokens)}
+        self._removed = dict.fromkeys(former - known, View.nothing())
+        seen = self._views(file)
         changed = tokens != self._tokens or seen != self._seen
         self._tokens = tokens
         if seen != self._seen:
             self._seen = seen
-            gateway.show(file.views, file.settings.view)
+            gateway.show(*seen)
         if gone:
             await gateway.dismiss(gone)
         return changed
@@ -62,6 +68,9 @@ class Admission:
             known.append((file.token.encode(), ANYBODY))
         return known
 
+    def _views(self, file: GatewayFile) -> tuple[dict[str, View], View]:
+        """Return the view of each client, and of all others.
 
-def _seen(file: GatewayFile) -> object:
-    return file.views, file.settings.view
+        A removed client may have calls waiting. They must not get the view of all others.
+        """
+        return {**file.views, **self._removed}, file.settings.view

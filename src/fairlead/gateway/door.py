@@ -183,6 +183,8 @@ class Door:
             if kind is not None and exchange.target is not None:
                 await self._introduced()
                 exchange = self._as_merged(kind, exchange, exchange.target)
+            if guest is None:
+                return await self._gateway.until_dismissed(exchange, self._inner(exchange))
             return await self._inner(exchange)
         finally:
             self._under_way -= 1
@@ -221,8 +223,7 @@ class Door:
     async def _judge(self, exchange: Exchange) -> Answer:
         view = self._gateway.view_of(exchange.caller)
         guest = self.guests.get(exchange.edge)
-        if not view.includes(self._member.name):
-            raise ours(INVALID_PARAMS, f"There is no server {self._member.name!r} here")
+        self._check_included(view)
         if self._restricts(view):
             view = self._narrowed(view)
             method = exchange.method
@@ -235,8 +236,9 @@ class Door:
                 exchange.permits = lambda uri: self._permits(principal, uri)
             elif method not in _FOR_ALL:
                 await self._introduced()
-                view = self._narrowed(self._gateway.view_of(exchange.caller))  # as it is by now
-                self._check(exchange, view)
+                view = self._gateway.view_of(exchange.caller)  # as it is by now
+                self._check_included(view)
+                self._check(exchange, self._narrowed(view))
         if exchange.method != "subscriptions/listen":
             return await self._pass(exchange, guest)
         listener = object()  # there may be several of one connection
@@ -255,6 +257,11 @@ class Door:
             level = level_of(exchange)
             guest.level = level if level in LEVELS else guest.level
         return answer
+
+    def _check_included(self, view: View) -> None:
+        """Raises `RpcError`: the view does not have this server."""
+        if not view.includes(self._member.name):
+            raise ours(INVALID_PARAMS, f"There is no server {self._member.name!r} here")
 
     def _restricts(self, view: View) -> bool:
         everything = View.everything()

@@ -321,8 +321,9 @@ class Gateway(ServesHttp):
 
     async def _handle(self, exchange: Exchange) -> Answer:
         visitor = self._visitors.get(exchange.edge)
-        if visitor is not None:
-            await visitor.passage.passed()
+        if visitor is None:
+            return await self.until_dismissed(exchange, self._answer(exchange, None))
+        await visitor.passage.passed()
         return await self._answer(exchange, visitor)
 
     async def _answer(self, exchange: Exchange, visitor: Visitor | None) -> Answer:
@@ -372,6 +373,10 @@ class Gateway(ServesHttp):
         """
         self.settings = msgspec.structs.replace(self.settings, view=view)
         self._showing.show(views, view)
+
+    def until_dismissed(self, exchange: Exchange, answer: Awaitable[Answer]) -> Awaitable[Answer]:
+        """Wait for the answer to a call outside of any connection, while its client may come in."""
+        return self._showing.until_dismissed(exchange, answer)
 
     async def dismiss(self, principals: Container[Principal]) -> None:
         """End all connections of somebody who may not come in any more."""

@@ -1,10 +1,13 @@
 """Who sees what of a gateway, and what happens when that changes while they are there."""
 
 import asyncio
-from collections.abc import Container, Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Container, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
 
+from ..interceptor import Answer, Exchange
 from ..protocol.principal import ANONYMOUS, Principal
+from ..wire.codes import INVALID_REQUEST
+from .bridge.errors import ours
 from .views import View
 from .visitor import Visitor
 
@@ -12,6 +15,8 @@ if TYPE_CHECKING:
     from .gateway import Gateway
 
 __all__ = ["Showing"]
+
+_WITHDRAWN: Final = "the token is not valid any more"
 
 
 class Showing:
@@ -21,11 +26,12 @@ class Showing:
         self._gateway = gateway
         self._views = dict(views)
         self._everybody = everybody
+        self._calls: dict[asyncio.Timeout, Principal] = {}  # under way, outside of connections
 
     def view_for(self, principal: Principal) -> View:
         """What somebody gets to see."""
         view = self._views.get(principal) if isinstance(principal, str) else None
-        return view or self._everybody
+        return self._everybody if view is None else view
 
     def show(self, views: Mapping[str, View], everybody: View) -> None:
         """From now on principals see this; those for whom it changes hear that lists have."""
@@ -64,6 +70,28 @@ class Showing:
             if not view.includes(member.name):
                 member.left(visitor)
 
+    async def until_dismissed(self, exchange: Exchange, answer: Awaitable[Answer]) -> Answer:
+        """Wait for the answer to a call outside of any connection.
+
+        Raises:
+            RpcError: its client was dismissed first.
+        """
+        principal = exchange.caller.principal
+        if principal is ANONYMOUS or exchange.method == "subscriptions/listen":
+            return await answer
+        call = asyncio.timeout(None)
+        try:
+            async with call:
+                self._calls[call] = principal
+                try:
+                    return await answer
+                finally:
+                    del self._calls[call]
+        except TimeoutError:
+            if not call.expired():
+                raise
+            raise ours(INVALID_REQUEST, _WITHDRAWN) from None
+
     async def dismiss(self, principals: Container[Principal]) -> None:
         """End all connections of somebody who may not come in any more."""
         gateway = self._gateway
@@ -72,5 +100,9 @@ class Showing:
                 gateway.changes.stop(one.edge)
         for door in gateway.doors.values():
             door.hang_up_on(principals)
+        now = asyncio.get_running_loop().time()
+        for call, principal in self._calls.items():
+            if principal in principals and not call.expired():
+                call.reschedule(now)
         peers = [one.peer for one in gateway.visitors() if one.principal in principals]
-        await asyncio.gather(*(peer.close("the token is not valid any more") for peer in peers))
+        await asyncio.gather(*(peer.close(_WITHDRAWN) for peer in peers))

@@ -48,6 +48,11 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         """All servers, under the merged names."""
         return _EVERYTHING
 
+    @classmethod
+    def nothing(cls) -> "View":
+        """No server, and nothing of what any server offers."""
+        return _NOTHING
+
     def __hash__(self) -> int:
         return self._hash
 
@@ -90,3 +95,4 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
 
 
 _EVERYTHING = View()
+_NOTHING = View(servers=(), allow=())

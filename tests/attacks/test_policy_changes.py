@@ -1,0 +1,131 @@
+"""Clients, views and tokens change while requests of clients are under way."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fleet import LIMIT, STATELESS, config, make, serving, until
+
+from fairlead import MCPClient, MCPServer
+from fairlead.errors import ConfigError, RpcError
+from fairlead.gateway import Gateway
+from fairlead.gateway.admission import Admission
+from fairlead.gateway.config import read_gateway_file
+from fairlead.interceptor import Answer, Exchange, Interceptor, Proceed
+
+ALICE = '[clients.alice]\ntoken = "a"\n'
+BOB = '[clients.bob]\ntoken = "b"\nview = "bobs"\n'
+VIEWS = '[views.bobs]\ndeny = ["*secret"]\n'
+PATHS = pytest.mark.parametrize("path", ["", "/one"])
+
+
+class Hold:
+    """Hold calls of tools until the test lets them go on, as a rule with a delay does."""
+
+    def __init__(self) -> None:
+        self.arrived, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        if exchange.method == "tools/call":
+            self.arrived.set()
+            await self.go_on.wait()
+        return await proceed(exchange)
+
+
+class Place:
+    """A gateway over HTTP that follows its file."""
+
+    def __init__(self, path: Path, gateway: Gateway, admission: Admission, url: str) -> None:
+        self.path, self.gateway, self.admission, self.url = path, gateway, admission, url
+
+    async def write(self, text: str) -> None:
+        """Change the file, and follow it."""
+        self.path.write_text(text)
+        await self.admission.follow(read_gateway_file(self.path), self.gateway)
+
+    def client(self, token: str, path: str = "") -> Any:
+        headers = {"Authorization": f"Bearer {token}"}
+        return MCPClient.connect_http(self.url + path, config(STATELESS), headers=headers)
+
+
+@asynccontextmanager
+async def scene(
+    tmp_path: Path, server: MCPServer, text: str, *interceptors: Interceptor
+) -> AsyncIterator[Place]:
+    path = tmp_path / "gateway.toml"
+    path.write_text(text)
+    file = read_gateway_file(path)
+    admission = Admission(file)
+    async with (
+        asyncio.timeout(LIMIT),
+        serving(server) as behind,
+        Gateway(settings=file.settings, views=file.views, interceptors=interceptors) as gateway,
+        serving(gateway, verify_token=admission.verify) as url,
+    ):
+        await gateway.connect({"one": {"url": behind}})
+        await until(lambda: gateway.is_ready)
+        yield Place(path, gateway, admission, url)
+
+
+@pytest.mark.attack(
+    "a call that waits while its client is removed from the gateway's file",
+    "a removed client has a view that permits nothing",
+    "the call ends with an error and does not reach the server",
+)
+@PATHS
+async def test_a_waiting_call_of_a_removed_client_gets_no_wider_view(
+    tmp_path: Path, path: str
+) -> None:
+    hold = Hold()
+    async with (
+        scene(tmp_path, make("one"), ALICE + BOB + VIEWS, hold) as place,
+        place.client("b", path) as bob,
+    ):
+        call = asyncio.create_task(bob.call_tool("secret" if path else "one_secret", {}))
+        await hold.arrived.wait()
+        await place.write(ALICE + VIEWS)
+        hold.go_on.set()
+        with pytest.raises(RpcError, match="Unknown tool|not valid any more"):
+            await call
+
+
+async def test_a_removed_client_without_a_view_of_its_own_may_use_nothing(tmp_path: Path) -> None:
+    hold = Hold()
+    async with (
+        scene(tmp_path, make("one"), ALICE + BOB + VIEWS, hold) as place,
+        place.client("a") as alice,
+    ):
+        call = asyncio.create_task(alice.call_tool("one_who", {}))
+        await hold.arrived.wait()
+        await place.write(BOB + VIEWS)
+        hold.go_on.set()
+        with pytest.raises(RpcError, match="Unknown tool"):
+            await call
+        await place.write(ALICE + BOB + VIEWS)
+        assert (await alice.call("one_secret")).text == "the secret of one"
+
+
+@PATHS
+async def test_a_stateless_call_at_a_server_ends_when_its_client_is_removed(
+    tmp_path: Path, path: str
+) -> None:
+    called, server = asyncio.Event(), MCPServer("one")
+
+    @server.tool()
+    async def hang() -> str:
+        called.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    async with (
+        scene(tmp_path, server, ALICE + BOB + VIEWS) as place,
+        place.client("b", path) as bob,
+    ):
+        call = asyncio.create_task(bob.call_tool("hang" if path else "one_hang", {}))
+        await called.wait()
+        await place.write(ALICE + VIEWS)
+        with pytest.raises(RpcError, match="the token is not valid any more"):
+            await call
