@@ -129,3 +129,25 @@ async def test_a_stateless_call_at_a_server_ends_when_its_client_is_removed(
         await place.write(ALICE + VIEWS)
         with pytest.raises(RpcError, match="the token is not valid any more"):
             await call
+
+
+@pytest.mark.attack(
+    "a client of the gateway's file that has the name of the unnamed token",
+    "the name `token` is reserved, and each token belongs to one principal",
+    "the file is refused",
+)
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('[clients.token]\ntoken = "t"\n', 'a client cannot be named "token"'),
+        ('token = "all"\n[clients.token]\ntoken = "t"\n', 'a client cannot be named "token"'),
+        ('token = "all"\n[clients.bob]\ntoken = "all"\n', 'Client "bob" has the `token`'),
+    ],
+)
+def test_no_client_shares_a_principal_with_the_unnamed_token(
+    tmp_path: Path, text: str, reason: str
+) -> None:
+    path = tmp_path / "gateway.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=reason):
+        read_gateway_file(path)

@@ -4,6 +4,7 @@ import hmac
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
+from ..protocol.principal import UNNAMED
 from .config import GatewayFile
 from .views import View
 
@@ -11,8 +12,6 @@ if TYPE_CHECKING:
     from .gateway import Gateway
 
 __all__ = ["Admission"]
-
-ANYBODY = "token"  # the principal of those whose token has no name
 
 
 class Admission:
@@ -65,7 +64,7 @@ class Admission:
     def _of(self, file: GatewayFile) -> list[tuple[bytes, str]]:
         known = [(one.token.encode(), one.name) for one in file.clients]
         if file.token is not None and not self._names_only:
-            known.append((file.token.encode(), ANYBODY))
+            known.append((file.token.encode(), UNNAMED))
         return known
 
     def _views(self, file: GatewayFile) -> tuple[dict[str, View], View]:

@@ -23,6 +23,7 @@ from ..manager.places import this_machine
 from ..manager.schema import config_schema
 from ..manager.sources import Host, Place, find_servers
 from ..manager.validate import is_server_name
+from ..protocol.principal import UNNAMED
 from .lines import line_of
 from .settings import GatewaySettings, RelaySettings
 from .views import View
@@ -181,7 +182,7 @@ class _Reading:
             settings=settings,
             servers=servers,
             named_views=views,
-            clients=self._clients(self._table(("clients",), data), views),
+            clients=self._clients(self._table(("clients",), data), views, place.get("token")),
             token=place.get("token"),
             listen=str(place["listen"]) if "listen" in place else None,
             endpoint=endpoint,
@@ -286,10 +287,19 @@ class _Reading:
         except ConfigError as exc:
             raise self._wrong(where, f'View "{name}": {exc.args[0]}') from exc
 
-    def _clients(self, table: dict[str, Any], views: Mapping[str, View]) -> tuple[Client, ...]:
+    def _clients(
+        self, table: dict[str, Any], views: Mapping[str, View], unnamed: str | None
+    ) -> tuple[Client, ...]:
+        """Read the clients; `unnamed` is the token that belongs to no client."""
         clients: dict[str, Client] = {}  # by token
         for name, raw in table.items():
             where = "clients", name
+            if name == UNNAMED:
+                raise self._wrong(
+                    where,
+                    f'a client cannot be named "{name}": this is the name of all who use the '
+                    "`token` of the gateway",
+                )
             fields = self._fields(where, raw, _CLIENT, f'Client "{name}": ')
             token = fields.get("token")
             if (variable := fields.get("token_env")) is not None:
@@ -304,6 +314,8 @@ class _Reading:
             view = fields.get("view")
             if view is not None and view not in views:
                 raise self._wrong((*where, "view"), _unknown("view", view, views))
+            if token == unnamed:
+                raise self._wrong(where, f'Client "{name}" has the `token` of the gateway')
             if token in clients:
                 raise self._wrong(where, f'"{clients[token].name}" has the same token as "{name}"')
             clients[token] = Client(name, token, view)

@@ -9,7 +9,7 @@ parameter that takes a principal has a default.
 from enum import Enum
 from typing import Final, TypeAlias
 
-__all__ = ["ANONYMOUS", "Anonymous", "Principal", "principal_from", "principal_name"]
+__all__ = ["ANONYMOUS", "UNNAMED", "Anonymous", "Principal", "principal_from", "principal_name"]
 
 
 class Anonymous(Enum):
@@ -26,6 +26,7 @@ class Anonymous(Enum):
 
 
 ANONYMOUS: Final = Anonymous.ANONYMOUS
+UNNAMED: Final = "token"  # the principal of a token that belongs to no client in particular
 Principal: TypeAlias = str | Anonymous
 
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from ...protocol.principal import ANONYMOUS, Principal
+from ...protocol.principal import ANONYMOUS, UNNAMED, Principal
 from .settings import HttpSettings
 
 __all__ = ["Guard", "Refusal"]
@@ -80,7 +80,7 @@ class Guard:
             return _UNAUTHORIZED
         token = token.strip()
         if self._token is not None and hmac.compare_digest(token, self._token):
-            return "token"
+            return UNNAMED
         if self._verify is not None:
             whose = self._verify(token.decode("latin-1"))
             if whose is not None:
