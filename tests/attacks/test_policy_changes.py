@@ -14,6 +14,7 @@ from fairlead.errors import ConfigError, RpcError
 from fairlead.gateway import Gateway
 from fairlead.gateway.admission import Admission
 from fairlead.gateway.config import read_gateway_file
+from fairlead.gateway.interceptors import Cache
 from fairlead.interceptor import Answer, Exchange, Interceptor, Proceed
 
 ALICE = '[clients.alice]\ntoken = "a"\n'
@@ -151,3 +152,54 @@ def test_no_client_shares_a_principal_with_the_unnamed_token(
     path.write_text(text)
     with pytest.raises(ConfigError, match=reason):
         read_gateway_file(path)
+
+
+@pytest.mark.attack(
+    "reading a cached resource after the view of the client has denied it",
+    "a cache forgets all answers when views change",
+    "the resource is not found",
+)
+@PATHS
+@pytest.mark.parametrize("scope", ["public", "private"])
+async def test_a_cache_serves_nothing_that_a_view_has_denied_since(
+    tmp_path: Path, path: str, scope: str
+) -> None:
+    server = MCPServer("one", cache_ttl=3600.0, cache_scope=scope)
+
+    @server.resource("one://plan")
+    async def plan() -> str:
+        return "the plan"
+
+    cache = Cache()
+    async with scene(tmp_path, server, BOB + VIEWS, cache) as place:
+        async with place.client("b", path) as bob:
+            await bob.read_resource("one://plan")
+        assert len(cache)
+        await place.write(BOB + VIEWS.replace("*secret", "one://*"))
+        async with place.client("b", path) as bob:
+            with pytest.raises(RpcError, match="not found"):
+                await bob.read_resource("one://plan")
+
+
+async def test_an_answer_that_was_under_way_when_views_changed_is_not_cached(
+    tmp_path: Path,
+) -> None:
+    asked, go_on = asyncio.Event(), asyncio.Event()
+    server = MCPServer("one", cache_ttl=3600.0)
+
+    @server.resource("one://plan")
+    async def plan() -> str:
+        asked.set()
+        await go_on.wait()
+        return "the plan"
+
+    async with scene(tmp_path, server, BOB + VIEWS, Cache()) as place:
+        async with place.client("b") as bob:
+            read = asyncio.create_task(bob.read_resource("one://plan"))
+            await asked.wait()
+            await place.write(BOB + VIEWS.replace("*secret", "one://*"))
+            go_on.set()
+            await read
+        async with place.client("b") as bob:
+            with pytest.raises(RpcError, match="not found"):
+                await bob.read_resource("one://plan")

@@ -372,6 +372,9 @@ class Gateway(ServesHttp):
         Nobody hears any more of what he does not see.
         """
         self.settings = msgspec.structs.replace(self.settings, view=view)
+        for one in self.interceptors:
+            if (forget := getattr(one, "views_changed", None)) is not None:  # it keeps answers
+                forget()
         self._showing.show(views, view)
 
     def until_dismissed(self, exchange: Exchange, answer: Awaitable[Answer]) -> Awaitable[Answer]:

@@ -88,6 +88,13 @@ class Cache:
             self._keep(exchange, asked, bytes(answer), began)
         return answer
 
+    def views_changed(self) -> None:
+        """Forget all answers: who may have them is decided behind the cache."""
+        for method in self._news:
+            self._news[method] += 1  # answers under way are not kept either
+        self._kept.clear()
+        self._size = 0
+
     def _public(self, exchange: Exchange) -> object:
         """Under whose name an answer is kept that is for everybody."""
         return _EVERYBODY if self._shared else (_EVERYBODY, exchange.caller.principal)
