@@ -101,14 +101,27 @@ class Door:
     def answer_inline(self, exchange: Exchange) -> Answer:
         return None
 
-    def marks_of(self, tool: str) -> tuple[ParamHeader, ...]:
+    def hides(self, principal: Principal) -> bool:
+        """Return True if the client's view does not have this server."""
+        return not self._gateway.view_for(principal).includes(self._member.name)
+
+    def marks_of(self, tool: str, principal: Principal) -> tuple[ParamHeader, ...]:
         """Which arguments of a tool travel as headers too; to the server we send our own."""
-        merged = self._gateway.catalog.merged_name(Kind.TOOLS, self._member.name, tool)
-        return () if merged is None else self._gateway.marks_of(merged)
+        catalog, server = self._gateway.catalog, self._member.name
+        merged = catalog.merged_name(Kind.TOOLS, server, tool)
+        view = self._gateway.view_for(principal)
+        if merged is None or not view.includes(server):
+            return ()
+        if self._restricts(view) and not catalog.has(
+            Kind.TOOLS, server, tool, self._narrowed(view)
+        ):
+            return ()
+        return self._gateway.marks_of_merged(merged)
 
     def told_alone(self, note: Notification, caller: Caller, context: TransportContext) -> None:
         """A notification of a stateless client over HTTP."""
-        if not self._restricts(self._gateway.view_of(caller)):
+        view = self._gateway.view_of(caller)
+        if view.includes(self._member.name) and not self._restricts(view):
             relay = self._member.replicas[0].relay
             self._alone.put_alone(
                 note, caller, context, lambda passed: relay.told_alone(passed, caller, context)

@@ -272,9 +272,13 @@ class Gateway(ServesHttp):
     def told_alone(self, note: Notification, caller: Caller, context: TransportContext) -> None:
         """A notification outside of any connection concerns no server in particular."""
 
-    def marks_of(self, tool: str) -> tuple[ParamHeader, ...]:
-        """Which arguments of a tool travel as headers too."""
-        return self._marks.of(tool)
+    def marks_of(self, tool: str, principal: Principal) -> tuple[ParamHeader, ...]:
+        """Which arguments of a tool travel as headers too, if the client's view has the tool."""
+        return self._marks.of(tool, self.view_for(principal))
+
+    def marks_of_merged(self, tool: str) -> tuple[ParamHeader, ...]:
+        """The same for any tool, by its merged name."""
+        return self._marks.of(tool, View.everything())
 
     @property
     def clients(self) -> int:
@@ -375,6 +379,7 @@ class Gateway(ServesHttp):
         for one in self.interceptors:
             if (forget := getattr(one, "views_changed", None)) is not None:  # it keeps answers
                 forget()
+        self._marks.forget()
         self._showing.show(views, view)
 
     def until_dismissed(self, exchange: Exchange, answer: Awaitable[Answer]) -> Awaitable[Answer]:

@@ -14,23 +14,28 @@ class MergedMarks:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._known: dict[str, tuple[ParamHeader, ...]] = {}
+        self._known: dict[tuple[View, str], tuple[ParamHeader, ...]] = {}
         self._version = 0  # of the tools that they are of
 
-    def of(self, tool: str) -> tuple[ParamHeader, ...]:
+    def of(self, tool: str, view: View) -> tuple[ParamHeader, ...]:
+        """Return those of a tool, by the name that the view gives it; none if it has no such."""
         version = self._catalog.version(Kind.TOOLS)
         if version != self._version:
             self._known.clear()
             self._version = version
-        marks = self._known.get(tool)
+        marks = self._known.get((view, tool))
         if marks is None:
-            marks = self._read(tool)
-            if self._catalog.tool(tool, View.everything()) is not None:
-                self._known[tool] = marks  # there are only so many
+            marks = self._read(tool, view)
+            if self._catalog.tool(tool, view) is not None:
+                self._known[view, tool] = marks  # there are only so many
         return marks
 
-    def _read(self, tool: str) -> tuple[ParamHeader, ...]:
-        definition = self._catalog.definition(tool, View.everything())
+    def forget(self) -> None:
+        """Drop what is known for views that may be gone."""
+        self._known.clear()
+
+    def _read(self, tool: str, view: View) -> tuple[ParamHeader, ...]:
+        definition = self._catalog.definition(tool, view)
         if definition is None or b"x-mcp-header" not in bytes(definition):
             return ()
         try:

@@ -189,7 +189,7 @@ class Relay(ServesHttp):
     def answer_inline(self, exchange: Exchange) -> Answer:
         return None
 
-    def marks_of(self, tool: str) -> tuple[ParamHeader, ...]:
+    def marks_of(self, tool: str, principal: Principal) -> tuple[ParamHeader, ...]:
         """Headers that repeat arguments are for us to check: many servers behind us never see them.
 
         Before a list of tools has passed, they are passed on as they came.

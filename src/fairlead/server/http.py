@@ -44,8 +44,8 @@ class Endpoint(Protocol):
 
     def answer_inline(self, exchange: Exchange, /) -> Answer: ...
 
-    def marks_of(self, tool: str, /) -> tuple[ParamHeader, ...]:
-        """Which arguments of a tool travel as headers too."""
+    def marks_of(self, tool: str, principal: Principal, /) -> tuple[ParamHeader, ...]:
+        """Which arguments of a tool travel as headers too; none of a tool it may not know."""
 
     @property
     def told_alone(self) -> Callable[[Notification, Caller, TransportContext], None] | None:
@@ -131,11 +131,8 @@ class HttpApp:
         if (named := call.headers.get(CORRELATION)) is not None and named.isascii():
             call.extra = ((CORRELATION, named[:128]),)
         edge = self.edges.get(path) or self._endpoint(path, call.method)
-        if edge is not None:
+        if edge is not None and not _is_hidden(edge, call):
             await edge.serve(call)
-            return
-        if len(call.headers) != len(call.scope["headers"]) and (name := repeated_header(call)):
-            await call.say(400, f"the header {name} must occur once")
             return
         if call.method == "OPTIONS":
             await self.edge.preflight(call)
@@ -143,6 +140,9 @@ class HttpApp:
         who = self.edge.admit(call)
         if isinstance(who, Refusal):
             await refuse(call, who)
+            return
+        if len(call.headers) != len(call.scope["headers"]) and (name := repeated_header(call)):
+            await call.say(400, f"the header {name} must occur once")
             return
         if call.headers.get(b"origin") is not None:
             call.extra += self.edge.guard.cors(call.headers)
@@ -224,6 +224,14 @@ class HttpApp:
         await send({"type": "lifespan.shutdown.complete"})
 
 
+def _is_hidden(edge: HttpEdge, call: AsgiCall) -> bool:
+    """Return True if the client must not know of an endpoint; then its path is like any other."""
+    if edge.hides is None:
+        return False
+    who = edge.admit(call)
+    return not isinstance(who, Refusal) and edge.hides(who)
+
+
 def _edge(server: Endpoint, settings: HttpSettings) -> HttpEdge:
     return HttpEdge(
         server.handler,
@@ -235,4 +243,5 @@ def _edge(server: Endpoint, settings: HttpSettings) -> HttpEdge:
         told_alone=server.told_alone,
         take_alone=getattr(server, "take_alone", None),  # a relay can do without tasks
         on_offence=getattr(server, "on_offence", None),
+        hides=getattr(server, "hides", None),
     )

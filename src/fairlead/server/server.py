@@ -222,7 +222,7 @@ class MCPServer(ServesHttp, Offers):
         """What `answer_inline` may be asked for; grows when a tool is registered as quick."""
         return self._inline_methods
 
-    def marks_of(self, tool: str) -> "tuple[ParamHeader, ...]":
+    def marks_of(self, tool: str, principal: Principal) -> "tuple[ParamHeader, ...]":
         """Which arguments of a tool travel as headers too (stateless HTTP)."""
         if self._marks is None:
             from .marks import Marks

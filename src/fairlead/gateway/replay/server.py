@@ -163,7 +163,7 @@ class TapeServer(ServesHttp):
     def answer_inline(self, exchange: Exchange) -> Answer:
         return None
 
-    def marks_of(self, tool: str) -> tuple[ParamHeader, ...]:
+    def marks_of(self, tool: str, principal: Principal) -> tuple[ParamHeader, ...]:
         return ()
 
     def told_alone(self, note: Notification, caller: Caller, context: TransportContext) -> None:

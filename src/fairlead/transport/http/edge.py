@@ -80,18 +80,20 @@ class HttpEdge:
         *,
         inline: Inline | None = None,
         inline_methods: Container[str] = (),
-        marks_of: Callable[[str], tuple[ParamHeader, ...]] | None = None,
+        marks_of: Callable[[str, Principal], tuple[ParamHeader, ...]] | None = None,
         told_alone: Callable[[Notification, Caller, TransportContext], None] | None = None,
         take_alone: TakeAlone | None = None,
         on_offence: OnOffence | None = None,
+        hides: Callable[[Principal], bool] | None = None,
     ) -> None:
         """`accept` starts serving a session's channel; `marks_of` knows which arguments of a tool
         travel as headers; `told_alone` hears notifications that need no session, `take_alone`
         takes such requests over, if they need no task; `on_offence` hears of bodies that are no
-        good."""
+        good; `hides` says for which principals nothing is served at this path."""
         self.settings = settings
         self.guard = Guard(settings)
         self.sessions = Sessions(settings, accept)
+        self.hides = hides
         self._marks_of = marks_of
         self._told_alone = told_alone
         self._on_offence = on_offence
@@ -247,7 +249,8 @@ class HttpEdge:
             raise
         check_mirrored(message, head, call.headers)
         if message.method == "tools/call" and self._marks_of is not None:
-            marks = self._marks_of("" if isinstance(head.name, UnsetType) else head.name)
+            name = "" if isinstance(head.name, UnsetType) else head.name
+            marks = self._marks_of(name, principal)
             if marks:
                 check_params(marks, head.arguments, call.headers)
         return caller

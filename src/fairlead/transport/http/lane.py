@@ -205,6 +205,8 @@ class FastProtocol(GuardedProtocol):
         who = ANONYMOUS if edge.guard.open else _principal(edge, head.headers)
         if who is None or isinstance(who, Refusal):
             return False
+        if edge.hides is not None and edge.hides(who):
+            return False
         try:
             message = edge.decoder.decode(body)
             if type(message) is not Request:

@@ -1,0 +1,124 @@
+"""What a view does not have is, in every answer, like something that does not exist."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+import pytest
+from fleet import LIMIT, until
+from web import Web, serving, stateless
+
+from fairlead import MCPServer
+from fairlead.gateway import Gateway
+from fairlead.gateway.views import View
+from fairlead.server import Header
+
+HEADER_MISMATCH, INVALID_PARAMS = -32020, -32602
+BOB = {"Authorization": "Bearer bob"}
+WIDE = {"Authorization": "Bearer wide"}
+
+
+def marked(name: str) -> MCPServer:
+    """A server with tools that have an argument in a header, too."""
+    server = MCPServer(name, rate_limit_rate=0)
+
+    def where(region: Annotated[str, "Where", Header("Region")] = "") -> str:
+        return f"in {region}"
+
+    for tool in ("open", "sealed"):
+        server.tool(name=tool)(where)
+    return server
+
+
+@asynccontextmanager
+async def scene() -> AsyncIterator[tuple[Gateway, Web]]:
+    """A gateway to two servers; bob sees a part of one."""
+    view = View(servers=("one",), deny=("*sealed",), rename={"one_open": "renamed"})
+    async with (
+        asyncio.timeout(LIMIT),
+        serving(marked("one")) as one,
+        serving(marked("two")) as two,
+        Gateway(views={"bob": view}) as gateway,
+        serving(gateway, verify_token=lambda token: token) as web,
+    ):
+        await gateway.connect(
+            {
+                "one": {"type": "http", "url": one.url},
+                "two": {"type": "http", "url": two.url},
+            }
+        )
+        await until(lambda: gateway.is_ready)
+        yield gateway, web
+
+
+@pytest.mark.attack(
+    "calls with wrong `Mcp-Param-*` headers that look for tools outside of the view",
+    "headers are held against the tools of the client's view",
+    "the tool is unknown, as one that does not exist",
+)
+@pytest.mark.parametrize(
+    ("path", "tool", "code"),
+    [
+        ("", "one_sealed", INVALID_PARAMS),
+        ("", "two_open", INVALID_PARAMS),
+        ("", "one_open", INVALID_PARAMS),  # it has another name in the view
+        ("", "nothing", INVALID_PARAMS),
+        ("/one", "sealed", INVALID_PARAMS),
+        ("/one", "nothing", INVALID_PARAMS),
+        ("", "renamed", HEADER_MISMATCH),
+        ("/one", "open", HEADER_MISMATCH),
+    ],
+)
+async def test_checks_of_headers_do_not_reveal_tools(path: str, tool: str, code: int) -> None:
+    async with scene() as (_, web):
+        web.url += path
+        call = {"name": tool, "arguments": {"region": "north"}}
+        answer = await web.stateless("tools/call", call, {**BOB, "Mcp-Param-Region": "south"})
+        assert answer.error == code
+        if code == INVALID_PARAMS:
+            assert answer.json["error"]["message"] == f"Unknown tool: {tool}"
+        wide = await web.stateless(
+            "tools/call",
+            {**call, "name": "sealed" if path else "one_sealed"},
+            {**WIDE, "Mcp-Param-Region": "south"},
+        )
+        assert wide.error == HEADER_MISMATCH
+
+
+async def _answers(web: Web, path: str, token: dict[str, str]) -> list[Any]:
+    """The answers to all kinds of requests to a path."""
+    url, seen = f"{web.url}{path}", []
+    body, headers = stateless("tools/list", None, token)
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    twice = [*token.items(), ("Mcp-Name", "a"), ("Mcp-Name", "b")]
+    requests: list[tuple[str, Any, Any]] = [
+        ("POST", body, {**headers, "Content-Type": "application/json"}),
+        ("POST", message, {**token, "Content-Type": "application/json"}),
+        ("POST", message, token),
+        ("POST", message, [*twice, ("Content-Type", "application/json")]),
+        *((method, None, token) for method in ("GET", "DELETE", "PUT", "OPTIONS")),
+        *((method, None, twice) for method in ("GET", "DELETE", "PUT")),
+        ("DELETE", None, {**token, "Mcp-Session-Id": "x"}),
+        ("GET", None, {**token, "Mcp-Session-Id": "x", "Accept": "text/event-stream"}),
+    ]
+    for method, content, sent in requests:
+        async with web.http.request(method, url, json=content, headers=sent) as answer:
+            seen.append((answer.status, await answer.read()))
+    return seen
+
+
+@pytest.mark.attack(
+    "requests to `/mcp/NAME` that look for servers outside of the view",
+    "the path of a server that the view does not have is like any other",
+    "404, as for a server that does not exist; 401 without a token",
+)
+@pytest.mark.parametrize("token", [BOB, {}], ids=["with a narrow view", "without a token"])
+async def test_the_path_of_a_hidden_server_is_like_one_without_a_server(
+    token: dict[str, str],
+) -> None:
+    async with scene() as (_, web):
+        hidden = await _answers(web, "/two", token)
+        assert hidden == await _answers(web, "/nothing", token)
+        assert {status for status, _ in hidden} <= {400, 401, 403, 404}
+        assert (await web.stateless("tools/list", None, WIDE)).status == 200
