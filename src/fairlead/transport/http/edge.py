@@ -135,6 +135,13 @@ class HttpEdge:
         if isinstance(who, Refusal):
             await refuse(call, who)
             return
+        if (
+            call.method != "POST"  # this is answered with the id of the message
+            and len(call.headers) != len(call.scope["headers"])
+            and (name := repeated_header(call))
+        ):
+            await call.say(400, f"the header {name} must occur once")
+            return
         if b"origin" in call.headers:
             call.extra += self.guard.cors(call.headers)
         try:
