@@ -538,3 +538,22 @@ def test_an_imported_entry_still_means_the_folder_of_its_project(person: Person)
     project = str(person.project)
     assert copied["command"] == f"{project}/sub/run"
     assert (copied["cwd"], copied["envFile"]) == (f"{project}/sub", f"{project}/.env")
+
+
+def test_a_project_cannot_choose_which_variable_is_taken_for_a_key(tmp_path: Path) -> None:
+    url = "https://mcp.exa.ai/mcp?exaApiKey=${%s}"
+    servers = {"exa": {"url": url % "TOKEN"}, "other": {"url": url % "EXA_API_KEY"}}
+    put(tmp_path, ".mcp.json", json.dumps({"mcpServers": servers}))
+    env = {**ENV, "EXA_API_KEY": "exa-key"}
+    loaded = load_all_mcp_configs(tmp_path, home="/nowhere", env=env)
+    assert loaded.exa_api_keys == ["exa-key"]
+
+
+def test_files_on_other_machines_are_not_opened_before_approval(tmp_path: Path) -> None:
+    from msgspec import structs
+
+    from fairlead.manager.references import files_of
+
+    found = vscode(tmp_path, {"command": "x", "envFile": "//evil.example/share/.env"})
+    assert files_of(found, ENV) == ["//evil.example/share/.env"]
+    assert files_of(structs.replace(found, platform="win32"), ENV) == []

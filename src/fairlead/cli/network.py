@@ -205,7 +205,8 @@ class Endpoint:
         else:
             say("serving", f"{name} at {url} (HTTP on a unix socket)", "32")
         token = f" --token {self.shown_token}" if has_token else ""
-        say("connect", f"fairlead tools {quoted(pasted)}{token}", "36")
+        shown = f"'{pasted}'" if quoted(pasted) == pasted else quoted(pasted)  # a ? or # may follow
+        say("connect", f"fairlead tools {shown}{token}", "36")
         say("stop", "Ctrl-C, or SIGTERM", "36")
         if exposure := self.exposure(has_token=has_token, socket_option="--unix PATH"):
             exposure.show()

@@ -43,6 +43,8 @@ class ExaFilter:
     def __call__(self, found: Found, env: Mapping[str, str]) -> Removal | None:
         if not self._is_exa(found):
             return None
+        if found.level == "project":  # which must not choose among all of the user's variables
+            env = {name: value for name, value in env.items() if "EXA" in name.upper()}
         scope = Scope(env=env, home=found.home, workspace=found.workspace)
         keys: dict[str, None] = {}
         for raw in self._keys(found):

@@ -51,6 +51,8 @@ def files_of(found: Found, env: Mapping[str, str]) -> list[str]:
             for match in pattern.finditer(text):
                 if match["kind"] == "file" and match["what"]:
                     paths[file_beside(found, match["what"])] = None
+    if found.platform == "win32":  # opening one sends the user's credentials to its host
+        paths = {path: None for path in paths if not path.startswith(("\\\\", "//"))}
     paths.pop("", None)
     if len(paths) > ENTRY_FILES.value:
         ENTRY_FILES.hit()

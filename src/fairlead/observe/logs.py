@@ -13,7 +13,6 @@ from weakref import WeakKeyDictionary, WeakSet
 import msgspec
 
 from ..limits import LOG_LINES, LOG_SECRETS, LOG_TEXT
-from .display import safe
 from .redact import is_folder
 
 if TYPE_CHECKING:
@@ -93,6 +92,8 @@ class _Clean(logging.Filter):
         self._paces: dict[object, _Pace] | None = {} if paced else None
 
     def filter(self, record: logging.LogRecord) -> bool:
+        from .display import safe  # most programs log nothing
+
         left_out = 0
         if self._paces is not None and record.levelno > logging.DEBUG:
             pace = self._paces.setdefault((record.pathname, record.lineno), _Pace())
