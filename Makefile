@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: run test conformance check bench docs tables clean format
+.PHONY: run test conformance check bench docs tables mutants clean format
 
 run: $(STAMP)  ## serve everything that is configured here, or two demo servers, as one
 	@$(BIN)/fairlead up $(ARGS)
@@ -27,6 +27,9 @@ format: $(STAMP)
 bench: $(STAMP)  ## ratios against the other runtimes, in one interleaved run
 	@$(BIN)/python -m bench $(ARGS)
 
+mutants: $(STAMP)  ## change one line at a time and check that a test fails; ARGS="--seed 7 --count 20"
+	@PYTHONPATH=scripts $(BIN)/python -m mutants $(ARGS)
+
 tables: $(STAMP)  ## write the tables of the documentation that come from code and tests
 	@$(BIN)/python scripts/generate_docs.py
 
@@ -43,5 +46,5 @@ $(VENV)/.docs: $(STAMP)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) bench/.env .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage site build dist
+	rm -rf $(VENV) bench/.env .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage site build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,121 @@
+"""Run the tests that execute a changed line and decide whether the change was noticed."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from .coverage_map import CoverageMap, Test
+from .operators import Mutant
+from .workspace import ROOT, Workspace
+
+__all__ = ["CAUGHT", "HUNG", "SURVIVED", "UNCOVERED", "Result", "order", "run_mutant"]
+
+CAUGHT, HUNG, SURVIVED, UNCOVERED = "caught", "hung", "survived", "uncovered"
+
+_BUDGET = 90.0  # seconds of tests per mutant, as recorded
+_MOST = 400  # tests per mutant
+_FIRST = 2  # tests of each file that run before all others
+_TEST_LIMIT = 30.0  # seconds for one test at least; a mutant that makes it hang is caught
+_HANGS = 97  # the exit code of `selected.py` when a test exceeds its limit
+_FLAKY = 3  # failures that do not repeat before the mutant counts as not caught
+
+
+@dataclass
+class Result:
+    """The outcome for one mutant."""
+
+    mutant: Mutant
+    outcome: str
+    by: str = ""  # the test that failed
+    tests: list[str] = field(default_factory=list)
+    covering: int = 0
+    seconds: float = 0.0
+    flaky: list[str] = field(default_factory=list)
+
+
+def order(tests: Sequence[Test], module: str) -> list[Test]:
+    """Return the tests to run, in order, within the budget.
+
+    The fastest tests of every file come first, files of the mutant's package before others, then
+    the remaining tests.
+    """
+    by_file: dict[str, list[Test]] = {}
+    for test in sorted(tests, key=lambda test: (test.seconds, test.name)):
+        by_file.setdefault(test.file, []).append(test)
+
+    def nearness(file: str) -> tuple[bool, bool, float]:
+        parts = module.removesuffix(".py").split("/")
+        same_name = any(part in file.rpartition("/")[2] for part in parts[1:])
+        return not file.startswith(f"tests/{parts[0]}/"), not same_name, by_file[file][0].seconds
+
+    files = sorted(by_file, key=nearness)
+    first = [test for file in files for test in _varied(by_file[file])[:_FIRST]]
+    rest = [test for file in files for test in _varied(by_file[file])[_FIRST:]]
+    chosen: list[Test] = []
+    spent = 0.0
+    for test in first + rest:
+        if len(chosen) < _MOST and (spent + test.seconds <= _BUDGET or not chosen):
+            chosen.append(test)
+            spent += test.seconds
+    return chosen
+
+
+def _varied(tests: list[Test]) -> list[Test]:
+    """Put one variant of every parametrized test before the others."""
+    seen: set[str] = set()
+    first, others = [], []
+    for test in tests:
+        function = test.name.partition("[")[0]
+        (others if function in seen else first).append(test)
+        seen.add(function)
+    return first + others
+
+
+def run_mutant(mutant: Mutant, tests: CoverageMap, workspace: Workspace) -> Result:
+    """Apply a mutant in a workspace and run its tests until one fails, twice."""
+    covering = tests.tests_for(mutant)
+    chosen = order(covering, mutant.module)
+    result = Result(mutant, UNCOVERED, covering=len(covering))
+    if not chosen:
+        return result
+    text = mutant.apply((ROOT / "src" / "fairlead" / mutant.module).read_bytes())
+    with workspace.changed(mutant.module, text):
+        while True:
+            outcome, by, seconds = _run(workspace, chosen)
+            result.seconds += seconds
+            result.tests = [test.name for test in chosen]
+            if outcome == SURVIVED or not by:
+                result.outcome, result.by = outcome, by
+                return result
+            named = [test for test in chosen if test.name == by]
+            again, _, seconds = _run(workspace, named or chosen)
+            result.seconds += seconds
+            if again != SURVIVED:
+                result.outcome, result.by = outcome, by
+                return result
+            result.flaky.append(by)
+            chosen = [test for test in chosen if test.name != by]
+            if not chosen or len(result.flaky) >= _FLAKY:
+                result.outcome = SURVIVED
+                return result
+
+
+def _run(workspace: Workspace, tests: Sequence[Test]) -> tuple[str, str, float]:
+    """Run tests; return the outcome, the failing test if it is known, and the time."""
+    limits = [(test.name, max(_TEST_LIMIT, 10 * test.seconds)) for test in tests]
+    selected = workspace.root / ".selected.json"
+    selected.write_text(json.dumps(limits))
+    failed = selected.with_suffix(".failed")
+    failed.unlink(missing_ok=True)
+    files = list(dict.fromkeys(test.file for test in tests))
+    common = ["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "selected"]
+    limit = 60.0 + 4 * sum(test.seconds for test in tests) + 2 * len(files)
+    variables = {
+        "PYTHONPATH": str(ROOT / "scripts" / "mutants"),
+        "MUTANTS_SELECTED": str(selected),
+    }
+    done = workspace.run([*common, "--hypothesis-seed=0", *files], limit, **variables)
+    if done.code == 0 or done.code == 5:
+        return SURVIVED, "", done.seconds
+    by = failed.read_text() if failed.exists() else ""
+    return (HUNG if done.code in (None, _HANGS) else CAUGHT), by, done.seconds
