@@ -11,7 +11,7 @@ import pytest
 from managed import entry
 
 from fairlead.client.eras import known_eras
-from fairlead.errors import FairleadError, RpcError
+from fairlead.errors import ConfigError, FairleadError, RpcError
 from fairlead.manager.cache import MCPToolCache, MemoryStore
 from fairlead.manager.manager import MCPManager, Source, StatusEvent
 from fairlead.manager.supervisor import Rules
@@ -272,3 +272,15 @@ async def test_more_servers_may_be_added_and_all_end_together(tmp_path: Path) ->
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+async def test_a_closed_manager_connects_and_watches_nothing(tmp_path: Path) -> None:
+    manager = MCPManager()
+    await manager.close()
+    loaded = await manager.connect_servers(
+        {"a": entry(tmp_path, "a")}, {"a": Source(path="/home/x/.mcp.json")}
+    )
+    assert loaded.errors == [{"path": "/home/x/.mcp.json", "error": "the manager is closed"}]
+    assert manager.describe() == {}
+    with pytest.raises(ConfigError, match="the manager is closed"):
+        await manager.watch()

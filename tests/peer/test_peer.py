@@ -592,3 +592,37 @@ async def test_a_closed_peer_leaves_nothing_behind() -> None:
     await asyncio.sleep(0)
     gc.collect()
     assert [r() for r in references] == [None, None]
+
+
+async def test_after_the_end_of_input_work_goes_on_while_some_of_it_gets_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A cancelled request that finishes its cleanup counts, although it is not answered."""
+    monkeypatch.setattr("fairlead.peer.peer.EOF_GRACE", 0.2)
+    started: asyncio.Queue[str] = asyncio.Queue()
+    input_ended = asyncio.Event()
+
+    async def handle(exchange: Exchange) -> Answer:
+        started.put_nowait(exchange.method)
+        if exchange.method == "slow":
+            await input_ended.wait()
+            await asyncio.sleep(0.3)  # longer than the grace, shorter than two
+            return b"{}"
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await input_ended.wait()
+        raise AssertionError
+
+    async with bare_server(handler=handle, on_eof=lambda peer: input_ended.set()) as (
+        client,
+        frames,
+        _,
+    ):
+        client.send(Request(1, "cancelled"))
+        client.send(Request(2, "slow"))
+        async with asyncio.timeout(5):
+            assert {await started.get(), await started.get()} == {"cancelled", "slow"}
+        client.send(Notification("notifications/cancelled", Raw(b'{"requestId":1}')))
+        await client.close_sink()
+        assert await frames.next() == Success(2, Raw(b"{}"))

@@ -162,6 +162,16 @@ def test_an_event_over_the_limit_is_counted_and_not_kept(size: int) -> None:
     assert found == [EventTooLong(5 + 6 + 5000 + 10, "4"), Event(b"next", id="4")]
 
 
+@pytest.mark.parametrize("start", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("size", [1, 2, 5, 100])
+def test_an_event_of_exactly_the_limit_is_kept(size: int, start: bytes) -> None:
+    stream = start + b"data: 1234\n\ndata: 5678\n\n"
+    parser = EventParser(10)
+    found = [e for at in range(0, len(stream), size) for e in parser.feed(stream[at : at + size])]
+    assert found == [Event(b"1234"), Event(b"5678")]
+    assert parse(b"data: 12345\n\n", 10) == [EventTooLong(11)]
+
+
 def test_many_short_lines_are_too_long_together() -> None:
     parser = EventParser(100)
     for _ in range(1000):

@@ -111,14 +111,15 @@ class EventParser:
 
     def _without_bom(self, chunk: bytes) -> bytes:
         """One byte order mark at the very start does not count, also when it comes in pieces."""
-        start = b"".join(self._line) + chunk
-        self._line.clear()
-        self._line_size = 0
-        if len(start) < len(_BOM) and _BOM.startswith(start):
-            self._keep(start)
+        if self._line:
+            chunk = b"".join(self._line) + chunk
+            self._line.clear()
+            self._line_size = 0
+        if len(chunk) < len(_BOM) and _BOM.startswith(chunk):
+            self._keep(chunk)
             return b""
         self._at_start = False
-        return start.removeprefix(_BOM)
+        return chunk.removeprefix(_BOM)
 
     def _keep(self, piece: bytes) -> None:
         self._line_size += len(piece)
