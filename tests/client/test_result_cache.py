@@ -321,3 +321,17 @@ async def settled(cache: Cache) -> None:
     async with asyncio.timeout(5):
         while cache.refreshing:
             await asyncio.sleep(0)
+
+
+async def test_closing_a_client_discards_its_results_and_stops_reading(tmp_path: Path) -> None:
+    source = KEEPING.replace('"ttlMs": 60000', '"ttlMs": 1')
+    command = program(tmp_path, source, stateless=True)
+    async with MCPClient.connect_stdio(command, MCPClientConfig(stale_seconds=60)) as client:
+        await client.tools()
+        cache = client._cache
+        assert cache is not None
+        async with asyncio.timeout(5):
+            while not cache.refreshing:
+                await client.tools()
+    assert len(cache) == 0
+    assert not cache.refreshing

@@ -248,3 +248,22 @@ async def test_what_we_asked_for_ourselves_no_rule_keeps_from_us() -> None:
         async with MCPClient.connect_http(url, config("2025-11-25")) as client:
             async with asyncio.timeout(5.0):  # half of what an acknowledgement is waited for
                 await client.call_tool("one_secret")
+
+
+def open_files(folder: Path) -> list[str]:
+    """Return the names of files below a folder that this process has open."""
+    names = (os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
+    return sorted(name for name in names if name.startswith(str(folder)))
+
+
+def test_rules_that_are_closed_or_refused_keep_no_tape_open(tmp_path: Path) -> None:
+    good = {"name": "a", "when": {"method": "tools/call"}, "do": {"record": str(tmp_path / "a")}}
+    bad = {"name": "b", "when": {"method": "tools/call"}, "do": {"there is": "no such action"}}
+    rules = RuleSet.of_data({"rules": [good]}, actions=wired_actions())
+    assert open_files(tmp_path)
+    rules.close()
+    assert open_files(tmp_path) == []
+    with pytest.raises(RulesError) as refused:
+        RuleSet.of_data({"rules": [good, bad]}, actions=wired_actions())
+    assert open_files(tmp_path) == []
+    assert len(refused.value.mistakes) == 1  # its traceback kept the first rule alive until here

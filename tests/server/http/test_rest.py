@@ -6,7 +6,8 @@ import jsonschema_rs
 import pytest
 from web import Web, make_server, serving
 
-from fairlead import MCPServer, MCPToolError
+from fairlead import MCPServer, MCPToolError, RpcError
+from fairlead.interceptor import Answer, Exchange, Proceed
 
 
 def at(web: Web, path: str) -> str:
@@ -131,3 +132,16 @@ async def test_other_paths_say_where_things_are() -> None:
         assert b"/mcp" in lost.body
         async with web.http.put(at(web, "/tools")) as response:
             assert (response.status, response.headers["allow"]) == (405, "GET")
+
+
+async def test_a_refused_request_has_the_code_message_and_data_of_the_refusal() -> None:
+    async def refuse(exchange: Exchange, proceed: Proceed) -> Answer:
+        if exchange.method == "tools/list":
+            raise RpcError(-32001, "not now", {"retry": 5})
+        raise RpcError(-32001, "never")
+
+    async with serving(MCPServer("closed", interceptors=[refuse])) as web:
+        with_data = (await web.get(at(web, "/tools"))).json
+        assert with_data == {"error": {"code": -32001, "message": "not now", "data": {"retry": 5}}}
+        without = (await web.get(at(web, "/prompts"))).json
+        assert without == {"error": {"code": -32001, "message": "never"}}

@@ -18,6 +18,7 @@ from fairlead.protocol.probe import NeedsHandshake, judge_lost_probe
 from fairlead.transport.http.client import HttpChannel
 from fairlead.transport.http.legacy_sse_client import LegacySseChannel, open_legacy_sse
 from fairlead.transport.http.opening import open_http
+from fairlead.wire import Notification
 
 pytestmark = pytest.mark.usefixtures("carrier")
 
@@ -269,3 +270,30 @@ async def test_when_the_new_way_works_the_old_one_is_not_tried() -> None:
         assert [call.rpc for call in server.calls] == [
             *("initialize", "notifications/initialized", "DELETE"),
         ]
+
+
+async def test_closing_waits_until_messages_that_were_sent_are_accepted() -> None:
+    reached, release = asyncio.Event(), asyncio.Event()
+
+    class Slow(LegacyServer):
+        async def __call__(self, call: Call) -> None:
+            if call.method == "POST":
+                reached.set()
+                await release.wait()
+            await super().__call__(call)
+
+    async with raw_server(Slow()) as server, asyncio.timeout(5):
+        channel = await open_legacy_sse(server.url)
+        reading = asyncio.create_task(channel.run(lambda message: None))
+        channel.send(Notification("notifications/initialized"))
+        await reached.wait()
+        closing = asyncio.create_task(channel.close())
+        again = asyncio.create_task(channel.close())
+        await asyncio.wait((closing,), timeout=0.05)
+        assert not closing.done()
+        release.set()
+        await asyncio.gather(closing, again)
+        with pytest.raises(ChannelClosed):
+            channel.send(Notification("notifications/initialized"))
+        await asyncio.wait((reading,))
+        reading.exception()
