@@ -23,6 +23,7 @@ from fairlead.gateway.pausing import Desk
 from fairlead.gateway.rules import RulesError, RuleSet
 from fairlead.gateway.rules.wired import wired_actions
 from fairlead.gateway.tape import read_tape
+from fairlead.interceptor import Answer, Exchange, Proceed
 
 
 async def opened(place: Scene) -> tuple[Client, Server]:
@@ -256,14 +257,26 @@ def open_files(folder: Path) -> list[str]:
     return sorted(name for name in names if name.startswith(str(folder)))
 
 
-def test_rules_that_are_closed_or_refused_keep_no_tape_open(tmp_path: Path) -> None:
-    good = {"name": "a", "when": {"method": "tools/call"}, "do": {"record": str(tmp_path / "a")}}
-    bad = {"name": "b", "when": {"method": "tools/call"}, "do": {"there is": "no such action"}}
-    rules = RuleSet.of_data({"rules": [good]}, actions=wired_actions())
+def test_closed_rules_keep_no_tape_open(tmp_path: Path) -> None:
+    do = {"record": str(tmp_path / "a")}
+    rules = RuleSet.of_data({"rules": [{"when": {"tool": "x"}, "do": do}]}, actions=wired_actions())
     assert open_files(tmp_path)
     rules.close()
     assert open_files(tmp_path) == []
-    with pytest.raises(RulesError) as refused:
-        RuleSet.of_data({"rules": [good, bad]}, actions=wired_actions())
-    assert open_files(tmp_path) == []
-    assert len(refused.value.mistakes) == 1  # its traceback kept the first rule alive until here
+
+
+def test_actions_of_refused_rules_are_closed() -> None:
+    closed: list[str] = []
+
+    class Holding:
+        async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+            return await proceed(exchange)
+
+        def close(self) -> None:
+            closed.append("holding")
+
+    good = {"name": "a", "when": {"tool": "x"}, "do": "hold"}
+    bad = {"name": "b", "when": {"tool": "x"}, "do": {"there is": "no such action"}}
+    with pytest.raises(RulesError):
+        RuleSet.of_data({"rules": [good, bad]}, actions={"hold": Holding})
+    assert closed == ["holding"]
