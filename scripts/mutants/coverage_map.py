@@ -6,7 +6,6 @@ text.
 """
 
 import difflib
-import functools
 import hashlib
 import json
 import re
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
-from coverage.numbits import numbits_to_nums, nums_to_numbits
+from coverage.numbits import num_in_numbits, numbits_to_nums, nums_to_numbits
 
 from .operators import Mutant
 from .workspace import CACHE, ROOT, Workspace
@@ -143,7 +142,7 @@ class CoverageMap:
             if text not in wanted:
                 wanted[text] = None if lines is None else self._then(text, module, set(lines))
             then = wanted[text]
-            if then is None or not then.isdisjoint(_numbers(bits)):
+            if then is None or any(num_in_numbits(line, bits) for line in then):
                 found.append(Test(file, name, seconds))
         return found
 
@@ -231,11 +230,6 @@ def _hits(output: Path, tests: list[str]) -> dict[tuple[str, str], set[int]]:
                 if one in known:
                     found.setdefault((module, one), set()).update(numbits_to_nums(bits))
     return found
-
-
-@functools.lru_cache(maxsize=4096)
-def _numbers(bits: bytes) -> frozenset[int]:
-    return frozenset(numbits_to_nums(bits))
 
 
 def _mentions(names: tuple[str, ...]) -> dict[str, set[int]]:
