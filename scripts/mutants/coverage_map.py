@@ -24,8 +24,17 @@ from .workspace import CACHE, ROOT, Workspace
 
 __all__ = ["CoverageMap", "Test"]
 
-# These need Node, the network or minutes; they are about other implementations.
-_EXCLUDED = ("tests/interop/", "tests/conformance/")
+# These need Node, nginx, the network or minutes.
+_EXCLUDED = (
+    "tests/conformance/",
+    "tests/interop/test_nginx",
+    "tests/interop/test_http_typescript",
+    "tests/interop/test_public_servers",
+    "tests/interop/test_replay_everything",
+    "tests/interop/test_tap_typescript",
+    "tests/interop/test_typescript",
+    "tests/interop/test_wheel",
+)
 _CHUNK = 6  # test files per process: a recording can be interrupted and continued
 _LIMIT = 1200.0  # seconds for one chunk
 _HERE = Path(__file__).parent
@@ -130,6 +139,10 @@ class CoverageMap:
         for module, lines in _mentions(mutant.names).items():
             found.update(self._tests_at(module, lines))
         return list(found or self._tests_at(mutant.module, None))
+
+    def tests_near(self, mutant: Mutant) -> list[Test]:
+        """Return the tests that execute anything in the mutant's file."""
+        return self._tests_at(mutant.module, None)
 
     def _tests_at(self, module: str, lines: Iterable[int] | None) -> list[Test]:
         query = (
