@@ -4,14 +4,15 @@ import asyncio
 
 import pytest
 
-from fairlead import MCPClient, MCPClientConfig, MCPServer
+from fairlead import MCPClient, MCPClientConfig, MCPServer, RpcError
 from fairlead.client.changes import Change
+from fairlead.interceptor import Answer, Exchange, Interceptor, Proceed
 
 LIMIT = 10.0
 
 
-def notes() -> MCPServer:
-    server = MCPServer("notes", rate_limit_rate=0)
+def notes(*interceptors: Interceptor) -> MCPServer:
+    server = MCPServer("notes", rate_limit_rate=0, interceptors=interceptors)
     for name in ("a", "b"):
         server.resource(f"note://{name}", name=name)(lambda: "text")
     server.tool(name="extra")(lambda: "x")
@@ -77,3 +78,35 @@ async def test_after_a_reconnect_everything_watched_counts_as_changed() -> None:
             assert found == {Change("tools"), Change("resource", "note://a")}
             server.resource_updated("note://a")
             assert await anext(changes) == Change("resource", "note://a")
+
+
+async def test_the_last_watch_unsubscribes_and_an_earlier_one_does_not() -> None:
+    asked: list[tuple[str, str]] = []
+
+    async def listen(exchange: Exchange, proceed: Proceed) -> Answer:
+        if exchange.method.endswith("subscribe"):
+            asked.append((exchange.method.partition("/")[2], exchange.head.uri))
+        return await proceed(exchange)
+
+    config = MCPClientConfig(protocol_version="2025-11-25")
+    async with asyncio.timeout(LIMIT), MCPClient.connect_inprocess(notes(listen), config) as client:
+        first, second = client.changes(uris=["note://a"]), client.changes(uris=["note://a"])
+        async with first:
+            await second.__aenter__()
+        assert asked == [("subscribe", "note://a")]
+        await second.__aexit__(None, None, None)
+        assert asked == [("subscribe", "note://a"), ("unsubscribe", "note://a")]
+
+
+async def test_a_watch_that_cannot_begin_is_not_kept() -> None:
+    async def refuse(exchange: Exchange, proceed: Proceed) -> Answer:
+        if exchange.method == "resources/subscribe":
+            raise RpcError(-32002, "no such resource")
+        return await proceed(exchange)
+
+    config = MCPClientConfig(protocol_version="2025-11-25")
+    async with asyncio.timeout(LIMIT), MCPClient.connect_inprocess(notes(refuse), config) as client:
+        with pytest.raises(RpcError, match="no such resource"):
+            async with client.changes(uris=["note://x"]):
+                raise AssertionError
+        assert client._watches == []

@@ -335,3 +335,81 @@ async def test_closing_a_client_discards_its_results_and_stops_reading(tmp_path:
                 await client.tools()
     assert len(cache) == 0
     assert not cache.refreshing
+
+
+@pytest.mark.parametrize(("limit", "value"), [("MAX_ENTRIES", 2), ("MAX_BYTES", 2 * 41)])
+async def test_the_oldest_results_give_way(
+    monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+) -> None:
+    monkeypatch.setattr(f"fairlead.client.cache.{limit}", value)
+    cache = Cache()
+    fetched: list[str] = []
+
+    async def get(uri: str) -> None:
+        async def fetch() -> Raw:
+            fetched.append(uri)
+            return Raw(b'{"contents":[],"ttlMs":60000,"x":"%b"}   ' % uri.encode())
+
+        await cache.get("resources/read", {"uri": uri}, fetch)
+
+    for uri in ("a", "b", "b", "c"):
+        await get(uri)
+    assert len(cache) == 2
+    assert fetched == ["a", "b", "c"]
+    await get("c")
+    await get("a")
+    assert fetched == ["a", "b", "c", "a"]
+
+
+@pytest.mark.parametrize(
+    ("result", "kept"),
+    [
+        (b'{"ttlMs":60000}', 1),
+        (b'{"ttlMs":60000,"resultType":"complete"}', 1),
+        (b'{"ttlMs":60000,"resultType":"input_required"}', 0),
+        (b'{"ttlMs":0}', 0),
+        (b'{"ttlMs":-1}', 0),
+        (b'{"ttlMs":"long"}', 0),
+        (b"{}", 0),
+    ],
+)
+async def test_results_are_kept_only_with_a_time_to_live(result: bytes, kept: int) -> None:
+    async def fetch() -> Raw:
+        return Raw(result)
+
+    cache = Cache()
+    assert bytes(await cache.get("tools/list", None, fetch)) == result
+    assert len(cache) == kept
+
+
+@pytest.mark.parametrize(
+    ("changed", "left"),
+    [
+        ("memo://a/b", ["memo://c"]),
+        ("memo://a", ["memo://c"]),
+        ("memo://a/b/c", ["memo://c"]),
+        ("memo://", []),
+        ("memo://x", ["memo://a/b", "memo://c"]),
+        (None, []),
+    ],
+)
+async def test_a_changed_resource_drops_what_contains_it_or_is_in_it(
+    changed: str | None, left: list[str]
+) -> None:
+    cache = Cache()
+    fetched: list[str] = []
+
+    async def get(uri: str) -> None:
+        async def fetch() -> Raw:
+            fetched.append(uri)
+            return Raw(b'{"ttlMs":60000}')
+
+        await cache.get("resources/read", {"uri": uri}, fetch)
+
+    for uri in ("memo://a/b", "memo://c"):
+        await get(uri)
+    cache.heard("notifications/resources/updated", {"uri": changed})
+    fetched.clear()
+    for uri in ("memo://a/b", "memo://c"):
+        await get(uri)
+    assert [uri for uri in ("memo://a/b", "memo://c") if uri not in fetched] == left
