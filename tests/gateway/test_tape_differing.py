@@ -61,3 +61,18 @@ def test_what_was_taken_out_may_be_anything() -> None:
     assert found({"a": "[REDACTED]"}, {"a": {"b": 1}}) == []
     assert found({"a": "Bearer [REDACTED]!"}, {"a": "Bearer x\ny!"}) == []
     assert found({"a": "Bearer [REDACTED]!"}, {"a": "Basic x!"}) == ["a"]
+
+
+def deep(levels: int, value: Any) -> Any:
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def test_very_deep_values_are_compared_as_a_whole() -> None:
+    assert list(differences(deep(250, 1), deep(250, 1))) == []
+    (one,) = differences(deep(250, 1), deep(250, 2))
+    assert one.path == ".".join(["0"] * 200)
+    assert (one.recorded, one.given) == ("(something deep)", "(something deep)")
+    (one,) = differences(deep(199, 1), deep(199, 2))
+    assert (one.path, one.recorded, one.given) == (".".join(["0"] * 199), 1, 2)

@@ -302,3 +302,70 @@ def test_the_schemas_say_what_is_read() -> None:
         jsonschema_rs.validate(tool["inputSchema"], good)
         assert read_arguments(tool["name"], Raw(to_json(good))) is not None
         assert not jsonschema_rs.is_valid(tool["inputSchema"], {**good, "other": 1})
+
+
+def nested(depth: int, word: str, by: str) -> dict[str, Any]:
+    """Return a schema with a property `word` below `depth` levels."""
+    schema: dict[str, Any] = {"properties": {word: {}}}
+    for _ in range(depth):
+        schema = {
+            "properties": {"properties": {"x": schema}},
+            "items": {"items": schema},
+            "anyOf": {"anyOf": [schema]},
+        }[by]
+    return schema
+
+
+@pytest.mark.parametrize("by", ["properties", "items", "anyOf"])
+def test_parameters_are_searched_four_levels_deep(by: str) -> None:
+    tools = {
+        "near": {"inputSchema": nested(3, "walrus", by)},
+        "far": {"inputSchema": nested(4, "walrus", by)},
+    }
+    assert names(searching(tools).search("walrus")) == ["near"]
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("Lists repositories", "repository"),
+        ("Lists boxes of glass", "glass"),
+        ("Shows the status", "status"),
+        ("An analysis", "analysis"),
+        ("GitHub", "git"),
+        ("GitHub", "github"),
+        ("HTTPServer", "server"),
+        ("ties", "tie"),
+        ("gas", "gas"),
+        ("明日の天気", "天気"),
+    ],
+)
+def test_words_match_in_other_forms(text: str, query: str) -> None:
+    assert names(searching({"a": {"description": text}, "b": {}}).search(query)) == ["a"]
+
+
+def test_the_number_of_results_is_bounded() -> None:
+    search = searching({f"tool_{n}": {"description": "same"} for n in range(60)})
+    assert len(search) == 60
+    assert [len(search.search("same", limit)) for limit in (-1, 0, 1, 49, 50, 51)] == [
+        *(1, 1, 1, 49, 50, 50)
+    ]
+    assert len(search.search("same")) == 10
+
+
+def test_long_descriptions_are_cut_on_one_line() -> None:
+    for length, shown in ((240, "x" * 240), (241, "x" * 239 + "…")):
+        result = json.loads(search_result("x", [Found("a", 1.0, "x" * length)], 1))
+        assert result["structuredContent"]["tools"][0]["description"] == shown
+    result = json.loads(search_result("x", [Found("a", 1.0, " a\n b ")], 1))
+    assert result["structuredContent"]["tools"][0]["description"] == "a b"
+
+
+def test_the_three_tools_are_marked_as_what_they_are() -> None:
+    reading = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
+    assert SEARCH_TOOLS["annotations"] == DESCRIBE_TOOL["annotations"] == reading
+    assert "annotations" not in CALL_TOOL
+    limit = SEARCH_TOOLS["inputSchema"]["properties"]["limit"]
+    assert (limit["minimum"], limit["maximum"], limit["default"]) == (1, 50, 10)
+    for tool in (SEARCH_TOOLS, DESCRIBE_TOOL, CALL_TOOL):
+        assert tool["inputSchema"]["additionalProperties"] is False

@@ -1,0 +1,60 @@
+"""The line of a key in a configuration file."""
+
+import pytest
+
+from fairlead.gateway.lines import line_of
+from fairlead.manager.formats import Document
+
+TOML = """\
+a = 1
+"b c" = 2
+x.y = 3
+
+[servers.one]
+command = "x"
+nested = { deep = 1 }
+
+[servers."two.three"]
+command = "y"
+"""
+
+YAML = """\
+servers:
+  one:
+    command: x
+  'two': {command: y}
+limit: 5
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "line"),
+    [
+        (("a",), 1),
+        (("b c",), 2),
+        (("x", "y"), 3),
+        (("servers", "one"), 5),
+        (("servers", "one", "command"), 6),
+        (("servers", "one", "nested", "deep"), 7),
+        (("servers", "one", "missing"), 5),
+        (("servers", "two.three", "command"), 10),
+        (("missing",), None),
+    ],
+)
+def test_keys_in_toml(where: tuple[str, ...], line: int | None) -> None:
+    assert line_of(Document("f", {}, TOML, "toml"), where) == line
+
+
+@pytest.mark.parametrize(
+    ("where", "line"),
+    [
+        (("servers",), 1),
+        (("servers", "one", "command"), 3),
+        (("servers", "two", "command"), 4),
+        (("limit",), 5),
+        (("servers", "one", "missing"), 2),
+        (("missing",), None),
+    ],
+)
+def test_keys_in_yaml(where: tuple[str, ...], line: int | None) -> None:
+    assert line_of(Document("f", {}, YAML, "yaml"), where) == line
