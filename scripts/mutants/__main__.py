@@ -4,7 +4,7 @@ import argparse
 import random
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from queue import SimpleQueue
 
 from .coverage_map import CoverageMap
@@ -95,7 +95,9 @@ def _run_all(
             idle.put(workspace)
 
     with ThreadPoolExecutor(len(workspaces)) as pool:
-        for number, result in enumerate(pool.map(one, mutants), 1):
+        running = [pool.submit(one, mutant) for mutant in mutants]
+        for number, done in enumerate(as_completed(running), 1):
+            result = done.result()
             mutant = result.mutant
             where = f"{mutant.module}:{mutant.line} {mutant.operator}"
             by = f" by {result.by}" if result.by else ""

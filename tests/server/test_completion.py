@@ -157,3 +157,34 @@ async def test_prompts_may_take_the_context() -> None:
         assert "arguments" not in prompt
         got = (await wire.ask("prompts/get", {"name": "who"}))["result"]
         assert got["messages"][0]["content"]["text"] == "c"
+
+
+@pytest.mark.parametrize(
+    ("given", "shown", "total", "more"),
+    [
+        (None, 0, 0, False),
+        (range(100), 100, 100, False),
+        (range(101), 100, 101, True),
+        (Completion(values=["a"]), 1, None, None),
+        (Completion(values=["a"] * 100, total=500, has_more=True), 100, 500, True),
+        (Completion(values=["a"] * 101), 100, 101, True),
+        (Completion(values=["a"] * 101, total=500), 100, 500, True),
+    ],
+)
+async def test_an_answer_has_at_most_a_hundred_values(
+    given: Any, shown: int, total: int | None, more: bool | None
+) -> None:
+    server = MCPServer("s")
+
+    @server.prompt()
+    def greet(city: str) -> str:
+        return city
+
+    @server.completion("greet", "city")
+    def cities(typed: str) -> Any:
+        return given
+
+    async with wire_to(server) as wire:
+        completion = (await complete(wire, PROMPT, "city", "", _meta=META))["completion"]
+    assert len(completion["values"]) == shown
+    assert (completion.get("total"), completion.get("hasMore")) == (total, more)

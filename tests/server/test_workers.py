@@ -159,3 +159,39 @@ asyncio.run(server.run_stdio())
         check=True,
     )
     assert b"timed out after 0.05s" in done.stdout
+
+
+async def test_without_threads_a_call_is_refused_and_not_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    workers = Workers()
+
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        with pytest.raises(MCPToolError, match="0 synchronous calls are under way"):
+            await workers.run(int)
+    assert workers.metrics == {"threads": 0, "busy": 0, "abandoned": 0, "abandoned_ever": 0}
+    assert await workers.run(int, "5") == 5
+
+
+async def test_a_thread_that_cannot_be_added_leaves_the_work_to_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    workers, stuck = Workers(), Stuck()
+    first = asyncio.create_task(workers.run(stuck))
+    await until(lambda: stuck.begun.acquire(blocking=False))
+
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        second = asyncio.create_task(workers.run(int, "5"))
+        await asyncio.sleep(0)
+    assert workers.metrics["threads"] == 1
+    stuck.let_go.set()
+    async with asyncio.timeout(LIMIT):
+        assert (await first, await second) == (None, 5)
