@@ -5,11 +5,12 @@ import random
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import islice
 from queue import SimpleQueue
 
 from .coverage_map import CoverageMap
 from .known import known_mutants
-from .operators import Mutant, mutants_of
+from .operators import Mutant, compiles, mutants_of
 from .report import caught, difference, print_report, write_report
 from .runner import Result, run_mutant
 from .workspace import ROOT, Workspace
@@ -21,7 +22,7 @@ _LEFT_OUT = ("cli/", "demo/")
 def main() -> int:
     """Draw mutants, run their tests and report the survivors."""
     options = _options()
-    mutants = _chosen(options)
+    mutants = [] if options.map_only else _chosen(options)
     if options.list:
         for mutant in mutants:
             print(difference(mutant))
@@ -76,8 +77,10 @@ def _chosen(options: argparse.Namespace) -> list[Mutant]:
                 by_line.setdefault((module, mutant.line), []).append(mutant)
     # Lines are drawn, then one mutant of each, so that a long line counts no more than others.
     draw = random.Random(options.seed)
-    lines = draw.sample(sorted(by_line), min(options.count, len(by_line)))
-    return [draw.choice(by_line[line]) for line in lines]
+    lines = draw.sample(sorted(by_line), len(by_line))
+    drawn = (draw.choice(by_line[line]) for line in lines)
+    valid = (one for one in drawn if compiles(one, (_SOURCES / one.module).read_bytes()))
+    return list(islice(valid, options.count))
 
 
 def _run_all(

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-__all__ = ["OPERATORS", "Mutant", "Source", "mutants_of", "what_must_run"]
+__all__ = ["OPERATORS", "Mutant", "Source", "compiles", "mutants_of", "what_must_run"]
 
 
 @dataclass(frozen=True, order=True)
@@ -206,15 +206,14 @@ def mutants_of(module: str, text: bytes) -> list[Mutant]:
             for start, end, replacement in changes(source, node):
                 extent, names = what_must_run(source, node)
                 line = source.line_of(start)
-                mutant = Mutant(module, line, start, end, operator, replacement, extent, names)
-                if _compiles(mutant.apply(text)):
-                    found.append(mutant)
+                found.append(Mutant(module, line, start, end, operator, replacement, extent, names))
     return sorted(found)
 
 
-def _compiles(text: bytes) -> bool:
+def compiles(mutant: Mutant, text: bytes) -> bool:
+    """Return False for a mutant that is no valid Python."""
     try:
-        compile(text, "mutant", "exec", dont_inherit=True)
+        compile(mutant.apply(text), "mutant", "exec", dont_inherit=True)
     except SyntaxError:
         return False
     return True
