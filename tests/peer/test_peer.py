@@ -11,7 +11,13 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from fairlead.errors import ChannelClosed, RequestTimeout, RpcError
+from fairlead.errors import (
+    ChannelClosed,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RequestTimeout,
+    RpcError,
+)
 from fairlead.interceptor import Answer, Exchange, Handler
 from fairlead.peer import Peer
 from fairlead.protocol.conversation import Agreement, Conversation, Role
@@ -626,3 +632,63 @@ async def test_after_the_end_of_input_work_goes_on_while_some_of_it_gets_done(
         client.send(Notification("notifications/cancelled", Raw(b'{"requestId":1}')))
         await client.close_sink()
         assert await frames.next() == Success(2, Raw(b"{}"))
+
+
+async def test_without_a_handler_every_method_is_unknown() -> None:
+    async with bare_server() as (client, frames, _):
+        client.send(Request(1, "tools/list"))
+        refused = await frames.next()
+        assert (refused.id, refused.code) == (1, -32601)
+        assert refused.message == "Method not found: tools/list"
+
+
+async def test_callbacks_that_fail_cost_nothing_but_a_log_message(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(*args: object) -> None:
+        raise ValueError("callback")
+
+    settings = {"on_error": fail, "on_close": fail, "on_notification": fail}
+    async with bare_server(handler=echo, **settings) as (client, frames, server):
+        client.send(Notification("notifications/initialized"))
+        client.send(Notification("notifications/x"))
+        client.send(Request(1, "m", Raw(b"{}")))
+        assert await frames.next() == Success(1, Raw(b"{}"))
+        await client.close()
+        async with asyncio.timeout(5):
+            await server.wait_closed()
+    assert "a message could not be handled" in caplog.text
+    assert "on_error failed" in caplog.text
+    assert "on_close failed" in caplog.text
+
+
+async def test_a_request_after_the_end_fails_without_having_been_sent() -> None:
+    async with talking(echo) as (client, _):
+        await client.close()
+        with pytest.raises(ChannelClosed) as closed:
+            await client.request("m")
+        assert closed.value.delivered is False
+        with pytest.raises(ChannelClosed) as closed:
+            client.hand_on("m", Raw(b"{}"), lambda outcome: None)
+        assert closed.value.delivered is False
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (LocalProtocolError("not now", code=-32600), -32600, "not now"),
+        (RemoteProtocolError("odd", code=-32700), -32700, "odd"),
+        (ChannelClosed("gone"), -32603, "Internal error"),
+        (ValueError("secret"), -32603, "Internal error"),
+    ],
+)
+async def test_a_failing_handler_is_answered_with_what_the_peer_may_know(
+    error: Exception, code: int, message: str
+) -> None:
+    async def handle(exchange: Exchange) -> Answer:
+        raise error
+
+    async with talking(handle) as (client, _):
+        with pytest.raises(RpcError) as refused:
+            await client.request("m")
+    assert (refused.value.code, refused.value.message) == (code, message)
