@@ -22,7 +22,7 @@ from fairlead.manager.cache import MCPToolCache, MemoryStore
 from fairlead.manager.filters import ExaFilter
 from fairlead.manager.found import Source
 from fairlead.manager.manager import Configured, MCPManager, StatusEvent
-from fairlead.manager.session import ToolSession
+from fairlead.manager.session import ToolSession, create_tool_session
 from fairlead.manager.supervisor import Rules
 from fairlead.manager.tools import DeferredMCPTool
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE
@@ -520,3 +520,66 @@ async def test_one_connection_by_hand(tmp_path: Path) -> None:
     with pytest.raises(ConnectFailed, match='"silent" timed out after 300ms'):
         await connect_to_server("silent", entry(tmp_path, "silent", "silent", timeout=300))
     assert threading.active_count() < before + 10
+
+
+# Logs as much as it was asked for, and dies when it is told to.
+LOGGING = """
+import os
+from fairlead import Context, MCPServer
+
+server = MCPServer("logging", rate_limit_rate=0)
+
+@server.tool()
+async def speak(ctx: Context) -> str:
+    await ctx.log("debug", "quiet")
+    await ctx.log("error", "loud")
+    return "said"
+
+@server.tool()
+async def die() -> str:
+    os._exit(1)
+
+server.run()
+"""
+
+
+async def test_a_log_level_is_set_again_after_a_loss(
+    tmp_path: Path, config: MCPClientConfig
+) -> None:
+    heard: list[Any] = []
+
+    def hear(server: str, method: str, params: dict[str, Any]) -> None:
+        if method == "notifications/message":
+            heard.append(params["data"])
+
+    async def spoken() -> list[Any]:
+        heard.clear()
+        assert await run(manager, "mcp_a_speak") == "said"
+        await until(lambda: "loud" in heard)
+        return heard
+
+    async with MCPManager(config=config) as manager:
+        manager.add_notification_listener(hear)
+        await manager.connect_servers({"a": program(tmp_path, LOGGING)})
+        await manager.set_log_level("error")
+        assert await spoken() == ["loud"]
+        await manager.set_log_level("debug", server="a")
+        assert await spoken() == ["quiet", "loud"]
+        await run(manager, "mcp_a_die")
+        await manager.wait_for_connection("a")
+        assert await spoken() == ["quiet", "loud"]
+        with pytest.raises(FairleadError, match="There is no server 'b'"):
+            await manager.set_log_level("debug", server="b")
+
+
+async def test_a_session_on_a_given_manager_binds_its_tools_and_leaves_it_open(
+    tmp_path: Path,
+) -> None:
+    async with MCPManager() as manager:
+        await manager.connect_servers({"a": entry(tmp_path, "a")})
+        session = await create_tool_session(manager=manager)
+        names = {tool.name for tool in manager.get_tools()}
+        assert {tool.name for tool in session.mcp_tools} == names
+        await session.close()
+        assert session.mcp_tools == []
+        assert manager.get_connected_servers() == ["a"]

@@ -85,3 +85,60 @@ def _defaults() -> dict[str, object]:
     import msgspec
 
     return {k: v for k, v in msgspec.to_builtins(ENTRY).items() if k not in ("command", "env")}
+
+
+def test_tools_of_a_server_are_kept_up_to_a_limit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cache = MCPToolCache(FileStore(tmp_path))
+    cache.set("s", ENTRY, TOOLS)
+    (file,) = tmp_path.iterdir()
+    monkeypatch.setattr("fairlead.manager.cache.MAX_BYTES", file.stat().st_size)
+    assert cache.get("s", ENTRY) == TOOLS
+    cache.set("s", ENTRY, [*TOOLS, *TOOLS])
+    assert cache.get("s", ENTRY) == TOOLS  # too long to be written
+    monkeypatch.setattr("fairlead.manager.cache.MAX_BYTES", file.stat().st_size - 1)
+    assert cache.get("s", ENTRY) is None
+
+
+def test_a_server_that_did_not_start_is_remembered_as_such() -> None:
+    cache = MCPToolCache(MemoryStore())
+    assert cache.failed("s", ENTRY) is False
+    cache.set("s", ENTRY, None)
+    assert cache.failed("s", ENTRY) is True
+    assert cache.get("s", ENTRY) is None
+    cache.set("s", ENTRY, [{"name": 5}, *TOOLS])
+    assert cache.failed("s", ENTRY) is False
+    assert cache.get("s", ENTRY) == TOOLS
+
+
+def test_a_write_that_fails_leaves_no_file_behind(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    store = FileStore(tmp_path / "cache")
+    store.write("k", b"old")
+    assert (tmp_path / "cache").stat().st_mode & 0o777 == 0o700
+
+    def fail(*args: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("fairlead.manager.cache.os.replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        store.write("k", b"new")
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["k.json"]
+    assert store.read("k") == b"old"
+    store.remove("k")
+    store.remove("k")
+    assert store.read("k") is None
+
+
+@pytest.mark.parametrize(("age", "fresh"), [(0, True), (29.9, True), (30.1, False), (-1, False)])
+def test_tools_are_kept_for_thirty_days(
+    monkeypatch: pytest.MonkeyPatch, age: float, fresh: bool
+) -> None:
+    cache = MCPToolCache(MemoryStore())
+    now = time.time()
+    monkeypatch.setattr("fairlead.manager.cache.time.time", lambda: now)
+    cache.set("s", ENTRY, TOOLS)
+    monkeypatch.setattr("fairlead.manager.cache.time.time", lambda: now + age * 24 * 3600)
+    assert (cache.get("s", ENTRY) == TOOLS) is fresh
