@@ -225,3 +225,61 @@ def test_what_does_not_fit_on_the_disk_is_lost_and_the_loss_is_reported(tmp_path
     reader = TapeReader(tmp_path / "one")
     assert len(list(reader)) == 300 - lost
     assert (reader.skipped, reader.info.lost, reader.info.status) == (0, lost, "complete")
+
+
+def test_half_a_line_is_taken_back_and_the_loss_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write = os.write
+    with TapeWriter(tmp_path / "one") as tape:
+        tape.write(note(1), UP)
+        with monkeypatch.context() as patched:
+            patched.setattr(
+                "fairlead.gateway.tape.writer.os.write", lambda file, data: write(file, data[:9])
+            )
+            tape.write(note(2), UP)
+            tape.write(note(3), UP)
+        tape.write(note(4), UP)
+    assert numbers(tmp_path / "one") == [1, 4]
+    reader = TapeReader(tmp_path / "one")
+    assert (reader.info.lost, reader.info.entries) == (2, 4)
+    assert caplog.messages == [
+        f"{tmp_path / 'one.tape.jsonl'}: a message could not be recorded: there is no room for it"
+    ]
+
+
+def test_a_companion_that_cannot_be_written_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with TapeWriter(tmp_path / "one") as tape:
+        tape.write(note(1), UP)
+        before = sorted(path.name for path in tmp_path.iterdir())
+
+        def fail(*args: object) -> None:
+            raise OSError("disk full")
+
+        monkeypatch.setattr(Path, "replace", fail)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    assert numbers(tmp_path / "one") == [1]
+
+
+def test_everything_about_a_message_is_on_the_tape(tmp_path: Path) -> None:
+    with TapeWriter(tmp_path / "one", redactor=None) as tape:
+        tape.write(note(1), UP, session="s")
+        tape.write(
+            note(2),
+            Direction.SERVER_TO_CLIENT,
+            session="s",
+            related=5,
+            server="red",
+            transport={"type": "http"},
+            did=["changed"],
+            stopped=True,
+        )
+    first, second = read_tape(tmp_path / "one")
+    assert (first.seq, first.dir, first.session, first.stopped) == (1, UP, "s", False)
+    assert (first.related, first.server, first.transport, first.did) == (None, None, None, None)
+    assert (second.seq, second.dir, second.related) == (2, Direction.SERVER_TO_CLIENT, 5)
+    assert (second.server, second.transport) == ("red", {"type": "http"})
+    assert (second.did, second.stopped) == (["changed"], True)
+    assert 0 <= first.at <= second.at < 60
