@@ -2,13 +2,15 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from handmade import heard, program
 
 from fairlead import MCPClient, MCPClientConfig
 from fairlead.client.eras import known_eras
-from fairlead.errors import ChannelClosed, FairleadError, RetriesExhausted
+from fairlead.client.keeping import Keeper
+from fairlead.errors import ChannelClosed, ConnectFailed, FairleadError, RetriesExhausted
 
 
 @pytest.fixture(autouse=True)
@@ -170,3 +172,174 @@ async def test_a_server_that_dies_of_the_probe_is_not_probed_again(tmp_path: Pat
         assert await who(client) != first
     opened = [message["method"] for message in heard(tmp_path) if "id" in message]
     assert opened.count("server/discover") == 1
+
+
+class Line:
+    """A transport that is connected until it is closed."""
+
+    def __init__(self) -> None:
+        self.connected = True
+
+    async def close(self) -> None:
+        self.connected = False
+
+
+class Kept:
+    """What a keeper needs of a client."""
+
+    def __init__(self, *, timeout: float = 5.0, opens: bool = True) -> None:
+        self.config = MCPClientConfig(timeout_seconds=timeout, retry_delay=0.001)
+        self.transport = Line()
+        self.made: list[Line] = []
+        self.healthy = True
+        self.failure: Exception | None = None
+        self.restored = 0
+        self._opens = opens
+
+    def make(self) -> Line:
+        self.made.append(Line())
+        return self.made[-1]
+
+    async def open_on(self, transport: Line) -> None:
+        if not self._opens:
+            await asyncio.Event().wait()
+        if self.failure is not None:
+            raise self.failure
+        self.transport = transport
+
+    async def restore(self) -> None:
+        self.restored += 1
+        raise ConnectFailed("not everything")
+
+    async def health_check(self) -> dict[str, Any]:
+        return {"ok": self.healthy}
+
+
+def keeper(client: Kept) -> Keeper:
+    return Keeper(client, client.make)  # type: ignore[arg-type]
+
+
+async def test_a_connection_is_renewed_once_for_all_who_noticed() -> None:
+    client = Kept()
+    keep, first = keeper(client), client.transport
+    await asyncio.gather(keep.renew(0), keep.renew(0), keep.renew(0))
+    assert (keep.generation, len(client.made), client.restored) == (1, 1, 1)
+    assert not first.connected
+    assert client.transport is client.made[0]
+    assert client.transport.connected
+
+
+async def test_a_connection_that_does_not_open_in_time_is_closed() -> None:
+    client = Kept(timeout=0.01, opens=False)
+    keep = keeper(client)
+    with pytest.raises(ConnectFailed, match="Could not connect again in time"):
+        await keep.renew(0)
+    assert keep.generation == 0
+    assert [line.connected for line in client.made] == [False]
+
+
+async def test_a_connection_that_is_lost_while_it_opens_was_not_used() -> None:
+    client = Kept()
+    client.failure = ChannelClosed("again", delivered=True)
+    with pytest.raises(ChannelClosed) as lost:
+        await keeper(client).renew(0)
+    assert lost.value.delivered is False
+    assert [line.connected for line in client.made] == [False]
+
+
+async def test_a_closed_keeper_renews_and_watches_nothing() -> None:
+    client = Kept()
+    keep = keeper(client)
+    assert keep.can_renew
+    await keep.close()
+    assert not keep.can_renew
+    with pytest.raises(ChannelClosed, match="the client is closed"):
+        await keep.renew(0)
+    keep.watch(0.001)
+    keep.lost()
+    assert (keep._watch, keep._reviving) == (None, None)
+    assert client.made == []
+
+
+async def test_closing_ends_a_connection_that_is_being_opened() -> None:
+    client = Kept(timeout=0, opens=False)
+    keep = keeper(client)
+    renewing = asyncio.create_task(keep.renew(0))
+    while not client.made:
+        await asyncio.sleep(0)
+    client._opens = True
+    closing = asyncio.create_task(keep.close())
+    await asyncio.sleep(0)
+    assert not client.made[0].connected
+    renewing.cancel()
+    async with asyncio.timeout(5):
+        await asyncio.wait((renewing,))
+        await closing
+
+
+async def test_a_lost_connection_is_replaced_in_the_background() -> None:
+    client = Kept()
+    keep = keeper(client)
+    client.failure = ConnectFailed("not yet")
+    await client.transport.close()
+    keep.lost()
+    keep.lost()
+    async with asyncio.timeout(5):
+        while len(client.made) < 3:
+            await asyncio.sleep(0.001)
+        client.failure = None
+        while keep._reviving is not None:
+            await asyncio.sleep(0.001)
+    assert keep.generation == 1
+    assert client.transport.connected
+    await keep.close()
+
+
+async def test_a_server_that_does_not_answer_checks_is_connected_again() -> None:
+    client = Kept()
+    keep = keeper(client)
+    keep.watch(0)
+    assert keep._watch is None
+    keep.watch(0.001)
+    watch = keep._watch
+    keep.watch(0.001)
+    assert keep._watch is watch
+    async with asyncio.timeout(5):
+        while keep.health is None:
+            await asyncio.sleep(0.001)
+        assert client.made == []
+        client.healthy = False
+        client.failure = ConnectFailed("not yet")
+        while len(client.made) < 2:
+            await asyncio.sleep(0.001)
+        client.failure = None
+        while keep.generation < 1:
+            await asyncio.sleep(0.001)
+    await keep.close()
+    assert watch is not None
+    assert watch.cancelled()
+
+
+async def test_waiting_ends_with_the_client() -> None:
+    keep = keeper(Kept())
+    await keep.pause(0.001)
+    assert await keep.unless_closed(asyncio.sleep(0, "done")) == "done"
+    pausing = asyncio.create_task(keep.pause(60))
+    stopped = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    working = asyncio.create_task(keep.unless_closed(work()))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await keep.close()
+    async with asyncio.timeout(5):
+        for waiting in (pausing, working):
+            with pytest.raises(ChannelClosed) as closed:
+                await waiting
+            assert closed.value.delivered is True
+    assert stopped.is_set()
