@@ -54,3 +54,37 @@ async def test_when_the_stream_ends_everything_does() -> None:
 async def test_it_can_be_left_out() -> None:
     async with serving(make_server(), sse_path=None) as web:
         assert (await web.get(web.url.replace("/mcp", "/sse"))).status == 404
+
+
+async def test_other_methods_and_too_much_are_refused() -> None:
+    async with serving(make_server(), max_body=200, max_sessions=1) as web:
+        url = web.url.replace("/mcp", "/sse")
+        wrong = await web.post({}, url=url)
+        assert (wrong.status, wrong.headers["allow"]) == (405, "GET")
+        async with web.http.get(url) as stream:
+            endpoint = (await next_event(stream))["data"]
+            assert (await web.get(url)).status == 503
+            wrong = await web.get(web.url.removesuffix("/mcp") + endpoint)
+            assert (wrong.status, wrong.headers["allow"]) == (405, "POST")
+            assert await say(web, endpoint, {"padding": "x" * 200}) == 413
+        async with asyncio.timeout(LIMIT):
+            while (status := await opened(web, url)) == 503:
+                await asyncio.sleep(0.01)
+        assert status == 200
+
+
+async def opened(web: Web, url: str) -> int:
+    async with web.http.get(url) as stream:
+        return int(stream.status)
+
+
+async def test_a_client_that_reads_nothing_may_ask_nothing_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with serving(make_server()) as web:
+        async with web.http.get(web.url.replace("/mcp", "/sse")) as stream:
+            endpoint = (await next_event(stream))["data"]
+            monkeypatch.setattr("fairlead.transport.http.legacy_sse.MAX_UNREAD", -1)
+            told = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+            assert await say(web, endpoint, told) == 202
+            assert await say(web, endpoint, introduction("2024-11-05")) == 503

@@ -12,13 +12,14 @@ from fairlead.errors import (
     ConnectFailed,
     HttpError,
     RemoteProtocolError,
+    RequestTimeout,
     RpcError,
 )
 from fairlead.protocol.probe import NeedsHandshake, judge_lost_probe
 from fairlead.transport.http.client import HttpChannel
 from fairlead.transport.http.legacy_sse_client import LegacySseChannel, open_legacy_sse
 from fairlead.transport.http.opening import open_http
-from fairlead.wire import Notification
+from fairlead.wire import Notification, Request
 
 pytestmark = pytest.mark.usefixtures("carrier")
 
@@ -297,3 +298,65 @@ async def test_closing_waits_until_messages_that_were_sent_are_accepted() -> Non
             channel.send(Notification("notifications/initialized"))
         await asyncio.wait((reading,))
         reading.exception()
+
+
+async def test_senders_wait_while_much_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlead.transport.http.legacy_sse_client.HIGH_WATER", 100)
+    release = asyncio.Event()
+
+    class Slow(LegacyServer):
+        async def __call__(self, call: Call) -> None:
+            if call.method == "POST":
+                await release.wait()
+            await super().__call__(call)
+
+    async with raw_server(Slow()) as server, asyncio.timeout(5):
+        channel = await open_legacy_sse(server.url)
+        reading = asyncio.create_task(channel.run(lambda message: None))
+        await channel.drain()
+        channel.send(Notification("x" * 100))
+        assert channel.congested
+        waiting = asyncio.create_task(channel.drain())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        release.set()
+        await waiting
+        assert not channel.congested
+        await channel.close()
+        await asyncio.wait((reading,))
+
+
+async def test_a_post_that_is_not_accepted_in_time_loses_its_request() -> None:
+    class Deaf(LegacyServer):
+        async def __call__(self, call: Call) -> None:
+            if call.method == "POST":
+                await call.gone()
+            await super().__call__(call)
+
+    got: asyncio.Queue[Any] = asyncio.Queue()
+    errors: asyncio.Queue[Exception] = asyncio.Queue()
+    async with raw_server(Deaf()) as server, asyncio.timeout(5):
+        channel = await open_legacy_sse(server.url, post_timeout=0.05)
+        channel.on_error = errors.put_nowait
+        reading = asyncio.create_task(channel.run(got.put_nowait))
+        channel.send(Request(7, "tools/list"))
+        lost = await got.get()
+        assert (lost.request_id, type(lost.error)) == (7, RequestTimeout)
+        channel.send(Notification("notifications/initialized"))
+        assert isinstance(await errors.get(), RequestTimeout)
+        await channel.close()
+        await asyncio.wait((reading,))
+
+
+async def test_an_event_over_the_limit_is_reported() -> None:
+    class Long(LegacyServer):
+        async def answer(self, message: dict[str, Any]) -> None:
+            assert self.stream is not None
+            await self.stream.event({"x": "y" * 2000}, event="message")
+            await super().answer(message)
+
+    host = Host()
+    async with raw_server(Long()) as server:
+        async with peer_over(await open_legacy_sse(server.url, limit=1000), host) as peer:
+            await shake_hands(peer, "2024-11-05")
+        assert "over the limit of 1000" in str(host.errors[0])
