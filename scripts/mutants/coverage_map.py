@@ -141,8 +141,14 @@ class CoverageMap:
         return list(found or self._tests_at(mutant.module, None))
 
     def tests_near(self, mutant: Mutant) -> list[Test]:
-        """Return the tests that execute anything in the mutant's file."""
-        return self._tests_at(mutant.module, None)
+        """Return the tests of the function, or else of the file, around a line.
+
+        Not every executed line is recorded: Python 3.11 traces nothing in a coroutine after an
+        exception was thrown into what it awaits, and a process that is killed saves nothing.
+        """
+        first, last = mutant.function
+        found = self._tests_at(mutant.module, range(first, last + 1))
+        return found or self._tests_at(mutant.module, None)
 
     def _tests_at(self, module: str, lines: Iterable[int] | None) -> list[Test]:
         query = (

@@ -26,9 +26,8 @@ def known_mutants() -> list[Mutant]:
         start = text.index(old.encode())
         end = start + len(old.encode())
         source = Source(text)
-        extent, names = what_must_run(source, _innermost(source, start))
-        line = source.line_of(start)
-        found.append(Mutant(module, line, start, end, "known", new, extent, names))
+        line, where = source.line_of(start), what_must_run(source, _innermost(source, start))
+        found.append(Mutant(module, line, start, end, "known", new, *where))
     return found
 
 

@@ -20,6 +20,8 @@ class Mutant:
     replacement: str
     # The first and last line of the code that must run for the change to have an effect.
     extent: tuple[int, int]
+    # The same for the whole function around it.
+    function: tuple[int, int]
     # Names bound by a statement that runs on import; lines that mention them select the tests.
     names: tuple[str, ...] = ()
 
@@ -39,6 +41,7 @@ _LOGIC_TOKEN = re.compile(r"\b(?:and|or)\b")
 
 # A change is a span of bytes and its replacement.
 _Change = tuple[int, int, str]
+_Lines = tuple[int, int]  # the first and the last
 
 
 class Source:
@@ -204,9 +207,8 @@ def mutants_of(module: str, text: bytes) -> list[Mutant]:
             continue
         for operator, changes in OPERATORS.items():
             for start, end, replacement in changes(source, node):
-                extent, names = what_must_run(source, node)
-                line = source.line_of(start)
-                found.append(Mutant(module, line, start, end, operator, replacement, extent, names))
+                line, where = source.line_of(start), what_must_run(source, node)
+                found.append(Mutant(module, line, start, end, operator, replacement, *where))
     return sorted(found)
 
 
@@ -258,29 +260,31 @@ _BUILTIN_TYPES = frozenset({"int", "str", "float", "bool", "bytes", "dict", "lis
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
-def what_must_run(source: Source, node: ast.AST) -> tuple[tuple[int, int], tuple[str, ...]]:
-    """Return the lines that must run for a change to matter and the names bound on import."""
+def what_must_run(source: Source, node: ast.AST) -> tuple[_Lines, _Lines, tuple[str, ...]]:
+    """Return the lines that must run for a change to matter, their function, and bound names."""
     child = node
     statement: ast.stmt | None = node if isinstance(node, ast.stmt) else None
     for parent in source.ancestors(node):
         if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
             if isinstance(child, ast.arguments) or child in parent.decorator_list:
-                return _lines(parent.body[0], parent.body[-1]), ()
+                return (body := _lines(parent.body[0], parent.body[-1])), body, ()
+            function = _lines(parent.body[0], parent.body[-1])
             break
         if statement is None and isinstance(parent, ast.stmt):
             statement = parent
         child = parent
     else:
-        return (_lines(statement, statement) if statement else (1, 1)), _names(statement)
+        whole = _lines(statement, statement) if statement else (1, 1)
+        return whole, whole, _names(statement)
     assert statement is not None
-    return _header(statement), ()
+    return _header(statement), function, ()
 
 
-def _lines(first: ast.AST, last: ast.AST) -> tuple[int, int]:
+def _lines(first: ast.AST, last: ast.AST) -> _Lines:
     return first.lineno, last.end_lineno  # type: ignore[attr-defined]
 
 
-def _header(statement: ast.stmt) -> tuple[int, int]:
+def _header(statement: ast.stmt) -> _Lines:
     """Return the lines of a statement without those of its body."""
     body = getattr(statement, "body", None) or getattr(statement, "cases", None)
     if not body:

@@ -13,7 +13,7 @@ __all__ = ["CAUGHT", "HUNG", "SURVIVED", "UNCOVERED", "Result", "order", "run_mu
 CAUGHT, HUNG, SURVIVED, UNCOVERED = "caught", "hung", "survived", "uncovered"
 
 _BUDGET = 90.0  # seconds of tests per mutant, as recorded
-_BUDGET_NEAR = 20.0  # the same where no test is known to execute the line
+_BUDGET_NEAR = 45.0  # the same where no test is known to execute the line
 _MOST = 400  # tests per mutant
 _FIRST = 2  # tests of each file that run before all others
 _TEST_LIMIT = 30.0  # seconds for one test at least; a mutant that makes it hang is caught
@@ -75,7 +75,6 @@ def _varied(tests: list[Test]) -> list[Test]:
 def run_mutant(mutant: Mutant, tests: CoverageMap, workspace: Workspace) -> Result:
     """Apply a mutant in a workspace and run its tests until one fails, twice."""
     covering = tests.tests_for(mutant)
-    # A process that is killed, or kills itself, records nothing: then its file is the best guess.
     if covering:
         chosen = order(covering, mutant.module)
     else:
