@@ -11,7 +11,7 @@ import json
 import re
 import shutil
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,6 +139,11 @@ class CoverageMap:
         for module, lines in _mentions(mutant.names).items():
             found.update(self._tests_at(module, lines))
         return list(found or self._tests_at(mutant.module, None))
+
+    def tests_in(self, wanted: Callable[[str], bool]) -> list[Test]:
+        """Return the tests of some files."""
+        rows = self._store.execute("select file, name, seconds from test")
+        return [Test(*row) for row in rows if wanted(row[0])]
 
     def tests_near(self, mutant: Mutant) -> list[Test]:
         """Return the tests of the function, or else of the file, around a line.
