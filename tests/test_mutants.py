@@ -43,6 +43,7 @@ def changed(source: str, operator: str) -> list[str]:
         ("remove-call", "log.info('x')", []),
         ("return-none", "def f():\n    return 1", ["def f():\n    return None"]),
         ("return-none", "def f():\n    return None", []),
+        ("return-none", "def f():\n    return False", []),
         ("remove-raise", "raise ValueError", ["pass"]),
         ("swap-loop-exit", "for x in y:\n    break", ["for x in y:\n    continue"]),
         ("flip-boolean", "if TYPE_CHECKING:\n    x = True", []),

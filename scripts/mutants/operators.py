@@ -37,6 +37,7 @@ _ARITHMETIC = {"+": "-", "-": "+", "*": "//", "//": "*", "/": "*", "%": "*", "&"
 _ARITHMETIC |= {"<<": ">>", ">>": "<<"}
 _COMPARISON_TOKEN = re.compile(r"==|!=|<=|>=|<|>|\bis\s+not\b|\bis\b|\bnot\s+in\b|\bin\b")
 _ARITHMETIC_TOKEN = re.compile(r"\*\*|//|<<|>>|[-+*/%&|]")
+_WITHOUT_VALUE = ("return", "return None", "return False")
 _LOGIC_TOKEN = re.compile(r"\b(?:and|or)\b")
 
 # A change is a span of bytes and its replacement.
@@ -165,7 +166,8 @@ def _remove_call(source: Source, node: ast.AST) -> Iterator[_Change]:
 
 
 def _return_none(source: Source, node: ast.AST) -> Iterator[_Change]:
-    if isinstance(node, ast.Return) and ast.unparse(node) not in ("return", "return None"):
+    """Return None instead of a value; `False` is flipped instead, since None is as false."""
+    if isinstance(node, ast.Return) and ast.unparse(node) not in _WITHOUT_VALUE:
         yield (*source.span(node), "return None")
 
 

@@ -161,3 +161,32 @@ async def test_another_name_is_no_way_around(version: str) -> None:
             assert await client.list_tools() == []
             with pytest.raises(MCPClientError, match="red_add has changed since it was approved"):
                 await client.call_tool("plus", {})
+
+
+def test_a_lock_file_is_read_again_when_it_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("fairlead.gateway.locking.following.time.monotonic", lambda: now[0])
+    path = tmp_path / "lock.json"
+    write_lock(path, lock_of(OLD))
+    followed = LockFile(path, interval=5.0)
+    write_lock(path, lock_of(NEW))
+    now[0] = 104.9
+    assert followed.look() is False
+    assert followed.lock == lock_of(OLD)
+    now[0] = 105.0
+    assert followed.look() is True
+    assert followed.lock == lock_of(NEW)
+    now[0] = 111.0
+    assert followed.look() is False
+    path.write_text("{")
+    now[0] = 120.0
+    assert followed.look() is False
+    assert followed.lock == lock_of(NEW)
+    path.unlink()
+    now[0] = 130.0
+    assert followed.look() is False
+    write_lock(path, lock_of(OLD))
+    now[0] = 140.0
+    assert followed.look() is True
