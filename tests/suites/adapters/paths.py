@@ -1,0 +1,214 @@
+"""The four paths between a client and a server: direct, proxy, gateway by name, gateway merged."""
+
+import asyncio
+import contextlib
+import os
+import re
+import shutil
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any
+
+import uvicorn
+
+from fairlead.client.eras import known_eras
+from fairlead.gateway import Gateway, Relay, View
+from fairlead.gateway.way import Way
+from fairlead.server.serving import ServesHttp
+from fairlead.transport.socket import connect_tcp, listen_tcp
+
+PATH = os.environ.get("SUITE_PATH", "direct")
+NAME = "s"  # of the server in a gateway; short, because merged names are cut at 64 characters
+START = 10.0  # seconds for a server of ours to listen
+GRACE = 1.0  # seconds for requests under way when a server ends
+
+
+@contextlib.asynccontextmanager
+async def listening(app: Any) -> AsyncIterator[str]:
+    """Serve an ASGI application on a port of this machine; yields its origin.
+
+    The steps of `uvicorn.Server.serve` without its main loop, which looks only ten times a second
+    whether it should end.
+    """
+    sock = socket.create_server(("127.0.0.1", 0))
+    # Without it, asyncio leaves Nagle's algorithm on and streams of events stall for 40 ms.
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    config = uvicorn.Config(app, log_config=None, ws="none", lifespan="off")
+    config.load()
+    server = uvicorn.Server(config)
+    server.lifespan = config.lifespan_class(config)
+    await server.startup(sockets=[sock])
+    try:
+        yield f"http://127.0.0.1:{sock.getsockname()[1]}"
+    finally:
+        await _stop(server)
+        sock.close()
+
+
+async def _stop(server: uvicorn.Server) -> None:
+    """End a server as uvicorn does, without its pauses of a tenth of a second."""
+    for listener in server.servers:
+        listener.close()
+    for connection in list(server.server_state.connections):
+        connection.shutdown()
+    if tasks := set(server.server_state.tasks):
+        _, late = await asyncio.wait(tasks, timeout=GRACE)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late, timeout=GRACE)
+    for connection in list(server.server_state.connections):
+        if connection.transport is not None:
+            connection.transport.close()
+    await asyncio.sleep(0)  # or the loop may end before transports have closed their sockets
+
+
+@contextlib.asynccontextmanager
+async def through(entry: Mapping[str, Any], *, front: str = "http") -> AsyncIterator[str]:
+    """Put Fairlead in front of the server of a configuration entry; yields the URL for the client.
+
+    `front` is the transport that the client will use: `http` or `sse`.
+    """
+    known_eras.clear()  # ports are used again
+    match PATH:
+        case "direct":
+            yield str(entry["url"])
+        case "proxy":
+            async with serving(Relay(dict(entry))) as url:
+                yield url.removesuffix("/mcp") + "/sse" if front == "sse" else url
+        case "command":
+            async with proxy_command(entry) as url:
+                yield url.removesuffix("/mcp") + "/sse" if front == "sse" else url
+        case "gateway-name" | "gateway":
+            async with fleet(entry) as gateway, serving(gateway) as url:
+                if PATH == "gateway-name":
+                    yield f"{url}/{NAME}"  # HTTP+SSE is served for the merged endpoint only
+                else:
+                    yield url.removesuffix("/mcp") + "/sse" if front == "sse" else url
+        case unknown:
+            raise ValueError(f"unknown path {unknown!r}")
+
+
+@contextlib.asynccontextmanager
+async def through_lines(entry: Mapping[str, Any], lines: tuple[str, int]) -> AsyncIterator[int]:
+    """The same for clients that talk in lines, as over stdio; yields the port for the client.
+
+    `lines` is where the server itself talks in lines. A gateway connects with `entry` instead,
+    because its configuration has no such servers.
+    """
+    known_eras.clear()
+    match PATH:
+        case "direct":
+            yield lines[1]
+        case "gateway-name":
+            async with fleet(entry) as gateway, attaching(gateway.doors[NAME]) as port:
+                yield port
+        case "gateway":
+            async with fleet(entry) as gateway, attaching(gateway) as port:
+                yield port
+        case _:
+            way = Way(name="server", open=lambda: connect_tcp(*lines), shared=True)
+            relay = Relay(way)
+            try:
+                async with attaching(relay) as port:
+                    yield port
+            finally:
+                await relay.close()
+
+
+@contextlib.asynccontextmanager
+async def attaching(host: Any) -> AsyncIterator[int]:
+    """Serve clients of a relay or gateway that talk in lines; yields the port."""
+    peers: list[Any] = []
+    accepted = listen_tcp("127.0.0.1", 0, lambda channel: peers.append(host.attach(channel)))
+    async with accepted as server:
+        try:
+            yield server.sockets[0].getsockname()[1]
+        finally:
+            await asyncio.gather(*(peer.close() for peer in peers))
+
+
+@contextlib.asynccontextmanager
+async def fleet(entry: Mapping[str, Any]) -> AsyncIterator[Gateway]:
+    """A gateway with one server, whose tools and prompts keep their names at both endpoints."""
+    async with Gateway(view=_own_names()) as gateway:
+        await gateway.connect({NAME: dict(entry)})
+        # A name that a view gives is looked up in the lists, so they have to be there.
+        await gateway.listed()
+        yield gateway
+
+
+@contextlib.asynccontextmanager
+async def serving(host: ServesHttp) -> AsyncIterator[str]:
+    """Serve a relay or gateway as its command does; yields the URL of the endpoint."""
+    started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(host.run_http(port=0, started=started.set_result))
+    try:
+        await asyncio.wait((started, task), timeout=START, return_when="FIRST_COMPLETED")
+        if task.done():
+            await task
+        yield started.result()
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+@contextlib.asynccontextmanager
+async def proxy_command(entry: Mapping[str, Any]) -> AsyncIterator[str]:
+    """Run `fairlead proxy` as a user does; yields the URL that it prints."""
+    program = shutil.which("fairlead", path=os.path.dirname(sys.executable))
+    assert program is not None, "fairlead is not installed in the environment of the suites"
+    sse = ["--sse"] if entry["type"] == "sse" else []
+    process = await asyncio.create_subprocess_exec(
+        *(program, "proxy", "--listen", "http://127.0.0.1:0", *sse, str(entry["url"])),
+        stdin=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(START):
+            yield await _printed_url(process.stderr)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        await process.communicate()
+
+
+async def _printed_url(stderr: asyncio.StreamReader) -> str:
+    seen = ""
+    async for line in stderr:
+        seen += line.decode()
+        if found := re.search(r" at (http://127\.0\.0\.1:\S+)", line.decode()):
+            return found[1]
+    raise RuntimeError(f"fairlead proxy has not started: {seen}")
+
+
+class _OwnNames(Mapping[str, str]):
+    """A view's `rename` that takes the server's name off every merged name.
+
+    What a server of a test lists is not known before, and may change during the test. A view only
+    looks names up in its `rename`, so this one has an entry for each, and iterates over none.
+    """
+
+    _prefix = f"{NAME}_"
+
+    def __getitem__(self, merged: str) -> str:
+        if not merged.startswith(self._prefix):
+            raise KeyError(merged)
+        return merged.removeprefix(self._prefix)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+def _own_names() -> View:
+    from msgspec.structs import force_setattr
+
+    view = View()
+    force_setattr(view, "rename", _OwnNames())  # the constructor would copy what it iterates over
+    return view

@@ -1,0 +1,103 @@
+"""What both suites need of pytest: which tests run, what is reported of each.
+
+The runner passes its wishes in environment variables, because they have to reach the workers too:
+
+- `SUITE_ERA`: `handshake` or `stateless`
+- `SUITE_SAMPLE`, `SUITE_SEED`: how many tests to draw, and how; all of them without
+- `SUITE_ONLY`: a file with the ids to run, one per line
+- `SUITE_RESULTS`: where a line of JSON is appended for each test
+"""
+
+import json
+import os
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ERA = os.environ.get("SUITE_ERA", "handshake")
+
+_connected = False  # whether the test that runs has used a replaced connection
+
+
+def connected() -> None:
+    """Note that the running test talks to its server through the path under test."""
+    global _connected
+    _connected = True
+
+
+def select(items: list[pytest.Item], wanted: Callable[[pytest.Item], bool]) -> None:
+    """Keep the tests that are wanted, and of these the sample, in place."""
+    chosen = [item for item in items if wanted(item)]
+    if "SUITE_ONLY" in os.environ:
+        only = set(Path(os.environ["SUITE_ONLY"]).read_text().splitlines())
+        chosen = [item for item in chosen if item.nodeid in only]
+    sample = int(os.environ.get("SUITE_SAMPLE", "0"))
+    if 0 < sample < len(chosen):
+        drawn = random.Random(os.environ["SUITE_SEED"])
+        names = sorted(item.nodeid for item in chosen)
+        kept = set(drawn.sample(names, sample))
+        chosen = [item for item in chosen if item.nodeid in kept]
+    items[:] = chosen
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    global _connected
+    _connected = False
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    report: Any = yield
+    if call.when == "teardown":
+        report.user_properties.append(("connected", _connected))
+    return report
+
+
+class Reporter:
+    """Appends one line per test, in the process that hears of all of them."""
+
+    def __init__(self, path: str) -> None:
+        self._file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115
+        self._open: dict[str, dict[str, Any]] = {}
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        if session.items:
+            self._write({"collected": len(session.items)})
+
+    def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
+        self._write({"collected": len(ids)})
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        entry = self._open.setdefault(report.nodeid, {"id": report.nodeid, "outcome": "passed"})
+        if report.failed or report.skipped:
+            expected = hasattr(report, "wasxfail") and report.skipped
+            entry["outcome"] = "xfailed" if expected else report.outcome
+            entry["why"] = _reason(report)
+        entry["seconds"] = round(entry.get("seconds", 0.0) + report.duration, 3)
+        if report.when == "teardown":
+            entry["connected"] = dict(report.user_properties).get("connected", False)
+            self._write(self._open.pop(report.nodeid))
+
+    def pytest_sessionfinish(self) -> None:
+        self._file.close()
+
+    def _write(self, entry: dict[str, Any]) -> None:
+        self._file.write(json.dumps(entry) + "\n")
+
+
+def _reason(report: pytest.TestReport) -> str:
+    """The last line that says what happened."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    text = str(crash.message if crash is not None else report.longrepr)
+    return f"{report.when}: " + " ".join(text.split())[:400]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    path = os.environ.get("SUITE_RESULTS")
+    if path and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Reporter(path), "suite-reporter")
