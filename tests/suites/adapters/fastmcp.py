@@ -10,11 +10,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from mcp.client.streamable_http import streamable_http_client
-from mcp.server.mcpserver import MCPServer
-
 from fastmcp.client.transports.base import TransportOptions
 from fastmcp.client.transports.memory import FastMCPTransport
+from mcp.client.streamable_http import streamable_http_client
+from mcp.server.mcpserver import MCPServer
 
 from .paths import listening, through
 from .plugin import ERA, connected, select
@@ -27,7 +26,6 @@ async def connect_session(
     transport_options: TransportOptions | None = None,
     **session_kwargs: Any,
 ) -> AsyncIterator[Any]:
-    connected()
     options = transport_options or TransportOptions()
     if isinstance(self.server, MCPServer):
         app: Any = self.server.streamable_http_app()
@@ -40,7 +38,8 @@ async def connect_session(
         streamable_http_client(url) as (read, write),
         options.session_class(read, write, **session_kwargs) as session,
     ):
-        yield session
+        with connected():
+            yield session
 
 
 FastMCPTransport.connect_session = connect_session  # type: ignore[method-assign]

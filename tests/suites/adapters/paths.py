@@ -34,7 +34,7 @@ async def listening(app: Any) -> AsyncIterator[str]:
     sock = socket.create_server(("127.0.0.1", 0))
     # Without it, asyncio leaves Nagle's algorithm on and streams of events stall for 40 ms.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    config = uvicorn.Config(app, log_config=None, ws="none", lifespan="off")
+    config = uvicorn.Config(app, log_config=None, ws="none", lifespan="off", access_log=False)
     config.load()
     server = uvicorn.Server(config)
     server.lifespan = config.lifespan_class(config)
@@ -188,8 +188,9 @@ async def _printed_url(stderr: asyncio.StreamReader) -> str:
 class _OwnNames(Mapping[str, str]):
     """A view's `rename` that takes the server's name off every merged name.
 
-    What a server of a test lists is not known before, and may change during the test. A view only
-    looks names up in its `rename`, so this one has an entry for each, and iterates over none.
+    What a server of a test lists is not known before, and may change during the test. Catalogs look
+    names up in a view's `rename`, so this one has an entry for each. It iterates over one that no
+    server has, because views are compared by their entries.
     """
 
     _prefix = f"{NAME}_"
@@ -200,10 +201,10 @@ class _OwnNames(Mapping[str, str]):
         return merged.removeprefix(self._prefix)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(())
+        return iter((f"{self._prefix}\0",))
 
     def __len__(self) -> int:
-        return 0
+        return 1
 
 
 def _own_names() -> View:

@@ -1,6 +1,6 @@
 """What both suites need of pytest: which tests run, what is reported of each.
 
-The runner passes its wishes in environment variables, because they have to reach the workers too:
+The runner passes what it wants in environment variables:
 
 - `SUITE_ERA`: `handshake` or `stateless`
 - `SUITE_SAMPLE`, `SUITE_SEED`: how many tests to draw, and how; all of them without
@@ -8,6 +8,9 @@ The runner passes its wishes in environment variables, because they have to reac
 - `SUITE_RESULTS`: where a line of JSON is appended for each test
 """
 
+import contextlib
+import functools
+import inspect
 import json
 import os
 import random
@@ -15,17 +18,26 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 ERA = os.environ.get("SUITE_ERA", "handshake")
+LIMIT = 10.0  # seconds for everything that a test does with one connection
 
 _connected = False  # whether the test that runs has used a replaced connection
 
 
-def connected() -> None:
-    """Note that the running test talks to its server through the path under test."""
+@contextlib.contextmanager
+def connected() -> Iterator[None]:
+    """Note that the running test uses the path under test, and limit how long it does.
+
+    A test that the timeout of pytest interrupts leaves its coroutines to the tests after it; this
+    one ends in the event loop.
+    """
     global _connected
     _connected = True
+    with anyio.fail_after(LIMIT):
+        yield
 
 
 def select(items: list[pytest.Item], wanted: Callable[[pytest.Item], bool]) -> None:
@@ -41,6 +53,39 @@ def select(items: list[pytest.Item], wanted: Callable[[pytest.Item], bool]) -> N
         kept = set(drawn.sample(names, sample))
         chosen = [item for item in chosen if item.nodeid in kept]
     items[:] = chosen
+    for item in chosen:
+        _contain(item)
+
+
+def _contain(item: Any) -> None:
+    """Turn `pytest.fail` in an asynchronous test into an `AssertionError`.
+
+    It is a `BaseException`, which ends the event loop that a module's tests share.
+    """
+    function = item.obj
+    if not inspect.iscoroutinefunction(function):
+        return
+
+    @functools.wraps(function)
+    async def contained(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return await function(*args, **kwargs)
+        except (pytest.fail.Exception, BaseExceptionGroup) as exc:
+            if isinstance(exc, Exception):
+                raise
+            failed = exc if isinstance(exc, pytest.fail.Exception) else _failed(exc)
+            if failed is None:
+                raise
+            raise AssertionError(str(failed)) from exc
+
+    item.obj = contained
+
+
+def _failed(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
+    found = group.subgroup(pytest.fail.Exception)
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found
 
 
 @pytest.hookimpl(wrapper=True)
@@ -59,18 +104,14 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 class Reporter:
-    """Appends one line per test, in the process that hears of all of them."""
+    """Appends a line to a file for each test."""
 
     def __init__(self, path: str) -> None:
         self._file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115
         self._open: dict[str, dict[str, Any]] = {}
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        if session.items:
-            self._write({"collected": len(session.items)})
-
-    def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
-        self._write({"collected": len(ids)})
+        self._write({"collected": len(session.items)})
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         entry = self._open.setdefault(report.nodeid, {"id": report.nodeid, "outcome": "passed"})
@@ -99,5 +140,5 @@ def _reason(report: pytest.TestReport) -> str:
 
 def pytest_configure(config: pytest.Config) -> None:
     path = os.environ.get("SUITE_RESULTS")
-    if path and not hasattr(config, "workerinput"):
+    if path:
         config.pluginmanager.register(Reporter(path), "suite-reporter")

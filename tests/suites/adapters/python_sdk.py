@@ -64,7 +64,6 @@ async def over_http(
     spec_version: str = LATEST_HANDSHAKE_VERSION,
     **options: Any,
 ) -> AsyncIterator[Client]:
-    connected()
     app = server.streamable_http_app(stateless_http=stateless_http, transport_security=UNGUARDED)
     async with (
         server.session_manager.run(),
@@ -72,7 +71,8 @@ async def over_http(
         through({"type": "http", "url": f"{origin}/mcp"}) as url,
         Client(streamable_http_client(url), mode=_mode(spec_version), **options) as client,
     ):
-        yield client
+        with connected():
+            yield client
 
 
 @contextlib.asynccontextmanager
@@ -81,7 +81,6 @@ async def over_sse(
 ) -> AsyncIterator[Client]:
     from tests.interaction._connect import build_sse_app  # type: ignore[import-not-found]
 
-    connected()
     app, _ = build_sse_app(server)
     async with (
         listening(app) as origin,
@@ -90,27 +89,32 @@ async def over_sse(
         named = PATH == "gateway-name"
         transport = streamable_http_client(url) if named else sse_client(url)
         async with Client(transport, mode="legacy", **options) as client:
-            yield client
+            with connected():
+                yield client
 
 
 @contextlib.asynccontextmanager
 async def over_lines(
     server: Any, *, spec_version: str = LATEST_HANDSHAKE_VERSION, **options: Any
 ) -> AsyncIterator[Client]:
-    connected()
     app = server.streamable_http_app(transport_security=UNGUARDED)
     behind_gateway = PATH.startswith("gateway")
     async with contextlib.AsyncExitStack() as stack:
         entry, lines = {}, ("127.0.0.1", 0)
         if behind_gateway:
             await stack.enter_async_context(server.session_manager.run())
-            entry = {"type": "http", "url": await stack.enter_async_context(listening(app)) + "/mcp"}
+            entry = {
+                "type": "http",
+                "url": await stack.enter_async_context(listening(app)) + "/mcp",
+            }
         else:
             lines = "127.0.0.1", await stack.enter_async_context(serving_lines(server))
         port = await stack.enter_async_context(through_lines(entry, lines))
         transport = lines_client("127.0.0.1", port)
         mode = _mode(spec_version)
-        yield await stack.enter_async_context(Client(transport, mode=mode, **options))
+        client = await stack.enter_async_context(Client(transport, mode=mode, **options))
+        with connected():
+            yield client
 
 
 def _mode(version: str) -> Any:

@@ -1,0 +1,337 @@
+"""Run the suites of other SDKs directly and through Fairlead, and compare (`make interop-suites`).
+
+The tests of the official Python SDK and of FastMCP come from their source distributions. Their
+in-memory connections are replaced by real sockets (`adapters/`); nothing else is changed. The same
+tests run on each path and in each era, and every outcome has to be the one of the direct
+connection, except where a file in `expected/` gives a reason.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from suite_cache import CACHE, Unavailable, environment, source
+from suite_results import Expected, Malformed, Verdict, judge
+
+HERE = Path(__file__).parent
+EXPECTED = HERE / "expected"
+LATEST = CACHE / "latest.json"
+PATHS = ("direct", "proxy", "gateway-name", "gateway")
+ERAS = ("handshake", "stateless")
+SMOKE = 6  # tests through the real command, which is started for each
+HARD_LIMIT = 40  # seconds for a test that does not even end in its event loop
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Where the tests of an SDK are, and what pytest needs to run them."""
+
+    name: str
+    package: str
+    version: str
+    adapter: str
+    tests: tuple[str, ...]
+    options: tuple[str, ...] = ()
+
+
+SUITES = {
+    "python-sdk": Suite(
+        "python-sdk",
+        *("mcp", "2.3.0", "adapters.python_sdk"),
+        ("tests/interaction/lowlevel", "tests/interaction/mcpserver"),
+        ("-p", "no:asyncio", "-o", "log_cli=false"),  # its tests run on anyio's plugin
+    ),
+    "fastmcp": Suite(
+        "fastmcp",
+        *("fastmcp", "4.1.2", "adapters.fastmcp"),
+        # Folders in which clients talk to server objects; others test HTTP, OAuth or no protocol.
+        (
+            "tests/client/client",
+            "tests/client/group",
+            *(f"tests/client/test_{name}.py" for name in (
+                "client_extensions", "elicitation", "elicitation_enums", "logs", "notifications",
+                "progress", "result_hydration", "roots", "sampling",
+            )),
+            "tests/server/middleware",
+            "tests/server/mount",
+            *(f"tests/server/test_{name}.py" for name in (
+                "app_state", "cache_hints", "call_arguments", "completions", "context",
+                "dependencies", "dependencies_advanced", "extension_runtime", "extensions", "icons",
+                "input_validation", "log_level", "logging", "mrtr_guards", "mrtr_guards_components",
+                "pagination", "protocol_eras", "providers", "server", "session_visibility",
+                "sessions", "tool_annotations", "tool_transformation",
+            )),
+            "tests/tools",
+            "tests/resources",
+            "tests/prompts",
+        ),
+        ("-m", "not integration and not client_process and not subprocess_heavy"),
+    ),
+}  # fmt: skip
+
+Outcomes = dict[str, dict[str, Any]]  # by the id of the test
+
+
+class Run:
+    """One invocation: which tests, with what interpreter, how many at once."""
+
+    def __init__(self, python: Path, options: argparse.Namespace) -> None:
+        self._python = python
+        self._options = options
+        self._slots = threading.Semaphore(options.jobs)
+        self._progress = Progress()
+        self._folder = CACHE / "runs"
+        self._folder.mkdir(parents=True, exist_ok=True)
+
+    def suite(self, suite: Suite, era: str) -> list[dict[str, Any]]:
+        """Run a suite in one era on the paths that are asked for; one row of results for each."""
+        direct, first = self._measure(suite, "direct", era, None)
+        paths = [path for path in self._options.path or PATHS if path != "direct"]
+        if not self._options.path and suite.name == "python-sdk":
+            paths.append("command")
+        with ThreadPoolExecutor(len(paths) or 1) as pool:
+            rows = pool.map(lambda path: self._measure(suite, path, era, direct)[1], paths)
+            return [first, *rows]
+
+    def _measure(
+        self, suite: Suite, path: str, era: str, direct: Outcomes | None
+    ) -> tuple[Outcomes, dict[str, Any]]:
+        began = time.monotonic()
+        listed = "proxy" if path == "command" else path  # it is the same proxy
+        expected = Expected.read(EXPECTED / f"{suite.name}.{listed}.{era}.txt")
+        only: Iterable[str] | None = None
+        if path == "command" and direct is not None:
+            only = [test for test, entry in direct.items() if entry["outcome"] == "passed"]
+            only = [*only][:: max(1, len(only) // SMOKE)]
+        elif direct is not None:
+            only = direct
+        outcomes = self._outcomes(suite, path, era, only)
+        baseline = _words(direct) if direct is not None else dict.fromkeys(outcomes, "passed")
+        verdict = judge(_words(outcomes), baseline, expected)
+        unsteady: list[str] = []
+        if verdict.wrong:  # a busy machine is no difference
+            again = self._outcomes(suite, path, era, verdict.wrong, calm=True)
+            first = _words(outcomes)
+            outcomes = {**outcomes, **again}
+            unsteady = [test for test, word in _words(again).items() if word != first[test]]
+            if direct is None:
+                baseline = dict.fromkeys(outcomes, "passed")
+            verdict = judge(_words(outcomes), baseline, expected)
+        row = _row(suite, path, era, verdict, outcomes)
+        missing = set(only or ()) - outcomes.keys() if path != "direct" else set()
+        row["missing"] = sorted(missing)
+        row["unsteady"] = unsteady
+        row["seconds"] = round(time.monotonic() - began, 1)
+        if not self._options.sample and path != "command":
+            row["unknown"] = expected.unknown(outcomes)
+        _print_row(row)
+        return outcomes, row
+
+    def _outcomes(
+        self, suite: Suite, path: str, era: str, only: Iterable[str] | None, *, calm: bool = False
+    ) -> Outcomes:
+        """Run pytest in the suite's folder, and return the tests that used a connection."""
+        name = f"{suite.name}.{path}.{era}{'.again' if calm else ''}"
+        results, log = self._folder / f"{name}.jsonl", self._folder / f"{name}.log"
+        results.unlink(missing_ok=True)
+        env = {
+            **os.environ,
+            "PYTHONPATH": str(HERE),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "SUITE_PATH": path,
+            "SUITE_ERA": era,
+            "SUITE_RESULTS": str(results),
+        }
+        files: Iterable[str] = suite.tests
+        if only is not None:
+            chosen = sorted(only)
+            (self._folder / f"{name}.ids").write_text("\n".join(chosen), encoding="utf-8")
+            env["SUITE_ONLY"] = str(self._folder / f"{name}.ids")
+            files = sorted({test.partition("::")[0] for test in chosen})
+        elif self._options.sample:
+            env["SUITE_SAMPLE"] = str(self._options.sample)
+            env["SUITE_SEED"] = str(self._options.seed)
+        command = [str(self._python), "-m", "pytest", "-q", "--tb=short", "--color=no"]
+        command += ["-p", "no:fairlead", "-p", "no:cacheprovider", "-p", "adapters.plugin"]
+        command += ["-p", suite.adapter, *suite.options, f"--timeout={HARD_LIMIT}"]
+        command += files
+        home = source(suite.package, suite.version)
+        with self._slots, open(log, "w", encoding="utf-8") as output:
+            with subprocess.Popen(
+                command, cwd=home, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            ) as process:
+                self._progress.follow(name, process, results)
+        outcomes = _read(results)
+        if process.returncode not in (0, 1) or not outcomes:
+            tail = log.read_text(encoding="utf-8")[-2000:]
+            raise SystemExit(f"{name}: pytest ended with {process.returncode}\n{tail}\n{log}")
+        return {test: entry for test, entry in outcomes.items() if entry["connected"]}
+
+
+class Progress:
+    """A line on the terminal that says how far the running processes are."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, str] = {}
+
+    def follow(self, name: str, process: "subprocess.Popen[bytes]", results: Path) -> None:
+        """Wait for pytest to end."""
+        while True:
+            try:
+                process.wait(1.0)
+                break
+            except subprocess.TimeoutExpired:
+                self._running[name] = _counted(results)
+                self._show(", ".join(f"{one}: {done}" for one, done in [*self._running.items()]))
+        self._running.pop(name, None)
+        self._show("")
+
+    def _show(self, text: str) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r\x1b[K{text}")
+
+
+def _counted(results: Path) -> str:
+    if not results.exists():
+        return "collecting"
+    total, *lines = results.read_text(encoding="utf-8").splitlines()
+    return f"{len(lines)}/{json.loads(total)['collected']}"
+
+
+def _read(results: Path) -> Outcomes:
+    if not results.exists():
+        return {}
+    lines = results.read_text(encoding="utf-8").splitlines()
+    return {entry["id"]: entry for entry in map(json.loads, lines) if "id" in entry}
+
+
+def _words(outcomes: Outcomes) -> dict[str, str]:
+    """What counts of each outcome; a test that is expected to fail has passed if it does."""
+    same = {"xfailed": "passed"}
+    return {test: same.get(one["outcome"], one["outcome"]) for test, one in outcomes.items()}
+
+
+def _row(suite: Suite, path: str, era: str, verdict: Verdict, outcomes: Outcomes) -> dict[str, Any]:
+    return {
+        "suite": suite.name,
+        "path": path,
+        "era": era,
+        "same": len(verdict.same),
+        "explained": Counter(verdict.explained.values()),
+        "unexplained": {test: outcomes[test].get("why", "") for test in verdict.unexplained},
+        "stale": verdict.stale,
+        "unknown": [],
+    }
+
+
+def _failed(row: Mapping[str, Any]) -> bool:
+    return bool(row["unexplained"] or row["stale"] or row["unknown"] or row["missing"])
+
+
+def _print_header() -> None:
+    print(
+        f"{'suite':<11} {'path':<13} {'era':<10} {'same':>5} {'explained':>9} {'unexplained':>11} "
+        f"{'stale':>5} {'unsteady':>8} {'seconds':>7}",
+        flush=True,
+    )
+
+
+def _print_row(row: Mapping[str, Any]) -> None:
+    print(
+        f"{row['suite']:<11} {row['path']:<13} {row['era']:<10} {row['same']:>5} "
+        f"{sum(row['explained'].values()):>9} {len(row['unexplained']):>11} "
+        f"{len(row['stale']):>5} {len(row['unsteady']):>8} {row['seconds']:>7}",
+        flush=True,
+    )
+
+
+def _print_details(row: Mapping[str, Any]) -> None:
+    where = f"{row['suite']} {row['path']} {row['era']}"
+    for test, why in row["unexplained"].items():
+        print(f"FAIL {where}: {test}\n     {why}")
+    for what, text in (
+        ("stale", "is listed as different and is not"),
+        ("unknown", "is listed and fits no test"),
+        ("missing", "was not run"),
+    ):
+        for test in row[what]:
+            print(f"FAIL {where}: {test} {text}")
+
+
+def _typescript() -> dict[str, Any]:
+    """The TypeScript SDK's packages contain no tests, so they are run from a checkout."""
+    checkout = os.environ.get("TYPESCRIPT_SDK")
+    if not checkout:
+        return {"skipped": "TYPESCRIPT_SDK does not name a checkout of the TypeScript SDK"}
+    import typescript_suite
+
+    return typescript_suite.run(Path(checkout))
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = _parser().parse_args(argv)
+    began = time.monotonic()
+    names = options.suite or [*SUITES, "typescript"]
+    try:
+        python = environment() if set(names) & SUITES.keys() else Path(sys.executable)
+        for suite in SUITES.values():
+            if suite.name in names:
+                source(suite.package, suite.version)
+    except Unavailable as exc:
+        print(f"the suites were not run: {exc}")
+        return 1 if os.environ.get("CI") == "true" else 0
+    if options.sample:
+        print(
+            f"a sample of {options.sample} tests per suite and era, drawn with --seed {options.seed}"
+        )
+    rows: list[dict[str, Any]] = []
+    extra: dict[str, Any] = {}
+    run = Run(python, options)
+    eras = options.era or ERAS
+    _print_header()
+    try:
+        pairs = [(SUITES[name], era) for name in names if name in SUITES for era in eras]
+        with ThreadPoolExecutor(len(pairs) or 1) as pool:
+            for some in pool.map(lambda pair: run.suite(*pair), pairs):
+                rows += some
+        if "typescript" in names:
+            extra["typescript"] = _typescript()
+            print(f"typescript  {extra['typescript']}")
+    except Malformed as exc:
+        print(f"FAIL {exc}")
+        return 1
+    seconds = round(time.monotonic() - began, 1)
+    seed = options.seed if options.sample else None
+    summary = {"sample": options.sample, "seed": seed, "seconds": seconds, "rows": rows, **extra}
+    LATEST.write_text(json.dumps(summary, indent=1), encoding="utf-8")
+    for row in rows:
+        _print_details(row)
+    failed = sum(map(_failed, rows)) + bool(extra.get("typescript", {}).get("failed"))
+    print(f"{'FAILED' if failed else 'ok'} in {seconds:.0f} s; details: {LATEST}")
+    return 1 if failed else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--suite", action="append", choices=(*SUITES, "typescript"))
+    parser.add_argument("--path", action="append", choices=(*PATHS, "command"))
+    parser.add_argument("--era", action="append", choices=ERAS)
+    parser.add_argument("--sample", type=int, default=0, metavar="N", help="of each suite and era")
+    parser.add_argument("--seed", type=int, default=20260728, help="to draw the sample with")
+    jobs = (os.cpu_count() or 1) + 1  # tests that fail mostly wait
+    parser.add_argument("--jobs", type=int, default=jobs, help=f"processes (default: {jobs})")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

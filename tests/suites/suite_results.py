@@ -1,0 +1,100 @@
+"""Expected differences of a suite, and what a run says about them."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+KINDS = ("spec", "defect", "suite")
+_REASON = re.compile(rf"({'|'.join(KINDS)})( [^:]*)?: \S.*")
+
+
+class Malformed(Exception):
+    """A file of expected differences cannot be read."""
+
+
+class Expected:
+    """The tests that may have another outcome on one path, each with its reason.
+
+    In a file, a line that is not indented is a reason, and the indented ones below it are the ids
+    of tests. A reason begins with `spec SECTION:` (the specification explains it), `defect:` (of
+    Fairlead, until it is fixed) or `suite:` (the test depends on how it is connected). An id that
+    ends in `[*]` stands for all parameters of a test.
+    """
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        self.reasons = dict(reasons)  # by id
+
+    @classmethod
+    def read(cls, path: Path) -> "Expected":
+        """Read a file; no file means no differences.
+
+        Raises:
+            Malformed: Naming the line.
+        """
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return cls({})
+        reasons: dict[str, str] = {}
+        reason = None
+        for number, line in enumerate(text.splitlines(), 1):
+            if not line.strip() or line.startswith("#"):
+                continue
+            if not line.startswith(" "):
+                reason = line.strip()
+                if not _REASON.fullmatch(reason):
+                    raise Malformed(
+                        f"{path.name}:{number}: a reason begins with spec, defect or suite"
+                    )
+                continue
+            if reason is None:
+                raise Malformed(f"{path.name}:{number}: a test without a reason")
+            if line.strip() in reasons:
+                raise Malformed(f"{path.name}:{number}: {line.strip()} is listed twice")
+            reasons[line.strip()] = reason
+        return cls(reasons)
+
+    def reason(self, test: str) -> str | None:
+        """Why a test may differ; None if it must not."""
+        return self.reasons.get(test) or self.reasons.get(_any_parameters(test))
+
+    def unknown(self, tests: Iterable[str]) -> list[str]:
+        """The entries that fit none of the tests."""
+        known = {name for test in tests for name in (test, _any_parameters(test))}
+        return [entry for entry in self.reasons if entry not in known]
+
+
+@dataclass
+class Verdict:
+    """How the tests of one path came out, against the same tests connected directly."""
+
+    same: list[str] = field(default_factory=list)
+    explained: dict[str, str] = field(default_factory=dict)  # with the reason
+    unexplained: list[str] = field(default_factory=list)
+    stale: list[str] = field(default_factory=list)  # listed, but not different
+
+    @property
+    def wrong(self) -> list[str]:
+        return self.unexplained + self.stale
+
+
+def judge(outcomes: Mapping[str, str], baseline: Mapping[str, str], expected: Expected) -> Verdict:
+    """Compare outcomes with those of the baseline; tests that only one of them has count not."""
+    verdict = Verdict()
+    for test, outcome in outcomes.items():
+        if test not in baseline:
+            continue
+        reason = expected.reason(test)
+        if outcome == baseline[test]:
+            (verdict.same if reason is None else verdict.stale).append(test)
+        elif reason is None:
+            verdict.unexplained.append(test)
+        else:
+            verdict.explained[test] = reason
+    return verdict
+
+
+def _any_parameters(test: str) -> str:
+    name, found, _ = test.partition("[")
+    return f"{name}[*]" if found else test
