@@ -202,9 +202,10 @@ class Progress:
 
 
 def _counted(results: Path) -> str:
-    if not results.exists():
+    lines = results.read_text(encoding="utf-8").splitlines() if results.exists() else []
+    if not lines:
         return "collecting"
-    total, *lines = results.read_text(encoding="utf-8").splitlines()
+    total, *lines = lines
     return f"{len(lines)}/{json.loads(total)['collected']}"
 
 
@@ -291,9 +292,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"the suites were not run: {exc}")
         return 1 if os.environ.get("CI") == "true" else 0
     if options.sample:
-        print(
-            f"a sample of {options.sample} tests per suite and era, drawn with --seed {options.seed}"
-        )
+        print(f"a sample of {options.sample} tests per suite and era, --seed {options.seed}")
     rows: list[dict[str, Any]] = []
     extra: dict[str, Any] = {}
     run = Run(python, options)

@@ -16,7 +16,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.server.mcpserver import MCPServer
 
 from .paths import listening, through
-from .plugin import ERA, connected, select
+from .plugin import ERA, connected, limited, select
 
 
 @contextlib.asynccontextmanager
@@ -26,6 +26,7 @@ async def connect_session(
     transport_options: TransportOptions | None = None,
     **session_kwargs: Any,
 ) -> AsyncIterator[Any]:
+    connected()
     options = transport_options or TransportOptions()
     if isinstance(self.server, MCPServer):
         app: Any = self.server.streamable_http_app()
@@ -38,7 +39,7 @@ async def connect_session(
         streamable_http_client(url) as (read, write),
         options.session_class(read, write, **session_kwargs) as session,
     ):
-        with connected():
+        with limited():
             yield session
 
 

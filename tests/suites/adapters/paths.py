@@ -20,7 +20,7 @@ from fairlead.transport.socket import connect_tcp, listen_tcp
 
 PATH = os.environ.get("SUITE_PATH", "direct")
 NAME = "s"  # of the server in a gateway; short, because merged names are cut at 64 characters
-START = 10.0  # seconds for a server of ours to listen
+START = 20.0  # seconds for a server of ours to listen
 GRACE = 1.0  # seconds for requests under way when a server ends
 
 
@@ -132,7 +132,7 @@ async def attaching(host: Any) -> AsyncIterator[int]:
 @contextlib.asynccontextmanager
 async def fleet(entry: Mapping[str, Any]) -> AsyncIterator[Gateway]:
     """A gateway with one server, whose tools and prompts keep their names at both endpoints."""
-    async with Gateway(view=_own_names()) as gateway:
+    async with Gateway(view=_own_names(), deadline=START) as gateway:
         await gateway.connect({NAME: dict(entry)})
         # A name that a view gives is looked up in the lists, so they have to be there.
         await gateway.listed()
@@ -169,7 +169,8 @@ async def proxy_command(entry: Mapping[str, Any]) -> AsyncIterator[str]:
     assert process.stderr is not None
     try:
         async with asyncio.timeout(START):
-            yield await _printed_url(process.stderr)
+            url = await _printed_url(process.stderr)
+        yield url
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.terminate()

@@ -27,15 +27,19 @@ LIMIT = 10.0  # seconds for everything that a test does with one connection
 _connected = False  # whether the test that runs has used a replaced connection
 
 
+def connected() -> None:
+    """Note that the running test uses the path under test."""
+    global _connected
+    _connected = True
+
+
 @contextlib.contextmanager
-def connected() -> Iterator[None]:
-    """Note that the running test uses the path under test, and limit how long it does.
+def limited() -> Iterator[None]:
+    """Limit how long a test uses its connection.
 
     A test that the timeout of pytest interrupts leaves its coroutines to the tests after it; this
     one ends in the event loop.
     """
-    global _connected
-    _connected = True
     with anyio.fail_after(LIMIT):
         yield
 

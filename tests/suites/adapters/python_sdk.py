@@ -29,7 +29,7 @@ from mcp_types import jsonrpc_message_adapter
 from mcp_types.version import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 
 from .paths import PATH, listening, through, through_lines
-from .plugin import ERA, connected, select
+from .plugin import ERA, connected, limited, select
 
 UNGUARDED = TransportSecuritySettings(enable_dns_rebinding_protection=False)
 
@@ -64,6 +64,7 @@ async def over_http(
     spec_version: str = LATEST_HANDSHAKE_VERSION,
     **options: Any,
 ) -> AsyncIterator[Client]:
+    connected()
     app = server.streamable_http_app(stateless_http=stateless_http, transport_security=UNGUARDED)
     async with (
         server.session_manager.run(),
@@ -71,7 +72,7 @@ async def over_http(
         through({"type": "http", "url": f"{origin}/mcp"}) as url,
         Client(streamable_http_client(url), mode=_mode(spec_version), **options) as client,
     ):
-        with connected():
+        with limited():
             yield client
 
 
@@ -81,6 +82,7 @@ async def over_sse(
 ) -> AsyncIterator[Client]:
     from tests.interaction._connect import build_sse_app  # type: ignore[import-not-found]
 
+    connected()
     app, _ = build_sse_app(server)
     async with (
         listening(app) as origin,
@@ -89,7 +91,7 @@ async def over_sse(
         named = PATH == "gateway-name"
         transport = streamable_http_client(url) if named else sse_client(url)
         async with Client(transport, mode="legacy", **options) as client:
-            with connected():
+            with limited():
                 yield client
 
 
@@ -97,6 +99,7 @@ async def over_sse(
 async def over_lines(
     server: Any, *, spec_version: str = LATEST_HANDSHAKE_VERSION, **options: Any
 ) -> AsyncIterator[Client]:
+    connected()
     app = server.streamable_http_app(transport_security=UNGUARDED)
     behind_gateway = PATH.startswith("gateway")
     async with contextlib.AsyncExitStack() as stack:
@@ -113,7 +116,7 @@ async def over_lines(
         transport = lines_client("127.0.0.1", port)
         mode = _mode(spec_version)
         client = await stack.enter_async_context(Client(transport, mode=mode, **options))
-        with connected():
+        with limited():
             yield client
 
 
