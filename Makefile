@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: run test conformance check bench docs tables mutants clean format
+.PHONY: run test conformance interop-suites public-servers check bench docs tables mutants clean format
 
 run: $(STAMP)  ## serve everything that is configured here, or two demo servers, as one
 	@$(BIN)/fairlead up $(ARGS)
@@ -14,6 +14,12 @@ test: $(STAMP)  ## the whole test suite, in two processes; ARGS="-n 0 ..." for o
 
 conformance: $(STAMP)  ## the official conformance suite, with Node from npm if need be
 	@$(BIN)/python tests/conformance/run.py $(ARGS)
+
+interop-suites: $(STAMP)  ## other SDKs' tests through Fairlead; ARGS="--sample 60" for a part
+	@$(BIN)/python tests/suites/run.py $(ARGS)
+
+public-servers: $(STAMP)  ## published servers, raw and behind the proxy
+	@$(BIN)/python tests/suites/public_servers.py $(ARGS)
 
 check: $(STAMP)  ## format, lint and types
 	@$(BIN)/ruff format --check .

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.gateway.locking.difference import MAX_LINES, compare, difference_of
+from fairlead.gateway.locking.difference import compare, difference_of
 from fairlead.gateway.locking.file import Locked, LockedTool, digest_of
+from fairlead.limits import DIFFERENCE_LINES
 
 TOOL = {
     "name": "add",
@@ -69,9 +70,9 @@ def test_annotations_that_are_no_object_are_a_difference() -> None:
 def test_a_long_difference_is_cut() -> None:
     tools = [{"name": "new", "inputSchema": {str(n): n for n in range(300)}}]
     (found,) = compare(Locked({}), tools)
-    assert (found.name, found.kind, len(found.lines)) == ("new", "new", MAX_LINES + 1)
+    assert (found.name, found.kind, len(found.lines)) == ("new", "new", DIFFERENCE_LINES.value + 1)
     assert found.lines[-1] == "(105 more lines)"
-    assert MAX_LINES == 200
+    assert DIFFERENCE_LINES.value == 200
 
 
 def test_tools_are_compared_by_name() -> None:

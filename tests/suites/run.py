@@ -274,9 +274,7 @@ def _typescript() -> dict[str, Any]:
     checkout = os.environ.get("TYPESCRIPT_SDK")
     if not checkout:
         return {"skipped": "TYPESCRIPT_SDK does not name a checkout of the TypeScript SDK"}
-    import typescript_suite
-
-    return typescript_suite.run(Path(checkout))
+    return {"failed": f"there is no adapter yet for the tests in {checkout}"}
 
 
 def main(argv: list[str] | None = None) -> int:
