@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import pytest
-from fleet import LIMIT, until
+from fleet import BOTH, LIMIT, Ears, config, until
 from web import Web, serving, stateless
 
-from fairlead import MCPServer
+from fairlead import MCPClient, MCPServer
 from fairlead.gateway import Gateway
 from fairlead.gateway.views import View
 from fairlead.server import Header
@@ -122,3 +122,59 @@ async def test_the_path_of_a_hidden_server_is_like_one_without_a_server(
         assert hidden == await _answers(web, "/nothing", token)
         assert {status for status, _ in hidden} <= {400, 401, 403, 404}
         assert (await web.stateless("tools/list", None, WIDE)).status == 200
+
+
+@pytest.mark.attack(
+    "`/health`, `/status` and `/`, read by a client with a narrow view",
+    "pages count what the view has and the client's own connections",
+    "nothing about other servers, clients and calls",
+)
+async def test_pages_count_nothing_outside_of_the_view() -> None:
+    async with scene() as (_, web):
+        root = web.url.removesuffix("/mcp")
+        web.http.headers.update(WIDE)
+        await web.initialize()
+        await web.stateless("tools/call", {"name": "one_open"}, {"Mcp-Param-Region": ""})
+        wide = (await web.get(f"{root}/status")).json
+        assert (wide["clients"], wide["parked"]) == (1, 0)
+        assert [one["tools"] for one in wide["servers"]] == [2, 2]
+        assert sum(one["calls"] for one in wide["servers"]) == 1
+        assert (await web.get(f"{root}/health")).json["servers"] == 2
+
+        narrow = (await web.get(f"{root}/status", BOB)).json
+        assert (narrow["clients"], narrow["parked"]) == (0, None)
+        [one] = narrow["servers"]
+        assert (one["server"], one["tools"]) == ("one", 1)
+        assert (one["calls"], one["errors"], one["latency_ms"]) == (None, None, None)
+        health = (await web.get(f"{root}/health", BOB)).json
+        assert health == {"status": "ok", "servers": 1, "connected": 1}
+        assert (await web.get(f"{root}/", BOB)).status == 200
+
+
+@pytest.mark.attack(
+    "listening for changes of lists that are about servers outside of the view",
+    "news about a server are for those whose view has it",
+    "no notification",
+)
+@pytest.mark.parametrize("version", BOTH)
+async def test_news_of_a_hidden_server_are_not_told(version: str) -> None:
+    bobs, wides = Ears(), Ears()
+
+    def client(url: str, token: dict[str, str], ears: Ears) -> Any:
+        return MCPClient.connect_http(url, config(version), headers=token, on_notification=ears)
+
+    async with (
+        scene() as (gateway, web),
+        client(web.url, BOB, bobs) as bob,
+        client(web.url, WIDE, wides) as wide,
+        bob.changes("tools") as bobs_news,
+        wide.changes("tools") as wides_news,
+    ):
+        for one in (bob, wide):
+            await one.list_tools(cache=False)
+        await gateway.disconnect("two")
+        assert (await anext(aiter(wides_news))).kind == "tools"
+        await bob.list_tools(cache=False)
+        assert not [note for note in bobs.drain() if note[0].endswith("list_changed")]
+        await gateway.disconnect("one")
+        assert (await anext(aiter(bobs_news))).kind == "tools"

@@ -253,6 +253,12 @@ class Catalog:
         """What one server lists, by its own names."""
         return list(self._servers.get(server, {}).get(kind, ()))
 
+    def own_count(self, kind: Kind, server: str, view: View) -> int:
+        """How many things of one server a view lists."""
+        shelf = self._shelf(kind, view)
+        listed = set(shelf.listed)
+        return sum(shown in listed for _, shown in shelf.own(server).values())
+
     def count(self, kind: Kind) -> int:
         """How many there are in the merged list."""
         return len(self._shelf(kind, View.everything()).items)

@@ -386,6 +386,10 @@ class Gateway(ServesHttp):
         """Wait for the answer to a call outside of any connection, while its client may come in."""
         return self._showing.until_dismissed(exchange, answer)
 
+    def audience_of(self, server: str) -> set[object] | None:
+        """Return the connections whose views have a server; None if all views have it."""
+        return self._showing.audience_of(server)
+
     async def dismiss(self, principals: Container[Principal]) -> None:
         """End all connections of somebody who may not come in any more."""
         await self._showing.dismiss(principals)

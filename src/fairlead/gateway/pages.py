@@ -15,7 +15,7 @@ from .admin_asking import Mistake, number_of
 from .admin_observing import PATHS, act
 from .admin_servers import SERVER_PATHS, act_on_servers
 from .admin_sessions import ClientSessions
-from .status import health, status
+from .status import health, public_status
 from .views import View
 
 if TYPE_CHECKING:
@@ -68,7 +68,9 @@ class GatewayPages:
             page = render(self._status(principal), self._url(call), needs_token=needs_token)
             await call.answer(200, page.encode(), _HTML, _LOCKED)
         elif path == "/health":
-            await call.answer(200, to_json(health(self._gateway)))
+            await call.answer(
+                200, to_json(health(self._gateway, self._gateway.view_for(principal)))
+            )
         elif path == "/ready":
             ready = self._gateway.is_ready
             await call.answer(200 if ready else 503, to_json({"ready": ready}))
@@ -88,7 +90,7 @@ class GatewayPages:
             await call.answer(200, metrics.prometheus().encode(), _METRICS)
 
     def _status(self, principal: Principal) -> dict[str, Any]:
-        return status(self._gateway, self._gateway.view_for(principal), public=True)
+        return public_status(self._gateway, principal)
 
     def _url(self, call: AsgiCall) -> str:
         host = call.headers.get(b"host", b"").decode("latin-1")
@@ -179,6 +181,10 @@ def render(now: dict[str, Any], url: str, *, needs_token: bool = False) -> str:
     )
 
 
+def _count(number: int | None) -> str:
+    return "" if number is None else str(number)
+
+
 def _row(server: dict[str, Any]) -> str:
     state = server["status"]
     look = "good" if state == "connected" else "bad" if server["error"] else "dim"
@@ -190,7 +196,7 @@ def _row(server: dict[str, Any]) -> str:
         f'<td><span class="{look}">{_escape(state)}</span>{error}</td>',
         f"<td>{_escape(era)}</td>",
         f"<td>{_escape(server['transport'] or '')}</td>",
-        *(f'<td class="n">{server[key]}</td>' for key in ("tools", "calls", "errors")),
+        *(f'<td class="n">{_count(server[key])}</td>' for key in ("tools", "calls", "errors")),
         f'<td class="n">{latency}</td>',
         f'<td class="dim">{_escape(server["source"] or "")}</td>',
     ]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ..client.entries import MCPServerEntry, read_entry
@@ -93,7 +94,9 @@ class Roster:
                 replicas.append(self._replica(own, known))
             if not replicas:
                 raise ConfigError(f"There is no entry for {name!r}")
-            members.append(Member(name, replicas, self._gateway.catalog, self._changed))
+            members.append(
+                Member(name, replicas, self._gateway.catalog, partial(self._changed, server=name))
+            )
         return members, wanted
 
     def _replica(self, name: str, configured: Configured) -> Replica:
@@ -146,7 +149,7 @@ class Roster:
         for replica in member.replicas:
             self._owners.pop(replica.name, None)
         for kind in gateway.catalog.drop(name):
-            self._changed(kind)
+            self._changed(kind, name)
         self.watching.forget(member)
         for visitor in gateway.own_visitors():
             member.left(visitor)
@@ -201,8 +204,14 @@ class Roster:
             for watched in self.watching.uris(member, uri):
                 self._gateway.changes.changed(UPDATED, watched)
 
-    def _changed(self, kind: Kind) -> None:
-        self._gateway.changes.changed(_NEWS[kind])
+    def _changed(self, kind: Kind, server: str | None = None) -> None:
+        """A list has changed; if it is because of one server, who does not see it is not told."""
+        gateway = self._gateway
+        audience = None if server is None else gateway.audience_of(server)
+        if audience is None:
+            gateway.changes.changed(_NEWS[kind])
+        else:
+            gateway.changes.changed_for(audience, _NEWS[kind])
 
 
 def _is_failure(exc: BaseException) -> bool:

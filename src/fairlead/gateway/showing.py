@@ -33,6 +33,23 @@ class Showing:
         view = self._views.get(principal) if isinstance(principal, str) else None
         return self._everybody if view is None else view
 
+    def audience_of(self, server: str) -> set[object] | None:
+        """Return the connections whose views have a server; None if all views have it."""
+        if all(view.includes(server) for view in (self._everybody, *self._views.values())):
+            return None
+        gateway = self._gateway
+        return {
+            *(one.peer for one in gateway.own_visitors() if self._sees(one.principal, server)),
+            *(
+                one.edge
+                for one in gateway.subscribing.listeners
+                if self._sees(one.principal, server)
+            ),
+        }
+
+    def _sees(self, principal: Principal, server: str) -> bool:
+        return self.view_for(principal).includes(server)
+
     def show(self, views: Mapping[str, View], everybody: View) -> None:
         """From now on principals see this; those for whom it changes hear that lists have."""
         gateway = self._gateway

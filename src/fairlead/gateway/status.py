@@ -4,6 +4,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ..errors import public_reason
+from ..protocol.principal import Principal
 from ..protocol.revisions import Revision
 from .catalog import Kind
 from .views import View
@@ -12,19 +13,37 @@ if TYPE_CHECKING:
     from .gateway import Gateway
     from .replica import Replica
 
-__all__ = ["health", "status"]
+__all__ = ["health", "public_status", "status"]
 
 
-def status(gateway: "Gateway", view: View | None = None, *, public: bool = False) -> dict[str, Any]:
-    """Everything that a status page shows, to somebody with this view.
+def status(gateway: "Gateway") -> dict[str, Any]:
+    """Return everything that there is to know, for the owner of the gateway."""
+    return _status(gateway, View.everything(), gateway.clients, public=False)
 
-    `public`: without what only the owner of a server may know, such as why exactly it failed.
+
+def public_status(gateway: "Gateway", principal: Principal) -> dict[str, Any]:
+    """Return what a status page shows to a client.
+
+    It has nothing that only the owner of a server may know, such as why exactly it failed. A client
+    that sees a part gets its own connections only, and nothing about the calls of others.
     """
-    view = view or View.everything()
+    view = gateway.view_for(principal)
+    if view == View.everything():
+        return _status(gateway, view, gateway.clients, public=True)
+    clients = sum(1 for one in gateway.visitors() if one.principal == principal)
+    found = _status(gateway, view, clients, public=True)
+    found["parked"] = None
+    for server in found["servers"]:
+        server["tools"] = gateway.catalog.own_count(Kind.TOOLS, server["server"], view)
+        server.update(dict.fromkeys(("calls", "errors", "latency_ms")))
+    return found
+
+
+def _status(gateway: "Gateway", view: View, clients: int, *, public: bool) -> dict[str, Any]:
     return {
         **gateway.info,
         "uptime": round(time.time() - gateway.since, 1),
-        "clients": gateway.clients,
+        "clients": clients,
         "parked": len(gateway.parked),
         "counts": {kind.value: len(gateway.catalog.names(kind, view)) for kind in Kind},
         "servers": [
@@ -36,9 +55,14 @@ def status(gateway: "Gateway", view: View | None = None, *, public: bool = False
     }
 
 
-def health(gateway: "Gateway") -> dict[str, Any]:
+def health(gateway: "Gateway", view: View) -> dict[str, Any]:
     """Whether the gateway lives; a server that is down is no illness of ours."""
-    servers = [name for member in gateway.members.values() for name in member.names]
+    servers = [
+        name
+        for member in gateway.members.values()
+        if view.includes(member.name)
+        for name in member.names
+    ]
     connected = set(gateway.manager.get_connected_servers())
     return {
         "status": "ok",

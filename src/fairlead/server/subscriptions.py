@@ -125,6 +125,12 @@ class Changes:
             else:
                 room.changed((method, uri))
 
+    def changed_for(self, edges: Container[object], method: str) -> None:
+        """A list has changed for these connections only."""
+        room = self._rooms.get(asyncio.get_running_loop())
+        if room is not None:
+            room.tell({(method, None): None}, edges)
+
     def look_again(self, edges: Container[object]) -> None:
         """For these connections every list has changed; for all others nothing has."""
         room = self._rooms.get(asyncio.get_running_loop())
