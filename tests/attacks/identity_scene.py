@@ -505,6 +505,8 @@ def _response(body: str, kind: str) -> Any:
     """The last message of a response: JSON, or a stream of events."""
     if "event-stream" in kind:
         return json.loads([x for x in body.splitlines() if x.startswith("data:")][-1][5:])
+    if "json" not in kind:  # there is no endpoint for this client
+        return {"error": body or "the response has no body"}
     return json.loads(body) if body else {"error": "the response has no body"}
 
 
