@@ -81,12 +81,31 @@ LOG_LINES = Limit(
 LOG_SECRETS = Limit(
     "log_secrets", 64, "items", "request", "a log line about the request is withheld"
 )
+# Each secret is looked for in some forty encodings.
+LOG_SECRET_TEXT = Limit(
+    "log_secret_text", 4096, "characters", "request", "a log line about the request is withheld"
+)
+# What a client declares is kept with its connection, and in caches of what was decoded.
+DECLARATION_BYTES = Limit(
+    "declaration_bytes",
+    64 << 10,
+    "bytes",
+    "connection",
+    "-32602: capabilities or clientInfo are too large",
+)
 
 # JSON Schemas from other programs. Checking costs at most the number of paths times the size of
 # the value; without a limit on paths it is exponential in the depth of references or of the value.
 
 SCHEMA_BYTES = Limit(
     "schema_bytes", 512 << 10, "bytes", "server", "values are not checked against the schema"
+)
+SCHEMA_PATTERN_BYTES = Limit(
+    "schema_pattern_bytes",
+    64 << 10,
+    "bytes",
+    "server",
+    "values are not checked against the pattern, which is too large when compiled",
 )
 SCHEMA_PATTERNS = Limit(
     "schema_patterns", 256, "items", "server", "values are not checked against the schema"

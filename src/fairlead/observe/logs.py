@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import msgspec
 
-from ..limits import LOG_LINES, LOG_SECRETS, LOG_TEXT
+from ..limits import LOG_LINES, LOG_SECRET_TEXT, LOG_SECRETS, LOG_TEXT
 from .redact import is_folder
 
 if TYPE_CHECKING:
@@ -159,9 +159,16 @@ def _redact_for(about: object) -> Callable[[str], str]:
     values = set(islice(_secrets(about, _redactor), LOG_SECRETS.value + 1))
     if len(values) > LOG_SECRETS.value:  # each of them would be looked for everywhere
         LOG_SECRETS.hit()
-        return lambda _: "(withheld: the request that this is about has many secrets)"
+        return _withhold
+    if sum(map(len, values)) > LOG_SECRET_TEXT.value:
+        LOG_SECRET_TEXT.hit()
+        return _withhold
     theirs, ours = Redactor(values=values), _redactor
     return lambda text: theirs.text(ours.text(text))
+
+
+def _withhold(_: str) -> str:
+    return "(withheld: the request that this is about has many or long secrets)"
 
 
 def _secrets(value: object, redactor: "Redactor", depth: int = 0) -> Iterator[str]:

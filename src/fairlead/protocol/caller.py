@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from ..errors import RpcError
+from ..limits import DECLARATION_BYTES
 from ..wire import Params
 from ..wire.codes import INVALID_PARAMS, UNSUPPORTED_VERSION
 from .methods import has_capability
@@ -29,6 +30,7 @@ __all__ = [
     "Caller",
     "Head",
     "Meta",
+    "check_declaration",
     "read_head",
     "stateless_caller",
     "target_of",
@@ -135,6 +137,7 @@ def stateless_caller(meta: Meta, principal: Principal) -> Caller:
     revision = known(version)
     if revision is None or not revision.stateless:
         raise unsupported_version(version)
+    check_declaration(capabilities, meta.client_info)
     return Caller(
         revision,
         True,
@@ -143,6 +146,17 @@ def stateless_caller(meta: Meta, principal: Principal) -> Caller:
         None if isinstance(meta.client_info, UnsetType) else bytes(meta.client_info),
         None if isinstance(meta.log_level, UnsetType) else meta.log_level,
     )
+
+
+def check_declaration(capabilities: Raw, info: Raw | UnsetType) -> None:
+    """Raise `RpcError` if what a client declares about itself is too large to be kept."""
+    size = memoryview(capabilities).nbytes
+    if not isinstance(info, UnsetType):
+        size += memoryview(info).nbytes
+    if size > DECLARATION_BYTES.value:
+        DECLARATION_BYTES.hit()
+        limit = DECLARATION_BYTES.value
+        raise RpcError(INVALID_PARAMS, f"capabilities and clientInfo have more than {limit} bytes")
 
 
 def unsupported_version(requested: str) -> RpcError:

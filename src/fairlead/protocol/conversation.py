@@ -25,7 +25,7 @@ from ..wire import (
     to_json,
 )
 from ..wire.codes import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
-from .caller import Caller, read_head, stateless_caller
+from .caller import Caller, check_declaration, read_head, stateless_caller
 from .envelope import SessionContext, SessionState
 from .events import Answered, Asked, Cancelled, Event, Progressed, Refused, Stray, Told
 from .methods import exists, find
@@ -161,6 +161,10 @@ class Conversation:
         except (msgspec.DecodeError, RecursionError) as exc:
             why = f"initialize needs protocolVersion, capabilities and clientInfo: {exc}"
             return Refused(failure(request.id, INVALID_PARAMS, why))
+        try:
+            check_declaration(params.capabilities, params.client_info)
+        except RpcError as exc:
+            return Refused(failure(request.id, exc.code, exc.message))
         revision = agree(params.protocol_version)
         info = None if isinstance(params.client_info, UnsetType) else bytes(params.client_info)
         self._agreement = Agreement(revision=revision)

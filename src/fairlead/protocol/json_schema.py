@@ -13,7 +13,14 @@ A schema may come from another program, and so may the value. Two things make a 
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ..limits import EXPLAINED_PATHS, EXPLAINED_VALUES, SCHEMA_BYTES, SCHEMA_PATHS, SCHEMA_PATTERNS
+from ..limits import (
+    EXPLAINED_PATHS,
+    EXPLAINED_VALUES,
+    SCHEMA_BYTES,
+    SCHEMA_PATHS,
+    SCHEMA_PATTERN_BYTES,
+    SCHEMA_PATTERNS,
+)
 from ..wire import to_json
 
 __all__ = ["SchemaValidator"]
@@ -97,7 +104,7 @@ def _compile(schema: Any, foreign: bool) -> Any:
 
     try:
         return jsonschema_rs.validator_for(
-            schema, retriever=_refuse_reference, pattern_options=jsonschema_rs.RegexOptions()
+            schema, retriever=_refuse_reference, pattern_options=_linear_engine()
         )
     except jsonschema_rs.ValidationError as exc:
         if getattr(exc.kind, "name", "") != "format":
@@ -106,6 +113,14 @@ def _compile(schema: Any, foreign: bool) -> Any:
         schema = _without_patterns(schema)
     options = jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACKING)
     return jsonschema_rs.validator_for(schema, retriever=_refuse_reference, pattern_options=options)
+
+
+def _linear_engine() -> Any:
+    import jsonschema_rs
+
+    # A short pattern such as `(a{1000}){300}` is many megabytes when compiled.
+    size = SCHEMA_PATTERN_BYTES.value
+    return jsonschema_rs.RegexOptions(size_limit=size, dfa_size_limit=size)
 
 
 def _refuse_reference(uri: str) -> Any:
@@ -135,9 +150,7 @@ def _is_linear(pattern: str) -> bool:
     import jsonschema_rs
 
     try:
-        jsonschema_rs.validator_for(
-            {"pattern": pattern}, pattern_options=jsonschema_rs.RegexOptions()
-        )
+        jsonschema_rs.validator_for({"pattern": pattern}, pattern_options=_linear_engine())
     except (jsonschema_rs.ValidationError, ValueError):
         return False
     return True

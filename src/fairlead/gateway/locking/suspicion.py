@@ -38,7 +38,7 @@ _INSTRUCTIONS: Final = tuple(
             "tells the model to keep something from the user",
         ),
         (
-            r"<\s*/?\s*(important|system|secret|instructions?|assistant|hidden)\s*>"
+            r"<\s{0,8}/?\s{0,8}(important|system|secret|instructions?|assistant|hidden)\s{0,8}>"
             r"|\[/?(INST|SYSTEM)\]|<\|[a-z_]+\|>",
             "has marks that look like a prompt",
         ),

@@ -1,0 +1,70 @@
+"""Short inputs that used to take far more time or memory than they have bytes."""
+
+import logging
+import time
+
+import msgspec
+import pytest
+
+from fairlead.errors import RpcError
+from fairlead.gateway.locking.suspicion import suspicions
+from fairlead.limits import DECLARATION_BYTES, LOG_SECRET_TEXT
+from fairlead.observe.logs import ABOUT, clean_logs
+from fairlead.protocol.caller import Meta, stateless_caller
+from fairlead.protocol.json_schema import SchemaValidator
+from fairlead.protocol.principal import ANONYMOUS
+
+
+def seconds(work: object) -> float:
+    start = time.process_time()
+    work()  # type: ignore[operator]
+    return time.process_time() - start
+
+
+@pytest.mark.attack(
+    "a tool description of an angle bracket and thousands of blanks",
+    "patterns with bounded repeats",
+    "looked at in milliseconds",
+)
+def test_a_description_of_blanks_is_looked_at_quickly() -> None:
+    tool = {"name": "x", "description": "<" + " " * 16_000}
+    assert seconds(lambda: suspicions(tool)) < 1
+
+
+@pytest.mark.attack(
+    "a schema with short patterns that are large when compiled",
+    "`schema_pattern_bytes`",
+    "values are not checked against the pattern",
+)
+def test_a_pattern_that_is_large_when_compiled_is_not_compiled() -> None:
+    schema = {"type": "string", "pattern": "(a{1000}){300}"}
+    assert seconds(lambda: SchemaValidator(schema, foreign=True)) < 1
+    assert SchemaValidator(schema, foreign=True).is_valid("b")
+    assert not SchemaValidator(schema, foreign=True).is_valid(1)
+
+
+@pytest.mark.attack(
+    "capabilities of megabytes", "`declaration_bytes`", "refused with -32602, not kept"
+)
+def test_a_client_cannot_declare_megabytes() -> None:
+    large = b'{"experimental":"' + b"x" * DECLARATION_BYTES.value + b'"}'
+    meta = Meta(protocol_version="2026-07-28", client_capabilities=msgspec.Raw(large))
+    with pytest.raises(RpcError, match="more than 65536 bytes"):
+        stateless_caller(meta, ANONYMOUS)
+
+
+@pytest.mark.attack(
+    "a failing call with long values under the names of secrets",
+    "`log_secret_text`",
+    "the log line is withheld",
+)
+def test_a_log_line_about_long_secrets_is_withheld(caplog: pytest.LogCaptureFixture) -> None:
+    clean_logs()
+    values = ["Unknown", *(f"{n:04d}" * 120 for n in range(40))]
+    about = msgspec.Raw(msgspec.json.encode({"arguments": {"password": values}}))
+    before = LOG_SECRET_TEXT.hits
+    logger = logging.getLogger("fairlead.server")
+    spent = seconds(lambda: logger.warning("Unknown tool: x", extra={ABOUT: about}))
+    assert spent < 0.5
+    assert LOG_SECRET_TEXT.hits == before + 1
+    assert "withheld" in caplog.text
