@@ -31,6 +31,7 @@ from fairlead.limits import (
 from fairlead.manager import MCPManager
 from fairlead.observe.logs import ABOUT, cleaned
 from fairlead.observe.metrics import Metrics
+from fairlead.protocol.principal import ANONYMOUS
 from fairlead.transport.memory import memory_pair
 from fairlead.transport.process import spawn
 from fairlead.wire import Notification, to_json
@@ -70,7 +71,7 @@ async def test_answers_that_nobody_reads_stop_the_reading_within_a_chunk() -> No
     for n in range(200):
         server.tool(name=f"tool_{n}", description="d" * 1000)(lambda: "x")
     left, right = memory_pair()
-    peer = server.attach(right)
+    peer = server.attach(right, ANONYMOUS)
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c"}}
     frames = [{"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}]
     frames.append({"jsonrpc": "2.0", "method": "notifications/initialized"})
@@ -191,7 +192,7 @@ def test_a_line_about_a_request_with_many_secrets_is_withheld(
     logger.warning("it has secret-7", extra={ABOUT: Raw(many)})
     assert [record.getMessage() for record in caplog.records] == [
         "it has [REDACTED]",
-        "(withheld: the request that this is about has many secrets)",
+        "(withheld: the request that this is about has many or long secrets)",
     ]
 
 

@@ -82,11 +82,11 @@ def test_codes_of_the_server_s_own_range_are_wrapped_for_a_stateless_client(
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (RequestTimeout(2.0, "tools/call"), "s did not answer in time: "),
-        (HttpError(503, "busy"), "s answered with HTTP 503"),
-        (NoAnswer(1), "s ended its answer without a result"),
-        (RemoteProtocolError("odd", code=-32600), "s cannot be understood: odd"),
-        (ConnectFailed("gone"), "s cannot be reached: gone"),
+        (RequestTimeout(2.0, "tools/call"), "server 's' did not answer within 2 s"),
+        (HttpError(503, "busy"), "server 's' answered with HTTP 503"),
+        (NoAnswer(1), "server 's' ended its answer without a result"),
+        (RemoteProtocolError("odd", code=-32600), "server 's' sent a message that is not valid"),
+        (ConnectFailed("gone"), "server 's' could not be reached"),
     ],
 )
 def test_the_reason_why_a_server_cannot_be_asked_is_named(error: Any, words: str) -> None:

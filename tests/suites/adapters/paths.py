@@ -15,6 +15,7 @@ import uvicorn
 from fairlead.client.eras import known_eras
 from fairlead.gateway import Gateway, Relay, View
 from fairlead.gateway.way import Way
+from fairlead.protocol.principal import ANONYMOUS
 from fairlead.server.serving import ServesHttp
 from fairlead.transport.socket import connect_tcp, listen_tcp
 
@@ -121,7 +122,9 @@ async def through_lines(entry: Mapping[str, Any], lines: tuple[str, int]) -> Asy
 async def attaching(host: Any) -> AsyncIterator[int]:
     """Serve clients of a relay or gateway that talk in lines; yields the port."""
     peers: list[Any] = []
-    accepted = listen_tcp("127.0.0.1", 0, lambda channel: peers.append(host.attach(channel)))
+    accepted = listen_tcp(
+        "127.0.0.1", 0, lambda channel: peers.append(host.attach(channel, ANONYMOUS))
+    )
     async with accepted as server:
         try:
             yield server.sockets[0].getsockname()[1]

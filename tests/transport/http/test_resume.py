@@ -99,17 +99,3 @@ async def test_a_session_keeps_as_many_bytes_as_it_may() -> None:
     assert await store.after("s", "b", 2) == [(3, b"123456")]
     assert await store.after("s", "b", 1) is None
     assert store.size == 6
-
-
-async def test_all_sessions_together_keep_as_many_bytes_as_they_may() -> None:
-    store = MemoryEventStore(max_total=5)
-    store.append("s", "a", 1, b"12")
-    store.append("t", "a", 1, b"12")
-    store.append("s", "a", 2, b"1")
-    assert store.size == 5
-    store.append("u", "a", 1, b"1")
-    assert await store.after("t", "a", 0) is None
-    assert await store.after("s", "a", 0) is not None
-    store.append("u", "a", 2, b"123456789")
-    assert await store.after("s", "a", 0) is None
-    assert store.size == 10
