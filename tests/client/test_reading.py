@@ -6,7 +6,6 @@ import pytest
 from handmade import program
 
 from fairlead import MCPClient, MCPClientConfig
-from fairlead.client import reading
 from fairlead.client.eras import known_eras
 from fairlead.client.reading import read_object
 from fairlead.client.values import read_list
@@ -49,14 +48,6 @@ async def test_pages_that_cannot_be_read_are_skipped_and_named(tmp_path: Path) -
             "tools/list: a page without tools",
             "tools/list: tools:",
         ]
-
-
-async def test_a_list_without_end_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MAX_PAGES", 3)
-    command = program(tmp_path, PAGES, stateless=False)
-    async with MCPClient.connect_stdio(command, CONFIG) as client:
-        assert [prompt["name"] for prompt in await client.list_prompts()] == ["p1", "p2", "p3"]
-        assert await client.list_resources() == []  # an empty cursor is none in this era
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from fairlead.peer import passage as passage_module
 from fairlead.peer.passage import Passage
 from fairlead.protocol.conversation import Conversation, Role
 from fairlead.protocol.envelope import Direction
+from fairlead.protocol.principal import ANONYMOUS
 from fairlead.transport.memory import memory_pair
 from fairlead.wire import Notification
 
@@ -23,7 +24,7 @@ async def passing(*interceptors: Interceptor) -> AsyncIterator[tuple[Passage, Pe
     left, right = memory_pair()
     passage = Passage(interceptors, Direction.CLIENT_TO_SERVER)
     try:
-        yield passage, Peer(left, Conversation(Role.CLIENT))
+        yield passage, Peer(left, Conversation(Role.CLIENT, principal=ANONYMOUS))
     finally:
         passage.close()
         await left.close()
@@ -159,7 +160,7 @@ async def test_a_cancellation_is_passed_on_with_its_reason() -> None:
         assert reasons == ["7", ""]
 
 
-@pytest.mark.parametrize(("limit", "value"), [("MAX_NOTES", 2), ("MAX_BYTES", 2 * 14)])
+@pytest.mark.parametrize(("limit", "value"), [("MAX_NOTES", 2)])
 async def test_slow_interceptors_lose_the_oldest_notifications(
     monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
