@@ -15,6 +15,7 @@ from fairlead.gateway import Gateway
 from fairlead.gateway.admission import Admission
 from fairlead.gateway.config import read_gateway_file
 from fairlead.gateway.interceptors import Cache
+from fairlead.gateway.rules import RuleSet
 from fairlead.interceptor import Answer, Exchange, Interceptor, Proceed
 
 ALICE = '[clients.alice]\ntoken = "a"\n'
@@ -169,6 +170,31 @@ async def test_a_cache_serves_nothing_that_a_view_has_denied_since(
     @server.resource("one://plan")
     async def plan() -> str:
         return "the plan"
+
+
+@PATHS
+async def test_a_cache_of_a_rules_file_serves_nothing_that_a_view_has_denied_since(
+    tmp_path: Path, path: str
+) -> None:
+    server = MCPServer("one", cache_ttl=3600.0, cache_scope="public")
+    reads = 0
+
+    @server.resource("one://plan")
+    async def plan() -> str:
+        nonlocal reads
+        reads += 1
+        return "the plan"
+
+    rules = RuleSet.of_data({"rules": [{"name": "keep", "do": "cache"}]})
+    async with scene(tmp_path, server, BOB + VIEWS, rules) as place:
+        for _ in range(2):
+            async with place.client("b", path) as bob:
+                await bob.read_resource("one://plan")
+        assert reads == 1
+        await place.write(BOB + VIEWS.replace("*secret", "one://*"))
+        async with place.client("b", path) as bob:
+            with pytest.raises(RpcError, match="not found"):
+                await bob.read_resource("one://plan")
 
     cache = Cache()
     async with scene(tmp_path, server, BOB + VIEWS, cache) as place:

@@ -40,6 +40,7 @@ from .bridge.parking import Parked
 from .catalog import Catalog, Kind
 from .finding import Finding
 from .framing import Framing
+from .interceptors.view_dependent import notify_of_views
 from .introducing import CAPABILITIES, discovered, initialized
 from .levels import Levels
 from .listing import Listing
@@ -376,9 +377,7 @@ class Gateway(ServesHttp):
         Nobody hears any more of what he does not see.
         """
         self.settings = msgspec.structs.replace(self.settings, view=view)
-        for one in self.interceptors:
-            if (forget := getattr(one, "views_changed", None)) is not None:  # it keeps answers
-                forget()
+        notify_of_views(self.interceptors)
         self._marks.forget()
         self._showing.show(views, view)
 

@@ -29,6 +29,7 @@ from ...protocol.targets import NESTED, Target
 from ...wire import Notification, Request
 from ..interceptors.registry import ACTIONS, Factory
 from ..interceptors.renaming import Rename
+from ..interceptors.view_dependent import notify_of_views
 from .actions import Action, Making
 from .conditions import Always
 from .facts import ANY, Facts, Key, ServerOf, key_of
@@ -164,6 +165,10 @@ class RuleSet:
         for rule in self._rules:
             for action in rule.actions:
                 close_action(action)
+
+    def views_changed(self) -> None:
+        """Tell the actions, such as `cache`, that the views of a gateway have changed."""
+        notify_of_views(action.bare for rule in self._rules for action in rule.actions)
 
     @property
     def waits(self) -> bool:
