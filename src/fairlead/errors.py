@@ -7,6 +7,7 @@
     ├── RpcError                  the peer said no: .code .message .data
     ├── TransportError            retry or give up; .delivered says which is safe
     │   ├── ConnectFailed         nothing was sent
+    │   │   └── ServerBusy        too many connections are in use: try again later
     │   ├── HttpError             .status .body .headers .retry_after .www_authenticate
     │   ├── RequestTimeout        also a TimeoutError
     │   ├── NoAnswer              also a ConnectionError: .request_id .parts
@@ -49,6 +50,7 @@ __all__ = [
     "RequestTimeout",
     "RetriesExhausted",
     "RpcError",
+    "ServerBusy",
     "TransportError",
     "UrlElicitationRequired",
     "public_reason",
@@ -146,6 +148,10 @@ class ConnectFailed(TransportError):
         self.summary = message  # the sentence alone
         self.exit_code = exit_code
         self.stderr = tuple(stderr)
+
+
+class ServerBusy(ConnectFailed):
+    """All connections that may be open to a server are in use; the server itself is well."""
 
 
 class HttpError(TransportError):

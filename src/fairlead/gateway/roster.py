@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ..client.entries import MCPServerEntry, read_entry
-from ..errors import ConfigError, TransportError
+from ..errors import ConfigError, HttpError, ServerBusy, TransportError
 from ..interceptor.breaker import CircuitBreaker
 from ..manager.manager import Configured, StatusEvent
 from ..server.subscriptions import UPDATED
@@ -214,6 +214,13 @@ class Roster:
             gateway.changes.changed_for(audience, _NEWS[kind])
 
 
+# Statuses with which a server rejects what one client sent. Counted as failures of the server, they
+# would let that client open the circuit breaker for all others.
+_REJECTED = frozenset({400, 405, 406, 411, 413, 414, 415, 417, 422, 431})
+
+
 def _is_failure(exc: BaseException) -> bool:
-    """Whether a server is the worse for it; what it says no to, and a slow start, are none."""
-    return isinstance(exc, TransportError) and not isinstance(exc, StillStarting)
+    """Return True for errors that count against a server: not for its refusals or a slow start."""
+    if isinstance(exc, HttpError) and exc.status in _REJECTED:
+        return False
+    return isinstance(exc, TransportError) and not isinstance(exc, StillStarting | ServerBusy)

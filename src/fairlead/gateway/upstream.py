@@ -21,6 +21,7 @@ from ..errors import (
     FairleadError,
     HttpError,
     RpcError,
+    ServerBusy,
     public_reason,
 )
 from ..interceptor import Interceptor
@@ -346,7 +347,7 @@ class Upstream:
         """Callers of many kinds need many connections; those that nobody uses go first.
 
         Raises:
-            ConnectFailed: all of them are in use.
+            ServerBusy: all of them are in use.
         """
         used = sum(len(links) for links in self._links.values()) + len(self._opening)
         if self.way.shared:
@@ -356,7 +357,7 @@ class Upstream:
         idle = [link for link in self.links if link.idle and not link.stateless]
         if not idle:
             why = f"is busy: {used - 1} connections to it are in use. Try again later"
-            raise ConnectFailed(f"{self.name} {why}", public=why)
+            raise ServerBusy(f"{self.name} {why}", public=why)
         self._retire(min(idle, key=lambda link: link.used))
 
     def _look_after(self, link: Link) -> None:
