@@ -71,7 +71,7 @@ def test_a_long_difference_is_cut() -> None:
     tools = [{"name": "new", "inputSchema": {str(n): n for n in range(300)}}]
     (found,) = compare(Locked({}), tools)
     assert (found.name, found.kind, len(found.lines)) == ("new", "new", DIFFERENCE_LINES.value + 1)
-    assert found.lines[-1] == "(105 more lines)"
+    assert found.lines[-1] == "(more lines; 0 lines before, 305 lines now)"
     assert DIFFERENCE_LINES.value == 200
 
 

@@ -12,6 +12,7 @@ from fairlead.gateway.settings import RelaySettings
 from fairlead.interceptor import CircuitBreaker
 from fairlead.manager import MCPManager
 from fairlead.manager.supervisor import Rules
+from fairlead.server.subscription_quota import SubscriptionQuota
 
 
 async def test_a_new_connection_reports_the_loss_of_the_previous_one() -> None:
@@ -22,7 +23,13 @@ async def test_a_new_connection_reports_the_loss_of_the_previous_one() -> None:
         assert configured is not None
         settings = RelaySettings()
         replica = Replica(
-            "red", manager, configured, settings, Parked(settings), CircuitBreaker(name="red")
+            "red",
+            manager,
+            configured,
+            settings,
+            Parked(settings),
+            SubscriptionQuota(),
+            CircuitBreaker(name="red"),
         )
         lost: list[Link] = []
 

@@ -12,6 +12,7 @@ from msgspec import UNSET, Raw, Struct, field
 from ...client.entries import MCPServerEntry
 from ...client.inprocess import Attaches
 from ...errors import ChannelClosed, ConnectFailed, FairleadError, HttpError
+from ...peer.line import LAST_WORDS
 from ...protocol.parts import FRAGMENT
 from ...transport.base import Channel, Incoming, Lost
 from ...wire import Failure, Message, Notification, Params, Request, Success, encode, failure
@@ -135,6 +136,7 @@ class _Visit:
         self._heard = asyncio.Event()  # something came
         self._has_answered = False
         self._has_gone = False  # and why is in the report
+        self._end: ChannelClosed | None = None
         self._questions = [
             (step, _answer_of(cue, step))
             for cue in cues
@@ -261,7 +263,9 @@ class _Visit:
         try:
             self._channel.send(message)
         except ChannelClosed as exc:
-            self._over(exc)
+            # Writing fails first; the reader learns a moment later why, for example the exit code.
+            wait = LAST_WORDS if self._end is None else 0.0
+            asyncio.get_running_loop().call_later(wait, self._over, self._end or exc)
 
     def _ends(self, cue: Cue) -> float:
         """The number at which a client cancelled it; if it may still tell something, later."""
@@ -274,6 +278,7 @@ class _Visit:
         self._send(Notification("notifications/cancelled", Raw(msgspec.json.encode(params))))
 
     def _over(self, end: ChannelClosed) -> None:
+        self._end = self._end or end
         for future in self._answers.values():
             if not future.done():
                 future.set_exception(end)
