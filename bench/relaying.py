@@ -150,7 +150,7 @@ class Bridging(Relaying):
 class Churning:
     """Bytes that our relay keeps of each session that was opened and ended."""
 
-    cycles: int = 100_000
+    cycles: int = 20_000
 
     def __call__(self, row: Row, runtimes: Sequence[Runtime], effort: Effort, pool: Pool) -> None:
         cycles = self.cycles if _is_full(effort) else self.cycles // 10

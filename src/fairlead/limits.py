@@ -182,6 +182,14 @@ SOCKETS_PER_CLIENT = Limit(
     "the WebSocket is closed with 1013",
     "HttpSettings.max_sockets_per_client",
 )
+CONNECTIONS_PER_CLIENT = Limit(
+    "connections_per_client",
+    16,
+    "items",
+    "client",
+    "per server: its least recently used idle connection ends, or the server is reported as busy",
+    "RelaySettings.max_connections",
+)
 STORED_SESSIONS = Limit(
     "stored_sessions",
     10_000,

@@ -305,6 +305,7 @@ async def test_a_connection_that_nobody_uses_any_more_ends_after_a_while() -> No
 @pytest.mark.parametrize("shared", [True, False])
 async def test_callers_of_many_kinds_do_not_make_connections_without_end(shared: bool) -> None:
     async with scene(max_connections=3, shared=shared) as place:
+        place.relay.upstream.evictable_after = 0.0
         client = await place.client()
         for n in range(6):
             call = client.stateless("tools/list", {}, {"experimental": {f"kind{n}": {}}})

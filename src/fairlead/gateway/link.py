@@ -87,6 +87,7 @@ class Link:
         self.on_unanswered: Callable[[], None] | None = None  # told when a call was given up
         self.now = asyncio.get_running_loop().time
         self.used = self.now()
+        self.principal: Principal = ANONYMOUS  # that it was opened for
         self.ending = False  # by us
         # Many servers ask on the stream that belongs to no call, though they could do better.
         self._aside = False

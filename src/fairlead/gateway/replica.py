@@ -9,7 +9,7 @@ from typing import Final
 
 from ..client import MCPClient
 from ..client.listening import Changes
-from ..errors import ChannelClosed, FairleadError
+from ..errors import ChannelClosed, ConnectFailed, FairleadError
 from ..interceptor import Answer, Exchange, Interceptor
 from ..interceptor.breaker import CircuitBreaker
 from ..manager import MCPManager
@@ -78,8 +78,8 @@ class Replica:
             StillStarting: there is none yet.
             FairleadError: there is none now.
         """
-        link, client = self._link, self._client
-        if link is not None and link.alive and client is self._current():
+        link = self._link
+        if link is not None and self._works:
             return link
         patience = self.patience
         try:
@@ -129,6 +129,21 @@ class Replica:
         supervisor = self._manager.describe().get(self.name)
         return None if supervisor is None else supervisor.client
 
+    def _concerns_one_client(self, error: BaseException | None) -> bool:
+        """Whether a process was lost that other clients do not use.
+
+        A client that declares other capabilities has a connection of its own. What happens to that
+        one is no reason to keep others from a server that works.
+        """
+        lost = isinstance(error, ChannelClosed | ConnectFailed)
+        return lost and self.relay.upstream.way.shared and self._works
+
+    @property
+    def _works(self) -> bool:
+        """Whether the connection is open that most clients share."""
+        link = self._link
+        return link is not None and link.alive and self._client is self._current()
+
     @property
     def rank(self) -> int:
         """How good the chances of a call are; 0 is best."""
@@ -153,7 +168,7 @@ class Replica:
             self.errors += isinstance(exc, Exception)  # who gives up has not been failed
             raise
         finally:
-            admission.ended(error)
+            admission.ended(None if self._concerns_one_client(error) else error)
             took = time.monotonic() - began
             self.latency = took if self.latency is None else 0.9 * self.latency + 0.1 * took
 

@@ -8,7 +8,6 @@ that happens to be called `search_tools` as well is reached through `call_tool`.
 import importlib.util
 import logging
 import re
-import unicodedata
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
@@ -23,6 +22,7 @@ from ..limits import SEARCH_QUERY, SEARCHED_TEXT
 from ..protocol.downgrade import downgrade_result
 from ..protocol.revisions import Revision
 from ..protocol.rewriting import items_of, members_of, string_of
+from ..protocol.unicode_forms import nfkc, without_long_mark_runs
 from ..wire import to_json
 
 __all__ = [
@@ -231,7 +231,7 @@ _UNSPACED: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 
 
 def _words(text: str) -> Iterator[str]:
-    for word in _WORD.findall(unicodedata.normalize("NFKC", text)):
+    for word in _WORD.findall(nfkc(without_long_mark_runs(text)) or ""):
         if _UNSPACED.search(word):  # no spaces between words: pairs of characters do nearly as well
             yield from (word[at : at + 2] for at in range(max(1, len(word) - 1)))
             continue

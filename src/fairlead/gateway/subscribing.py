@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Listener", "Subscribing"]
 
+URIS_PER_TURN = 16  # each is compared with the templates of all servers
+
 
 class Listener(Struct, frozen=True, eq=False):
     """A stateless client that listens."""
@@ -89,7 +91,11 @@ class Subscribing:
         if uris and not gateway.is_ready:
             await gateway.listed()
         view = gateway.view_of(exchange.caller)
-        for uri in uris:
+        with gateway.changes.admitted(exchange, len(set(uris))):
+            pass  # more than a client may have are not looked up at all
+        for number, uri in enumerate(uris):
+            if number % URIS_PER_TURN == 0:
+                await asyncio.sleep(0)
             member = gateway.members.get(gateway.catalog.owner(uri, view) or "")
             if member is not None:
                 watched[uri] = member

@@ -5,9 +5,11 @@ each kind of caller, because what a client can do is settled once, when a connec
 """
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -25,11 +27,12 @@ from ..errors import (
     public_reason,
 )
 from ..interceptor import Interceptor
+from ..limits import CONNECTIONS_PER_CLIENT
 from ..manager.pulse import Pulse
 from ..protocol.caller import Caller
 from ..protocol.methods import has_capability
 from ..protocol.outgoing import Identity
-from ..protocol.principal import ANONYMOUS
+from ..protocol.principal import ANONYMOUS, Principal
 from ..protocol.probe import judge_initialize
 from ..protocol.revisions import NEWEST
 from ..wire import Success
@@ -44,6 +47,9 @@ from .way import Way
 __all__ = ["Upstream", "asks_back"]
 
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds without another attempt after one that failed
+
+EVICTABLE_AFTER = 5.0  # seconds without use; a client that declares something else in each request
+# would otherwise start a process with each of them
 
 log = logging.getLogger("fairlead.gateway")
 
@@ -67,6 +73,33 @@ def _asks_back(capabilities: bytes) -> bool:
 _remembered = lru_cache(maxsize=256)(_asks_back)  # asked with every call
 
 
+class Backoff:
+    """The failed attempts of one principal to open a connection.
+
+    They are counted per principal, because a client chooses what it declares, and some servers exit
+    when they receive it.
+    """
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None  # of the last attempt
+        self._failures = 0
+        self._not_before = 0.0
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it is too early for another attempt."""
+        return time.monotonic() < self._not_before
+
+    def failed(self, error: BaseException) -> None:
+        delay = min(FIRST_DELAY * 2**self._failures, LONGEST_DELAY)
+        self._failures += 1
+        self._not_before = time.monotonic() + delay
+        self.error = error
+
+    def try_at_once(self) -> None:
+        self._not_before = 0.0
+
+
 class Upstream:
     """The connections to one server."""
 
@@ -85,6 +118,7 @@ class Upstream:
         self.on_link: Callable[[Link], None] | None = None  # told of each new connection
         self.on_lost: Callable[[Link, ChannelClosed], None] | None = None
         self.marks = Marks()
+        self.evictable_after = EVICTABLE_AFTER
         self._info = info
         self._links: dict[Hashable, list[Link]] = {}
         self.own: set[Link] = set()  # those of one session each
@@ -92,9 +126,8 @@ class Upstream:
         self._timers: dict[Link, asyncio.TimerHandle] = {}
         self._retiring: set[asyncio.Task[None]] = set()
         self._pulse = Pulse(settings.hang_timeout)
-        self._coming = 0  # those of one session each that are being opened
-        self._failures = 0
-        self._not_before = 0.0
+        self._reserved: Counter[Principal] = Counter()  # connections that are being opened
+        self._backoffs: dict[Principal, Backoff] = {}
         self._closed = False
 
     @property
@@ -136,6 +169,7 @@ class Upstream:
         if link is None and self.speaks_stateless is not False:
             link = await self._once(
                 _STATELESS,
+                caller.principal,
                 lambda: self._find_out(capabilities, caller),
                 file_as=lambda link: _STATELESS if link.stateless else key,
             )
@@ -146,7 +180,8 @@ class Upstream:
             try:
                 link = await self._once(
                     key,
-                    lambda: self._greet(greeting),
+                    caller.principal,
+                    lambda: self._greet(greeting, caller.principal),
                     file_as=lambda link: _STATELESS if link.stateless else key,
                 )
             except (RpcError, HttpError) as exc:
@@ -184,14 +219,22 @@ class Upstream:
                 turn.release()
                 continue
             try:
-                await self._one_more(key, len(links), _introduction(capabilities, caller))
+                await self._one_more(key, len(links), capabilities, caller)
             except FairleadError:
                 if not links:
                     raise
                 room = False  # then those that there are have to do
 
-    async def _one_more(self, key: Hashable, number: int, greeting: dict[str, Any]) -> None:
-        await self._once((key, number), lambda: self._greet(greeting), lambda _: key)
+    async def _one_more(
+        self, key: Hashable, number: int, capabilities: bytes, caller: Caller
+    ) -> None:
+        greeting = _introduction(capabilities, caller)
+        await self._once(
+            (key, number),
+            caller.principal,
+            lambda: self._greet(greeting, caller.principal),
+            lambda _: key,
+        )
 
     async def _base_for(self, caller: Caller) -> Link | None:
         """The connection that is there anyway, for all whom its server cannot confuse."""
@@ -245,7 +288,7 @@ class Upstream:
     async def _handshake_for_session(self, introduction: Raw, caller: Caller) -> Link:
         shared = self.way.shared and self.settings.upstream == "shared"
         if not shared:
-            return await self._of_its_own(introduction)
+            return await self._of_its_own(introduction, caller.principal)
         version = msgspec.json.decode(introduction, type=dict[str, Raw]).get("protocolVersion")
         declared = fingerprint(caller.capabilities)
         key = ("session", caller.principal, declared, bytes(version or b""))
@@ -257,20 +300,17 @@ class Upstream:
         # One after the other: the next one looks again whether there is room.
         return await self._once(
             (key, len(links)),
-            lambda: self._open(lambda link: self._handshake(link, introduction)),
+            caller.principal,
+            lambda: self._open(lambda link: self._handshake(link, introduction), caller.principal),
             lambda link: _STATELESS if link.stateless else key,
         )
 
-    async def _of_its_own(self, introduction: Raw) -> Link:
-        self._coming += 1
-        try:
-            if self.way.shared:  # sessions over HTTP cost little, and are counted in front
-                self._make_room()
-            link = await self._open(lambda link: self._handshake(link, introduction))
-        finally:
-            self._coming -= 1
+    async def _of_its_own(self, introduction: Raw, principal: Principal) -> Link:
+        # Sessions over HTTP cost little, and are counted in front.
+        with self._reserve(principal) if self.way.shared else contextlib.nullcontext():
+            link = await self._open(lambda link: self._handshake(link, introduction), principal)
         if link.stateless:
-            return await self._made(lambda: _at_once(link), lambda _: _STATELESS)
+            return await self._made(principal, lambda: _at_once(link), lambda _: _STATELESS)
         self.own.add(link)
         return link
 
@@ -318,22 +358,26 @@ class Upstream:
     async def _once(
         self,
         key: Hashable,
+        principal: Principal,
         make: Callable[[], Awaitable[Link]],
         file_as: Callable[[Link], Hashable],
     ) -> Link:
         """Make a connection, however many want it; who gives up takes nobody else with him."""
         task = self._opening.get(key)
         if task is None:
-            task = asyncio.ensure_future(self._made(make, file_as))
+            task = asyncio.ensure_future(self._made(principal, make, file_as))
             self._opening[key] = task
             task.add_done_callback(lambda _: self._opening.pop(key, None))
         return await asyncio.shield(task)
 
     async def _made(
-        self, make: Callable[[], Awaitable[Link]], file_as: Callable[[Link], Hashable]
+        self,
+        principal: Principal,
+        make: Callable[[], Awaitable[Link]],
+        file_as: Callable[[Link], Hashable],
     ) -> Link:
-        self._make_room()
-        link = await make()
+        with self._reserve(principal):
+            link = await make()
         if link.stateless and (there := self._shared(_STATELESS)) is not None:
             self._retire(link)  # two were opened before it was known that one is enough
             return there
@@ -343,22 +387,59 @@ class Upstream:
 
     # Connections that nobody uses
 
-    def _make_room(self) -> None:
-        """Callers of many kinds need many connections; those that nobody uses go first.
+    @contextlib.contextmanager
+    def _reserve(self, principal: Principal) -> Iterator[None]:
+        """Make room for a connection of `principal`, and count it while it is being opened.
 
         Raises:
-            ServerBusy: all of them are in use.
+            ServerBusy: all connections are in use.
         """
-        used = sum(len(links) for links in self._links.values()) + len(self._opening)
+        self._make_room(principal)
+        self._reserved[principal] += 1
+        try:
+            yield
+        finally:
+            self._reserved[principal] -= 1
+            if not self._reserved[principal]:
+                del self._reserved[principal]
+
+    def _make_room(self, principal: Principal) -> None:
+        """Make room for another connection of `principal`, by ending one that is not in use.
+
+        A client that was authenticated has at most half of the connections, and when all are open,
+        one of the principal with the most connections is ended.
+
+        Raises:
+            ServerBusy: all connections are in use.
+        """
+        most = self.settings.max_connections
+        used = sum(len(links) for links in self._links.values()) + self._reserved.total()
         if self.way.shared:
-            used += len(self.own) + self._coming
-        if used <= self.settings.max_connections:  # with the one that is wanted now
+            used += len(self.own)
+        links = [link for link in self.links if not link.stateless]
+        if principal is not ANONYMOUS:
+            own = [link for link in links if link.principal == principal]
+            held = len(own) + self._reserved[principal]
+            if held >= max(1, most // 2):
+                CONNECTIONS_PER_CLIENT.hit()
+                self._retire_one(own, held)
+                return
+        if used < most:
             return
-        idle = [link for link in self.links if link.idle and not link.stateless]
-        if not idle:
-            why = f"is busy: {used - 1} connections to it are in use. Try again later"
-            raise ServerBusy(f"{self.name} {why}", public=why)
-        self._retire(min(idle, key=lambda link: link.used))
+        shares = Counter(link.principal for link in links)
+        most_held = max(shares.values(), default=0)
+        candidates = [link for link in links if shares[link.principal] == most_held]
+        self._retire_one(candidates, used)
+
+    def _retire_one(self, links: list[Link], used: int) -> None:
+        """End the one of these connections that has not been used for the longest time."""
+        idle_since = asyncio.get_running_loop().time() - self.evictable_after
+        idle = [link for link in links if link.idle and link.used <= idle_since]
+        if idle:
+            self._retire(min(idle, key=lambda link: link.used))
+            return
+        why = f"is busy: {used} connections to it are in use. Try again later"
+        raise ServerBusy(f"{self.name} {why}", public=why)
 
     def _look_after(self, link: Link) -> None:
         """End a connection that nobody has used for a while."""
@@ -382,7 +463,10 @@ class Upstream:
         task.add_done_callback(self._retiring.discard)
 
     async def _open(
-        self, converse: Callable[[Link], Awaitable[None]], identity: Identity | None = None
+        self,
+        converse: Callable[[Link], Awaitable[None]],
+        principal: Principal,
+        identity: Identity | None = None,
     ) -> Link:
         """A connection on which the conversation is open.
 
@@ -391,9 +475,10 @@ class Upstream:
         """
         self._check_open()
         self.wanted = True
-        if self.error is not None and time.monotonic() < self._not_before:
+        backoff = self._backoffs.get(principal)
+        if backoff is not None and backoff.error is not None and backoff.waiting:
             raise ConnectFailed(
-                f"{self.name} is not there: {self.error}", public=public_reason(self.error)
+                f"{self.name} is not there: {backoff.error}", public=public_reason(backoff.error)
             )
         link: Link | None = None
         try:
@@ -409,6 +494,7 @@ class Upstream:
                     interceptors=self.interceptors,
                     on_close=self._lost,
                 )
+                link.principal = principal
                 link.marks = self.marks
                 if self.way.shared:  # a process of ours, which can be ended
                     link.on_unanswered = partial(self._doubt, link)
@@ -427,11 +513,12 @@ class Upstream:
             if isinstance(error, ChannelClosed) and error.exit_code is not None:
                 error.public = f"{public_reason(error)} during start-up"
             if not isinstance(error, asyncio.CancelledError | RpcError | HttpError):
-                self._failed(error)
+                self._failed(error, principal)
             if error is exc:
                 raise  # with its cause, which `public_reason` may need
             raise error from None
-        self.error, self._failures = None, 0
+        self.error = None
+        self._backoffs.pop(principal, None)
         if self.on_link is not None:
             self.on_link(link)
         return link
@@ -442,11 +529,9 @@ class Upstream:
                 f"{self.name}: the gateway ends", public="is not served any more: the gateway ends"
             )
 
-    def _failed(self, exc: BaseException) -> None:
+    def _failed(self, exc: BaseException, principal: Principal) -> None:
         self.error = exc
-        delay = min(FIRST_DELAY * 2**self._failures, LONGEST_DELAY)
-        self._failures += 1
-        self._not_before = time.monotonic() + delay
+        self._backoffs.setdefault(principal, Backoff()).failed(exc)
 
     async def _handshake(self, link: Link, introduction: Raw) -> None:
         """Pass an `initialize` on as it is; `initialized` follows when the client says so."""
@@ -484,23 +569,25 @@ class Upstream:
             raise refusal from None
         self.speaks_stateless, self.speaks_handshake = True, False
 
-    async def _greet(self, introduction: dict[str, Any]) -> Link:
-        return await self._converse(introduction, stateless=False)
+    async def _greet(self, introduction: dict[str, Any], principal: Principal) -> Link:
+        return await self._converse(introduction, principal, stateless=False)
 
     async def _find_out(self, capabilities: bytes, caller: Caller) -> Link:
         introduction = _introduction(capabilities, caller)
         try:
-            link = await self._converse(introduction, stateless=None)
+            link = await self._converse(introduction, caller.principal, stateless=None)
         except ChannelClosed as exc:
             if exc.exit_code is None or not exc.delivered or self.settings.era == "stateless":
                 raise
             # Some servers die of a first message they do not know; they get the one they expect.
-            self._not_before = 0.0
-            link = await self._converse(introduction, stateless=False)
+            self._backoffs[caller.principal].try_at_once()
+            link = await self._converse(introduction, caller.principal, stateless=False)
             self.speaks_stateless = False
         return link
 
-    async def _converse(self, introduction: dict[str, Any], stateless: bool | None) -> Link:
+    async def _converse(
+        self, introduction: dict[str, Any], principal: Principal, stateless: bool | None
+    ) -> Link:
         identity = Identity(introduction["clientInfo"], introduction["capabilities"])
 
         async def converse(link: Link) -> None:
@@ -520,7 +607,7 @@ class Upstream:
             if not link.agreement.revision.stateless:
                 self.speaks_handshake = True
 
-        return await self._open(converse, identity)
+        return await self._open(converse, principal, identity)
 
     # Ending
 

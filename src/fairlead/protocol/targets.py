@@ -15,7 +15,6 @@ or is too long, or has a malformed host, is unclear: every deny applies to it an
 """
 
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import translate
 from functools import cached_property, lru_cache
@@ -28,6 +27,7 @@ from ..limits import TARGET_FORMS, TARGET_LENGTH, TARGETS
 from ..wire import Params
 from .caller import Head
 from .hosts import host_forms, place_forms, plain_port, without_final_dot
+from .unicode_forms import nfkc
 
 __all__ = [
     "NESTED",
@@ -385,7 +385,6 @@ _INVISIBLE: Final = re.compile(
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 _PLAIN_NAME: Final = re.compile(r"[!-~]*")
-_MARKS: Final = 30  # in a row: more make normalisation slow (Unicode Annex 15, Stream-Safe Text)
 
 
 def normalize_name(name: str) -> str:
@@ -395,46 +394,58 @@ def normalize_name(name: str) -> str:
     """
     if len(name) <= _CACHED:
         return _normal_name(name)
-    return _fold(name) if _is_clear(name) else name
+    return _normal_form(name)
 
 
 def name_forms(name: str) -> tuple[str, ...] | None:
     """Return the forms of a name, the name as it is first; None if they are unclear."""
     if _PLAIN_NAME.fullmatch(name) and len(name) <= TARGET_LENGTH.value:
         return (name,)
-    if not _is_clear(name):
+    if not _is_short(name):
         return None
-    normal = normalize_name(name)
+    try:
+        normal = _fold(name)
+    except _UnclearError:
+        return None
     return (name,) if normal == name else (name, normal)
 
 
 @lru_cache(maxsize=4096)
 def _normal_name(name: str) -> str:
-    if _PLAIN_NAME.fullmatch(name):
+    return name if _PLAIN_NAME.fullmatch(name) else _normal_form(name)
+
+
+def _normal_form(name: str) -> str:
+    try:
+        return _fold(name) if _is_short(name) else name
+    except _UnclearError:
         return name
-    return _fold(name) if _is_clear(name) else name
+
+
+class _UnclearError(ValueError):
+    """A text that is not normalised, because that would take too long."""
 
 
 def _fold(text: str) -> str:
-    """Fold what is not visible or only another form of a character, until nothing changes."""
+    """Fold what is not visible or only another form of a character, until nothing changes.
+
+    Raises:
+        _UnclearError: for too many combining marks in a row.
+    """
     while True:
-        folded = unicodedata.normalize("NFKC", _INVISIBLE.sub("", text)).strip()
+        folded = nfkc(_INVISIBLE.sub("", text))
+        if folded is None:
+            raise _UnclearError
+        folded = folded.strip()
         if folded == text:
             return text
         text = folded
 
 
-def _is_clear(text: str) -> bool:
+def _is_short(text: str) -> bool:
     if len(text) > TARGET_LENGTH.value:
         TARGET_LENGTH.hit()
         return False
-    if text.isascii():
-        return True
-    row = 0
-    for character in unicodedata.normalize("NFKD", text) if len(text) <= _MARKS else text:
-        row = row + 1 if unicodedata.combining(character) else 0
-        if row > _MARKS:
-            return False
     return True
 
 
@@ -499,8 +510,13 @@ def _short_uri_forms(uri: str) -> tuple[str, ...] | None:
 
 
 def _normalized(uri: str) -> str | None:
-    if not _is_clear(uri):
+    try:
+        return _read_normal(uri) if _is_short(uri) else None
+    except _UnclearError:
         return None
+
+
+def _read_normal(uri: str) -> str | None:
     if _PLAIN_URI.fullmatch(uri):
         return uri
     text = uri
@@ -517,8 +533,13 @@ def _normalized(uri: str) -> str | None:
 
 
 def _all_forms(uri: str) -> tuple[str, ...] | None:
-    if not _is_clear(uri):
+    try:
+        return _read_forms(uri) if _is_short(uri) else None
+    except _UnclearError:
         return None
+
+
+def _read_forms(uri: str) -> tuple[str, ...] | None:
     if _PLAIN_URI.fullmatch(uri):
         return (uri,)
     forms, left = {uri: None}, TARGET_FORMS.value

@@ -8,6 +8,7 @@ the bits of a machine word, whatever either contains.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -35,7 +36,7 @@ Step: TypeAlias = str | Variable | Optional  # a string stands for itself
 
 def match_steps(steps: Sequence[Step], uri: str) -> dict[str, str] | None:
     """Return the text of each variable, the first ones as long as possible; None: no match."""
-    text = _Text(uri)
+    text = _text(uri)
     # Bit q of rests[i]: the steps from i on can match the last q characters.
     rests = [1]
     for step in reversed(steps):
@@ -55,6 +56,12 @@ def match_steps(steps: Sequence[Step], uri: str) -> dict[str, str] | None:
         found[step.name] = uri[at:end]
         at = end
     return found
+
+
+@lru_cache(maxsize=4)
+def _text(uri: str) -> "_Text":
+    """Return the same object for each template that one URI is compared with."""
+    return _Text(uri)
 
 
 class _Text:

@@ -258,8 +258,12 @@ def encode_success(request_id: RequestId, result: bytes | Raw, end: bytes = b"")
     )
 
 
-@lru_cache(maxsize=256)
 def _method_text(method: str) -> bytes:
+    return _short_method(method) if len(method) <= 64 else to_json(method)
+
+
+@lru_cache(maxsize=256)
+def _short_method(method: str) -> bytes:
     return to_json(method)
 
 

@@ -1,0 +1,172 @@
+"""What a client declares decides which connection it uses, not how many processes others get."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from fairlead import MCPClient, MCPServer
+from fairlead.errors import ConnectFailed, FairleadError, ServerBusy
+from fairlead.gateway import Gateway
+from fairlead.gateway.link import Link
+from fairlead.gateway.settings import RelaySettings
+from fairlead.gateway.upstream import Upstream
+from fairlead.gateway.way import Way, way_to
+from fairlead.protocol.caller import Caller
+from fairlead.protocol.principal import ANONYMOUS, Principal
+from fairlead.protocol.revisions import NEWEST
+from fairlead.transport.base import Channel
+
+LIMIT = 30.0
+
+
+def caller(principal: Principal, kind: int = 0) -> Caller:
+    declared = b'{"experimental":{"kind%d":{}}}' % kind
+    return Caller(NEWEST, True, principal, declared)
+
+
+@asynccontextmanager
+async def upstream(max_connections: int) -> AsyncIterator[Upstream]:
+    """Yield the connections to a server of the handshake era."""
+    settings = RelaySettings(era="handshake", max_connections=max_connections)
+    found = Upstream(way_to(MCPServer("s")), settings, {"name": "test", "version": "1"})
+    try:
+        async with asyncio.timeout(LIMIT):
+            yield found
+    finally:
+        await found.close()
+
+
+def held_by(place: Upstream, principal: Principal) -> list[Link]:
+    return [link for link in place.links if link.principal == principal]
+
+
+@pytest.mark.attack(
+    "other capabilities in each request, each of which needs a connection to the server",
+    "half of a server's connections per client",
+    "the client is told that the server is busy; others still get connections",
+)
+async def test_a_client_has_at_most_half_of_the_connections() -> None:
+    async with upstream(8) as place:
+        for kind in range(4):
+            await place.for_caller(caller("greedy", kind))
+        with pytest.raises(ServerBusy):
+            await place.for_caller(caller("greedy", 4))
+        assert len(held_by(place, "greedy")) == 4
+        for kind in range(4):
+            await place.for_caller(caller("other", kind))
+        await place.for_caller(caller("greedy", 1))  # what is open stays of use
+
+
+async def test_connections_that_are_being_opened_count() -> None:
+    async with upstream(8) as place:
+        opening = (place.for_caller(caller("greedy", kind)) for kind in range(20))
+        outcomes = await asyncio.gather(*opening, return_exceptions=True)
+        assert sum(isinstance(one, Link) for one in outcomes) == 4
+        assert sum(isinstance(one, ServerBusy) for one in outcomes) == 16
+
+
+async def test_an_idle_connection_of_the_client_makes_room_after_a_while() -> None:
+    async with upstream(4) as place:
+        first = await place.for_caller(caller("greedy", 0))
+        await place.for_caller(caller("greedy", 1))
+        await place.for_caller(caller("other"))
+        place.evictable_after = 0.0
+        await place.for_caller(caller("greedy", 2))
+        assert first not in place.links
+        assert len(held_by(place, "greedy")) == 2
+        assert len(held_by(place, "other")) == 1
+
+
+async def test_the_principal_with_most_connections_gives_one_up() -> None:
+    async with upstream(4) as place:
+        await place.for_caller(caller("modest"))
+        for kind in range(3):
+            await place.for_caller(caller(ANONYMOUS, kind))
+        place.evictable_after = 0.0
+        await place.for_caller(caller("new"))
+        assert [len(held_by(place, who)) for who in ("modest", ANONYMOUS, "new")] == [1, 2, 1]
+
+
+async def test_failed_attempts_of_one_principal_do_not_delay_another() -> None:
+    open_server = way_to(MCPServer("s")).open
+    failing = True
+
+    async def dial() -> Channel:
+        if failing:
+            raise ConnectFailed("exited with code 1")
+        return await open_server()
+
+    way = Way(name="s", open=dial, shared=True)
+    info = {"name": "test", "version": "1"}
+    place = Upstream(way, RelaySettings(era="handshake"), info)
+    try:
+        async with asyncio.timeout(LIMIT):
+            with pytest.raises(ConnectFailed):
+                await place.for_caller(caller("breaks-it"))
+            failing = False
+            with pytest.raises(ConnectFailed, match="is not there"):  # too early
+                await place.for_caller(caller("breaks-it"))
+            assert (await place.for_caller(caller("other"))).alive
+    finally:
+        await place.close()
+
+
+# A server of the handshake era.
+_EXITS = """
+import json, sys
+
+for line in sys.stdin:
+    request = json.loads(line)
+    params = request.get("params", {})
+    match request["method"]:
+        case "initialize":
+            if "sampling" in params["capabilities"]:
+                sys.exit(3)
+            result = {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "s", "version": "1"},
+            }
+        case "tools/list":
+            result = {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}
+        case "tools/call":
+            result = {"content": [{"type": "text", "text": params["arguments"]["text"]}]}
+        case "ping":
+            result = {}
+        case method:
+            if "id" in request:
+                error = {"code": -32601, "message": "unknown method"}
+                answer = {"jsonrpc": "2.0", "id": request["id"], "error": error}
+                print(json.dumps(answer), flush=True)
+            continue
+    print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
+"""
+
+
+@pytest.mark.attack(
+    "capabilities with which a server exits, sent again and again",
+    "the loss of a client's own process does not count as a failure of the server",
+    "other clients are served",
+)
+async def test_a_process_that_exits_for_one_client_does_not_keep_others_out(tmp_path: Path) -> None:
+    program = tmp_path / "exits.py"
+    program.write_text(_EXITS)
+    entry = {"command": sys.executable, "args": [str(program)]}
+
+    async def sample(*_: object) -> dict[str, object]:
+        return {}
+
+    async with asyncio.timeout(LIMIT), Gateway() as gateway:
+        await gateway.connect({"s": entry})
+        async with MCPClient.connect_inprocess(gateway) as client:
+            assert (await client.call_tool("s_echo", {"text": "a"}))["content"][0]["text"] == "a"
+            async with MCPClient.connect_inprocess(gateway, on_sample=sample) as attacker:
+                for _ in range(10):
+                    with pytest.raises(FairleadError):
+                        await attacker.call_tool("s_echo", {"text": "x"})
+                result = await client.call_tool("s_echo", {"text": "b"})
+                assert result["content"][0]["text"] == "b"
