@@ -97,6 +97,7 @@ class Catalog:
         self._servers: dict[str, dict[Kind, dict[str, _Item]]] = {}
         self._left_out: dict[tuple[str, Kind], int] = {}
         self._versions = dict.fromkeys(Kind, 0)
+        self.changes = 0  # of all kinds together, and of what views call them
         self._names: dict[Kind, dict[Pair, str]] = {}
         self._spellings: dict[tuple[str, Kind], dict[str, list[str]]] = {}
         self._shelves: dict[tuple[Kind, View], _Shelf] = {}
@@ -319,6 +320,7 @@ class Catalog:
 
     def _changed(self, kind: Kind) -> None:
         self._versions[kind] += 1
+        self.changes += 1
         self._names.pop(kind, None)
         for place in [place for place in self._spellings if place[1] is kind]:
             del self._spellings[place]

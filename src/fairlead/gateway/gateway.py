@@ -324,10 +324,13 @@ class Gateway(ServesHttp):
         """Whether every server has said what it offers, or cannot be asked."""
         return all(member.listed.is_set() for member in self.members.values())
 
-    async def _handle(self, exchange: Exchange) -> Answer:
+    def _handle(self, exchange: Exchange) -> Awaitable[Answer]:
         visitor = self._visitors.get(exchange.edge)
         if visitor is None:
-            return await self.until_dismissed(exchange, self._answer(exchange, None))
+            return self.until_dismissed(exchange, self._answer(exchange, None))
+        return self._answer_in_order(exchange, visitor)
+
+    async def _answer_in_order(self, exchange: Exchange, visitor: Visitor) -> Answer:
         await visitor.passage.passed()
         return await self._answer(exchange, visitor)
 
@@ -380,6 +383,7 @@ class Gateway(ServesHttp):
         notify_of_views(self.interceptors)
         self._marks.forget()
         self._showing.show(views, view)
+        self.catalog.changes += 1
 
     def until_dismissed(self, exchange: Exchange, answer: Awaitable[Answer]) -> Awaitable[Answer]:
         """Wait for the answer to a call outside of any connection, while its client may come in."""

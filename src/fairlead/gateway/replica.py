@@ -78,8 +78,8 @@ class Replica:
             StillStarting: there is none yet.
             FairleadError: there is none now.
         """
-        link = self._link
-        if link is not None and self._works:
+        link, client = self._link, self._client
+        if link is not None and link.alive and client is self._current():
             return link
         patience = self.patience
         try:
@@ -129,7 +129,7 @@ class Replica:
         supervisor = self._manager.describe().get(self.name)
         return None if supervisor is None else supervisor.client
 
-    def _concerns_one_client(self, error: BaseException | None) -> bool:
+    def _concerns_one_client(self, error: BaseException) -> bool:
         """Whether a process was lost that other clients do not use.
 
         A client that declares other capabilities has a connection of its own. What happens to that
@@ -168,7 +168,9 @@ class Replica:
             self.errors += isinstance(exc, Exception)  # who gives up has not been failed
             raise
         finally:
-            admission.ended(None if self._concerns_one_client(error) else error)
+            if error is not None and self._concerns_one_client(error):
+                error = None
+            admission.ended(error)
             took = time.monotonic() - began
             self.latency = took if self.latency is None else 0.9 * self.latency + 0.1 * took
 

@@ -19,6 +19,17 @@ __all__ = ["Showing"]
 _WITHDRAWN: Final = "the token is not valid any more"
 
 
+class _Call:
+    """A call outside of any connection."""
+
+    __slots__ = ("dismissed", "principal", "task")
+
+    def __init__(self, principal: Principal, task: asyncio.Task[object]) -> None:
+        self.principal = principal
+        self.task = task
+        self.dismissed = False
+
+
 class Showing:
     """The views of a gateway's clients; those who have none see what everybody does."""
 
@@ -26,7 +37,7 @@ class Showing:
         self._gateway = gateway
         self._views = dict(views)
         self._everybody = everybody
-        self._calls: dict[asyncio.Timeout, Principal] = {}  # under way, outside of connections
+        self._calls: set[_Call] = set()  # under way, outside of connections
 
     def view_for(self, principal: Principal) -> View:
         """What somebody gets to see."""
@@ -87,7 +98,7 @@ class Showing:
             if not view.includes(member.name):
                 member.left(visitor)
 
-    async def until_dismissed(self, exchange: Exchange, answer: Awaitable[Answer]) -> Answer:
+    def until_dismissed(self, exchange: Exchange, answer: Awaitable[Answer]) -> Awaitable[Answer]:
         """Wait for the answer to a call outside of any connection.
 
         Raises:
@@ -95,19 +106,22 @@ class Showing:
         """
         principal = exchange.caller.principal
         if principal is ANONYMOUS or exchange.method == "subscriptions/listen":
-            return await answer
-        call = asyncio.timeout(None)
+            return answer  # which costs a call less than waiting for it here
+        return self._until_dismissed(principal, answer)
+
+    async def _until_dismissed(self, principal: Principal, answer: Awaitable[Answer]) -> Answer:
+        task = asyncio.current_task()
+        assert task is not None
+        call = _Call(principal, task)
+        self._calls.add(call)
         try:
-            async with call:
-                self._calls[call] = principal
-                try:
-                    return await answer
-                finally:
-                    del self._calls[call]
-        except TimeoutError:
-            if not call.expired():
+            return await answer
+        except asyncio.CancelledError:
+            if not call.dismissed or task.uncancel():
                 raise
             raise ours(INVALID_REQUEST, _WITHDRAWN) from None
+        finally:
+            self._calls.discard(call)
 
     async def dismiss(self, principals: Container[Principal]) -> None:
         """End all connections of somebody who may not come in any more."""
@@ -117,9 +131,9 @@ class Showing:
                 gateway.changes.stop(one.edge)
         for door in gateway.doors.values():
             door.hang_up_on(principals)
-        now = asyncio.get_running_loop().time()
-        for call, principal in self._calls.items():
-            if principal in principals and not call.expired():
-                call.reschedule(now)
+        for call in self._calls:
+            if call.principal in principals and not call.dismissed:
+                call.dismissed = True
+                call.task.cancel()
         peers = [one.peer for one in gateway.visitors() if one.principal in principals]
         await asyncio.gather(*(peer.close(_WITHDRAWN) for peer in peers))

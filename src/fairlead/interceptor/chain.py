@@ -13,8 +13,10 @@ Proceed: TypeAlias = Callable[[Exchange], Awaitable[Answer]]
 class Interceptor(Protocol):
     """Does something before, after or instead of the next handler; the same shape everywhere."""
 
-    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
-        """Answer the exchange, usually with `await proceed(exchange)`. May run for many at once.
+    def __call__(self, exchange: Exchange, proceed: Proceed) -> Awaitable[Answer]:
+        """Answer the exchange, usually with `await proceed(exchange)` in an `async def`.
+
+        May run for many exchanges at once.
 
         Raises:
             RpcError: to refuse.

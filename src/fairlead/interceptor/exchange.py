@@ -96,13 +96,12 @@ class Exchange(Struct):
     @property
     def targets(self) -> "tuple[Target, ...]":
         """All that is meant, under every name and in every form that policies must compare."""
-        from ..protocol.targets import targets_of  # servers without policies need none of it
-
-        message = self.message
         if self.resolver is not None:
             found = self.resolver(self)
         else:
-            found = targets_of(message.method, self.head, message.params)
+            from ..protocol.targets import targets_of  # servers without policies need none of it
+
+            found = targets_of(self.message.method, self.head, self.message.params)
         if self.displayed is None or not found:
             return found
         return replace(found[0], displayed=self.displayed), *found[1:]

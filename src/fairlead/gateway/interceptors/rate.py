@@ -141,6 +141,8 @@ def _tool(exchange: Exchange) -> Hashable:
     if plain and type(name) is str and exchange.message.method == "tools/call":
         return _spelled(name) if len(name) <= LONGEST else _LONG_NAMES
     targets = exchange.targets
+    if len(targets) == 1:  # nearly always
+        return targets[0].key if len(targets[0].own) <= LONGEST else _LONG_NAMES
     if sum(len(one.own) for one in targets) > LONGEST:
         return _LONG_NAMES
     return tuple(one.key for one in targets)

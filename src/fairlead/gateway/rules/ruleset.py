@@ -194,7 +194,9 @@ class RuleSet:
         found = self._found_for(exchange)
         if not found.all:
             return await proceed(exchange)
-        found = await self._until_known(exchange, found)
+        if found.needs_server and self._known is not None:
+            await self._known(exchange)
+            found = self._found_for(exchange)
         facts = self._facts(exchange, found)
         candidates = found.meant_for(facts)
         if not candidates:
@@ -234,26 +236,38 @@ class RuleSet:
             actions = rule.actions if applies else _watching(rule, exchange.method)
             if not actions:
                 continue
-            if not applies:
-                inner = self._rest(rule, proceed)
-            else:
+            if applies:
                 exchange.note(f"rule: {rule.name}")
-                stops = rule.stop and (rule.strict is None or rule.strict.holds(facts))
-                inner = proceed if stops else self._rest(rule, proceed)
+                if rule.stop and (rule.strict is None or rule.strict.holds(facts)):
+                    return await self._run(actions, exchange, proceed)
+            inner = self._rest(candidates, place, facts, proceed)
             return await self._run(actions, exchange, inner)
         return await proceed(exchange)
 
-    def _rest(self, rule: Rule, proceed: Proceed) -> Callable[[Exchange], Awaitable[Answer]]:
+    def _rest(
+        self, candidates: Sequence[Candidate], place: int, facts: Facts, proceed: Proceed
+    ) -> Callable[[Exchange], Awaitable[Answer]]:
         """The rules behind one; of a message that was changed, those that concern it now."""
-        order = rule.order
+        order = candidates[place][0].order
+        exchange, message = facts.exchange, facts.exchange.message
+        instant = order in self._instant
 
-        async def go_on(now: Exchange) -> Answer:
-            found = await self._until_known(now, self._found_for(now))
-            facts = self._facts(now, found)
-            rest = [one for one in found.meant_for(facts) if one[0].order > order]
-            return await self._act(rest, 0, facts, proceed)
+        def go_on(now: Exchange) -> Awaitable[Answer]:
+            if instant and now is exchange and now.message is message:
+                return self._act(candidates, place + 1, facts, proceed)
+            return self._act_on_changed(now, order, proceed)
 
         return go_on
+
+    async def _act_on_changed(self, exchange: Exchange, order: int, proceed: Proceed) -> Answer:
+        """Let the rules behind one act that concern a message now."""
+        found = self._found_for(exchange)
+        if found.needs_server and self._known is not None:
+            await self._known(exchange)
+            found = self._found_for(exchange)
+        facts = self._facts(exchange, found)
+        rest = [one for one in found.meant_for(facts) if one[0].order > order]
+        return await self._act(rest, 0, facts, proceed)
 
     async def _act_on_answer(
         self, candidates: Sequence[Candidate], place: int, facts: Facts, proceed: Proceed
@@ -291,11 +305,11 @@ class RuleSet:
 
     def _use(self, rules: Sequence[Rule]) -> None:
         self._rules = tuple(rules)
-        self._acts_wait = any(
-            not claims(action.interceptor, "waits") or getattr(action.interceptor, "waits", True)
-            for rule in self._rules
-            for action in rule.actions
+        # The rules whose actions do not wait, by their order: nothing changes while they act.
+        self._instant = frozenset(
+            rule.order for rule in self._rules if not any(map(_waits, rule.actions))
         )
+        self._acts_wait = len(self._instant) < len(self._rules)
         self._renames = [
             action.bare
             for rule in self._rules
@@ -337,15 +351,6 @@ class RuleSet:
 
     def _facts(self, exchange: Exchange, found: "_Found") -> Facts:
         return Facts(exchange, self.server_of, _key=found.key)
-
-    async def _until_known(self, exchange: Exchange, found: "_Found") -> "_Found":
-        """Wait for a server that just starts: until then, nothing is known of what it has."""
-        if self._known is None or not found.all:
-            return found
-        if found.about_server or any(one.server is None for one in found.key.targets):
-            await self._known(exchange)
-            return self._found_for(exchange)
-        return found
 
     def _find(self, place: "_Place", key: Key) -> "_Found":
         several: list[Candidate] = []
@@ -391,6 +396,11 @@ class RuleSet:
             log.error("the rules stay as they were: %s", exc)
 
 
+def _waits(action: Action) -> bool:
+    one = action.interceptor
+    return not claims(one, "waits") or getattr(one, "waits", True)
+
+
 class _Found:
     """The rules that may concern messages with one key, and which of them a message needs."""
 
@@ -398,6 +408,9 @@ class _Found:
         self.all = several
         self.key = key
         self.about_server = any(rule.about_server for rule, _ in several)
+        # While a server starts, nothing is known of what it has.
+        unknown = any(one.server is None for one in key.targets)
+        self.needs_server = bool(several) and (self.about_server or unknown)
         self.index, self._late = Index(), Index()
         self._always: set[int] = set()  # places of those that each message has to be shown to
         self._hooked: set[int] = set()  # rules about answers that need not be, by their order
