@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from .command_server import command_server
+
 LIMIT = 30.0  # seconds for anything that is waited for
 
 DEMO = ("--", sys.executable, "-m", "fairlead.demo")
@@ -25,17 +27,7 @@ def fairlead(
     env: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, with pipes around it."""
-    return subprocess.run(
-        [sys.executable, "-m", "fairlead", *args],
-        input=input,
-        cwd=cwd,
-        env=_environment(env),
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=LIMIT,
-        check=False,
-    )
+    return command_server().run(args, input=input, cwd=cwd, env=_environment(env), timeout=LIMIT)
 
 
 def on_terminal(*args: str, env: Mapping[str, str] | None = None) -> str:
