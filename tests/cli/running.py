@@ -26,8 +26,26 @@ def fairlead(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, with pipes around it."""
-    return command_server().run(args, input=input, cwd=cwd, env=_environment(env), timeout=LIMIT)
+    """Run a command to its end, with pipes around it.
+
+    It is a fork of a process that has imported `fairlead` already, unless the environment says
+    something to the interpreter.
+    """
+    if not any(name.startswith("PYTHON") for name in env or ()):
+        return command_server().run(
+            args, input=input, cwd=cwd, env=_environment(env), timeout=LIMIT
+        )
+    return subprocess.run(
+        [sys.executable, "-m", "fairlead", *args],
+        input=input,
+        cwd=cwd,
+        env=_environment(env),
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=LIMIT,
+        check=False,
+    )
 
 
 def on_terminal(*args: str, env: Mapping[str, str] | None = None) -> str:

@@ -38,19 +38,19 @@ class Following(Reading):
         """Ask to be told, as `notifications/resources/updated`, when a resource changes."""
         if uri in self._listening.uris:
             return
-        self._listening.uris[uri] = None
+        self._listening.add(uri)
         try:
             if self._stateless:
                 await self._listening.listen(self.transport.peer, self.transport.timeout)
             else:
                 await self.request("resources/subscribe", {"uri": uri})
         except BaseException:
-            self._listening.uris.pop(uri, None)
+            self._listening.remove(uri)
             raise
 
     async def unsubscribe(self, uri: str) -> None:
         """The opposite of `subscribe`."""
-        if self._listening.uris.pop(uri, uri) is not None:
+        if not self._listening.remove(uri):
             return
         if self._stateless:
             await self._listening.listen(self.transport.peer, self.transport.timeout)
@@ -59,7 +59,7 @@ class Following(Reading):
 
     async def listen(self, *changes: Changes) -> None:
         """Ask to be told when lists change; servers of the handshake era tell it by themselves."""
-        self._listening.lists = set(changes)
+        self._listening.set_lists(changes)
         if self._stateless:
             await self._listening.listen(self.transport.peer, self.transport.timeout)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, Literal, TypeAlias
 
@@ -39,22 +39,54 @@ class Listening:
         self._missed = missed
         self._parts: list[_Part] = []
         self._changing = asyncio.Lock()
+        self._changes = 0  # of what is wanted
+        self._asked: tuple[int, Peer] | None = None  # which of them was asked last, and where
 
     @property
     def wanted(self) -> bool:
         """Whether changes of anything are wanted."""
         return bool(self.uris or self.lists)
 
+    def add(self, uri: str) -> None:
+        """Want changes of a resource; `listen` asks for them."""
+        self.uris[uri] = None
+        self._changes += 1
+
+    def remove(self, uri: str) -> bool:
+        """The opposite of `add`. Returns whether they were wanted."""
+        if uri not in self.uris:
+            return False
+        del self.uris[uri]
+        self._changes += 1
+        return True
+
+    def set_uris(self, uris: Iterable[str]) -> None:
+        """Want changes of these resources, and of no others."""
+        self.uris = dict.fromkeys(uris)
+        self._changes += 1
+
+    def set_lists(self, lists: Iterable[Changes]) -> None:
+        """Want changes of these lists, and of no others."""
+        self.lists = set(lists)
+        self._changes += 1
+
     async def listen(self, peer: Peer, timeout: float) -> None:
         """Ask for all that is wanted now, in place of what was asked before.
+
+        Many may call this at once; the first one that gets its turn asks for all of them.
 
         Raises:
             FairleadError: the server refused; what was asked before is still told.
         """
         async with self._changing:
+            now = self._changes, peer
+            if self._asked == now and all(part.is_open(peer) for part in self._parts):
+                return
+            self._asked = None
             try:
                 for part, wanted in self._plan(peer):
                     await part.listen(peer, wanted, timeout)
+                self._asked = now
             finally:
                 self._parts = [part for part in self._parts if part.wanted]
 
@@ -105,6 +137,7 @@ class Listening:
         """Nothing is wanted any more."""
         self.uris.clear()
         self.lists.clear()
+        self._changes += 1
         parts, self._parts = self._parts, []
         for part in parts:
             await part.close()
@@ -132,9 +165,12 @@ class _Part:
         """Return whether the server tells just this already."""
         if not wanted:
             return not self.wanted
+        return self.is_open(peer) and wanted == self.wanted
+
+    def is_open(self, peer: Peer) -> bool:
+        """Return whether the server has not ended the request."""
         stream = self._stream
-        alive = stream is not None and not stream.task.done() and stream.peer is peer
-        return alive and wanted == self.wanted
+        return stream is not None and not stream.task.done() and stream.peer is peer
 
     async def listen(self, peer: Peer, wanted: dict[str, Any], timeout: float) -> None:
         """Raises `FairleadError`: the server refused; what was asked before is still told."""

@@ -14,14 +14,12 @@ from .bridge.errors import ours
 from .introducing import CAPABILITIES
 from .member import Member
 from .visitor import Visitor
-from .watching import Watching
+from .watching import URIS_PER_TURN, Watching
 
 if TYPE_CHECKING:
     from .gateway import Gateway
 
 __all__ = ["Listener", "Subscribing"]
-
-URIS_PER_TURN = 16  # each is compared with the templates of all servers
 
 
 class Listener(Struct, frozen=True, eq=False):
@@ -108,16 +106,18 @@ class Subscribing:
         listener = Listener(exchange.edge, exchange.caller.principal, [])
         deadline = gateway.settings.deadline
         try:
-            told = await asyncio.gather(
-                *(self._watching.add(one, uri, listener, deadline) for uri, one in watched.items())
-            )
+            told = await self._watching.add_all(watched, listener, deadline)
             view = gateway.view_of(exchange.caller)  # it may be another by now
-            tell = (uri for uri, tells in zip(watched, told, strict=True) if tells)
-            listener.uris.extend(uri for uri in tell if view.permits_uri(uri))
+            listener.uris.extend(uri for uri in told if view.permits_uri(uri))
             self.listeners.add(listener)
             wanted = listening_to(exchange, listener.uris)
             return await gateway.changes.listen_admitted(wanted, CAPABILITIES)
         finally:
             self.listeners.discard(listener)
-            for uri, member in watched.items():
-                self._watching.remove(member.name, uri, listener)
+            gateway.start(self._remove(listener, watched))
+
+    async def _remove(self, listener: Listener, watched: dict[str, Member]) -> None:
+        for number, (uri, member) in enumerate(watched.items(), 1):
+            self._watching.remove(member.name, uri, listener)
+            if number % URIS_PER_TURN == 0:
+                await asyncio.sleep(0)

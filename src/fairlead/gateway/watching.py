@@ -2,14 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from ..errors import FairleadError, LocalProtocolError, RpcError
 from ..manager import MCPManager
 from .member import Member
 
-__all__ = ["Watching", "quietly"]
+__all__ = ["URIS_PER_TURN", "Watching", "quietly"]
+
+URIS_PER_TURN = 16  # of one request, before other work gets its turn
 
 log = logging.getLogger("fairlead.gateway")
 
@@ -66,6 +68,34 @@ class Watching:
         A server that is slow, or away, is not waited for longer than `deadline`. Who does not wait
         that long does not watch.
         """
+        return bool(await self.add_all({uri: member}, who, deadline))
+
+    async def add_all(
+        self, wanted: Mapping[str, Member], who: object, deadline: float
+    ) -> Sequence[str]:
+        """The same for several resources. Returns those of which their servers tell."""
+        asked: dict[str, asyncio.Task[bool] | None] = {}
+        try:
+            for uri, member in wanted.items():
+                asked[uri] = self._begin(member, uri, who)
+                if len(asked) % URIS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+            if waiting := [task for task in asked.values() if task is not None]:
+                await asyncio.wait(waiting, timeout=deadline)
+        except asyncio.CancelledError:
+            for uri in asked:
+                self.remove(wanted[uri].name, uri, who)
+            raise
+        told = []
+        for uri, task in asked.items():
+            if task is not None and task.done() and not task.cancelled() and not task.result():
+                self.remove(wanted[uri].name, uri, who)
+            else:
+                told.append(uri)
+        return told
+
+    def _begin(self, member: Member, uri: str, who: object) -> "asyncio.Task[bool] | None":
+        """One more watches. Returns the task that asks the server, while it does."""
         key = member.name, uri
         watchers = self._watchers.setdefault(key, set())
         self._by_member.setdefault(member.name, {})[uri] = None
@@ -74,17 +104,7 @@ class Watching:
             asking = self._asking[key] = self._start(self._ask_all(member, uri))
             asking.add_done_callback(lambda _: self._asking.pop(key))
         watchers.add(who)
-        if asking is None:
-            return True
-        try:
-            await asyncio.wait((asking,), timeout=deadline)
-        except asyncio.CancelledError:
-            self.remove(*key, who)
-            raise
-        if asking.done() and not asking.cancelled() and not asking.result():
-            self.remove(*key, who)
-            return False
-        return True
+        return asking
 
     def remove(self, name: str, uri: str, who: object) -> None:
         """It watches no longer, if it did; the member of that name may have gone before."""
@@ -116,6 +136,8 @@ class Watching:
                 self._start(self._ask(member, replica, uri))
 
     async def _ask_all(self, member: Member, uri: str) -> bool:
+        if len(member.replicas) == 1:
+            return await self._ask(member, member.replicas[0].name, uri)
         asked = (self._ask(member, replica.name, uri) for replica in member.replicas)
         return any(await asyncio.gather(*asked))
 

@@ -49,6 +49,10 @@ class LinearPattern:
             return True
         return self._ends and data.endswith(b"\n") and self._search(data[:-1]) is not None
 
+    def matches_bytes(self, data: bytes) -> bool:
+        """Return whether the pattern matches anywhere in a text that is encoded already."""
+        return self._search(data) is not None
+
     def replace(self, text: str, by: str) -> str:
         """Return the text with every match replaced; `by` is taken as it stands."""
         data = text.encode("utf-8", "replace")

@@ -31,6 +31,8 @@ class Optional(Struct, frozen=True):
     without: str
 
 
+_FEW = 8  # places, which are faster to look at one by one
+
 Step: TypeAlias = str | Variable | Optional  # a string stands for itself
 
 
@@ -123,6 +125,13 @@ class _Text:
 
     def _find(self, literal: str) -> int:
         """Return where a literal ends."""
+        text, bits, places = self._text, 0, 0
+        at = text.find(literal)
+        while at >= 0 and places < _FEW:
+            bits |= 1 << (len(text) - at - len(literal))
+            at, places = text.find(literal, at + 1), places + 1
+        if at < 0:
+            return bits
         bits = self._all
         for offset, character in enumerate(reversed(literal)):
             bits &= self._place(character) >> offset
@@ -133,6 +142,14 @@ class _Text:
     def _place(self, character: str) -> int:
         bits = self._places.get(character)
         if bits is None:
-            marks = "1".join("0" * len(part) for part in self._text.split(character))
-            bits = self._places[character] = int(marks or "0", 2)
+            parts = self._text.split(character, _FEW + 1)
+            if len(parts) <= _FEW:
+                bits, left = 0, len(self._text)
+                for part in parts[:-1]:
+                    left -= len(part) + 1
+                    bits |= 1 << left
+            else:
+                marks = "1".join("0" * len(part) for part in self._text.split(character))
+                bits = int(marks or "0", 2)
+            self._places[character] = bits
         return bits

@@ -136,7 +136,7 @@ class HandshakeClients:
         """A session is open: hear of the lists that the server says it tells of."""
         lists = {name for name in LISTS if self._can(f"{name}.listChanged")}
         if lists - self._listening.lists or (not self._heard and lists):
-            self._listening.lists = lists  # type: ignore[assignment]
+            self._listening.set_lists(lists)  # type: ignore[arg-type]
             await self._listen()
 
     async def _subscribe(self, exchange: Exchange, front: "Front | None") -> bytes:
@@ -163,10 +163,10 @@ class HandshakeClients:
         if wanted == self._listening.uris and (self._heard or not wanted):
             return True
         before = dict(self._listening.uris)
-        self._listening.uris = wanted
+        self._listening.set_uris(wanted)
         if await self._listen():
             return True
-        self._listening.uris = before
+        self._listening.set_uris(before)
         return False
 
     async def _listen(self) -> bool:
