@@ -81,6 +81,9 @@ LOG_LINES = Limit(
 LOG_SECRETS = Limit(
     "log_secrets", 64, "items", "request", "a log line about the request is withheld"
 )
+LOG_SEARCHED = Limit(
+    "log_searched", 1000, "items", "request", "a log line about the request is withheld"
+)
 # Each secret is looked for in some forty encodings.
 LOG_SECRET_TEXT = Limit(
     "log_secret_text", 4096, "characters", "request", "a log line about the request is withheld"

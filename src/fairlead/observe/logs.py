@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import msgspec
 
-from ..limits import LOG_LINES, LOG_SECRET_TEXT, LOG_SECRETS, LOG_TEXT
+from ..limits import LOG_LINES, LOG_SEARCHED, LOG_SECRET_TEXT, LOG_SECRETS, LOG_TEXT
 from .redact import is_folder
 
 if TYPE_CHECKING:
@@ -151,12 +151,17 @@ def _redact_for(about: object) -> Callable[[str], str]:
         _fresh.update(_owners)
     for owner in list(_fresh) if _fresh else ():
         _fresh.discard(owner)
-        found = list(_secrets(_owners[owner](), _redactor))
+        found = list(_secrets(_owners[owner](), _redactor, _Budget()))
         _redactor.learn(found)
         _learnt += len(found)
     if about is None:
         return _redactor.text
-    values = set(islice(_secrets(about, _redactor), LOG_SECRETS.value + 1))
+    try:
+        named = _secrets(about, _redactor, _Budget(LOG_SEARCHED.value))
+        values = set(islice(named, LOG_SECRETS.value + 1))
+    except _SpentError:
+        LOG_SEARCHED.hit()
+        return _withhold
     if len(values) > LOG_SECRETS.value:  # each of them would be looked for everywhere
         LOG_SECRETS.hit()
         return _withhold
@@ -168,10 +173,28 @@ def _redact_for(about: object) -> Callable[[str], str]:
 
 
 def _withhold(_: str) -> str:
-    return "(withheld: the request that this is about has many or long secrets)"
+    return "(withheld: the request that this is about has many values or long secrets)"
 
 
-def _secrets(value: object, redactor: "Redactor", depth: int = 0) -> Iterator[str]:
+class _SpentError(Exception):
+    """There are more values than are looked at."""
+
+
+class _Budget:
+    """How many more values are looked at."""
+
+    def __init__(self, values: int | None = None) -> None:
+        self._left = values
+
+    def spend(self, values: int) -> None:
+        """Raise `_SpentError` if there are too many."""
+        if self._left is not None:
+            self._left -= values
+            if self._left < 0:
+                raise _SpentError
+
+
+def _secrets(value: object, redactor: "Redactor", budget: _Budget, depth: int = 0) -> Iterator[str]:
     """The values in something that have the names of secrets."""
     if depth > 32:
         return
@@ -181,16 +204,18 @@ def _secrets(value: object, redactor: "Redactor", depth: int = 0) -> Iterator[st
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return
     if isinstance(value, Mapping):
+        budget.spend(len(value))
         for name, held in value.items():
             if isinstance(held, str) and is_folder(str(name), held):
                 continue
             if isinstance(name, str) and redactor.is_secret(name):
                 yield from _texts(held, depth)
             else:
-                yield from _secrets(held, redactor, depth + 1)
+                yield from _secrets(held, redactor, budget, depth + 1)
     elif isinstance(value, list | tuple):
+        budget.spend(len(value))
         for one in value:
-            yield from _secrets(one, redactor, depth + 1)
+            yield from _secrets(one, redactor, budget, depth + 1)
 
 
 def _texts(value: Any, depth: int) -> Iterator[str]:

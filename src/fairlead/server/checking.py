@@ -107,7 +107,7 @@ class Checker:
         closed = self._schema.get("additionalProperties") is False
         for name, held in value.items():
             if name not in named:
-                if closed:
+                if closed and len(found) < COUNTED:
                     found.append(FieldError(name, _unexpected(name)))
             elif len(found) < PROBLEMS.value and not self._fits(name, held):
                 found.append(FieldError(name, UNKNOWN))
@@ -150,7 +150,7 @@ def _unexpected(name: str) -> str:
     return f"Additional properties are not allowed ({quoted(name)} was unexpected)"
 
 
-COUNTED = 10_000  # problems; a longer list says no more
+COUNTED = 1_000  # problems; a longer list says no more
 UNKNOWN = "does not fit; it is too large or nested too deeply to say where"
 
 
