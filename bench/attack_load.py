@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median, quantiles
@@ -45,7 +46,7 @@ class Phase:
     latencies: list[float] = field(default_factory=list)  # from when a call was due, in ms
     p99: list[float] = field(default_factory=list)  # of each segment
     wrong: int = 0
-    sent: int = 0  # by the attacker
+    sent: int = 0  # messages of the attacker
     seconds: float = 0.0
     outcomes: dict[str, int] = field(default_factory=dict)
     largest: int = 0
@@ -87,7 +88,7 @@ class Load:
 
     def __init__(self, server: WebServer, port: int) -> None:
         self._server, self._port = server, port
-        self._idle: list[_Client] = []
+        self._idle: deque[_Client] = deque()  # in turns, so that none is closed for being idle
         self._answers: list[tuple[int, float, bytes]] = []
         self._lost = 0
         self._closing = False
@@ -128,7 +129,7 @@ class Load:
                 raise Failed(f"{self._lost} connections lost, {missing} calls not answered")
             due = min(len(requests), int((now - start) * rate) + 1)
             while sent < due and self._idle:
-                client = self._idle.pop()
+                client = self._idle.popleft()
                 client.send(first + sent, start + sent / rate, requests[sent])
                 sent += 1
             await asyncio.sleep(0.0005)

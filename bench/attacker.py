@@ -19,6 +19,7 @@ from .attacks import BODIES, MAX_BODY, call
 
 _OUTSTANDING = 32  # attacks under way at once
 _HELD = 40  # connections that are kept open and do nothing
+_FRAMES = 500  # calls over one WebSocket, all at once
 _PATIENCE = 20.0  # seconds for one answer
 
 
@@ -30,6 +31,7 @@ class Attacker:
         self._token = token
         self.outcomes: Counter[str] = Counter()
         self.largest = 0  # bytes of one answer
+        self.messages = 0  # that were sent
         self._held: list[asyncio.StreamWriter] = []
         self._special = {
             "wrong token": self._wrong_token,
@@ -46,6 +48,7 @@ class Attacker:
     async def attack(self, number: int) -> None:
         """Send one attack; which one depends on the number."""
         name = self.names[number % len(self.names)]
+        self.messages += 1
         try:
             async with asyncio.timeout(_PATIENCE):
                 if name in self._special:
@@ -59,6 +62,7 @@ class Attacker:
 
     async def harmless(self, number: int) -> None:
         """Call a tool."""
+        self.messages += 1
         await self._post(
             *call("instant_echo", text=f"{number:010d} and forty bytes of text beside it")
         )
@@ -174,7 +178,8 @@ class Attacker:
         await reader.readuntil(b"\r\n\r\n")
         frame = json.dumps({"id": "1", "name": "attacked_order", "arguments": {"x": 1}}).encode()
         masked = bytes([0x81, 0x80 | len(frame)]) + bytes(4) + frame
-        writer.write(masked * 500)
+        writer.write(masked * _FRAMES)
+        self.messages += _FRAMES - 1
         self.outcomes["frames"] += 1
         self._hold(writer)
 
@@ -188,7 +193,7 @@ async def main(kind: str, port: int, token: str, rate: float) -> None:
     send = attacker.attack if kind == "attack" else attacker.harmless
     tasks: set[asyncio.Task[None]] = set()
     print("ready", flush=True)
-    start, number, sent, skipped = loop.time(), 0, 0, 0
+    start, number, skipped = loop.time(), 0, 0
     while not ended.is_set():
         due = int((loop.time() - start) * rate)
         while number < due:
@@ -196,7 +201,6 @@ async def main(kind: str, port: int, token: str, rate: float) -> None:
                 task = loop.create_task(send(number))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
-                sent += 1
             else:
                 skipped += 1
             number += 1
@@ -211,7 +215,7 @@ async def main(kind: str, port: int, token: str, rate: float) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
     attacker.close()
     facts = {
-        "sent": sent,
+        "sent": attacker.messages,
         "skipped": skipped,
         "seconds": seconds,
         "largest": attacker.largest,

@@ -192,7 +192,7 @@ def test_a_line_about_a_request_with_many_secrets_is_withheld(
     logger.warning("it has secret-7", extra={ABOUT: Raw(many)})
     assert [record.getMessage() for record in caplog.records] == [
         "it has [REDACTED]",
-        "(withheld: the request that this is about has many or long secrets)",
+        "(withheld: the request that this is about has many values or long secrets)",
     ]
 
 

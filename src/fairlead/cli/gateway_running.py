@@ -19,7 +19,7 @@ from ..gateway.observing import Observing
 from ..gateway.rules.ruleset import RuleSet
 from ..manager.cache import MCPToolCache
 from ..manager.manager import MCPManager
-from ..server.run import run_program
+from ..server.run import freeze_memory, run_program
 from ..server.run_http import serve_http, url_of
 from ..transport.http.settings import HttpSettings
 from .access import add_access_options
@@ -125,6 +125,7 @@ async def _serve(plan: Plan, listening: socket, address: Address, wanted: Wanted
             screen.opened(wanted)
             await following.apply(wanted)
             await screen.settle(wanted)
+            freeze_memory()  # modules and lists: a full collection took 14 ms, in which no call ran
             await following.follow(wanted.files)
 
         quiet = manager.add_status_listener(screen.happened)

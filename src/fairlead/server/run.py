@@ -15,7 +15,7 @@ from ..transport.loop import new_loop
 if TYPE_CHECKING:
     from .server import MCPServer
 
-__all__ = ["run_program", "run_server", "say_url"]
+__all__ = ["freeze_memory", "run_program", "run_server", "say_url"]
 
 STOP_LIMIT = 5.0  # seconds from a signal to the end of the process
 
@@ -64,10 +64,15 @@ def _settle_memory() -> None:
     little else. And one big allocation raises the size from which glibc maps and unmaps every
     buffer anew.
     """
-    gc.collect()
-    gc.freeze()
+    freeze_memory()
     gc.set_threshold(10_000, 10, 10)
     bytes(16 << 20)
+
+
+def freeze_memory() -> None:
+    """Keep the garbage collector from looking again at what is there by now."""
+    gc.collect()
+    gc.freeze()
 
 
 async def _until_signal(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
