@@ -4,13 +4,21 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: run test conformance interop-suites public-servers check bench docs tables mutants clean format
+.PHONY: run test test-slow test-all conformance interop-suites public-servers check bench docs tables mutants evidence clean format
 
 run: $(STAMP)  ## serve everything that is configured here, or two demo servers, as one
 	@$(BIN)/fairlead up $(ARGS)
 
-test: $(STAMP)  ## the whole test suite, in two processes; ARGS="-n 0 ..." for one
-	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+PYTEST := $(BIN)/python -m pytest -n 4 --dist worksteal
+
+test: $(STAMP)  ## the tests that take seconds, in four processes; ARGS="-n 0 ..." for one
+	@$(PYTEST) -m "not slow" $(ARGS)
+
+test-slow: $(STAMP)  ## the others: peers, chaos, and what takes long
+	@$(PYTEST) -m slow $(ARGS)
+
+test-all: $(STAMP)  ## all tests, with more examples than `make test` tries
+	@$(PYTEST) $(ARGS)
 
 conformance: $(STAMP)  ## the official conformance suite, with Node from npm if need be
 	@$(BIN)/python tests/conformance/run.py $(ARGS)
@@ -37,6 +45,16 @@ mutants: $(STAMP)  ## change one line at a time and check that a test fails; ARG
 	@PYTHONPATH=scripts $(BIN)/python -m mutants $(ARGS)
 
 tables: $(STAMP)  ## write the tables of the documentation that come from code and tests
+	@$(BIN)/python scripts/generate_docs.py
+
+evidence: $(STAMP)  ## run everything that docs/evidence.md reports, and write it down; two hours
+	@$(BIN)/python tests/conformance/run.py --record evidence/conformance.json
+	@$(BIN)/python tests/suites/run.py --record evidence/interop.json
+	@$(BIN)/python tests/suites/public_servers.py --record evidence/public-servers.json
+	@$(BIN)/python scripts/record_tests.py evidence/chaos.json tests/chaos tests/attacks
+	@PYTHONPATH=scripts $(BIN)/python -m mutants --record evidence/mutants.json
+	@$(BIN)/python -m bench.attack_load --json evidence/attack-load.json
+	@$(BIN)/python -m bench
 	@$(BIN)/python scripts/generate_docs.py
 
 docs: $(VENV)/.docs

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from evidence import EVIDENCE_TABLES
+
 from fairlead.limits import Limit, all_limits
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -56,7 +58,11 @@ def attacks() -> Iterator[Attack]:
                 yield Attack(*values, path.name)
 
 
-TABLES: Mapping[str, Callable[[], str]] = {"limits": limits_table, "attacks": attacks_table}
+TABLES: Mapping[str, Callable[[], str]] = {
+    "limits": limits_table,
+    "attacks": attacks_table,
+    **EVIDENCE_TABLES,
+}
 
 
 def filled(text: str) -> str:

@@ -5,15 +5,30 @@ import gc
 import inspect
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 # Examples are small; a slow one means that the machine is busy, not that we are.
-settings.register_profile("calm", deadline=None)
-settings.load_profile("calm")
+settings.register_profile("full", deadline=None)
+settings.register_profile("quick", deadline=None, max_examples=20)
 
+TESTS = Path(__file__).parent
 LIMIT = 60.0  # seconds for one asynchronous test
+SLOW = ("interop", "chaos", "matrix")  # folders whose tests are all slow
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """`make test` tries fewer examples than `make test-all`, unless CI runs it."""
+    quick = "not slow" in config.getoption("markexpr", "") and "CI" not in os.environ
+    settings.load_profile("quick" if quick else "full")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.relative_to(TESTS).parts[0] in SLOW:
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish() -> None:

@@ -1,25 +1,13 @@
 """Tables in the documentation are those that the code and the tests produce."""
 
-import importlib.util
+import importlib
+import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-
-
-def load() -> ModuleType:
-    path = ROOT / "scripts" / "generate_docs.py"
-    spec = importlib.util.spec_from_file_location("generate_docs", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-generate_docs = load()
+sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
+generate_docs = importlib.import_module("generate_docs")
 
 
 @pytest.mark.parametrize("page", generate_docs.pages(), ids=lambda page: page.name)

@@ -6,12 +6,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import islice
+from pathlib import Path
 from queue import SimpleQueue
 
 from .coverage_map import CoverageMap
 from .known import known_mutants
 from .operators import Mutant, compiles, mutants_of
-from .report import caught, difference, print_report, write_report
+from .report import caught, difference, print_report, record_counts, write_report
 from .runner import Result, run_mutant
 from .workspace import ROOT, Workspace
 
@@ -41,6 +42,8 @@ def main() -> int:
     print_report(results)
     settings = {"seed": options.seed, "packages": options.package, "known": options.known}
     write_report(results, settings)
+    if options.record:
+        record_counts(options.record, results, settings)
     needed = len(results) if options.known else options.at_least * len(results) / 100
     return 0 if caught(results) >= needed else 1
 
@@ -57,6 +60,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--tests", action="append", default=[], help="record only these folders")
     parser.add_argument("--list", action="store_true", help="print the mutants, run nothing")
     parser.add_argument("--map-only", action="store_true", help="only record the tests")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="write the counts there")
     parser.add_argument("--no-map", action="store_true", help="use the recorded tests as they are")
     return parser.parse_args()
 

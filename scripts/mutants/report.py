@@ -5,12 +5,13 @@ import difflib
 import json
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 from .operators import Mutant
 from .runner import CAUGHT, HUNG, Result
 from .workspace import CACHE, ROOT
 
-__all__ = ["caught", "difference", "print_report", "write_report"]
+__all__ = ["caught", "difference", "print_report", "record_counts", "write_report"]
 
 
 def caught(results: Sequence[Result]) -> int:
@@ -48,6 +49,23 @@ def print_report(results: Sequence[Result]) -> None:
         print()
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
     print(f"{caught(results)} of {len(results)} mutants caught ({counts})")
+
+
+def record_counts(path: Path, results: Sequence[Result], settings: dict[str, object]) -> None:
+    """Write how many were caught, in all and by package, for the page of evidence."""
+    packages: dict[str, list[Result]] = {}
+    for result in results:
+        packages.setdefault(result.mutant.module.partition("/")[0], []).append(result)
+    facts = {
+        "seed": settings["seed"],
+        "caught": caught(results),
+        "count": len(results),
+        "packages": {
+            name: {"caught": caught(mine), "count": len(mine)}
+            for name, mine in sorted(packages.items())
+        },
+    }
+    path.write_text(json.dumps(facts, indent=1) + "\n")
 
 
 def write_report(results: Sequence[Result], settings: dict[str, object]) -> None:

@@ -24,6 +24,8 @@ from fairlead.manager.reloading import reading_of
 from fairlead.manager.sources import HOSTS, Host
 from fairlead.manager.trust import NotApproved, Trust
 
+pytestmark = pytest.mark.slow  # part of `make test-all`
+
 __all__ = ["person"]
 
 FILES = list(project_files())

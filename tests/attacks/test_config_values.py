@@ -28,6 +28,8 @@ from fairlead.manager.places import Machine
 from fairlead.manager.preview import preview
 from fairlead.manager.sources import HOSTS
 
+pytestmark = pytest.mark.slow  # part of `make test-all`
+
 ODD_YAML = {
     "int and str keys": "{1: a, b: c}",
     "a null key": "{~: a, b: c}",

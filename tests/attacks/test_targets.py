@@ -38,6 +38,8 @@ from fairlead.manager.manager import Configured
 from fairlead.protocol.envelope import Direction
 from fairlead.protocol.targets import Patterns, Target, uri_forms
 
+pytestmark = pytest.mark.slow  # part of `make test-all`
+
 # A server that takes whatever it is asked for.
 EASY_GOING = """
 import json, sys

@@ -16,6 +16,8 @@ from .gateways import connected, get, names_of, post, running, text_of
 from .living import Person, person
 from .running import LIMIT, signpost
 
+pytestmark = pytest.mark.slow  # part of `make test-all`
+
 __all__ = ["person"]
 
 VERSIONS = [NEWEST.value, NEWEST_HANDSHAKE.value]

@@ -15,6 +15,8 @@ from .gateways import Running, connected, get, running
 from .living import Person, person
 from .running import LIMIT
 
+pytestmark = pytest.mark.slow  # part of `make test-all`
+
 __all__ = ["person"]
 
 SECRET = "sk-live-4f9a8b7c6d5e"

@@ -15,6 +15,8 @@ from fairlead.manager.export import EXPORTS
 from .living import Person, person
 from .running import LIMIT
 
+pytestmark = pytest.mark.slow  # part of `make test-all`
+
 __all__ = ["person"]
 
 PAGE = Path(__file__).parents[2] / "docs" / "managing.md"

@@ -24,6 +24,8 @@ from fairlead import MCPClient
 
 from .running import LIMIT, fairlead, server_file
 
+pytestmark = pytest.mark.slow  # part of `make test-all`
+
 TOOLS = """
     @server.tool()
     def add(a: int, b: int) -> int:

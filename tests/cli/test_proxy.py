@@ -22,6 +22,8 @@ from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from .living import Person, person
 from .running import LIMIT, fairlead, run_by, server_file, talk
 
+pytestmark = pytest.mark.slow  # part of `make test-all`
+
 __all__ = ["person"]
 
 TOOLS = """

@@ -6,7 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from fairlead.gateway.tape import Entry
+
+pytestmark = pytest.mark.slow  # part of `make test-all`
 
 PAGE = Path(__file__).parents[2] / "docs" / "tapes.md"
 LIMIT = 60.0

@@ -11,6 +11,7 @@ listed in `expected-failures-relay.txt`.
 """
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -91,6 +92,7 @@ class Report:
     def __init__(self, expected: Expected) -> None:
         self._expected = expected
         self.counts: Counter[str] = Counter()
+        self.by_leg: dict[str, Counter[str]] = {}
 
     def add(self, scenario: Scenario, checks: list[Check], said: str = "") -> None:
         problems = list(self._problems(scenario, checks, said))
@@ -108,6 +110,7 @@ class Report:
 
     def _line(self, verdict: str, scenario: Scenario, note: str) -> None:
         self.counts[verdict] += 1
+        self.by_leg.setdefault(scenario.way or scenario.leg, Counter())[verdict] += 1
         print(f"{verdict:8} {scenario!s:66} {note}", flush=True)
 
     def _problems(self, scenario: Scenario, checks: list[Check], said: str) -> Iterator[str]:
@@ -257,6 +260,9 @@ def main() -> int:
         f"\nconformance {VERSION}: {report.counts['ok']} ok, {failed} failed, "
         f"{report.counts['not yet']} not yet, in {time.monotonic() - began:.0f} s"
     )
+    if arguments.record:
+        facts = {"suite": VERSION, "legs": report.by_leg}
+        arguments.record.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     if failed or not report.counts:
         print(f"details: {results}")
         return 1
@@ -269,6 +275,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="may have * in it")
     parser.add_argument("--leg", choices=("server", "client", "relay"), help="one of the three")
     parser.add_argument("--url", help="a server that runs already, e.g. behind a gateway")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="write the counts there")
     return parser
 
 

@@ -28,6 +28,8 @@ from fairlead.gateway import Gateway
 from fairlead.gateway.catalog import Kind
 from fairlead.manager import MCPManager
 
+pytestmark = pytest.mark.slow  # part of `make test-all`
+
 
 @pytest.mark.parametrize("version", BOTH)
 async def test_a_server_that_hangs_holds_up_the_first_list_until_the_deadline(version: str) -> None:

@@ -16,6 +16,8 @@ from fairlead.gateway import Gateway, Relay
 from fairlead.manager.manager import MCPManager
 from fairlead.manager.supervisor import Rules
 
+pytestmark = pytest.mark.slow  # part of `make test-all`
+
 HANGS: dict[str, Any] = {"hang": "tools/call", "deaf": True}
 CALL = {"name": "whoami", "arguments": {}}
 

@@ -23,6 +23,8 @@ from fairlead.gateway.front import Front
 from fairlead.gateway.link import Link
 from fairlead.peer import Peer
 
+pytestmark = pytest.mark.slow  # part of `make test-all`
+
 LIMIT = 20.0
 HANDSHAKE, STATELESS = "2025-11-25", "2026-07-28"
 both_eras = pytest.mark.parametrize("version", [HANDSHAKE, STATELESS])

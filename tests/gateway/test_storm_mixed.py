@@ -30,6 +30,8 @@ from fairlead.gateway.tape import TapeWriter
 from fairlead.interceptor import After, Answer, Exchange, Interceptor, Outcome, Proceed, TwoHalves
 from fairlead.observe.metrics import Metrics
 
+pytestmark = pytest.mark.slow  # part of `make test-all`
+
 LIMIT = 20.0
 KINDS = (
     *("echo", "echo", "echo", "late", "twice", "garbage", "nonsense", "refuse", "progress"),

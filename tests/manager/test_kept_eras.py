@@ -19,6 +19,8 @@ from fairlead.client.eras import Eras, fingerprint, known_eras
 from fairlead.manager.cache import FileStore, MemoryStore
 from fairlead.manager.eras import LIFETIME, LIMIT, KeptEras
 
+pytestmark = pytest.mark.slow  # part of `make test-all`
+
 # Speaks one era, as a file says, and writes down what it is asked. What it does with the other one
 # is its second argument.
 SERVER = """

@@ -28,6 +28,8 @@ from fairlead.protocol.targets import (
     uri_forms,
 )
 
+pytestmark = pytest.mark.slow  # part of `make test-all`
+
 
 def resource(uri: str) -> Target:
     return Target("resource", uri, uri)

@@ -421,6 +421,7 @@ def examine(server: Server) -> list[dict[str, Any]]:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", nargs="+", default=[], metavar="TEXT", help="part of a name")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="write the counts there")
     options = parser.parse_args(argv)
     began = time.monotonic()
     chosen = [s for s in SERVERS if not options.only or any(t in s.name for t in options.only)]
@@ -432,6 +433,8 @@ def main(argv: list[str] | None = None) -> int:
             print(_line(row), flush=True)
     CACHE.mkdir(parents=True, exist_ok=True)
     (CACHE / "latest.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
+    if options.record:
+        options.record.write_text(json.dumps([*map(_counts, rows)], indent=1) + "\n")
     failed = [row for row in rows if row.get("different") or "failed" in row]
     skipped = [row for row in rows if "skipped" in row]
     compared = len(chosen) - len(skipped)
@@ -442,6 +445,19 @@ def main(argv: list[str] | None = None) -> int:
     if skipped and os.environ.get("CI") == "true":
         return 1
     return 1 if failed else 0
+
+
+def _counts(row: dict[str, Any]) -> dict[str, Any]:
+    """Return what the page of evidence shows of a row."""
+    facts = {"server": row["server"], "era": row["era"]}
+    if "skipped" in row or "failed" in row:
+        return {**facts, "skipped" if "skipped" in row else "failed": True}
+    return {
+        **facts,
+        "same": row["same"],
+        "explained": len(row["explained"]),
+        "different": len(row["different"]),
+    }
 
 
 def _line(row: dict[str, Any]) -> str:

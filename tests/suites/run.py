@@ -269,6 +269,20 @@ def _print_details(row: Mapping[str, Any]) -> None:
             print(f"FAIL {where}: {test} {text}")
 
 
+def _record(path: Path, summary: Mapping[str, Any]) -> None:
+    """Write the counts for the page of evidence."""
+    facts = {"sample": summary["sample"], "seed": summary["seed"]}
+    rows = [
+        {
+            **{key: row[key] for key in ("suite", "path", "era", "same")},
+            "explained": sum(row["explained"].values()),
+            "unexplained": len(row["unexplained"]),
+        }
+        for row in summary["rows"]
+    ]
+    path.write_text(json.dumps({**facts, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+
+
 def _typescript() -> dict[str, Any]:
     """The TypeScript SDK's packages contain no tests, so they are run from a checkout."""
     checkout = os.environ.get("TYPESCRIPT_SDK")
@@ -311,6 +325,8 @@ def main(argv: list[str] | None = None) -> int:
     seed = options.seed if options.sample else None
     summary = {"sample": options.sample, "seed": seed, "seconds": seconds, "rows": rows, **extra}
     LATEST.write_text(json.dumps(summary, indent=1), encoding="utf-8")
+    if options.record:
+        _record(options.record, summary)
     for row in rows:
         _print_details(row)
     failed = sum(map(_failed, rows)) + bool(extra.get("typescript", {}).get("failed"))
@@ -325,6 +341,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--era", action="append", choices=ERAS)
     parser.add_argument("--sample", type=int, default=0, metavar="N", help="of each suite and era")
     parser.add_argument("--seed", type=int, default=20260728, help="to draw the sample with")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="write the counts there")
     jobs = (os.cpu_count() or 1) + 1  # tests that fail mostly wait
     parser.add_argument("--jobs", type=int, default=jobs, help=f"processes (default: {jobs})")
     return parser

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # part of `make test-all`
+
 SERVER = """
 import asyncio, os, subprocess, sys
 from fairlead import MCPServer
