@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evidence import EVIDENCE_TABLES
-
 from fairlead.limits import Limit, all_limits
 
 ROOT = Path(__file__).resolve().parent.parent
