@@ -1,0 +1,83 @@
+"""A client at the path of one server cannot undo what other clients asked of it."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead import MCPClient
+from fairlead.client.config import MCPClientConfig
+from fairlead.gateway import Gateway
+
+# A server of the handshake era that tells of the resources that are subscribed.
+_SERVER = """
+import json, sys
+
+def send(**members):
+    print(json.dumps({"jsonrpc": "2.0", **members}), flush=True)
+
+watched = set()
+for line in sys.stdin:
+    request = json.loads(line)
+    params, result = request.get("params", {}), {}
+    match request["method"]:
+        case "initialize":
+            result = {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {"tools": {}, "resources": {"subscribe": True}},
+                "serverInfo": {"name": "s", "version": "1"},
+            }
+        case "tools/list":
+            result = {"tools": [{"name": "change", "inputSchema": {"type": "object"}}]}
+        case "resources/list":
+            result = {"resources": [{"uri": "memo://x", "name": "x"}]}
+        case "resources/templates/list":
+            result = {"resourceTemplates": []}
+        case "resources/subscribe":
+            watched.add(params["uri"])
+        case "resources/unsubscribe":
+            watched.discard(params["uri"])
+        case "tools/call":
+            for uri in watched:
+                send(method="notifications/resources/updated", params={"uri": uri})
+            result = {"content": [{"type": "text", "text": str(sorted(watched))}]}
+        case "ping":
+            pass
+        case _:
+            if "id" in request:
+                send(id=request["id"], error={"code": -32601, "message": "unknown method"})
+            continue
+    if "id" in request:
+        send(id=request["id"], result=result)
+"""
+
+
+@pytest.mark.attack(
+    "unsubscribe from a resource that other clients watch",
+    "only what a client itself subscribed to is unsubscribed at the server",
+    "others still hear of changes",
+)
+async def test_a_client_cannot_unsubscribe_others(tmp_path: Path) -> None:
+    program = tmp_path / "server.py"
+    program.write_text(_SERVER)
+    heard = asyncio.Event()
+
+    def on_notification(method: str, params: dict[str, Any]) -> None:
+        if method == "notifications/resources/updated":
+            heard.set()
+
+    handshake = MCPClientConfig(protocol_version="2025-11-25")
+    async with asyncio.timeout(30), Gateway() as gateway:
+        await gateway.connect({"s": {"command": sys.executable, "args": [str(program)]}})
+        connect = MCPClient.connect_inprocess
+        async with (
+            connect(gateway, handshake, on_notification=on_notification) as watcher,
+            connect(gateway.doors["s"], handshake) as other,
+        ):
+            await watcher.subscribe("memo://x")
+            await other.request("resources/unsubscribe", {"uri": "memo://x"})
+            result = await other.call_tool("change", {})
+            assert result["content"][0]["text"] == "['memo://x']"
+            await heard.wait()
