@@ -24,8 +24,9 @@ from ..manager.schema import config_schema
 from ..manager.sources import Host, Place, find_servers
 from ..manager.validate import is_server_name
 from ..protocol.principal import UNNAMED
+from .gateway_settings import GatewaySettings
 from .lines import line_of
-from .settings import GatewaySettings, RelaySettings
+from .settings import RelaySettings
 from .views import View
 
 __all__ = ["Client", "GatewayFile", "read_gateway_file"]

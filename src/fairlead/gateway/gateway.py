@@ -40,13 +40,13 @@ from .bridge.parking import Parked
 from .catalog import Catalog, Kind
 from .finding import Finding
 from .framing import Framing
+from .gateway_settings import GatewaySettings
 from .interceptors.view_dependent import notify_of_views
 from .introducing import CAPABILITIES, discovered, initialized
 from .levels import Levels
 from .listing import Listing
 from .merged_marks import MergedMarks
 from .roster import Entry, Roster
-from .settings import GatewaySettings
 from .showing import Showing
 from .subscribing import Subscribing
 from .target_resolver import TargetResolver
@@ -106,8 +106,9 @@ class Gateway(ServesHttp):
         self.observing = observing
         if observing is not None:
             interceptors = (*interceptors, *observing.innermost)
+        self._resolver = TargetResolver(self)
         if interceptors:  # they judge by every name of what is meant
-            interceptors = (TargetResolver(self), *interceptors)
+            interceptors = (self._resolver, *interceptors)
         if observing is not None:
             interceptors = (*observing.interceptors, *interceptors)
         self.interceptors = tuple(interceptors)
@@ -308,6 +309,18 @@ class Gateway(ServesHttp):
     def own_visitors(self) -> list[Visitor]:
         """Those of them who are at the merged endpoint."""
         return list(self._visitors.values())
+
+    def server_of(self, exchange: Exchange) -> str | None:
+        """Return the server that a message is for or from: by the endpoint, or by what it names."""
+        return self._resolver.server_of(exchange)
+
+    async def wait_until_known(self, exchange: Exchange) -> None:
+        """Wait for a server that is just starting, as long as the call itself would.
+
+        Raises:
+            RpcError: The server takes too long to start.
+        """
+        await self._resolver.known(exchange)
 
     # Requests
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Container, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -85,6 +85,7 @@ class Relay(ServesHttp):
         self.settings = settings if settings is not None else RelaySettings(**options)
         way = target if isinstance(target, Way) else way_to(target, name)
         self.name = way.name
+        self.wait_until_known: Callable[[Exchange], Awaitable[None]] | None = None
         self.upstream = Upstream(way, self.settings, {"name": "fairlead", "version": "0"})
         self.upstream.on_lost = self._lost
         self.handler: Handler = chain(interceptors, self._handle)
@@ -213,6 +214,10 @@ class Relay(ServesHttp):
         for link in self.upstream.links:
             if link.changes is not None:
                 await link.changes.end()
+
+    def server_of(self, exchange: Exchange) -> str:
+        """Return the server that a message is for or from: there is only one."""
+        return self.name
 
     # Requests of clients
 

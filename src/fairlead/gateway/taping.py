@@ -13,7 +13,6 @@ from ..interceptor import Answer, Exchange, Proceed
 from ..observe.redactor import Redactor
 from .interceptors.recording import Recorder
 from .rules.facts import ServerOf
-from .rules.servers import server_of_gateway
 from .tape import TapeInfo, TapeReader, TapeWriter
 from .tape.format import LINES
 from .tape.parts import files_of, tapes_in
@@ -60,7 +59,7 @@ class Taping:
 
     def attend(self, gateway: "Gateway") -> Callable[[], None]:
         """Record this gateway; what is returned ends that."""
-        self._server_of = server_of_gateway(gateway)
+        self._server_of = gateway.server_of
         end = learn_secrets(gateway, self._redactor)
 
         def ended() -> None:

@@ -4,7 +4,7 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import Any, Final, Protocol, Self
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -37,10 +37,6 @@ from .index import Index
 from .mistakes import RulesError
 from .reading import Kept, Rule, close_action, read_rules, rules_of
 
-if TYPE_CHECKING:
-    from ..gateway import Gateway
-    from ..relay import Relay
-
 __all__ = ["RuleSet"]
 
 LOOK_AGAIN: Final = 0.5  # seconds after which the file is looked at with the next message
@@ -61,6 +57,21 @@ _Place = tuple[
     str | UnsetType | tuple[Target, ...],
     str | UnsetType,
 ]
+
+
+class RuleHost(Protocol):
+    """A gateway or relay, as far as rules need to know it."""
+
+    def server_of(self, exchange: Exchange) -> str | None:
+        """Return the server that a message is for or from, if it is one."""
+
+    @property
+    def wait_until_known(self) -> Callable[[Exchange], Awaitable[None]] | None:
+        """Wait for a server that is just starting; None if nothing has to be waited for.
+
+        Without this, a rule about the server would be asked before it is known whose a call is, and
+        the call be passed on afterwards.
+        """
 
 
 class RuleSet:
@@ -149,16 +160,10 @@ class RuleSet:
         for action in gone.values():
             close_action(action)
 
-    def stand_before(self, host: "Gateway | Relay") -> None:
+    def stand_before(self, host: RuleHost) -> None:
         """Know which server messages of this gateway or relay are for or from."""
-        from .servers import known_to_gateway, server_of_gateway, server_of_relay
-
-        if hasattr(host, "catalog"):
-            gateway = cast("Gateway", host)
-            self.server_of = server_of_gateway(gateway)
-            self._known = known_to_gateway(gateway)
-        else:
-            self.server_of = server_of_relay(host)
+        self.server_of = host.server_of
+        self._known = host.wait_until_known
 
     def close(self) -> None:
         """Let go of files that actions write to."""
