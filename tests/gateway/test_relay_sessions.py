@@ -399,3 +399,27 @@ async def test_turns_come_in_order_and_none_is_lost() -> None:
     assert held is not None
     held.release()
     assert turns.free
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("notifications/tools/list_changed", None),
+        ("notifications/prompts/list_changed", None),
+        ("notifications/resources/list_changed", None),
+        ("notifications/tools/list_changed", {"vendor": 1}),
+        ("notifications/prompts/list_changed", {"_meta": {"a": 1}}),
+        ("notifications/message", {"level": "error", "data": "x", "logger": "l"}),
+        ("notifications/elicitation/complete", {"elicitationId": "e"}),
+        ("notifications/vendor/own", {"anything": [1, 2]}),
+    ],
+)
+async def test_every_notification_of_a_server_reaches_its_client(
+    method: str, params: dict[str, Any] | None
+) -> None:
+    async with scene() as place:
+        client = await place.session()
+        server = await place.server()
+        server.tell(method, params)
+        told = await client.read()
+        assert (told["method"], told.get("params")) == (method, params)
