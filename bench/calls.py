@@ -11,7 +11,7 @@ import msgspec
 from .child import Failed
 from .requests import Era
 
-__all__ = ["LARGE", "SMALL", "Echo", "Order", "Work"]
+__all__ = ["LARGE", "SMALL", "Describe", "Echo", "Order", "Work"]
 
 SMALL = 50
 LARGE = 64 * 1024
@@ -88,6 +88,37 @@ class Order:
         _check(answers, first, count, lambda number: f"{number} {rest}")
 
 
+class Describe:
+    """Calls of `describe`, whose result is an object: structured, and once more as a text."""
+
+    most = 50_000
+
+    def lines(self, era: Era, first: int, count: int) -> list[bytes]:
+        numbers = range(first, first + count)
+        return [_call(era, n, b"describe", b'{"text":"%b"}' % _text(n).encode()) for n in numbers]
+
+    def check(self, answers: Iterable[bytes], first: int, count: int) -> None:
+        missing = set(range(first, first + count))
+        for line in answers:
+            try:
+                answer = _decode_description(line)
+                [block] = answer.result.content
+                repeated = msgspec.json.decode(block.text, type=_Description)
+            except (msgspec.MsgspecError, ValueError):
+                raise Failed(f"not an answer to a call: {line[:300]!r}") from None
+            found = answer.result.structured_content
+            wanted = _Description(_text(answer.id), SMALL, ["short", "plain"])
+            if answer.id not in missing or not found == repeated == wanted:
+                raise Failed(f"a wrong answer: {line[:300]!r}")
+            missing.discard(answer.id)
+        if missing:
+            raise Failed(f"{len(missing)} calls without an answer, {min(missing)} the first")
+
+
+def _text(number: int) -> str:
+    return f"{number:010d}".ljust(SMALL, "x")
+
+
 class _Item(msgspec.Struct):
     name: str
     quantity: int
@@ -140,4 +171,21 @@ class _Answer(msgspec.Struct):
     result: _Result
 
 
+class _Description(msgspec.Struct):
+    text: str
+    size: int
+    labels: list[str]
+
+
+class _DescribedResult(msgspec.Struct, rename="camel"):
+    content: list[_Text]
+    structured_content: _Description
+
+
+class _DescribedAnswer(msgspec.Struct):
+    id: int
+    result: _DescribedResult
+
+
 _decode = msgspec.json.Decoder(_Answer).decode
+_decode_description = msgspec.json.Decoder(_DescribedAnswer).decode

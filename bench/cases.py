@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .calls import LARGE, Echo, Order
+from .calls import LARGE, Describe, Echo, Order
 from .gateways import GatewayCalls
 from .managing import Cold, Naming, Resting, Warm
 from .measures import (
@@ -99,6 +99,8 @@ PLANS = (
         (_faster("mcp", 10),),
     ),
     Plan("stdio-nested", "10 items, 64 in flight", Serving(work=Order(), window=64)),
+    Plan("stdio-structured", "an object, one at a time", Serving(work=Describe(), one_cpu=True)),
+    Plan("stdio-structured", "an object, 64 in flight", Serving(work=Describe(), window=64)),
     Plan(
         "stdio-list",
         "1,000 tools, all pages",

@@ -92,7 +92,7 @@ class GatewayCalls:
             kind = "gateway"
             with one_cpu(self.one_cpu):
                 calls = range(2 * self.window, work.most)
-                play(row, players, effort, pool, join, kind, calls)
+                play(row, players, effort, pool, join, kind, calls, compared=work)
             for runtime, command in players:
                 pool.drop(pool_key(kind, runtime, command))
         for name, done in seen.items():

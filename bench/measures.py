@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -15,6 +15,7 @@ from .calls import Echo, Work
 from .child import Failed
 from .cpu import one_cpu
 from .envs import ROOT
+from .equal_answers import difference
 from .load import Burst, Session
 from .pages import Lists
 from .pool import Pool
@@ -84,7 +85,8 @@ class Serving:
         players = [(r, servers[self.era]) for r in runtimes if (servers := self.servers_of(r))]
         with one_cpu(self.one_cpu):
             key = ("server", self.era, self.one_cpu)
-            play(row, players, effort, pool, join, key, range(2 * self.window, self.most))
+            calls = range(2 * self.window, self.most)
+            play(row, players, effort, pool, join, key, calls, compared=self.compared)
         for name, done in seen.items():
             row.notes[name] = {
                 "answer_bytes": done[-1].answer_size,
@@ -95,6 +97,11 @@ class Serving:
     def most(self) -> int:
         """As many calls may be in one burst."""
         return self.work.most
+
+    @property
+    def compared(self) -> Work | None:
+        """The work whose answers have to be equal."""
+        return self.work
 
     def servers_of(self, runtime: Runtime) -> Mapping[Era, Command]:
         """The servers that can do it, by era; none at all when a runtime has none."""
@@ -114,6 +121,10 @@ class Listing(Serving):
     @property
     def most(self) -> int:
         return Lists.most
+
+    @property
+    def compared(self) -> Work | None:
+        return None  # each runtime makes its own schemas; `Lists` checks names and descriptions
 
     def servers_of(self, runtime: Runtime) -> Mapping[Era, Command]:
         return runtime.one_page if self.one_page else runtime.thousand
@@ -210,8 +221,14 @@ def play(
     join: Callable[[Runtime, Command, Hashable], Callable[[int], float]],
     kind: Hashable,
     calls: range,
+    *,
+    compared: Work | None = None,
 ) -> None:
-    """Open and warm up every runtime, then let them take turns with bursts of equal length."""
+    """Open and warm up every runtime, then let them take turns with bursts of equal length.
+
+    With `compared`, all of them have to give the same answer to the same call of it. If one
+    does not, the row has failed, and there are no figures.
+    """
     bursts: dict[str, Callable[[], float]] = {}
     for runtime, command in players:
         try:
@@ -221,10 +238,33 @@ def play(
             row.failed[runtime.name] = str(failure)
         else:
             bursts[runtime.name] = partial(burst, size)
+    if compared is not None and (trouble := _difference(players, bursts, pool, kind, compared)):
+        row.failed |= dict.fromkeys(bursts, trouble)
+        bursts = {}
     take_turns(row, bursts, effort.rounds)
     for runtime, command in players:
         if runtime.name in row.failed:
             pool.drop(pool_key(kind, runtime, command))
+
+
+def _difference(
+    players: Sequence[tuple[Runtime, Command]],
+    warm: Container[str],
+    pool: Pool,
+    kind: Hashable,
+    work: Work,
+) -> str | None:
+    """Return how the answers of the runtimes that are warm differ, if they do."""
+    answers: dict[str, bytes] = {}
+    try:
+        for runtime, command in players:
+            if runtime.name in warm:
+                server = pool.kept(pool_key(kind, runtime, command))
+                assert isinstance(server, Session | WebServer)
+                answers[runtime.name] = server.ask(work)
+        return difference(answers)
+    except Failed as failure:
+        return str(failure)
 
 
 def pool_key(kind: Hashable, runtime: Runtime, command: Command) -> Hashable:

@@ -34,6 +34,14 @@ class Pool:
             self._kept[key] = start()
         return cast(_Kept, self._kept[key])
 
+    def kept(self, key: Hashable) -> object:
+        """The one that was started with this key.
+
+        Raises:
+            KeyError: None was, or it is closed.
+        """
+        return self._kept[key]
+
     def drop(self, key: Hashable) -> None:
         """Close one, if it was started; the next to ask for it gets a fresh start."""
         if kept := self._kept.pop(key, None):

@@ -56,7 +56,8 @@ class Posting:
         with one_cpu(self.one_cpu):
             key = ("http", self.tools, self.answers, self.one_cpu)
             calls = range(2 * self.window, self.work.most)
-            play(row, self.players(runtimes), effort, pool, join, key, calls)
+            players = self.players(runtimes)
+            play(row, players, effort, pool, join, key, calls, compared=self.work)
         for name, done in seen.items():
             measured = done[-len(row.samples.get(name, done)) :]  # without the warm-up
             calls_made = sum(b.calls for b in measured)

@@ -97,7 +97,8 @@ class Relaying:
             playing = self.players(runtimes, stack)
             players = [p for p in playing if _is_full(effort) or _counts(row, p)]
             key = ("relay", self.era, self.one_cpu)
-            play(row, players, effort, pool, join, key, range(2 * self.window, self.work.most))
+            calls = range(2 * self.window, self.work.most)
+            play(row, players, effort, pool, join, key, calls, compared=self.work)
             for runtime, command in players:
                 # Otherwise the servers behind them would take part in other rows.
                 pool.drop(pool_key(key, runtime, command))

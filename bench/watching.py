@@ -78,7 +78,8 @@ class Watching:
             players = self._players(builds_of(runtimes), folder)
             key = ("watching", self.http, self.window)
             with one_cpu(self.window == 1):
-                play(row, players, effort, pool, join, key, range(2 * self.window, _SHORT.most))
+                calls = range(2 * self.window, _SHORT.most)
+                play(row, players, effort, pool, join, key, calls, compared=_SHORT)
             for runtime, command in players:
                 pool.drop(pool_key(key, runtime, command))  # before the folder goes
         return {

@@ -40,6 +40,7 @@ class CallResult(msgspec.Struct, rename="camel"):
     """The result of a call; both eras accept it."""
 
     content: list[Text]
+    structured_content: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     result_type: str = "complete"
 
 
@@ -64,7 +65,11 @@ async def order(items: list[dict[str, Any]]) -> str:
     return f"{last['quantity']} of {last['name']} at {last['price']:.2f}, {last['labels'][-1]}"
 
 
-TOOLS = {"echo": echo, "add": add, "order": order}
+async def describe(text: str) -> dict[str, Any]:
+    return {"text": text, "size": len(text), "labels": ["short", "plain"]}
+
+
+TOOLS = {"echo": echo, "add": add, "order": order, "describe": describe}
 
 INTEGER = {"type": "integer"}
 LISTED = [
@@ -121,6 +126,12 @@ decode = msgspec.json.Decoder(Request).decode
 encode = msgspec.json.Encoder().encode
 
 
+def as_result(value: str | dict[str, Any]) -> CallResult:
+    if isinstance(value, str):
+        return CallResult([Text(value)])
+    return CallResult([Text(encode(value).decode())], value)
+
+
 class Server(asyncio.Protocol):
     """Cuts stdin into lines and starts a task for each request."""
 
@@ -151,8 +162,7 @@ class Server(asyncio.Protocol):
     async def _answer(self, request: Request) -> None:
         result: CallResult | msgspec.Raw
         if request.method == "tools/call":
-            text = await TOOLS[request.params.name](**request.params.arguments)
-            result = CallResult([Text(text)])
+            result = as_result(await TOOLS[request.params.name](**request.params.arguments))
         else:
             result = FIXED[request.method]
         self._write(encode(Response(request.id, result)) + b"\n")

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import uvicorn
-from bare import FIXED, TOOLS, CallResult, Response, Text, decode, encode
+from bare import FIXED, TOOLS, CallResult, Response, as_result, decode, encode
 
 JSON = (b"content-type", b"application/json")
 
@@ -30,8 +30,7 @@ async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
         await answer(send, 202, b"")
         return
     if request.method == "tools/call":
-        text = await TOOLS[request.params.name](**request.params.arguments)
-        result = CallResult([Text(text)])
+        result = as_result(await TOOLS[request.params.name](**request.params.arguments))
     else:
         result = FIXED[request.method]
     await answer(send, 200, encode(Response(request.id, result)))

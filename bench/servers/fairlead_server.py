@@ -1,4 +1,4 @@
-"""`echo`, `add` and `order` with Fairlead."""
+"""`echo`, `add`, `order` and `describe` with Fairlead."""
 
 from dataclasses import dataclass
 
@@ -34,6 +34,21 @@ async def order(items: list[Item]) -> str:
     """Order some items."""
     last = items[-1]
     return f"{last.quantity} of {last.name} at {last.price:.2f}, {last.labels[-1]}"
+
+
+@dataclass
+class Description:
+    """A text, and two facts about it."""
+
+    text: str
+    size: int
+    labels: list[str]
+
+
+@server.tool()
+async def describe(text: str) -> Description:
+    """Describe a text."""
+    return Description(text=text, size=len(text), labels=["short", "plain"])
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from fairlead import MCPServer
 
 server = MCPServer("ten", rate_limit_rate=0)
 for tool in TEN:
-    server.tool()(tool)
+    server.tool(output_schema=False)(tool)
 
 if __name__ == "__main__":
     server.run()

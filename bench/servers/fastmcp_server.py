@@ -1,4 +1,4 @@
-"""`echo`, `add` and `order` with FastMCP."""
+"""`echo`, `add`, `order` and `describe` with FastMCP."""
 
 from fastmcp import FastMCP
 from pydantic import BaseModel
@@ -6,13 +6,13 @@ from pydantic import BaseModel
 server = FastMCP("bench")
 
 
-@server.tool
+@server.tool(output_schema=None)
 async def echo(text: str) -> str:
     """Say it again."""
     return text
 
 
-@server.tool
+@server.tool(output_schema=None)
 async def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
@@ -27,11 +27,25 @@ class Item(BaseModel):
     labels: list[str]
 
 
-@server.tool
+@server.tool(output_schema=None)
 async def order(items: list[Item]) -> str:
     """Order some items."""
     last = items[-1]
     return f"{last.quantity} of {last.name} at {last.price:.2f}, {last.labels[-1]}"
+
+
+class Description(BaseModel):
+    """A text, and two facts about it."""
+
+    text: str
+    size: int
+    labels: list[str]
+
+
+@server.tool
+async def describe(text: str) -> Description:
+    """Describe a text."""
+    return Description(text=text, size=len(text), labels=["short", "plain"])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-// `echo`, `add` and `order` with the TypeScript SDK.
+// `echo`, `add`, `order` and `describe` with the TypeScript SDK.
 // `connect(new StdioServerTransport())` serves the handshake era only and is the faster of the two
 // ways; with the argument `stateless` the SDK's `serveStdio` picks the era from the first message.
 
@@ -34,6 +34,19 @@ export function build() {
       const price = last.price.toFixed(2);
       const text = `${last.quantity} of ${last.name} at ${price}, ${last.labels.at(-1)}`;
       return { content: [{ type: 'text', text }] };
+    },
+  );
+  server.registerTool(
+    'describe',
+    {
+      description: 'Describe a text.',
+      inputSchema: z.object({ text: z.string() }),
+      outputSchema: z.object({ text: z.string(), size: z.int(), labels: z.array(z.string()) }),
+    },
+    async ({ text }) => {
+      const structuredContent = { text, size: text.length, labels: ['short', 'plain'] };
+      const content = [{ type: 'text', text: JSON.stringify(structuredContent) }];
+      return { content, structuredContent };
     },
   );
   return server;
