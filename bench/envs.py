@@ -8,17 +8,18 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["BENCH", "NPM", "PYPI", "ROOT", "SUPERGATEWAY", "Missing", "node", "python"]
+__all__ = ["BENCH", "NPM", "PYPI", "ROOT", "SUPERGATEWAY", "Missing", "faster", "node", "python"]
 
 BENCH = Path(__file__).resolve().parent
 ROOT = BENCH.parent
 _ENV = BENCH / ".env"
 
 PYPI = {
-    "mcp": ("mcp==2.3.0", "uvloop==0.23.0"),
-    "fastmcp": ("fastmcp==4.1.2", "uvloop==0.23.0"),
+    "mcp": ("mcp==2.3.0",),
+    "fastmcp": ("fastmcp==4.1.2",),
     "mcp-proxy": ("mcp-proxy==0.13.0",),
 }
+FASTER = ("uvloop==0.23.0", "httptools==0.9.0")  # not among the peers' dependencies
 NPM = (
     "@modelcontextprotocol/server@2.4.0",
     "@modelcontextprotocol/client@2.4.0",
@@ -47,6 +48,23 @@ def python(name: str) -> Path:
 
     _once(home, PYPI[name], build)
     return interpreter
+
+
+def faster() -> Path:
+    """The folder with `FASTER`, for the path of peers that run tuned.
+
+    It is apart from their environments, where it would also change how they run by default.
+
+    Raises: Missing, when pip cannot install them.
+    """
+    home = _ENV / "faster"
+
+    def build() -> None:
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+        _run([*pip, "--no-deps", "--target", str(home), *FASTER])
+
+    _once(home, FASTER, build)
+    return home
 
 
 def node(name: str = "node", pins: tuple[str, ...] = NPM) -> Path:

@@ -21,7 +21,7 @@ from .pages import Lists
 from .pool import Pool
 from .requests import Era
 from .rounds import Row, take_turns
-from .runtimes import BARE, BARE_HTTP, Command, Runtime
+from .runtimes import BARE, BARE_HTTP, Command, Runtime, tuned
 from .web import WebServer
 
 __all__ = [
@@ -69,6 +69,8 @@ class Serving:
     window: int = 1
     era: Era = Era.HANDSHAKE
     one_cpu: bool = False
+    tuned: bool = False  # with settings that make a runtime faster
+    limited: bool = False  # with a rate limit that is not reached, if it has one by default
 
     def __call__(self, row: Row, runtimes: Sequence[Runtime], effort: Effort, pool: Pool) -> None:
         seen: dict[str, list[Burst]] = {}
@@ -82,7 +84,8 @@ class Serving:
             session = pool.get(key, partial(Session, command, self.era))
             return partial(burst, session, runtime.name)
 
-        players = [(r, servers[self.era]) for r in runtimes if (servers := self.servers_of(r))]
+        taking_part = tuned(runtimes) if self.tuned else runtimes
+        players = [(r, servers[self.era]) for r in taking_part if (servers := self.servers_of(r))]
         with one_cpu(self.one_cpu):
             key = ("server", self.era, self.one_cpu)
             calls = range(2 * self.window, self.most)
@@ -105,7 +108,7 @@ class Serving:
 
     def servers_of(self, runtime: Runtime) -> Mapping[Era, Command]:
         """The servers that can do it, by era; none at all when a runtime has none."""
-        return runtime.servers
+        return runtime.limited if self.limited and runtime.limited else runtime.servers
 
     def asked_of(self, session: Session) -> Work:
         """What that server is asked for."""

@@ -28,7 +28,7 @@ from .pool import Pool
 from .relay_peers import COPY, filled
 from .requests import Era
 from .rounds import Row, take_turns
-from .runtimes import BARE_HTTP, INSTANT, Command, Route, Runtime, builds_of
+from .runtimes import BARE_HTTP, INSTANT, Command, Route, Runtime, builds_of, tuned
 from .web import WebServer
 
 __all__ = ["COPYING", "SAME_ERA", "Blob", "Bridging", "Churning", "Relaying", "Waiting"]
@@ -75,6 +75,7 @@ class Relaying:
     window: int = 1
     era: Era = Era.HANDSHAKE  # of the client; a peer that has only sessions keeps to them
     one_cpu: bool = False
+    tuned: bool = False  # with settings that make a relay faster
 
     def __call__(self, row: Row, runtimes: Sequence[Runtime], effort: Effort, pool: Pool) -> None:
         seen: dict[str, list[Burst]] = {}
@@ -94,7 +95,7 @@ class Relaying:
             return partial(burst, server, runtime.name)
 
         with one_cpu(self.one_cpu), ExitStack() as stack:
-            playing = self.players(runtimes, stack)
+            playing = self.players(tuned(runtimes) if self.tuned else runtimes, stack)
             players = [p for p in playing if _is_full(effort) or _counts(row, p)]
             key = ("relay", self.era, self.one_cpu)
             calls = range(2 * self.window, self.work.most)

@@ -37,7 +37,8 @@ def show(console: Console, rows: Sequence[Row], skipped: Mapping[str, str], load
         _add(table, row)
     console.print(table)
     console.print(
-        "[dim]times better: median of the rounds' ratios; above 1 is in our favour. "
+        "[dim]times better: median of the rounds' ratios; above 1 is in our favour. All run with "
+        "their default settings, except that our rate limit is off: the peers have none. "
         "bare's: the same ratio for a bare loop, the most that is to be had here.[/]"
     )
     judged = [row.met(target) for row in rows for target in row.targets]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -23,6 +23,7 @@ __all__ = [
     "builds_of",
     "discover",
     "fairlead_build",
+    "tuned",
 ]
 
 Command = tuple[str, ...]
@@ -45,6 +46,8 @@ class Runtime:
     name: str
     version: str
     servers: Mapping[Era, Command] = field(default_factory=dict)
+    limited: Mapping[Era, Command] = field(default_factory=dict)  # with a rate limit, not reached
+    tuned: Runtime | None = None  # the same with settings that make it faster, if it has any
     ten: Command | None = None  # the ten-tool server
     thousand: Mapping[Era, Command] = field(default_factory=dict)  # the one of a thousand tools
     one_page: Mapping[Era, Command] = field(default_factory=dict)  # listing them in one answer
@@ -62,11 +65,16 @@ class Runtime:
     warm_calls: int = 0  # and at least as many calls, if they can be made in a few seconds
 
 
+def tuned(runtimes: Iterable[Runtime]) -> list[Runtime]:
+    """Every runtime as fast as its settings make it; those without any as they are."""
+    return [runtime.tuned or runtime for runtime in runtimes]
+
+
 def discover(only: str | None = None) -> tuple[list[Runtime], dict[str, str]]:
     """Every runtime that can be set up here, ours first; and for the others the reason."""
     builders: dict[str, Callable[[], Runtime]] = {
         "fairlead": lambda: fairlead_build("fairlead", version("fairlead"), sys.executable),
-        "mcp": lambda: _python("mcp", _pinned("mcp"), envs.python("mcp"), "import mcp"),
+        "mcp": _mcp,
         "fastmcp": _fastmcp,
         "typescript": _typescript,
         "mcp-proxy": _mcp_proxy,
@@ -111,12 +119,15 @@ def fairlead_build(
         "from fairlead import MCPServer, MCPClient",
         bench=bench,
         one_page=("1000",),
+        own_uvloop=True,
     )
+    limited = {era: (*command, "limited") for era, command in base.servers.items()}
     proxy = (python, "-m", "fairlead", "proxy")
     return replace(
         base,
         name=name,
         build=True,
+        limited=limited,
         relays={
             "stdio-stdio": (*proxy, "--", "{server}"),
             "http-stdio": (*proxy, "--listen", "http://127.0.0.1:{port}", "--", "{server}"),
@@ -135,6 +146,7 @@ def _python(
     *,
     bench: Path = envs.BENCH,
     one_page: Command = (),  # what its server of a thousand has to be told to make one page
+    own_uvloop: bool = False,  # it is among its dependencies
 ) -> Runtime:
     python, servers = str(interpreter), bench / "servers"
     client = (python, str(bench / "clients" / f"{name}_client.py"))
@@ -147,18 +159,46 @@ def _python(
         ten=(python, str(servers / f"{name}_ten.py")),
         thousand=dict.fromkeys(Era, thousand),
         one_page=dict.fromkeys(Era, (*thousand, *one_page)),
-        clients={loop: (*client, loop) for loop in ("asyncio", "uvloop")},
+        clients={
+            "asyncio": (*client, "asyncio"),
+            "uvloop": (*client, "uvloop") if own_uvloop else _faster(*client, "uvloop"),
+        },
         web=(python, str(servers / f"{name}_http.py")),
         manager=(python, str(manager)) if manager.exists() else None,
         imports=((python, "-c", statement), (python, "-c", "pass")),
     )
 
 
+def _mcp() -> Runtime:
+    return _with_tuned(_python("mcp", _pinned("mcp"), envs.python("mcp"), "import mcp"))
+
+
+def _with_tuned(runtime: Runtime) -> Runtime:
+    """Add the same runtime with its servers and relays under `servers/tuned.py`."""
+    faster = replace(
+        runtime,
+        servers={era: _under_tuned(command) for era, command in runtime.servers.items()},
+        web=_under_tuned(runtime.web) if runtime.web else None,
+        relays={route: _under_tuned(command) for route, command in runtime.relays.items()},
+    )
+    return replace(runtime, tuned=faster)
+
+
+def _under_tuned(command: Command) -> Command:
+    python, *rest = command
+    return _faster(python, str(_SERVERS / "tuned.py"), *rest)
+
+
+def _faster(*command: str) -> Command:
+    """The command with uvloop and httptools on its path."""
+    return ("env", f"PYTHONPATH={envs.faster()}", *command)
+
+
 def _fastmcp() -> Runtime:
     python = envs.python("fastmcp")
     statement = "from fastmcp import FastMCP, Client"
     relay = (str(python), str(_RELAYS / "fastmcp_relay.py"))
-    return replace(
+    runtime = replace(
         _python("fastmcp", _pinned("fastmcp"), python, statement),
         relays={
             "stdio-stdio": (*relay, "stdio", "{server}"),
@@ -166,36 +206,42 @@ def _fastmcp() -> Runtime:
             "stdio-http": (*relay, "stdio", "{url}"),
         },
     )
+    return _with_tuned(runtime)
 
 
 def _mcp_proxy() -> Runtime:
-    program = str(envs.python("mcp-proxy").with_name("mcp-proxy"))
-    return Runtime(
+    python = envs.python("mcp-proxy")
+    program = (str(python), str(python.with_name("mcp-proxy")))
+    runtime = Runtime(
         name="mcp-proxy",
         version=_pinned("mcp-proxy"),
         relays={
-            "http-stdio": (program, "--port", "{port}", "--", "{server}"),
-            "stdio-http": (program, "--transport", "streamablehttp", "{url}"),
+            "http-stdio": (*program, "--port", "{port}", "--", "{server}"),
+            "stdio-http": (*program, "--transport", "streamablehttp", "{url}"),
         },
     )
+    return _with_tuned(runtime)
 
 
 def _supergateway() -> Runtime:
     home = envs.node("supergateway", envs.SUPERGATEWAY)
     script = home / "node_modules" / "supergateway" / "dist" / "index.js"
-    program = ("node", str(script), "--logLevel", "none")
+    program = ("node", str(script))
     # Without --stateful it starts the server anew for each request.
     http = ("--outputTransport", "streamableHttp", "--stateful", "--port", "{port}")
-    return Runtime(
+    relays: dict[Route, Command] = {
+        "http-stdio": (*program, "--stdio", "{line}", *http),
+        "stdio-http": (*program, "--streamableHttp", "{url}"),
+    }
+    runtime = Runtime(
         name="supergateway",
         version=envs.SUPERGATEWAY[0].rpartition("@")[2],
-        relays={
-            "http-stdio": (*program, "--stdio", "{line}", *http),
-            "stdio-http": (*program, "--streamableHttp", "{url}"),
-        },
+        relays=relays,
         warm_up=4,
         warm_calls=5_000,
     )
+    silent = {route: (*command, "--logLevel", "none") for route, command in relays.items()}
+    return replace(runtime, tuned=replace(runtime, relays=silent))
 
 
 def _typescript() -> Runtime:
