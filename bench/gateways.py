@@ -90,6 +90,7 @@ class GatewayCalls:
             config = str(gateway_files(Path(folder), guarded=self.guarded))
             players = [(r, filled(r.gateway, config=config)) for r in runtimes if r.gateway]
             kind = "gateway"
+            row.pinned = self.one_cpu
             with one_cpu(self.one_cpu):
                 calls = range(2 * self.window, work.most)
                 play(row, players, effort, pool, join, kind, calls, compared=work)

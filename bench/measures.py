@@ -86,6 +86,7 @@ class Serving:
 
         taking_part = tuned(runtimes) if self.tuned else runtimes
         players = [(r, servers[self.era]) for r in taking_part if (servers := self.servers_of(r))]
+        row.pinned = self.one_cpu
         with one_cpu(self.one_cpu):
             key = ("server", self.era, self.one_cpu)
             calls = range(2 * self.window, self.most)
@@ -151,6 +152,7 @@ class Calling:
             return partial(caller.burst, window=self.window)
 
         players = [(r, r.clients[self.loop]) for r in runtimes if self.loop in r.clients]
+        row.pinned = self.one_cpu
         with one_cpu(self.one_cpu):
             key = ("client", self.http, self.one_cpu)
             play(row, players, effort, pool, join, key, range(2 * self.window, _SHORT.most))
@@ -212,6 +214,7 @@ class FirstListing:
         bursts = {
             r.name: partial(measure, r.thousand[Era.HANDSHAKE]) for r in runtimes if r.thousand
         }
+        row.pinned = True
         with one_cpu(True):
             take_turns(row, bursts, effort.spawns)
 

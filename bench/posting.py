@@ -54,6 +54,7 @@ class Posting:
             server = pool.get(key, partial(WebServer, command, *arguments, era=era))
             return partial(burst, server, runtime.name)
 
+        row.pinned = self.one_cpu
         with one_cpu(self.one_cpu):
             key = ("http", self.tools, self.answers, self.one_cpu)
             calls = range(2 * self.window, self.work.most)

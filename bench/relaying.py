@@ -94,6 +94,7 @@ class Relaying:
                 server = pool.get(key, partial(Session, command, era=era))
             return partial(burst, server, runtime.name)
 
+        row.pinned = self.one_cpu
         with one_cpu(self.one_cpu), ExitStack() as stack:
             playing = self.players(tuned(runtimes) if self.tuned else runtimes, stack)
             players = [p for p in playing if _is_full(effort) or _counts(row, p)]

@@ -29,6 +29,7 @@ def show(console: Console, rows: Sequence[Row], skipped: Mapping[str, str], load
     table = Table(title="Fairlead against its peers", title_justify="left", header_style="bold")
     table.add_column("case", no_wrap=True)
     table.add_column("peer", no_wrap=True)
+    table.add_column("CPUs", no_wrap=True)
     for heading in ("fairlead", "peer's", "times better", "middle half", "bare's"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("target", no_wrap=True)
@@ -67,6 +68,7 @@ def _add(table: Table, row: Row) -> None:
         table.add_row(
             headings.pop(0) if headings else "",
             name,
+            "one" if row.pinned else "any",
             "[red]failed[/]" if OURS in row.failed else figure(row.value(OURS), row.unit),
             "[red]failed[/]" if name in row.failed else figure(row.value(name), row.unit),
             _times(ratio),
@@ -141,6 +143,7 @@ def _summarize(row: Row) -> dict[str, Any]:
         "case": row.case,
         "label": row.label,
         "unit": row.unit,
+        "cpus": "one" if row.pinned else "any",
         "runtimes": {
             name: {**spread(values), **row.notes.get(name, {})}
             for name, values in row.samples.items()

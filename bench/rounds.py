@@ -44,6 +44,7 @@ class Row:
     label: str
     unit: str
     targets: tuple[Target, ...] = ()
+    pinned: bool = False  # all processes share one CPU; otherwise the scheduler places them
     samples: dict[str, list[float]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     notes: dict[str, dict[str, float]] = field(default_factory=dict)  # facts beside the figure

@@ -77,7 +77,8 @@ class Watching:
         with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as folder:
             players = self._players(builds_of(runtimes), folder)
             key = ("watching", self.http, self.window)
-            with one_cpu(self.window == 1):
+            row.pinned = self.window == 1
+            with one_cpu(row.pinned):
                 calls = range(2 * self.window, _SHORT.most)
                 play(row, players, effort, pool, join, key, calls, compared=_SHORT)
             for runtime, command in players:
