@@ -21,11 +21,20 @@ from .plot import draw
 from .pool import Pool
 from .report import show, summarize
 from .rounds import OURS, Row, Target
-from .runtimes import Runtime, discover
+from .runtimes import Runtime, discover, with_noise
 
 _RESULTS = BENCH / "results"
-_FULL = Effort(rounds=11, spawns=5, seconds=0.2, warm_up=0.5, idle=60)
-_QUICK = Effort(rounds=5, spawns=2, seconds=0.1, warm_up=0.25, idle=10)
+_FULL = Effort(rounds=9, spawns=5, seconds=0.15, warm_up=0.4, idle=30)
+_QUICK = Effort(
+    rounds=3,
+    spawns=2,
+    seconds=0.08,
+    warm_up=0.1,
+    idle=5,
+    longest_warm_up=1,
+    row_seconds=3,
+    full=False,
+)
 
 
 def main() -> int:
@@ -39,21 +48,22 @@ def main() -> int:
         effort = replace(effort, rounds=options.rounds, spawns=spawns)
     if options.against:
         return _compare(options, effort)
-    load = os.getloadavg()[0]
+    start, load = time.monotonic(), os.getloadavg()[0]
     runtimes, skipped = discover()
     for name, reason in skipped.items():
         print(f"skipping {name}: {reason}", file=sys.stderr)
-    rows = _measure(options, runtimes, effort)
+    rows = _measure(options, with_noise(runtimes), effort)
     show(_console(), rows, skipped, load)
 
     facts = summarize(rows, runtimes, skipped, load, options.quick)
+    facts["seconds"] = round(time.monotonic() - start)
     summary = msgspec.json.format(msgspec.json.encode(facts), indent=2)
     if options.json:
         options.json.write_bytes(summary + b"\n")
     if not options.cases and not options.quick:
         _RESULTS.mkdir(exist_ok=True)
         (_RESULTS / "latest.json").write_bytes(summary + b"\n")
-        (_RESULTS / "stdio.svg").write_text(draw(rows))
+        (_RESULTS / "stdio.svg").write_text(draw(facts))
     return int(any(OURS in row.failed for row in rows))
 
 
@@ -87,7 +97,9 @@ def _measure(
             row = plan.row()
             if targets is not None:
                 row.targets = targets
-            plan.measure(row, runtimes, effort, pool)
+            named = {target.peer for target in plan.targets}
+            taking_part = [r for r in runtimes if effort.full or r.build or r.name in named]
+            plan.measure(row, taking_part, effort, pool)
             rows.append(row)
     return rows
 

@@ -20,12 +20,11 @@ from rich.table import Table
 
 from .envs import BENCH, ROOT
 from .report import failures, figure, machine, spread
-from .rounds import OURS, Row, Target
+from .rounds import AGAIN, OURS, Row, Target
 from .runtimes import Runtime, fairlead_build
 
-__all__ = ["AGAIN", "LEAST", "compare", "other_build", "show", "summarize"]
+__all__ = ["LEAST", "compare", "other_build", "show", "summarize"]
 
-AGAIN = "fairlead again"
 LEAST = 0.95
 _BUILDS = BENCH / ".env" / "builds"
 

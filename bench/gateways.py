@@ -30,6 +30,7 @@ __all__ = ["TOKEN", "GatewayCalls", "gateway_files"]
 
 TOKEN = "bench-client-token"
 _CALLED = "instant"
+_PEERS = "servers.json"
 _RULES = {
     "rules": [
         {"name": "no deletions", "when": {"tool": ["*_erase", "*_delete"]}, "do": "block"},
@@ -44,7 +45,10 @@ _RULES = {
 
 
 def gateway_files(folder: Path, *, guarded: bool) -> Path:
-    """Write the configuration of a gateway into `folder` and return its path."""
+    """Write the configuration of a gateway into `folder` and return its path.
+
+    Beside it is a file with the same servers in the form that the peers read.
+    """
     entry = {"command": INSTANT[0], "args": list(INSTANT[1:])}
     config: dict[str, object] = {"servers": dict.fromkeys((_CALLED, "one", "two"), entry)}
     if guarded:
@@ -56,6 +60,7 @@ def gateway_files(folder: Path, *, guarded: bool) -> Path:
             "clients": {"bench": {"token": TOKEN, "view": "bench"}},
             "views": {"bench": {"servers": [_CALLED], "allow": [f"{_CALLED}_*"]}},
         }
+    (folder / _PEERS).write_bytes(msgspec.json.encode({"mcpServers": config["servers"]}))
     path = folder / "gateway.json"
     path.write_bytes(msgspec.json.encode(config))
     return path
@@ -73,7 +78,6 @@ class GatewayCalls:
 
     def __call__(self, row: Row, runtimes: Sequence[Runtime], effort: Effort, pool: Pool) -> None:
         work = Echo(tool="echo" if self.alone else f"{_CALLED}_echo")
-        path = f"/mcp/{_CALLED}" if self.alone else "/mcp"
         token = TOKEN if self.guarded else None
         seen: dict[str, list[Burst]] = {}
 
@@ -83,12 +87,18 @@ class GatewayCalls:
             return done.rate
 
         def join(runtime: Runtime, command: Command, key: Hashable) -> Callable[[int], float]:
+            path = self._path(runtime)
             start = partial(WebServer, command, era=self.era, path=path, token=token)
             return partial(burst, pool.get(key, start), runtime.name)
 
         with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as folder:
             config = str(gateway_files(Path(folder), guarded=self.guarded))
-            players = [(r, filled(r.gateway, config=config)) for r in runtimes if r.gateway]
+            servers = str(Path(folder, _PEERS))
+            players = [
+                (runtime, filled(runtime.gateway, config=config, servers=servers))
+                for runtime in self._taking_part(runtimes)
+                if runtime.gateway
+            ]
             kind = "gateway"
             row.pinned = self.one_cpu
             with one_cpu(self.one_cpu):
@@ -103,3 +113,17 @@ class GatewayCalls:
                 "generator_busy": round(median(b.busy / b.seconds for b in measured), 2),
                 "server_cpu_us": round(spent / made * 1e6, 1),
             }
+
+    def _taking_part(self, runtimes: Sequence[Runtime]) -> list[Runtime]:
+        """The gateways with the wanted endpoint; peers have nothing like our guarded ones."""
+        return [
+            runtime
+            for runtime in runtimes
+            if (runtime.build or not self.guarded)
+            and self.era in runtime.gateway_eras
+            and self._path(runtime)
+        ]
+
+    def _path(self, runtime: Runtime) -> str:
+        path = runtime.gateway_paths if self.alone else runtime.gateway_path
+        return (path or "").replace("{name}", _CALLED)

@@ -39,7 +39,6 @@ __all__ = [
 ]
 
 _SHORT = Echo()
-_LONG_WARM_UP = 20.0  # seconds after which a runtime is taken as it is
 
 
 @dataclass(frozen=True)
@@ -51,6 +50,9 @@ class Effort:
     seconds: float  # of one burst
     warm_up: float  # seconds before the first one
     idle: float  # seconds in which nothing happens
+    longest_warm_up: float = 6  # seconds after which a runtime is taken as it is
+    row_seconds: float = 20  # after which no further round begins
+    full: bool = True  # all runtimes take part; otherwise those that a target names
 
 
 class Measure(Protocol):
@@ -238,8 +240,10 @@ def play(
     bursts: dict[str, Callable[[], float]] = {}
     for runtime, command in players:
         try:
-            burst = join(runtime, command, pool_key(kind, runtime, command))
-            size = _warm_up(burst, calls, effort, runtime)
+            key = pool_key(kind, runtime, command)
+            is_warm = pool.has(key)
+            burst = join(runtime, command, key)
+            size = _warm_up(burst, calls, effort, runtime, 0 if is_warm else runtime.warm_calls)
         except Failed as failure:
             row.failed[runtime.name] = str(failure)
         else:
@@ -247,7 +251,7 @@ def play(
     if compared is not None and (trouble := _difference(players, bursts, pool, kind, compared)):
         row.failed |= dict.fromkeys(bursts, trouble)
         bursts = {}
-    take_turns(row, bursts, effort.rounds)
+    take_turns(row, bursts, effort.rounds, effort.row_seconds)
     for runtime, command in players:
         if runtime.name in row.failed:
             pool.drop(pool_key(kind, runtime, command))
@@ -278,11 +282,13 @@ def pool_key(kind: Hashable, runtime: Runtime, command: Command) -> Hashable:
     return kind, runtime.name, command
 
 
-def _warm_up(burst: Callable[[int], float], calls: range, effort: Effort, runtime: Runtime) -> int:
-    """How many calls fill the time of a burst, found while warming up."""
+def _warm_up(
+    burst: Callable[[int], float], calls: range, effort: Effort, runtime: Runtime, least: int
+) -> int:
+    """How many calls fill the time of a burst, found while warming up with `least` or more."""
     count, spent, made = calls.start, 0.0, 0
     at_least = effort.warm_up * runtime.warm_up
-    while spent < at_least or (made < runtime.warm_calls and spent < _LONG_WARM_UP):
+    while spent < at_least or (made < least and spent < effort.longest_warm_up):
         rate = burst(count)
         spent += count / rate
         made += count

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from html import escape
-
-from .rounds import OURS, Row
+from typing import Any
 
 __all__ = ["draw"]
 
+_OURS = "fairlead"
 _PANELS = {
     ("stdio-server-1", "50 B, one at a time"): "Server, one call at a time",
     ("stdio-server-64", "50 B, 64 in flight"): "Server, 64 calls in flight",
@@ -16,7 +16,7 @@ _PANELS = {
     ("stdio-client-64", "50 B, 64 in flight"): "Client, 64 calls in flight",
 }
 _NAMES = {
-    OURS: "Fairlead",
+    _OURS: "Fairlead",
     "mcp": "mcp (Python SDK)",
     "fastmcp": "FastMCP",
     "typescript": "TypeScript SDK",
@@ -40,13 +40,13 @@ _STYLE = """
 """
 
 
-def draw(rows: Sequence[Row]) -> str:
-    """The rows that have a panel, one below the other, each on a scale of its own."""
+def draw(facts: Mapping[str, Any]) -> str:
+    """Return the rows of `latest.json` that have a panel, each on a scale of its own."""
     parts: list[str] = []
     y = 0
-    for row in rows:
-        title = _PANELS.get((row.case, row.label))
-        if title and row.samples:
+    for row in facts["rows"]:
+        title = _PANELS.get((row["case"], row["label"]))
+        if title and row["runtimes"]:
             panel, y = _panel(row, title, y)
             parts += panel
     note = "echo of 50 bytes over stdio; medians of one interleaved run, × is the median ratio"
@@ -64,18 +64,18 @@ def draw(rows: Sequence[Row]) -> str:
     )
 
 
-def _panel(row: Row, title: str, top: int) -> tuple[list[str], int]:
-    values = {name: value for name in row.samples if (value := row.value(name))}
+def _panel(row: Mapping[str, Any], title: str, top: int) -> tuple[list[str], int]:
+    values = {name: one["median"] for name, one in row["runtimes"].items() if name in _NAMES}
     scale = (_WIDTH - _LEFT - _RIGHT) / max(values.values())
     parts = [f'<text class="head" x="0" y="{top + 16}">{escape(title)}</text>']
     y = top + _HEAD
     for name, value in sorted(values.items(), key=lambda item: -item[1]):
-        kind = {OURS: "ours", "bare": "bare"}.get(name, "peer")
+        kind = {_OURS: "ours", "bare": "bare"}.get(name, "peer")
         width = max(1, round(value * scale, 1))
         middle = y + _BAR - 4
-        ratio = row.ratio(OURS, name) if name != OURS else None
-        figure = f"{value:,.0f}/s" + (f"  ({_times(ratio.median)})" if ratio else "")
-        label = escape(_NAMES.get(name, name))
+        ratio = row["times_better"].get(name)
+        figure = f"{value:,.0f}/s" + (f"  ({_times(ratio['median'])})" if ratio else "")
+        label = escape(_NAMES[name])
         parts += [
             f'<text class="name {kind}" x="{_LEFT - 8}" y="{middle}">{label}</text>',
             f'<rect class="{kind}" x="{_LEFT}" y="{y}" width="{width}" height="{_BAR}" rx="2"/>',

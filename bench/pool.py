@@ -34,6 +34,10 @@ class Pool:
             self._kept[key] = start()
         return cast(_Kept, self._kept[key])
 
+    def has(self, key: Hashable) -> bool:
+        """Whether one was started with this key, and is not closed."""
+        return key in self._kept
+
     def kept(self, key: Hashable) -> object:
         """The one that was started with this key.
 

@@ -14,8 +14,8 @@ from .load import Burst
 from .measures import Effort, play
 from .pool import Pool
 from .requests import Era
-from .rounds import Row, take_turns
-from .runtimes import Command, Runtime, builds_of, tuned
+from .rounds import OURS, Row, take_turns
+from .runtimes import Command, Runtime, comparing_commits, tuned
 from .web import WebServer
 
 __all__ = ["TEN", "Answers", "Crowding", "Cycling", "Idling", "Posting"]
@@ -83,9 +83,9 @@ class Crowding(Posting):
 
     def players(self, runtimes: Sequence[Runtime]) -> list[tuple[Runtime, Command]]:
         playing = [(r, c) for r, c in super().players(runtimes) if r.ten or r.thousand]
-        if len(builds_of(runtimes)) > 1:
+        if comparing_commits(runtimes):
             return playing
-        return playing + [(replace(r, name=TEN), (*c,)) for r, c in playing if r.build]
+        return playing + [(replace(r, name=TEN), (*c,)) for r, c in playing if r.name == OURS]
 
 
 class Idling:

@@ -13,7 +13,9 @@ __all__ = ["COPY", "filled"]
 COPY: Command = (sys.executable, str(envs.BENCH / "relays" / "copy_relay.py"), "{server}")
 
 
-def filled(command: Command, *, server: Command = (), url: str = "", config: str = "") -> Command:
+def filled(
+    command: Command, *, server: Command = (), url: str = "", config: str = "", servers: str = ""
+) -> Command:
     """Return the command with its places filled in; `{port}` is left to the one who starts it."""
     words: list[str] = []
     for word in command:
@@ -21,5 +23,5 @@ def filled(command: Command, *, server: Command = (), url: str = "", config: str
             words += server
         else:
             word = word.replace("{line}", shlex.join(server)).replace("{url}", url)
-            words.append(word.replace("{config}", config))
+            words.append(word.replace("{config}", config).replace("{servers}", servers))
     return tuple(words)

@@ -28,7 +28,16 @@ from .pool import Pool
 from .relay_peers import COPY, filled
 from .requests import Era
 from .rounds import Row, take_turns
-from .runtimes import BARE_HTTP, INSTANT, Command, Route, Runtime, builds_of, tuned
+from .runtimes import (
+    BARE_HTTP,
+    INSTANT,
+    Command,
+    Route,
+    Runtime,
+    builds_of,
+    comparing_commits,
+    tuned,
+)
 from .web import WebServer
 
 __all__ = ["COPYING", "SAME_ERA", "Blob", "Bridging", "Churning", "Relaying", "Waiting"]
@@ -96,8 +105,7 @@ class Relaying:
 
         row.pinned = self.one_cpu
         with one_cpu(self.one_cpu), ExitStack() as stack:
-            playing = self.players(tuned(runtimes) if self.tuned else runtimes, stack)
-            players = [p for p in playing if _is_full(effort) or _counts(row, p)]
+            players = self.players(tuned(runtimes) if self.tuned else runtimes, stack)
             key = ("relay", self.era, self.one_cpu)
             calls = range(2 * self.window, self.work.most)
             play(row, players, effort, pool, join, key, calls, compared=self.work)
@@ -125,7 +133,7 @@ class Relaying:
             for runtime in runtimes
             if self.route in runtime.relays
         ]
-        if isinstance(self.work, Blob) and len(builds_of(runtimes)) == 1:
+        if isinstance(self.work, Blob) and not comparing_commits(runtimes):
             playing.append((Runtime(name=COPYING, version=""), filled(COPY, server=self.server)))
         return playing
 
@@ -144,7 +152,7 @@ class Bridging(Relaying):
     def players(self, runtimes: Sequence[Runtime], stack: ExitStack) -> list[Player]:
         builds = builds_of(runtimes)
         playing = [(build, _with_era(build, "handshake")) for build in builds]
-        if len(builds) == 1:
+        if not comparing_commits(runtimes):
             playing.append((replace(builds[0], name=SAME_ERA), _with_era(builds[0], "auto")))
         return playing
 
@@ -156,7 +164,8 @@ class Churning:
     cycles: int = 20_000
 
     def __call__(self, row: Row, runtimes: Sequence[Runtime], effort: Effort, pool: Pool) -> None:
-        cycles = self.cycles if _is_full(effort) else self.cycles // 10
+        cycles = self.cycles if effort.full else self.cycles // 10
+        settling = _SETTLING if effort.full else _SETTLING // 10
 
         def measure(build: Runtime) -> float:
             with _gateway(build) as server, server.connect() as line:
@@ -166,7 +175,7 @@ class Churning:
                         server.end_session(line, server.open_session(line))
                     return server.resident
 
-                before = cycle(_SETTLING)
+                before = cycle(settling)
                 return max(0, cycle(cycles) - before) / cycles
 
         take_turns(row, {one.name: partial(measure, one) for one in builds_of(runtimes)}, 1)
@@ -185,16 +194,6 @@ class Waiting:
                 return (_run_time(server.child) - before) / (effort.idle / 2) * 100
 
         take_turns(row, {one.name: partial(measure, one) for one in builds_of(runtimes)}, 1)
-
-
-def _is_full(effort: Effort) -> bool:
-    return effort.idle >= 60
-
-
-def _counts(row: Row, player: Player) -> bool:
-    """Whether a target names it: a quick run leaves out the others, and some are very slow."""
-    name = player[0].name
-    return player[0].build or any(target.peer == name for target in row.targets)
 
 
 def _with_era(build: Runtime, era: str) -> Command:

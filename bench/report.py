@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import quantiles
+from datetime import UTC, datetime
+from math import isfinite
+from statistics import median, quantiles
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from .rounds import OURS, Ratio, Row
+from .envs import ROOT
+from .rounds import AGAIN, OURS, Ratio, Row
 from .runtimes import Runtime
 
 __all__ = ["failures", "figure", "machine", "show", "spread", "summarize"]
 
 _FLOOR = "bare"
 _BUSY = 0.8
+_SETTINGS = (
+    "All run with their default settings and give equal answers, "
+    "except that Fairlead's rate limit is off: the others have none."
+)
 
 
 def show(console: Console, rows: Sequence[Row], skipped: Mapping[str, str], load: float) -> None:
@@ -32,15 +40,17 @@ def show(console: Console, rows: Sequence[Row], skipped: Mapping[str, str], load
     table.add_column("CPUs", no_wrap=True)
     for heading in ("fairlead", "peer's", "times better", "middle half", "bare's"):
         table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("noise", justify="right", no_wrap=True)
     table.add_column("target", no_wrap=True)
     table.add_column("", no_wrap=True)
     for row in rows:
         _add(table, row)
     console.print(table)
     console.print(
-        "[dim]times better: median of the rounds' ratios; above 1 is in our favour. All run with "
-        "their default settings, except that our rate limit is off: the peers have none. "
-        "bare's: the same ratio for a bare loop, the most that is to be had here.[/]"
+        "[dim]times better: median of the rounds' ratios; above 1 is in our favour. "
+        f"{_SETTINGS} "
+        "bare's: the same ratio for a bare loop, the most that is to be had here. "
+        "noise: middle half of the ratios of ours to ours, measured twice in the same rounds.[/]"
     )
     judged = [row.met(target) for row in rows for target in row.targets]
     console.print(f"targets met: {judged.count(True)} of {len(judged)}")
@@ -59,9 +69,12 @@ def show(console: Console, rows: Sequence[Row], skipped: Mapping[str, str], load
 def _add(table: Table, row: Row) -> None:
     table.add_section()
     headings = [f"[bold]{row.case}[/]", f"[dim]{row.label}[/]"]
+    noise = row.ratio(OURS, AGAIN)
     for name in dict.fromkeys([*row.samples, *row.failed]):
+        if name == AGAIN and name not in row.failed:
+            continue
         wanted = [target for target in row.targets if target.peer == name]
-        if name == OURS and not wanted and len(row.samples) > 1:
+        if name == OURS and not wanted and row.samples.keys() - {OURS, AGAIN}:
             continue
         ratio = row.ratio(OURS, name) if name != OURS else None
         reach = row.ratio(_FLOOR, name) if name != _FLOOR else None
@@ -74,6 +87,7 @@ def _add(table: Table, row: Row) -> None:
             _times(ratio),
             f"{ratio.low:.3g}–{ratio.high:.3g}" if ratio else "",
             f"[dim]{_times(reach)}[/]",
+            f"[dim]{noise.low:.2f}–{noise.high:.2f}[/]" if noise else "",
             "\n".join(target.says for target in wanted),
             "\n".join(_mark(row.met(target)) for target in wanted),
         )
@@ -118,13 +132,31 @@ def summarize(
     quick: bool,
 ) -> dict[str, Any]:
     """Everything worth keeping of a run."""
+    kept = list(rows)
     return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "commit": _output("git", "rev-parse", "--short=12", "HEAD"),
+        "settings": _SETTINGS,
         "machine": machine(),
         "load_before": round(load, 2),
         "quick": quick,
         "runtimes": {runtime.name: runtime.version for runtime in runtimes},
         "skipped": dict(skipped),
-        "rows": [_summarize(row) for row in rows],
+        "noise": _noise(kept),
+        "rows": [_summarize(row) for row in kept],
+    }
+
+
+def _noise(rows: Iterable[Row]) -> dict[str, float | int] | None:
+    """How far ours is from ours: by how many percent the medians of the rows differ from 1."""
+    medians = [ratio.median for row in rows if (ratio := row.ratio(OURS, AGAIN)) is not None]
+    found = sorted(abs(ratio - 1) * 100 for ratio in medians if isfinite(ratio))
+    if not found:
+        return None
+    return {
+        "median_percent": _short(median(found)),
+        "most_percent": _short(found[-1]),
+        "rows": len(found),
     }
 
 
@@ -135,6 +167,7 @@ def machine() -> dict[str, str | int | None]:
         "cores": os.cpu_count(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "node": _output("node", "--version").lstrip("v") or None,
     }
 
 
@@ -151,8 +184,11 @@ def _summarize(row: Row) -> dict[str, Any]:
         "times_better": {
             name: {"median": _short(r.median), "low": _short(r.low), "high": _short(r.high)}
             for name in row.samples
-            if name != OURS and (r := row.ratio(OURS, name))
+            if name not in (OURS, AGAIN) and (r := row.ratio(OURS, name))
         },
+        "noise": {"median": _short(r.median), "low": _short(r.low), "high": _short(r.high)}
+        if (r := row.ratio(OURS, AGAIN))
+        else None,
         "targets": [
             {"peer": target.peer, "says": target.says, "met": row.met(target)}
             for target in row.targets
@@ -175,6 +211,14 @@ def spread(values: list[float]) -> dict[str, float]:
 
 def _short(value: float) -> float:
     return float(f"{value:.4g}")
+
+
+def _output(*command: str) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    except OSError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def _cpu() -> str:

@@ -6,15 +6,18 @@ about the same weather, so their ratio means something; the median over the roun
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from statistics import median, quantiles
 
 from .child import Failed
 
-__all__ = ["OURS", "Ratio", "Row", "Target", "take_turns"]
+__all__ = ["AGAIN", "OURS", "Ratio", "Row", "Target", "take_turns"]
 
 OURS = "fairlead"
+AGAIN = "fairlead again"  # ours a second time in the same rounds: their ratio is the noise
+_FEWEST = 3  # rounds, however long they take
 
 
 @dataclass(frozen=True)
@@ -80,13 +83,22 @@ def _quotient(mine: float, theirs: float, more_is_better: bool) -> float:
     return above / below
 
 
-def take_turns(row: Row, bursts: Mapping[str, Callable[[], float]], rounds: int) -> None:
+def take_turns(
+    row: Row,
+    bursts: Mapping[str, Callable[[], float]],
+    rounds: int,
+    seconds: float = float("inf"),
+) -> None:
     """Fill the row's samples; a runtime that fails is noted and leaves, the others go on.
 
-    The order rotates, so that nobody always runs after the same neighbour.
+    The order rotates, so that no runtime always runs after the same neighbour. After `seconds` no
+    new round begins, unless there were fewer than three.
     """
     taking_part = dict(bursts)
+    start_time = time.monotonic()
     for turn in range(rounds):
+        if turn >= _FEWEST and time.monotonic() - start_time > seconds:
+            break
         names = list(bursts)
         start = turn % len(names) if names else 0
         for name in names[start:] + names[:start]:

@@ -12,6 +12,7 @@ from typing import Literal
 
 from . import envs
 from .requests import Era
+from .rounds import AGAIN, OURS
 
 __all__ = [
     "BARE",
@@ -21,9 +22,11 @@ __all__ = [
     "Route",
     "Runtime",
     "builds_of",
+    "comparing_commits",
     "discover",
     "fairlead_build",
     "tuned",
+    "with_noise",
 ]
 
 Command = tuple[str, ...]
@@ -58,7 +61,10 @@ class Runtime:
     # Commands of a relay contain `{server}` (a server's command), `{url}` and `{port}`.
     relays: Mapping[Route, Command] = field(default_factory=dict)
     watched: Command | None = None  # a relay with interceptors; is told which
-    gateway: Command | None = None  # is told `{config}` and `{port}`
+    gateway: Command | None = None  # is told `{config}` or `{servers}`, two files, and `{port}`
+    gateway_eras: Sequence[Era] = tuple(Era)
+    gateway_path: str | None = "/mcp"  # of the endpoint that has all servers, if it has one
+    gateway_paths: str | None = None  # of the endpoint of the server `{name}`
     build: bool = False  # a build of Fairlead: ours, ours once more, or that of another commit
     imports: tuple[Command, Command] | None = None  # with the import, and the bare interpreter
     warm_up: float = 1  # times as long as the others: a compiling runtime gets faster for a while
@@ -103,8 +109,20 @@ def discover(only: str | None = None) -> tuple[list[Runtime], dict[str, str]]:
 
 
 def builds_of(runtimes: Sequence[Runtime]) -> list[Runtime]:
-    """The builds of Fairlead among the runtimes; more than one where commits are compared."""
+    """The builds of Fairlead among the runtimes: ours, ours again, or that of another commit."""
     return [runtime for runtime in runtimes if runtime.build]
+
+
+def comparing_commits(runtimes: Sequence[Runtime]) -> bool:
+    """Whether a build of another commit takes part, and no other runtimes."""
+    return any(build.name not in (OURS, AGAIN) for build in builds_of(runtimes))
+
+
+def with_noise(runtimes: Sequence[Runtime]) -> list[Runtime]:
+    """Add ours a second time, far from the first in a round."""
+    middle = len(runtimes) // 2 + 1
+    ours = [replace(runtime, name=AGAIN) for runtime in runtimes if runtime.name == OURS]
+    return [*runtimes[:middle], *ours, *runtimes[middle:]]
 
 
 def fairlead_build(
@@ -135,6 +153,7 @@ def fairlead_build(
         },
         watched=(python, str(bench / "relays" / "watched_relay.py")),
         gateway=(python, "-m", "fairlead", "gateway", "--port", "{port}", "{config}"),
+        gateway_paths="/mcp/{name}",
     )
 
 
@@ -205,6 +224,7 @@ def _fastmcp() -> Runtime:
             "http-stdio": (*relay, "http", "{port}", "{server}"),
             "stdio-http": (*relay, "stdio", "{url}"),
         },
+        gateway=(str(python), str(_RELAYS / "fastmcp_gateway.py"), "{servers}", "{port}"),
     )
     return _with_tuned(runtime)
 
@@ -219,6 +239,10 @@ def _mcp_proxy() -> Runtime:
             "http-stdio": (*program, "--port", "{port}", "--", "{server}"),
             "stdio-http": (*program, "--transport", "streamablehttp", "{url}"),
         },
+        gateway=(*program, "--named-server-config", "{servers}", "--port", "{port}"),
+        gateway_path=None,
+        gateway_paths="/servers/{name}/mcp",
+        gateway_eras=(Era.HANDSHAKE,),
     )
     return _with_tuned(runtime)
 

@@ -19,8 +19,8 @@ from .load import Burst, Session
 from .measures import Effort, play, pool_key
 from .pool import Pool
 from .requests import Era
-from .rounds import OURS, Row
-from .runtimes import INSTANT, Command, Runtime, builds_of
+from .rounds import AGAIN, OURS, Row
+from .runtimes import INSTANT, Command, Runtime, builds_of, comparing_commits
 from .web import WebServer
 
 __all__ = ["GUARDED", "PASSING", "RULES", "WITHOUT", "Adding", "Watching"]
@@ -92,7 +92,7 @@ class Watching:
         """Our relay with `how` and the others, or every build with `how`."""
         ours = builds[0]
         kinds: Mapping[str, str] = {}
-        if len(builds) == 1:
+        if not comparing_commits(builds):
             kinds = {name: _KINDS[name] for name in self.others}
         return [
             *((one, self._command(one, self.how, folder)) for one in builds),
@@ -114,16 +114,16 @@ class Adding(Watching):
 
     def __call__(self, row: Row, runtimes: Sequence[Runtime], effort: Effort, pool: Pool) -> None:
         spent = self.spend(row, runtimes, effort, pool)
-        if len(builds_of(runtimes)) > 1:
+        if comparing_commits(runtimes):
             row.samples = spent
             return
-        with_rules = spent.get(OURS)
         row.samples.clear()
-        for name in self.others:
-            if with_rules is None or name not in spent:
-                continue
-            added = [more - less for more, less in zip(with_rules, spent[name], strict=True)]
-            if name == self.others[0]:
-                row.samples[OURS] = added
-            else:
-                row.notes[OURS] = {f"over {name}": round(median(added), 2)}
+        for ours in (OURS, AGAIN):
+            for name in self.others:
+                if ours not in spent or name not in spent:
+                    continue
+                added = [more - less for more, less in zip(spent[ours], spent[name], strict=True)]
+                if name == self.others[0]:
+                    row.samples[ours] = added
+                else:
+                    row.notes[ours] = {f"over {name}": round(median(added), 2)}
