@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["EVIDENCE_TABLES"]
+__all__ = ["BENCHMARKS", "EVIDENCE_TABLES"]
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "evidence"
@@ -92,21 +92,100 @@ def attack_load_table() -> str:
 
 
 def benchmarks_table() -> str:
-    """Return how many times better Fairlead is than each peer."""
+    """Return every row of the last full run of the benchmarks."""
     facts = _read(BENCHMARKS)
     if facts is None:
         return _MISSING
     peers = [name for name in facts["runtimes"] if name != "fairlead"]
     rows = []
     for row in facts["rows"]:
-        ratios = row.get("times_better", {})
-        if ratios:
-            cells = (f"{ratios[peer]['median']:.3g}×" if peer in ratios else "" for peer in peers)
-            rows.append((row["case"], row["label"], *cells))
+        ratios = row["times_better"]
+        others = [f"{name} {_times(ratio)}" for name, ratio in ratios.items() if name not in peers]
+        rows.append(
+            (
+                row["case"],
+                row["label"],
+                row.get("cpus", ""),
+                _figure(row),
+                *(_times(ratios.get(peer)) for peer in peers),
+                ", ".join(others),
+                _middle_half(row.get("noise")),
+            )
+        )
+    head = ("Case", "Row", "CPUs", "Fairlead", *peers, "Fairlead otherwise", "Noise")
+    failed = [
+        f"{name} in {row['case']}, {row['label']}"
+        for row in facts["rows"]
+        for name in row["failed"]
+    ]
+    missing = [*failed, *facts["skipped"]]
+    note = f"\nNot measured: {'; '.join(missing)}.\n" if missing else ""
+    return _run_facts(facts) + _table(head, rows) + note
+
+
+def benchmarks_summary() -> str:
+    """Return the rows of the last full run that the README quotes."""
+    facts = _read(BENCHMARKS)
+    if facts is None:
+        return _MISSING
+    found = {(row["case"], row["label"]): row for row in facts["rows"]}
+    rows = []
+    for place, title in _SUMMARY.items():
+        if row := found.get(place):
+            ratios = (row["times_better"].get(peer) for peer in _SUMMARY_PEERS)
+            rows.append((title, _figure(row), *map(_times, ratios)))
+    return _run_facts(facts) + _table(("", "Fairlead", *_SUMMARY_PEERS.values()), rows)
+
+
+_SUMMARY_PEERS = {"mcp": "Python SDK", "fastmcp": "FastMCP", "typescript": "TypeScript SDK"}
+_SUMMARY = {
+    ("stdio-server-1", "50 B, one at a time"): "Server over stdio, one call at a time",
+    ("stdio-server-1", "peers tuned"): "the same, the others on uvloop and without logs",
+    ("stdio-server-64", "50 B, 64 in flight"): "Server over stdio, 64 calls in flight",
+    ("http-server-1", "50 B, one at a time"): "Server over HTTP, one call at a time",
+    ("http-server-64", "50 B, 64 in flight"): "Server over HTTP, 64 calls in flight",
+    ("stdio-client-1", "50 B, one at a time"): "Client over stdio, one call at a time",
+    ("startup", "ten tools, to tools/list"): "Start-up of a server with ten tools",
+    ("memory", "ten tools, 100 calls"): "Memory of that server",
+}
+
+
+def _run_facts(facts: Mapping[str, Any]) -> str:
+    """Return a paragraph that says when and where a run was made, and how noisy it was."""
     machine = facts["machine"]
+    node = f", Node {machine['node']}" if machine.get("node") else ""
     versions = ", ".join(f"{name} {version}" for name, version in facts["runtimes"].items())
-    where = f"{machine['cores']} cores ({machine['cpu']}), {machine['python']}; {versions}.\n\n"
-    return where + _table(("Case", "Row", *peers), rows)
+    parts = [f"{machine['cores']} cores ({machine['cpu']}), {machine['python']}{node}; {versions}."]
+    if facts.get("date"):
+        parts.insert(0, f"Run of {facts['date']} at commit `{facts['commit']}`:")
+    if noise := facts.get("noise"):
+        parts.append(
+            f"Noise: Fairlead, measured twice in the same rounds, differs from itself by "
+            f"{noise['median_percent']:.2g} % in the median of {noise['rows']} rows."
+        )
+    if facts.get("settings"):
+        parts.append(facts["settings"])
+    return "\n".join(parts) + "\n\n"
+
+
+def _times(ratio: Mapping[str, float | None] | None) -> str:
+    if ratio is None or ratio["median"] is None:
+        return ""
+    return f"{ratio['median']:.3g}×"
+
+
+def _middle_half(ratio: Mapping[str, float | None] | None) -> str:
+    if ratio is None or ratio["low"] is None or ratio["high"] is None:
+        return ""
+    return f"{ratio['low']:.2f}–{ratio['high']:.2f}"
+
+
+def _figure(row: Mapping[str, Any]) -> str:
+    """Return Fairlead's own figure in a row."""
+    if "fairlead" not in row["runtimes"]:
+        return ""
+    value, unit = row["runtimes"]["fairlead"]["median"], row["unit"]
+    return f"{value:,.0f}/s" if unit == "calls/s" else f"{value:.3g} {unit}"
 
 
 EVIDENCE_TABLES: Tables = {
@@ -117,6 +196,7 @@ EVIDENCE_TABLES: Tables = {
     "chaos": chaos_table,
     "attack-load": attack_load_table,
     "benchmarks": benchmarks_table,
+    "benchmarks-summary": benchmarks_summary,
 }
 
 

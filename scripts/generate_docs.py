@@ -1,19 +1,24 @@
-"""Write the generated parts of the documentation: tables that come from the code and the tests.
+"""Write the generated parts of the documentation: tables and a plot from code, tests and results.
 
 Run `make tables` after a change; `tests/test_generated_docs.py` fails while a table is out of date.
 """
 
 import ast
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from evidence import EVIDENCE_TABLES
+from evidence import BENCHMARKS, EVIDENCE_TABLES
 from fairlead.limits import Limit, all_limits
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+from bench.plot import draw  # noqa: E402 - beside the package, and not installed
+
+PLOT = BENCHMARKS.with_name("stdio.svg")
 _PART = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -71,7 +76,13 @@ def filled(text: str) -> str:
 
 def pages() -> list[Path]:
     """Return the pages that have generated parts."""
-    return [page for page in sorted((ROOT / "docs").glob("*.md")) if _PART.search(page.read_text())]
+    every = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [page for page in every if _PART.search(page.read_text())]
+
+
+def plot() -> str | None:
+    """Return the plot of the last full run of the benchmarks; None if there was none."""
+    return draw(json.loads(BENCHMARKS.read_text())) if BENCHMARKS.exists() else None
 
 
 def _amount(limit: Limit) -> str:
@@ -91,6 +102,9 @@ def main() -> int:
         if (new := filled(text)) != text:
             page.write_text(new)
             print(f"wrote {page.relative_to(ROOT)}")
+    if (drawn := plot()) is not None and (not PLOT.exists() or PLOT.read_text() != drawn):
+        PLOT.write_text(drawn)
+        print(f"wrote {PLOT.relative_to(ROOT)}")
     return 0
 
 

@@ -16,6 +16,14 @@ def test_generated_tables_are_up_to_date(page: Path) -> None:
     assert generate_docs.filled(text) == text, "run `make tables`"
 
 
+def test_the_plot_shows_the_last_results() -> None:
+    assert generate_docs.PLOT.read_text() == generate_docs.plot(), "run `make tables`"
+
+
+def test_the_readme_quotes_the_benchmarks() -> None:
+    assert generate_docs.ROOT / "README.md" in generate_docs.pages()
+
+
 def test_every_limit_has_a_name_of_its_own() -> None:
     names = [limit.name for limit in generate_docs.all_limits()]
     assert names == list(dict.fromkeys(names))
