@@ -1,4 +1,4 @@
-"""The benchmarks compare only servers that give the same answers."""
+"""The benchmarks compare servers that give the same answers, and write down the noise."""
 
 import sys
 from pathlib import Path
@@ -9,13 +9,20 @@ import pytest
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
+from bench.cases import PLANS  # noqa: E402
 from bench.child import Failed  # noqa: E402
 from bench.equal_answers import difference, essence  # noqa: E402
+from bench.gateways import GatewayCalls  # noqa: E402
 from bench.measures import Effort, Serving  # noqa: E402
 from bench.pool import Pool  # noqa: E402
+from bench.posting import Posting  # noqa: E402
+from bench.relaying import Relaying  # noqa: E402
+from bench.report import summarize  # noqa: E402
 from bench.requests import Era  # noqa: E402
-from bench.rounds import Row  # noqa: E402
-from bench.runtimes import BARE, Runtime  # noqa: E402
+from bench.rounds import AGAIN, OURS, Row, take_turns  # noqa: E402
+from bench.runtimes import BARE, Runtime, comparing_commits, with_noise  # noqa: E402
+
+_PLACED = (Serving, Posting, Relaying, GatewayCalls)
 
 _TEXT = {"content": [{"type": "text", "text": "hello"}]}
 _EFFORT = Effort(rounds=1, spawns=1, seconds=0.001, warm_up=0.001, idle=0)
@@ -93,3 +100,40 @@ def test_a_row_with_equal_answers_has_samples_of_all() -> None:
         Serving()(row, runtimes, _EFFORT, pool)
     assert row.failed == {}
     assert row.samples.keys() == {"a", "b"}
+
+
+def test_no_round_begins_when_the_time_of_a_row_is_over() -> None:
+    row = Row("case", "label", "calls/s")
+    take_turns(row, {"a": lambda: 1.0, "b": lambda: 2.0}, rounds=9, seconds=0)
+    assert row.samples == {"a": [1.0] * 3, "b": [2.0] * 3}
+
+
+def test_noise_is_the_ratio_of_ours_to_ours_and_no_peer() -> None:
+    row = Row("case", "label", "calls/s")
+    row.samples = {OURS: [10.0] * 3, AGAIN: [8.0] * 3, "mcp": [5.0] * 3}
+    facts = summarize([row], [Runtime(name=OURS, version="1")], {}, load=0, quick=False)
+    [written] = facts["rows"]
+    assert written["times_better"] == {"mcp": {"median": 2.0, "low": 2.0, "high": 2.0}}
+    assert written["noise"] == {"median": 1.25, "low": 1.25, "high": 1.25}
+    assert facts["noise"] == {"median_percent": 25.0, "most_percent": 25.0, "rows": 1}
+    assert facts["runtimes"] == {OURS: "1"}
+
+
+def test_ours_again_is_not_the_build_of_another_commit() -> None:
+    ours = Runtime(name=OURS, version="1", build=True)
+    runtimes = with_noise([ours, Runtime(name="mcp", version="2"), Runtime(name="x", version="3")])
+    assert [runtime.name for runtime in runtimes] == [OURS, "mcp", AGAIN, "x"]
+    assert not comparing_commits(runtimes)
+    assert comparing_commits([*runtimes, Runtime(name="abc123", version="", build=True)])
+
+
+def test_rows_have_places_of_their_own() -> None:
+    places = [(plan.case, plan.label) for plan in PLANS]
+    assert places == list(dict.fromkeys(places))
+
+
+@pytest.mark.parametrize("case", ["stdio-server-1", "http-server-1", "relay", "gateway"])
+def test_servers_relays_and_gateway_are_measured_pinned_and_not(case: str) -> None:
+    measures = [plan.measure for plan in PLANS if plan.case == case]
+    kinds = {m.one_cpu for m in measures if isinstance(m, _PLACED) and m.window == 1}
+    assert kinds == {True, False}
