@@ -129,8 +129,7 @@ class Cold:
                 config = fleet.only_healthy if name == "fastmcp" else fleet.all
                 return fleet.run([*command, "start", config, str(fleet.healthy)])
 
-            # FastMCP goes first, so that we and not bare run on a machine it has just kept busy.
-            playing = sorted(_those(runtimes), key=lambda one: one.name != "fastmcp")
+            playing = list(_those(runtimes))
             bursts = {one.name: partial(measure, one.name, one.manager) for one in playing}
             for burst in bursts.values():
                 _write_bytecode(burst)

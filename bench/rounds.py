@@ -6,6 +6,7 @@ about the same weather, so their ratio means something; the median over the roun
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -91,8 +92,9 @@ def take_turns(
 ) -> None:
     """Fill the row's samples; a runtime that fails is noted and leaves, the others go on.
 
-    The order rotates, so that no runtime always runs after the same neighbour. After `seconds` no
-    new round begins, unless there were fewer than three.
+    The order of each round is another one, and the same in every run, so that no runtime always
+    runs after the same neighbour. After `seconds` no new round begins, unless there were fewer
+    than three.
     """
     taking_part = dict(bursts)
     start_time = time.monotonic()
@@ -100,8 +102,8 @@ def take_turns(
         if turn >= _FEWEST and time.monotonic() - start_time > seconds:
             break
         names = list(bursts)
-        start = turn % len(names) if names else 0
-        for name in names[start:] + names[:start]:
+        random.Random(turn).shuffle(names)
+        for name in names:
             if name not in taking_part:
                 continue
             try:
