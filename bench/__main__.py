@@ -24,7 +24,7 @@ from .rounds import OURS, Row, Target
 from .runtimes import Runtime, discover, with_noise
 
 _RESULTS = BENCH / "results"
-_FULL = Effort(rounds=9, spawns=5, seconds=0.15, warm_up=0.4, idle=30)
+_FULL = Effort(rounds=7, spawns=5, seconds=0.15, warm_up=0.4, idle=30)
 _QUICK = Effort(
     rounds=3,
     spawns=2,
@@ -105,7 +105,7 @@ def _measure(
 
 
 def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else 140)
+    return Console(width=None if sys.stdout.isatty() else 160)
 
 
 def _options() -> argparse.Namespace:

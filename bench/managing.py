@@ -108,7 +108,7 @@ class Warm:
                 return fleet.run([*command, what, fleet.all, str(fleet.healthy)])
 
             bursts = {r.name: partial(ours, r.manager) for r in _ours(runtimes)}
-            _take_turns(row, bursts, effort.rounds)
+            _take_turns(row, bursts, effort.rounds, effort)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +133,7 @@ class Cold:
             bursts = {one.name: partial(measure, one.name, one.manager) for one in playing}
             for burst in bursts.values():
                 _write_bytecode(burst)
-            _take_turns(row, bursts, effort.rounds if row.targets else effort.spawns)
+            _take_turns(row, bursts, effort.rounds if row.targets else effort.spawns, effort)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +148,7 @@ class Naming:
                 r.name: partial(fleet.run, [*r.manager, self.what, fleet.all, "0"])
                 for r in _ours(runtimes)
             }
-            _take_turns(row, bursts, effort.spawns)
+            _take_turns(row, bursts, effort.spawns, effort)
 
 
 class Resting:
@@ -179,7 +179,9 @@ def _write_bytecode(burst: Callable[[], Fact]) -> None:
         pass  # it will fail again, where that is noted
 
 
-def _take_turns(row: Row, bursts: Mapping[str, Callable[[], Fact]], rounds: int) -> None:
+def _take_turns(
+    row: Row, bursts: Mapping[str, Callable[[], Fact]], rounds: int, effort: Effort
+) -> None:
     """The milliseconds of each are its samples, whatever else they tell its notes."""
     told: dict[str, list[Fact]] = {}
 
@@ -188,7 +190,8 @@ def _take_turns(row: Row, bursts: Mapping[str, Callable[[], Fact]], rounds: int)
         told.setdefault(name, []).append(fact)
         return fact["ms"]
 
-    take_turns(row, {name: partial(measure, name) for name in bursts}, rounds)
+    turns = {name: partial(measure, name) for name in bursts}
+    take_turns(row, turns, rounds, effort.row_seconds)
     for name, facts in told.items():
         keys = [key for key in facts[0] if key != "ms"]
         row.notes[name] = {key: round(median(fact[key] for fact in facts), 1) for key in keys}

@@ -7,7 +7,6 @@ import platform
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from math import isfinite
 from statistics import median, quantiles
 from typing import Any
 
@@ -69,7 +68,7 @@ def show(console: Console, rows: Sequence[Row], skipped: Mapping[str, str], load
 def _add(table: Table, row: Row) -> None:
     table.add_section()
     headings = [f"[bold]{row.case}[/]", f"[dim]{row.label}[/]"]
-    noise = row.ratio(OURS, AGAIN)
+    noise = row.noise()
     for name in dict.fromkeys([*row.samples, *row.failed]):
         if name == AGAIN and name not in row.failed:
             continue
@@ -149,8 +148,7 @@ def summarize(
 
 def _noise(rows: Iterable[Row]) -> dict[str, float | int] | None:
     """How far ours is from ours: by how many percent the medians of the rows differ from 1."""
-    medians = [ratio.median for row in rows if (ratio := row.ratio(OURS, AGAIN)) is not None]
-    found = sorted(abs(ratio - 1) * 100 for ratio in medians if isfinite(ratio))
+    found = sorted(abs(ratio.median - 1) * 100 for row in rows if (ratio := row.noise()))
     if not found:
         return None
     return {
@@ -186,15 +184,24 @@ def _summarize(row: Row) -> dict[str, Any]:
             for name in row.samples
             if name not in (OURS, AGAIN) and (r := row.ratio(OURS, name))
         },
-        "noise": {"median": _short(r.median), "low": _short(r.low), "high": _short(r.high)}
-        if (r := row.ratio(OURS, AGAIN))
-        else None,
+        "noise": _noise_of(row),
         "targets": [
             {"peer": target.peer, "says": target.says, "met": row.met(target)}
             for target in row.targets
         ],
         "failed": {name: text.splitlines()[-1] for name, text in row.failed.items()},
     }
+
+
+def _noise_of(row: Row) -> dict[str, float] | None:
+    if ratio := row.noise():
+        return {
+            "median": _short(ratio.median),
+            "low": _short(ratio.low),
+            "high": _short(ratio.high),
+        }
+    difference = row.noise_difference()
+    return None if difference is None else {"difference": _short(difference)}
 
 
 def spread(values: list[float]) -> dict[str, float]:

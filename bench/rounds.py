@@ -19,6 +19,7 @@ __all__ = ["AGAIN", "OURS", "Ratio", "Row", "Target", "take_turns"]
 OURS = "fairlead"
 AGAIN = "fairlead again"  # ours a second time in the same rounds: their ratio is the noise
 _FEWEST = 3  # rounds, however long they take
+_NEAR_ZERO = ("µs", "%", "B")  # units of figures that may be zero: added time, idle load, leaks
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,17 @@ class Row:
         low, middle, high = quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
         return Ratio(middle, low, high)
 
+    def noise(self) -> Ratio | None:
+        """How ours compares with ours; None for figures near zero, whose ratio says nothing."""
+        return None if self.unit in _NEAR_ZERO else self.ratio(OURS, AGAIN)
+
+    def noise_difference(self) -> float | None:
+        """By how much ours and ours differ, where a ratio says nothing; the median."""
+        if self.unit not in _NEAR_ZERO or not {OURS, AGAIN} <= self.samples.keys():
+            return None
+        pairs = zip(self.samples[OURS], self.samples[AGAIN], strict=True)
+        return median(abs(one - other) for one, other in pairs)
+
     def met(self, target: Target) -> bool | None:
         """Whether a target was met; None when there is nothing to compare."""
         if target.ceiling is not None:
@@ -112,3 +124,4 @@ def take_turns(
                 row.failed[name] = str(failure)
                 row.samples.pop(name, None)
                 del taking_part[name]
+    row.samples = {name: row.samples[name] for name in bursts if name in row.samples}

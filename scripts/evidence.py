@@ -109,7 +109,7 @@ def benchmarks_table() -> str:
                 _figure(row),
                 *(_times(ratios.get(peer)) for peer in peers),
                 ", ".join(others),
-                _middle_half(row.get("noise")),
+                _noise(row),
             )
         )
     head = ("Case", "Row", "CPUs", "Fairlead", *peers, "Fairlead otherwise", "Noise")
@@ -174,10 +174,14 @@ def _times(ratio: Mapping[str, float | None] | None) -> str:
     return f"{ratio['median']:.3g}×"
 
 
-def _middle_half(ratio: Mapping[str, float | None] | None) -> str:
-    if ratio is None or ratio["low"] is None or ratio["high"] is None:
+def _noise(row: Mapping[str, Any]) -> str:
+    """Return the middle half of the ratios of Fairlead to itself, or the difference near zero."""
+    noise = row.get("noise")
+    if noise is None:
         return ""
-    return f"{ratio['low']:.2f}–{ratio['high']:.2f}"
+    if "difference" in noise:
+        return f"± {noise['difference']:.2g} {row['unit']}"
+    return f"{noise['low']:.2f}–{noise['high']:.2f}"
 
 
 def _figure(row: Mapping[str, Any]) -> str:

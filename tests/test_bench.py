@@ -119,6 +119,14 @@ def test_noise_is_the_ratio_of_ours_to_ours_and_no_peer() -> None:
     assert facts["runtimes"] == {OURS: "1"}
 
 
+def test_noise_of_figures_near_zero_is_a_difference() -> None:
+    row = Row("case", "label", "µs")
+    row.samples = {OURS: [0.5, 1.0, -0.25], AGAIN: [-0.5, 1.5, -0.25]}
+    facts = summarize([row], [], {}, load=0, quick=False)
+    assert facts["rows"][0]["noise"] == {"difference": 0.5}
+    assert facts["noise"] is None
+
+
 def test_ours_again_is_not_the_build_of_another_commit() -> None:
     ours = Runtime(name=OURS, version="1", build=True)
     runtimes = with_noise([ours, Runtime(name="mcp", version="2"), Runtime(name="x", version="3")])
