@@ -36,9 +36,11 @@ __all__ = [
     "Starting",
     "play",
     "pool_key",
+    "warm_up",
 ]
 
 _SHORT = Echo()
+_GROWTH = 4  # the first bursts are slow, so their sizes approach the right one from below
 
 
 @dataclass(frozen=True)
@@ -243,7 +245,7 @@ def play(
             key = pool_key(kind, runtime, command)
             is_warm = pool.has(key)
             burst = join(runtime, command, key)
-            size = _warm_up(burst, calls, effort, runtime, 0 if is_warm else runtime.warm_calls)
+            size = warm_up(burst, calls, effort, runtime, 0 if is_warm else runtime.warm_calls)
         except Failed as failure:
             row.failed[runtime.name] = str(failure)
         else:
@@ -282,19 +284,24 @@ def pool_key(kind: Hashable, runtime: Runtime, command: Command) -> Hashable:
     return kind, runtime.name, command
 
 
-def _warm_up(
+def warm_up(
     burst: Callable[[int], float], calls: range, effort: Effort, runtime: Runtime, least: int
 ) -> int:
-    """How many calls fill the time of a burst, found while warming up with `least` or more."""
+    """Return how many calls fill the time of a burst, found while warming up with `least` or more.
+
+    The first burst may start processes, so a size that follows from it alone would be too small.
+    """
     count, spent, made = calls.start, 0.0, 0
     at_least = effort.warm_up * runtime.warm_up
-    while spent < at_least or (made < least and spent < effort.longest_warm_up):
+    while True:
         rate = burst(count)
         spent += count / rate
         made += count
-        wanted = min(rate * effort.seconds, count * 4)  # the first ones are slow: from below
-        count = min(calls.stop, max(calls.start, int(wanted)))
-    return count
+        wanted = min(calls.stop, max(calls.start, int(rate * effort.seconds)))
+        is_warm = spent >= at_least and (made >= least or spent >= effort.longest_warm_up)
+        if is_warm and made > count and wanted <= count * _GROWTH:
+            return wanted
+        count = min(wanted, count * _GROWTH)
 
 
 def _run(command: Sequence[str]) -> float:

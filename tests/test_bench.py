@@ -13,7 +13,7 @@ from bench.cases import PLANS  # noqa: E402
 from bench.child import Failed  # noqa: E402
 from bench.equal_answers import difference, essence  # noqa: E402
 from bench.gateways import GatewayCalls  # noqa: E402
-from bench.measures import Effort, Serving  # noqa: E402
+from bench.measures import Effort, Serving, warm_up  # noqa: E402
 from bench.pool import Pool  # noqa: E402
 from bench.posting import Posting  # noqa: E402
 from bench.relaying import Relaying  # noqa: E402
@@ -100,6 +100,25 @@ def test_a_row_with_equal_answers_has_samples_of_all() -> None:
         Serving()(row, runtimes, _EFFORT, pool)
     assert row.failed == {}
     assert row.samples.keys() == {"a", "b"}
+
+
+def test_a_slow_first_call_does_not_make_bursts_small() -> None:
+    rates = iter([2.0])  # calls per second: a process has to be started first
+    sizes: list[int] = []
+
+    def burst(calls: int) -> float:
+        sizes.append(calls)
+        return next(rates, 10_000.0)
+
+    effort = Effort(rounds=1, spawns=1, seconds=0.1, warm_up=0.01, idle=0)
+    assert warm_up(burst, range(2, 50_000), effort, Runtime(name="a", version=""), 0) == 1000
+    assert sizes == [2, 2, 8, 32, 128, 512]
+
+
+def test_bursts_of_a_slow_runtime_have_the_smallest_size() -> None:
+    effort = Effort(rounds=1, spawns=1, seconds=0.1, warm_up=0.01, idle=0)
+    slow = Runtime(name="a", version="")
+    assert warm_up(lambda _: 10.0, range(128, 50_000), effort, slow, 5_000) == 128
 
 
 def test_no_round_begins_when_the_time_of_a_row_is_over() -> None:
