@@ -147,7 +147,6 @@ class Run:
         env = {
             **os.environ,
             "PYTHONPATH": str(HERE),
-            "PYTHONDONTWRITEBYTECODE": "1",
             "SUITE_PATH": path,
             "SUITE_ERA": era,
             "SUITE_RESULTS": str(results),

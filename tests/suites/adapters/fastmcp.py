@@ -15,7 +15,7 @@ from fastmcp.client.transports.memory import FastMCPTransport
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.mcpserver import MCPServer
 
-from .paths import listening, through
+from .paths import http_client, listening, through
 from .plugin import ERA, connected, limited, select
 
 
@@ -36,7 +36,8 @@ async def connect_session(
         app.router.lifespan_context(app),
         listening(app) as origin,
         through({"type": "http", "url": f"{origin}/mcp"}) as url,
-        streamable_http_client(url) as (read, write),
+        http_client() as client,
+        streamable_http_client(url, http_client=client) as (read, write),
         options.session_class(read, write, **session_kwargs) as session,
     ):
         with limited():

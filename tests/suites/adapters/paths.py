@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
+import httpx2
 import uvicorn
 
 from fairlead.client.eras import known_eras
@@ -23,6 +24,12 @@ PATH = os.environ.get("SUITE_PATH", "direct")
 NAME = "s"  # of the server in a gateway; short, because merged names are cut at 64 characters
 START = 20.0  # seconds for a server of ours to listen
 GRACE = 1.0  # seconds for requests under way when a server ends
+TIMEOUT = httpx2.Timeout(30.0, read=300.0)  # the one that the SDK gives its own client
+
+
+def http_client(**options: Any) -> httpx2.AsyncClient:
+    """The SDK's client without certificates, which take longer to load than most tests run."""
+    return httpx2.AsyncClient(**{"timeout": TIMEOUT, **options}, verify=False)
 
 
 @contextlib.asynccontextmanager

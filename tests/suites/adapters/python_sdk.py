@@ -28,7 +28,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 from mcp_types.version import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 
-from .paths import PATH, listening, through, through_lines
+from .paths import PATH, http_client, listening, through, through_lines
 from .plugin import ERA, connected, limited, select
 
 UNGUARDED = TransportSecuritySettings(enable_dns_rebinding_protection=False)
@@ -70,7 +70,10 @@ async def over_http(
         server.session_manager.run(),
         listening(app) as origin,
         through({"type": "http", "url": f"{origin}/mcp"}) as url,
-        Client(streamable_http_client(url), mode=_mode(spec_version), **options) as client,
+        http_client() as http,
+        Client(
+            streamable_http_client(url, http_client=http), mode=_mode(spec_version), **options
+        ) as client,
     ):
         with limited():
             yield client
@@ -88,9 +91,12 @@ async def over_sse(
         listening(app) as origin,
         through({"type": "sse", "url": f"{origin}/sse"}, front="sse") as url,
     ):
-        named = PATH == "gateway-name"
-        transport = streamable_http_client(url) if named else sse_client(url)
-        async with Client(transport, mode="legacy", **options) as client:
+        transport: Any = sse_client(url, httpx_client_factory=http_client)
+        async with contextlib.AsyncExitStack() as stack:
+            if PATH == "gateway-name":
+                http = await stack.enter_async_context(http_client())
+                transport = streamable_http_client(url, http_client=http)
+            client = await stack.enter_async_context(Client(transport, mode="legacy", **options))
             with limited():
                 yield client
 
