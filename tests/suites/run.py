@@ -30,7 +30,7 @@ PATHS = ("direct", "proxy", "gateway-name", "gateway")
 ERAS = ("handshake", "stateless")
 SMOKE = 6  # tests through the real command, which is started for each
 RETRIES = 2  # for outcomes that are not the expected ones
-HARD_LIMIT = 40  # seconds for a test that does not even end in its event loop
+HARD_LIMIT = 60  # seconds for a test that does not even end in its event loop
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import anyio
 import pytest
 
 ERA = os.environ.get("SUITE_ERA", "handshake")
-LIMIT = 10.0  # seconds for everything that a test does with one connection
+LIMIT = 20.0  # seconds for everything that a test does with one connection
 
 _connected = False  # whether the test that runs has used a replaced connection
 
