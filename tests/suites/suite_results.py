@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-KINDS = ("spec", "defect", "suite")
+KINDS = ("spec", "defect", "suite", "unsteady")
 _REASON = re.compile(rf"({'|'.join(KINDS)})( [^:]*)?: \S.*")
 
 
@@ -18,8 +18,9 @@ class Expected:
 
     In a file, a line that is not indented is a reason, and the indented ones below it are the ids
     of tests. A reason begins with `spec SECTION:` (the specification explains it), `defect:` (of
-    Fairlead, until it is fixed) or `suite:` (the test depends on how it is connected). An id that
-    ends in `[*]` stands for all parameters of a test.
+    Fairlead, until it is fixed), `suite:` (the test depends on how it is connected) or `unsteady:`
+    (it depends on the speed of the machine, so both outcomes are right). An id that ends in `[*]`
+    stands for all parameters of a test.
     """
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
@@ -45,7 +46,7 @@ class Expected:
                 reason = line.strip()
                 if not _REASON.fullmatch(reason):
                     raise Malformed(
-                        f"{path.name}:{number}: a reason begins with spec, defect or suite"
+                        f"{path.name}:{number}: a reason begins with one of {', '.join(KINDS)}"
                     )
                 continue
             if reason is None:
@@ -86,7 +87,9 @@ def judge(outcomes: Mapping[str, str], baseline: Mapping[str, str], expected: Ex
         if test not in baseline:
             continue
         reason = expected.reason(test)
-        if outcome == baseline[test]:
+        if reason is not None and reason.startswith("unsteady"):
+            verdict.explained[test] = reason
+        elif outcome == baseline[test]:
             (verdict.same if reason is None else verdict.stale).append(test)
         elif reason is None:
             verdict.unexplained.append(test)
