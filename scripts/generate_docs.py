@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from evidence import BENCHMARKS, EVIDENCE_TABLES
+from evidence_tables import BENCHMARKS, EVIDENCE_TABLES
+
 from fairlead.limits import Limit, all_limits
 
 ROOT = Path(__file__).resolve().parent.parent
