@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import random
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,7 @@ from .requests import INITIALIZE, INITIALIZED, Era
 __all__ = ["WebServer"]
 
 _CHUNK = 1 << 15  # larger ones are a memory map each, which takes longer than the call
+_PORTS = range(20_000, 32_000)
 _PATIENCE = 30  # seconds for an opening or a burst, before a runtime counts as failed
 
 
@@ -309,8 +311,14 @@ def _with_port(command: Sequence[str], port: int) -> list[str]:
 
 
 def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
+    """Return a free port outside the range from which the system takes ports for others."""
+    for port in random.sample(_PORTS, len(_PORTS)):
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        return port
+    raise Failed(f"no free port from {_PORTS.start} to {_PORTS.stop - 1}")
 
 
 class _Call(msgspec.Struct):
