@@ -37,7 +37,7 @@ from identity_scene import (
 
 from fairlead.protocol.principal import ANONYMOUS
 
-_LOOP = asyncio.Runner()
+_runners: list[asyncio.Runner] = []  # of the `host` that runs
 
 
 def in_one_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -45,16 +45,17 @@ def in_one_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...,
 
     @functools.wraps(test)
     def run(*args: Any, **options: Any) -> None:
-        _LOOP.run(test(*args, **options))
+        _runners[-1].run(test(*args, **options))
 
     return run
 
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    with Host(tmp_path_factory.mktemp("m")) as running:
+    with Host(tmp_path_factory.mktemp("m")) as running, asyncio.Runner() as runner:
+        _runners.append(runner)
         yield running
-    _LOOP.close()
+        _runners.remove(runner)
 
 
 def missing(entry: type[Entry], policy: Policy, server: str) -> str | None:
