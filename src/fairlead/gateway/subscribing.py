@@ -84,22 +84,24 @@ class Subscribing:
         Raises:
             RpcError: -32602, for more streams or resources than a client may have.
         """
-        gateway, watched = self._gateway, dict[str, Member]()
-        uris = uris_of(exchange)
-        if uris and not gateway.is_ready:
-            await gateway.listed()
+        gateway, uris = self._gateway, uris_of(exchange)
+        # All that is asked for counts, also resources that no server has: they are looked up, too.
+        with gateway.changes.admitted(exchange, len(uris)):
+            if uris and not gateway.is_ready:
+                await gateway.listed()
+            return await self._listen(exchange, await self._owners(exchange, uris))
+
+    async def _owners(self, exchange: Exchange, uris: list[str]) -> dict[str, Member]:
+        """Return the servers of the resources that the client may see."""
+        gateway, found = self._gateway, dict[str, Member]()
         view = gateway.view_of(exchange.caller)
-        with gateway.changes.admitted(exchange, len(set(uris))):
-            pass  # more than a client may have are not looked up at all
-        for number, uri in enumerate(uris):
-            if number % URIS_PER_TURN == 0:
-                await asyncio.sleep(0)
+        for number, uri in enumerate(uris, 1):
             member = gateway.members.get(gateway.catalog.owner(uri, view) or "")
             if member is not None:
-                watched[uri] = member
-        # Before servers are asked: that costs more than anything here.
-        with gateway.changes.admitted(exchange, len(watched)):
-            return await self._listen(exchange, watched)
+                found[uri] = member
+            if number % URIS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        return found
 
     async def _listen(self, exchange: Exchange, watched: dict[str, Member]) -> Answer:
         gateway = self._gateway
