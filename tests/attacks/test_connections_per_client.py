@@ -13,7 +13,7 @@ from fairlead.errors import ConnectFailed, FairleadError, ServerBusy
 from fairlead.gateway import Gateway
 from fairlead.gateway.link import Link
 from fairlead.gateway.settings import RelaySettings
-from fairlead.gateway.upstream import Upstream
+from fairlead.gateway.upstream import MOST_BACKOFFS, Upstream
 from fairlead.gateway.way import Way, way_to
 from fairlead.protocol.caller import Caller
 from fairlead.protocol.principal import ANONYMOUS, Principal
@@ -113,6 +113,20 @@ async def test_failed_attempts_of_one_principal_do_not_delay_another() -> None:
             assert (await place.for_caller(caller("other"))).alive
     finally:
         await place.close()
+
+
+async def test_failed_attempts_of_few_principals_are_remembered() -> None:
+    async def dial() -> Channel:
+        raise ConnectFailed("exited with code 1")
+
+    way = Way(name="s", open=dial, shared=True)
+    place = Upstream(way, RelaySettings(era="handshake"), {"name": "test", "version": "1"})
+    async with asyncio.timeout(LIMIT):
+        for number in range(MOST_BACKOFFS + 10):
+            with pytest.raises(ConnectFailed):
+                await place.for_caller(caller(f"principal-{number}"))
+    assert len(place._backoffs) == MOST_BACKOFFS
+    await place.close()
 
 
 # A server of the handshake era.

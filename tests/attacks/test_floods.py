@@ -21,6 +21,7 @@ from fairlead.gateway.outbox import _Waiting
 from fairlead.gateway.search import ToolSearch
 from fairlead.limits import (
     LOG_LINES,
+    LOG_SEARCHED,
     LOG_SECRETS,
     LOG_TEXT,
     QUEUED_NOTIFICATION_BYTES,
@@ -194,6 +195,18 @@ def test_a_line_about_a_request_with_many_secrets_is_withheld(
         "it has [REDACTED]",
         "(withheld: the request that this is about has many values or long secrets)",
     ]
+
+
+def test_a_line_about_a_request_with_many_values_is_withheld(
+    logger: logging.Logger, caplog: pytest.LogCaptureFixture
+) -> None:
+    hits = LOG_SEARCHED.hits
+    for about in (list(range(LOG_SEARCHED.value + 1)), [[{"a": n}] for n in range(500)]):
+        logger.warning("it has values", extra={ABOUT: Raw(to_json({"arguments": about}))})
+    logger.warning("it has few", extra={ABOUT: Raw(to_json({"arguments": [1, 2]}))})
+    told = [record.getMessage() for record in caplog.records]
+    assert [text.startswith("(withheld") for text in told] == [True, True, False]
+    assert LOG_SEARCHED.hits == hits + 2
 
 
 def test_metrics_keep_no_long_names_and_count_hits_of_limits() -> None:

@@ -48,6 +48,7 @@ __all__ = ["Upstream", "asks_back"]
 
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds without another attempt after one that failed
 
+MOST_BACKOFFS = 1024  # principals whose failed attempts are remembered
 EVICTABLE_AFTER = 5.0  # seconds without use; a client that declares something else in each request
 # would otherwise start a process with each of them
 
@@ -531,6 +532,8 @@ class Upstream:
 
     def _failed(self, exc: BaseException, principal: Principal) -> None:
         self.error = exc
+        if principal not in self._backoffs and len(self._backoffs) >= MOST_BACKOFFS:
+            del self._backoffs[next(iter(self._backoffs))]
         self._backoffs.setdefault(principal, Backoff()).failed(exc)
 
     async def _handshake(self, link: Link, introduction: Raw) -> None:
