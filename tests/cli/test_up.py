@@ -223,7 +223,8 @@ def test_an_admin_token_opens_the_admin_api(person: Person) -> None:
 
 def test_further_signals_break_nothing_off(person: Person) -> None:
     with running(person, *ANY) as up:
-        up.wait_for("harbour: connected")
+        for name in ("harbour", "notebook"):  # what is written later is not an error
+            up.wait_for(f"{name}: connected")
         while up.process.poll() is None:
             up.process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
