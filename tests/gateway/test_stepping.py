@@ -1,9 +1,9 @@
-"""Interceptors that wait for nothing are led through by hand, and nobody can tell."""
+"""Interceptors without a task: the outcome is the same as in a task."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -13,7 +13,7 @@ from rawends import HANDSHAKE, Client, Scene, Server, scene
 
 from fairlead.errors import ChannelClosed, RpcError
 from fairlead.gateway.interceptors import Allow, RateLimit, Redact
-from fairlead.gateway.stepping import Cancellable, Chain, Steps
+from fairlead.gateway.stepping import Chain, ContinuedCall, fair, lead_back
 from fairlead.interceptor import (
     After,
     Answer,
@@ -46,9 +46,7 @@ def exchange(method: str = "tools/call") -> Exchange:
 
 
 class Quick:
-    """Says that it never waits."""
-
-    waits: ClassVar = False
+    """An interceptor with a coroutine."""
 
     def __init__(self, what: str, log: list[str]) -> None:
         self.what = what
@@ -142,67 +140,33 @@ OUTCOMES: tuple[Answer | Exception, ...] = (
 )
 
 
-class Told:
-    """What the server was asked; it hears why nobody wants that any more."""
-
-    def __init__(self) -> None:
-        self.reasons: list[str] = []
-
-    def cancel(self, reason: str) -> None:
-        self.reasons.append(reason)
-
-
-class Led(Steps):
-    """Asks somebody who answers in the next turn of the loop, at once, or the usual way."""
-
-    __slots__ = ("_behind", "outcome", "usual")
-
-    def __init__(self, way: Chain, behind: Callable[[Exchange], Answer], *, usual: bool) -> None:
-        super().__init__(way)
-        self._behind = behind
-        self.usual = usual
-        self.outcome: asyncio.Future[Answer | Exception]
-        self.outcome = asyncio.get_running_loop().create_future()
-
-    def begin(self, exchange: Exchange) -> None:
-        """As a shortcut does it, but for what it does itself."""
-        way, afters = self._chain, self._afters
+async def led(
+    way: Chain, behind: Callable[[Exchange], Answer], at_once: bool
+) -> Answer | Exception:
+    """Lead a request through a chain as the relay does; `behind` answers it."""
+    outcome: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()
+    afters: list[After] = []
+    try:
+        asked = way.lead_in(exchange(), afters)
+    except Exception as exc:
+        return lead_back(afters, fair(exc))
+    if at_once and way.rest_passes(asked):
         try:
-            exchange = way.lead_in(exchange, afters)
+            return lead_back(afters, behind(asked))
         except Exception as exc:
-            self.refuse(afters, exc)
-            return
-        if way.enter is not None and not way.rest_passes(exchange):
-            self.enter(exchange, afters)
-        elif (asked := self.ask(exchange)) is None:
-            self.adopt(exchange, afters)
-        else:
-            self._asked, self._under_way = exchange, asked
-
-    def ask(self, exchange: Exchange) -> Cancellable | None:
-        if self.usual:
-            return None
-
-        def answer() -> None:
-            try:
-                self.answered(self._behind(exchange))
-            except Exception as exc:
-                self.answered(exc)
-
-        asyncio.get_running_loop().call_soon(answer)
-        return Told()
-
-    def done(self, outcome: Answer | Exception) -> None:
-        self.outcome.set_result(outcome)
+            return lead_back(afters, exc)
+    ContinuedCall(way.rest, asked, afters, outcome.set_result)
+    assert not outcome.done()
+    return await outcome
 
 
 @given(
     what=st.lists(st.sampled_from(WHAT + HALVES), max_size=4),
     outcomes=st.lists(st.sampled_from(OUTCOMES), min_size=1, max_size=3),
-    usual=st.booleans(),
+    at_once=st.booleans(),
 )
 def test_the_outcome_is_that_of_a_task(
-    what: list[str], outcomes: list[Answer | Exception], usual: bool
+    what: list[str], outcomes: list[Answer | Exception], at_once: bool
 ) -> None:
     """Whatever interceptors do, and whatever comes back: the same happens in the same order."""
 
@@ -237,10 +201,7 @@ def test_the_outcome_is_that_of_a_task(
         async def handler(exchange: Exchange) -> Answer:
             return answer(exchange)
 
-        led = Led(Chain([made(one, log) for one in what], handler), answer, usual=usual)
-        led.begin(exchange())
-        assert not led.outcome.done()
-        outcome = await led.outcome
+        outcome = await led(Chain([made(one, log) for one in what], handler), answer, at_once)
         return repr(outcome) if isinstance(outcome, Exception) else outcome, log
 
     if what:
@@ -251,63 +212,22 @@ def _is_unsent(outcome: object) -> bool:
     return isinstance(outcome, ChannelClosed) and not outcome.delivered
 
 
-async def test_what_was_never_sent_takes_the_usual_way() -> None:
-    log: list[str] = []
-
-    async def usual(exchange: Exchange) -> Answer:
-        log.append("the usual way")
-        return b'{"late":1}'
-
-    def fails(exchange: Exchange) -> Answer:
-        raise ChannelClosed("never sent", delivered=False)
-
-    led = Led(Chain([Quick("passes", log)], usual), fails, usual=False)
-    led.begin(exchange())
-    assert await led.outcome == b'{"late":1}'
-    assert log == ["passes in", "the usual way", "passes out: b'{\"late\":1}'"]
+async def forever(exchange: Exchange) -> Answer:
+    await asyncio.Event().wait()
+    return b"{}"
 
 
-class Silent(Led):
-    """Nobody ever answers."""
-
-    __slots__ = ("told",)
-
-    def ask(self, exchange: Exchange) -> Cancellable | None:
-        asked = Told()
-        self.told = asked.reasons
-        return None if self.usual else asked
-
-
-@pytest.mark.parametrize("turns", [0, 1], ids=["at once", "later"])
-@pytest.mark.parametrize("what", ["passes", "half passes"])
-@pytest.mark.parametrize("usual", [False, True])
-async def test_who_is_cancelled_hears_it_and_nobody_else_hears_anything(
-    usual: bool, what: str, turns: int
-) -> None:
-    log: list[str] = []
-
-    async def waiting(exchange: Exchange) -> Answer:
-        await asyncio.Event().wait()
-        return b"{}"
-
-    way = Chain([made("half passes", log), made(what, log)], waiting)
-    led = Silent(way, lambda _: None, usual=usual)
-    led.begin(exchange())
-    for _ in range(turns):
-        await asyncio.sleep(0)
-    led.cancel("enough")
-    led.answered(b"{}")  # too late
-    for _ in range(3):
-        await asyncio.sleep(0)
-    assert log[2:] == [f"{what} out: CancelledError", "half passes out: CancelledError"]
-    assert led.told == ([] if usual else ["enough"])
-    assert not led.outcome.done()
+def continued(*interceptors: Interceptor) -> tuple[ContinuedCall, list[Answer | Exception]]:
+    """Start a call that is never answered, and the outcomes that it delivers."""
+    way = Chain(interceptors, forever)
+    afters: list[After] = []
+    outcomes: list[Answer | Exception] = []
+    asked = way.lead_in(exchange(), afters)
+    return ContinuedCall(way.rest, asked, afters, outcomes.append), outcomes
 
 
 class Stubborn:
-    """Makes an answer of a cancellation, after a while."""
-
-    waits: ClassVar = False
+    """Turns a cancellation into an answer, after a while."""
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         try:
@@ -317,22 +237,16 @@ class Stubborn:
             return b'{"late":1}'
 
 
-async def test_the_first_ones_hear_of_the_end_whatever_becomes_of_a_cancellation() -> None:
+async def test_the_first_halves_get_the_end_of_a_call_that_resists_cancellation() -> None:
     log: list[str] = []
-
-    async def waiting(exchange: Exchange) -> Answer:
-        await asyncio.Event().wait()
-        return b"{}"
-
-    led = Silent(Chain([made("half passes", log), Stubborn()], waiting), lambda _: None, usual=True)
-    led.begin(exchange())
+    call, outcomes = continued(made("half passes", log), Stubborn())
     await asyncio.sleep(0)
-    led.cancel("enough")
+    call.cancel("enough")
     async with asyncio.timeout(LIMIT):
         while len(log) < 2:
             await asyncio.sleep(0)
     assert log == ["half passes in", "half passes out: b'{\"late\":1}'"]
-    assert not led.outcome.done()
+    assert outcomes == []
 
 
 class Why(TwoHalves):
@@ -348,49 +262,26 @@ class Why(TwoHalves):
         return outcome
 
 
-@pytest.mark.parametrize("turns", [0, 1], ids=["at once", "later"])
+@pytest.mark.parametrize("turns", [0, 1], ids=["before it started", "later"])
 async def test_the_reason_of_a_cancellation_is_kept(turns: int) -> None:
-    async def waiting(exchange: Exchange) -> Answer:
-        await asyncio.Event().wait()
-        return b"{}"
-
     why = Why()
-    led = Silent(Chain([why], waiting), lambda _: None, usual=True)
-    led.begin(exchange())
+    call, outcomes = continued(why)
     for _ in range(turns):
         await asyncio.sleep(0)
-    led.cancel("enough")
+    call.cancel("enough")
     async with asyncio.timeout(LIMIT):
         while why.outcome is None:
             await asyncio.sleep(0)
     assert isinstance(why.outcome, asyncio.CancelledError)
     assert why.outcome.args == ("enough",)
+    assert outcomes == []
 
 
-def test_whoever_may_wait_is_not_led() -> None:
-    async def somebody(exchange: Exchange, proceed: Proceed) -> Answer:
-        return await proceed(exchange)
-
-    async def usual(exchange: Exchange) -> Answer:
-        return None
-
-    class Now:
-        now = True
-
-        @property
-        def waits(self) -> bool:
-            return self.now
-
-        async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
-            return await proceed(exchange)
-
-    assert not Chain([Quick("passes", []), somebody], usual).possible
-    changing = Now()
-    way = Chain([Quick("passes", []), changing], usual)
-    assert way.possible
-    assert not way.quick
-    changing.now = False
-    assert way.quick
+def test_a_chain_without_halves_and_looks_always_needs_a_task() -> None:
+    assert Chain([], forever).possible
+    assert Chain([made("half passes", [])], forever).possible
+    assert not Chain([made("passes", [])], forever).possible
+    assert not Chain([made("half passes", []), made("passes", [])], forever).possible
 
 
 # Through a relay

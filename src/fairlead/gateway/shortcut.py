@@ -22,7 +22,7 @@ from ..wire import Notification, RequestId
 from .bridge.errors import unreachable
 from .call import ASKING, Call
 from .params import Passing, as_read, params_of
-from .stepping import Chain, Steps, lead_back
+from .stepping import Chain, ContinuedCall, fair, lead_back
 from .upstream import asks_back
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Shortcut:
             return None  # the interceptors see what came first first
         if chain.looks and chain.passes(exchange):
             return self.pass_on(exchange, front)
-        if not (chain.always_quick or chain.quick) or exchange.message.method in _USUAL_WAY:
+        if not chain.first or exchange.message.method in _USUAL_WAY:
             return None
         return self._lead(exchange, front, None)
 
@@ -100,35 +100,32 @@ class Shortcut:
         if chain.empty or (chain.looks and chain.passes(exchange)):
             passed = self.pass_on(exchange, None, done)
             return None if passed is None else passed.cancel
-        if not (chain.always_quick or chain.quick) or exchange.message.method in _USUAL_WAY:
+        if not chain.first or exchange.message.method in _USUAL_WAY:
             return None
         return self._lead(exchange, None, done).cancel
 
     def _lead(
         self, exchange: Exchange, front: "Front | None", tell: Callable[[Outcome], None] | None
     ) -> "_Led | _Passed":
-        """Through interceptors, of which none has to wait."""
+        """Call the first halves, then forward the request, or continue in a task."""
         chain = self.chain
         afters: list[After] = []
         try:
             asked = chain.lead_in(exchange, afters)
             same = asked is exchange or asked.request_id == exchange.request_id
         except (Exception, asyncio.CancelledError) as exc:
-            led = _Led(chain, self, exchange, front, tell)
+            led = _Led(exchange, front, tell)
             led.refuse(afters, exc)
             return led
-        if chain.enter is not None and not chain.rest_passes(asked):
-            led = _Led(chain, self, exchange, front, tell)
-            led.enter(asked, afters)
-            return led
-        if same:
+        passes = chain.rest_passes(asked)
+        if passes and same:
             passed = self.pass_on(asked, front, tell, afters)
             if passed is not None:
                 return passed
         if front is not None:
             front.peer.stay_behind()
-        led = _Led(chain, self, exchange, front, tell)
-        led.adopt(asked, afters)
+        led = _Led(exchange, front, tell)
+        led.go_on(chain.usual if passes else chain.rest, asked, afters)
         return led
 
     def pass_on(
@@ -225,37 +222,43 @@ class Shortcut:
         task.add_done_callback(self._flushing.discard)
 
 
-class _Led(Steps):
-    """One request that is led through interceptors."""
+class _Led:
+    """A request that was taken over but cannot be forwarded without a task."""
 
-    __slots__ = ("_shortcut", "_tell", "exchange", "front", "known_as")
+    __slots__ = ("_over", "_task", "_tell", "exchange", "front", "known_as")
 
     def __init__(
-        self,
-        way: Chain,
-        shortcut: Shortcut,
-        exchange: Exchange,
-        front: "Front | None",
-        tell: Callable[[Outcome], None] | None,
+        self, exchange: Exchange, front: "Front | None", tell: Callable[[Outcome], None] | None
     ) -> None:
-        """Without `tell`, the outcome is for the connection that it came on."""
-        Steps.__init__(self, way)
-        self._shortcut = shortcut
+        """Deliver the outcome to `tell`, or to the connection that the request came on."""
         self._tell = tell
+        self._task: ContinuedCall | None = None
+        self._over = False
         self.exchange = exchange
         self.front = front
         self.known_as: Taken | None = None  # to that connection, if not as itself
 
-    def ask(self, exchange: Exchange) -> "_Passed | None":
-        front = self.front
-        asked = None
-        if isinstance(exchange, Exchange):  # else the usual way says what is wrong with it
-            asked = self._shortcut.pass_on(exchange, front, self.answered)
-        if asked is None and front is not None:
-            front.peer.stay_behind()
-        return asked
+    def refuse(self, afters: list[After], cause: Exception | asyncio.CancelledError) -> None:
+        """Deliver the error of one of the first halves, once the request counts as taken over."""
+        refused = lead_back(afters, fair(cause))
+        asyncio.get_running_loop().call_soon(self._done, refused)
 
-    def done(self, outcome: Answer | Exception) -> None:
+    def go_on(self, handler: Handler, exchange: Exchange, afters: list[After]) -> None:
+        """Continue in a task."""
+        self._task = ContinuedCall(handler, exchange, afters, self._done)
+
+    def cancel(self, reason: str) -> None:
+        """Drop the request: no outcome is delivered."""
+        if not self._over:
+            self._over = True
+            if self._task is not None:
+                self._task.cancel(reason)
+
+    def _done(self, outcome: Answer | Exception) -> None:
+        if self._over:
+            return
+        self._over = True
+        self._task = None  # it refers to this call
         if outcome is None:
             outcome = b"{}"
         elif isinstance(outcome, Exception):
@@ -395,9 +398,9 @@ class _Passed:
     def _try_again(self, exchange: Exchange, afters: list[After]) -> None:
         shortcut = self._shortcut
         self._afters = None  # they are no longer ours to tell
-        self._again = led = _Led(shortcut.chain, shortcut, exchange, self._call.front, self._done)
+        self._again = led = _Led(exchange, self._call.front, self._done)
         led.known_as = self
-        led.adopt(exchange, afters)
+        led.go_on(shortcut.chain.usual, exchange, afters)
 
     def _leave(self) -> None:
         self._over = True

@@ -175,13 +175,6 @@ class RuleSet:
         """Tell the actions, such as `cache`, that the views of a gateway have changed."""
         notify_of_views(action.bare for rule in self._rules for action in rule.actions)
 
-    @property
-    def waits(self) -> bool:
-        """Whether something that the rules do may take its time."""
-        if self.path is not None and time.monotonic() >= self._look_at:
-            self._look()  # here, or it could be otherwise in a moment
-        return self._known is not None or self._acts_wait
-
     def passes(self, exchange: Exchange) -> bool:
         """Whether no rule is about this message; what nobody can say yet is not so."""
         if self.path is not None and time.monotonic() >= self._look_at:
@@ -314,7 +307,6 @@ class RuleSet:
         self._instant = frozenset(
             rule.order for rule in self._rules if not any(map(_waits, rule.actions))
         )
-        self._acts_wait = len(self._instant) < len(self._rules)
         self._renames = [
             action.bare
             for rule in self._rules
