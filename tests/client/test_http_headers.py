@@ -8,19 +8,15 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Annotated, Any
 
 import pytest
-from msgspec import Raw
 
 from fairlead import MCPClient, MCPClientConfig, MCPServer, RpcError
 from fairlead.client import RequestOptions, create_http_transport
 from fairlead.client.eras import known_eras
-from fairlead.client.mirroring import Mirrored
 from fairlead.errors import ConnectFailed
 from fairlead.interceptor import Answer, Exchange, Proceed
-from fairlead.protocol.headers import ParamHeader
 from fairlead.server import Header
 from fairlead.wire import RequestId
 
-REGION = ParamHeader("Region", ("region",), "string")
 HANDSHAKE = MCPClientConfig(protocol_version="2025-11-25")
 
 
@@ -238,37 +234,3 @@ async def test_a_request_of_a_transport_may_have_headers_of_its_own() -> None:
         await transport.request("server/discover")
     assert [headers.get("x-team") for _, headers in door.came] == ["blue", None]
     assert len(ids) == 1
-
-
-def tool(name: str, text: str = "{}") -> Raw:
-    return Raw(f'{{"name":"{name}","inputSchema":{text}}}'.encode())
-
-
-ONE = '{"properties":{"region":{"type":"string","x-mcp-header":"Region"}}}'
-
-
-def test_a_page_counts_at_once_and_the_last_one_ends_the_old_list() -> None:
-    mirrored, rejected = Mirrored(), list[str]()
-    listing = mirrored.listing(rejected.append)
-    assert listing.page([tool("a", ONE), tool("b", ONE)]) == [tool("a", ONE), tool("b", ONE)]
-    assert (mirrored.of("a"), mirrored.of("b")) == ((REGION,), (REGION,))
-    listing.over()
-    listing = mirrored.listing(rejected.append)
-    listing.page([tool("a")])
-    assert (mirrored.of("a"), mirrored.of("b")) == ((), (REGION,))
-    listing.over()
-    assert (mirrored.of("a"), mirrored.of("b")) == ((), ())
-    assert rejected == []
-
-
-def test_marks_may_be_spelled_with_escapes_and_what_is_no_tool_is_left_to_others() -> None:
-    mirrored, rejected = Mirrored(), list[str]()
-    strange = [Raw(b'{"name":1}'), Raw(b"7"), tool("deep", "[" * 5000 + "]" * 5000)]
-    escaped = tool("a", ONE.replace("x-mcp", "\\u0078-mcp"))
-    listing = mirrored.listing(rejected.append)
-    assert listing.page([*strange, escaped]) == [*strange, escaped]
-    assert mirrored.of("a") == (REGION,)
-    assert listing.page([tool("b", ONE.replace("Region", "no token"))]) == []
-    assert rejected == [
-        "'b' cannot be called over HTTP: region: 'no token' is not the name of a header"
-    ]

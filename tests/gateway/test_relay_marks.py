@@ -6,12 +6,10 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 import pytest
-from msgspec import Raw
 from web import LIMIT, serving
 
 from fairlead import MCPClient, MCPClientConfig, MCPServer
 from fairlead.gateway import Relay
-from fairlead.gateway.marks import Marks
 from fairlead.protocol.revisions import Revision
 from fairlead.server import Header
 
@@ -95,13 +93,3 @@ async def test_a_relay_offers_every_revision_whatever_its_server_speaks(era: str
         found = (await edge.stateless("server/discover")).result
     assert set(found["supportedVersions"]) == {revision.value for revision in Revision}
     assert found["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "behind"
-
-
-def test_a_tool_that_loses_its_mark_is_not_looked_at_any_more() -> None:
-    marked = b'{"name":"a","inputSchema":{"properties":{"x":{"type":"string","x-mcp-header":"X"}}}}'
-    marks = Marks()
-    assert marks.learn(Raw(b'{"tools":[%b],"nextCursor":"2"}' % marked)) == "2"
-    assert [mark.header for mark in marks.of("a")] == ["X"]
-    assert marks.learn(Raw(b'{"tools":[{"name":"a","inputSchema":{}}]}')) is None
-    assert marks.of("a") == ()
-    assert marks.learn(Raw(b'{"tools":"none"}')) is None

@@ -399,7 +399,7 @@ def test_references_to_elsewhere_are_not_followed() -> None:
 @pytest.mark.covers("PRO-25")
 def test_headers_in_a_given_schema_are_checked() -> None:
     schema = {"type": "object", "properties": {"r": {"type": "number", "x-mcp-header": "R"}}}
-    with pytest.raises(TypeError, match="t: parameter 'r': only a string, integer or boolean"):
+    with pytest.raises(TypeError, match="t: r: only a string, integer or boolean"):
         tool_from_schema("t", schema, lambda r: r, None)
 
 

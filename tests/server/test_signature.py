@@ -18,6 +18,7 @@ import pydantic
 import pydantic.dataclasses
 import pytest
 
+from fairlead import MCPServer
 from fairlead.server.checking import FieldError, InvalidArguments
 from fairlead.server.docstrings import parameter_texts
 from fairlead.server.headers import Header
@@ -548,11 +549,25 @@ def test_a_header_has_the_name_of_one(name: str) -> None:
 def test_a_header_is_there_once_and_small() -> None:
     def twice(a: Annotated[str, Header("Region")], b: Annotated[str, Header("region")]) -> None: ...
 
-    with pytest.raises(TypeError, match="parameter 'b': 'a' has the header 'region' already"):
-        Signature(twice)
+    with pytest.raises(TypeError, match="twice: two parameters have the header 'region'"):
+        MCPServer("s").tool()(twice)
     for kind in (float, list[str], Point, int | str):
-        with pytest.raises(TypeError, match="only a string, integer or boolean"):
-            signature_of(Annotated[kind, Header("Region")])
+
+        def large(a: Annotated[kind, Header("Region")]) -> None: ...  # type: ignore[valid-type]
+
+        with pytest.raises(TypeError, match="large: a: only a string, integer or boolean"):
+            MCPServer("s").tool()(large)
+
+
+@pytest.mark.covers("PRO-25")
+def test_a_header_stands_where_clients_look_for_it() -> None:
+    class Place(msgspec.Struct):
+        region: Annotated[str, Header("Region")]
+
+    def nested(places: list[Place]) -> None: ...
+
+    with pytest.raises(TypeError, match="nested: .*x-mcp-header may not stand under"):
+        MCPServer("s").tool()(nested)
 
 
 # Docstrings

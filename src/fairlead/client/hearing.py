@@ -117,7 +117,7 @@ class Hearing(TypedCalls, Following):
         transport.overhear = self._overhear
         transport.on_lost = self._lost
         if isinstance(transport, HttpTransport) and transport.param_headers_of is None:
-            transport.param_headers_of = self._mirrored.of
+            transport.param_headers_of = self._param_headers.of
 
     async def _asked(self, method: str, params: dict[str, Any]) -> Any:
         """A request of the server, in the handshake era."""

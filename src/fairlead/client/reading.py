@@ -12,6 +12,7 @@ from ..errors import RemoteProtocolError
 from ..limits import PROBLEM_TEXT
 from ..protocol.conversation import Agreement
 from ..protocol.methods import find, has_capability
+from ..protocol.param_headers import ParamHeaderIndex
 from ..protocol.types.base import decode, decode_items
 from ..wire.codes import INVALID_REQUEST
 from ..wire.quoting import quoted, shortened
@@ -20,7 +21,6 @@ from .channels import ChannelTransport
 from .config import MCPClientConfig
 from .keeping import Keeper
 from .list_budget import ListBudget
-from .mirroring import Mirrored
 from .network import HttpTransport
 from .requesting import Requesting
 
@@ -40,7 +40,7 @@ class Reading(Requesting):
         self._agreement: Agreement | None = None
         self._capabilities: dict[str, Any] = {}
         self._cache: Cache | None = None  # only the stateless era has something to keep
-        self._mirrored = Mirrored()
+        self._param_headers = ParamHeaderIndex(config.max_list_bytes)
 
     @property
     def _stateless(self) -> bool:
@@ -82,9 +82,7 @@ class Reading(Requesting):
         """The items of each page that can be read."""
         if not self._offers(method):
             return
-        listing = None
-        if method == "tools/list" and self._mirrors:
-            listing = self._mirrored.listing(partial(self._skip, method))
+        mirrors = method == "tools/list" and self._mirrors
         budget = ListBudget(method, self.config.max_list_bytes, self.config.max_list_items)
         async for page in self._pages(method, cache, budget):
             if member not in page:
@@ -96,14 +94,12 @@ class Reading(Requesting):
                 self._skip(method, f"{member}: {exc}")
                 continue
             budget.items(len(items))
-            if listing is not None:
-                items = listing.page(items)
+            if mirrors:
+                items = self._param_headers.usable(items, partial(self._skip, method))
             good, bad = decode_items(items, type_)
             for item in bad:
                 self._skip(method, f"item {item.index}: {item.reason}")
             yield good
-        if listing is not None:
-            listing.over()
 
     async def _pages(
         self, method: str, cache: bool, budget: ListBudget

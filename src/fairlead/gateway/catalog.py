@@ -27,6 +27,8 @@ from ..limits import (
     TEMPLATES,
 )
 from ..protocol.downgrade import downgrade_result
+from ..protocol.headers import ParamHeader
+from ..protocol.param_headers import read_param_headers
 from ..protocol.revisions import Revision
 from ..protocol.rewriting import encoded, members_of, string_of
 from ..protocol.targets import Kind as TargetKind
@@ -241,6 +243,11 @@ class Catalog:
         item = self._shelf(Kind.TOOLS, view).items.get(name)
         return None if item is None else item.renamed(name)
 
+    def param_headers(self, tool: str, view: View) -> tuple[ParamHeader, ...]:
+        """Return the arguments of a tool that travel as headers too, if the view has the tool."""
+        item = self._shelf(Kind.TOOLS, view).items.get(tool)
+        return () if item is None else item.param_headers
+
     def definitions(self, view: View) -> Iterator[tuple[str, Raw]]:
         """The same for all tools that the view lists."""
         shelf = self._shelf(Kind.TOOLS, view)
@@ -358,7 +365,7 @@ class Catalog:
 class _Item:
     """One thing that a server lists."""
 
-    __slots__ = ("_template", "_written", "key", "kind", "server", "text")
+    __slots__ = ("_param_headers", "_template", "_written", "key", "kind", "server", "text")
 
     def __init__(self, server: str, kind: Kind, key: str, text: bytes) -> None:
         self.server = server
@@ -367,6 +374,7 @@ class _Item:
         self.text = text
         self._written: dict[tuple[Revision, str], bytes] = {}
         self._template: UriTemplate | str | None = None
+        self._param_headers: tuple[ParamHeader, ...] | None = None
 
     def written(self, revision: Revision, shown: str) -> bytes:
         """As it stands in a list for that revision."""
@@ -387,6 +395,16 @@ class _Item:
         assert members is not None  # it was read before
         members["name"] = encoded(shown)
         return encoded(members)
+
+    @property
+    def param_headers(self) -> tuple[ParamHeader, ...]:
+        """The arguments of a tool that travel as headers too; none if its marks break the rules."""
+        if self._param_headers is None:
+            try:
+                self._param_headers = read_param_headers(self.text)
+            except (ValueError, RecursionError):
+                self._param_headers = ()
+        return self._param_headers
 
     @property
     def specificity(self) -> tuple[int, ...]:

@@ -45,7 +45,6 @@ from .interceptors.view_dependent import notify_of_views
 from .introducing import CAPABILITIES, discovered, initialized
 from .levels import Levels
 from .listing import Listing
-from .merged_marks import MergedMarks
 from .roster import Entry, Roster
 from .showing import Showing
 from .subscribing import Subscribing
@@ -134,7 +133,6 @@ class Gateway(ServesHttp):
         self._background: set[asyncio.Task[Any]] = set()
         self._framing = Framing(self.info)
         self._listing = Listing(self)
-        self._marks = MergedMarks(self.catalog)
         self.roster = Roster(self)
         self._watching = self.roster.watching
         self.members, self.doors = self.roster.members, self.roster.doors
@@ -276,11 +274,11 @@ class Gateway(ServesHttp):
 
     def marks_of(self, tool: str, principal: Principal) -> tuple[ParamHeader, ...]:
         """Which arguments of a tool travel as headers too, if the client's view has the tool."""
-        return self._marks.of(tool, self.view_for(principal))
+        return self.catalog.param_headers(tool, self.view_for(principal))
 
     def marks_of_merged(self, tool: str) -> tuple[ParamHeader, ...]:
         """The same for any tool, by its merged name."""
-        return self._marks.of(tool, View.everything())
+        return self.catalog.param_headers(tool, View.everything())
 
     @property
     def clients(self) -> int:
@@ -394,7 +392,6 @@ class Gateway(ServesHttp):
         """
         self.settings = msgspec.structs.replace(self.settings, view=view)
         notify_of_views(self.interceptors)
-        self._marks.forget()
         self._showing.show(views, view)
         self.catalog.changes += 1
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from .references import referred
 
-__all__ = ["HEADER_KEY", "Header", "check_headers", "flat_headers"]
+__all__ = ["HEADER_KEY", "Header", "flat_headers"]
 
 HEADER_KEY = "x-mcp-header"
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, section 5.6.2
@@ -25,27 +25,6 @@ class Header:
 
     def __repr__(self) -> str:
         return f"Header({self.name!r})"
-
-
-def check_headers(schema: dict[str, Any], where: str) -> None:
-    """Look at the parameters that travel as headers, and say their schemas plainly.
-
-    Raises:
-        TypeError: if a name is no token or there twice, or a value is no string, integer, boolean.
-    """
-    seen: dict[str, str] = {}
-    properties = schema.get("properties")
-    for name, entry in properties.items() if isinstance(properties, dict) else ():
-        if not isinstance(entry, dict) or HEADER_KEY not in entry:
-            continue
-        header, what = entry[HEADER_KEY], f"{where}: parameter {name!r}"
-        if not isinstance(header, str) or not _TOKEN.fullmatch(header):
-            raise TypeError(f"{what}: {header!r} is not the name of a header")
-        if header.lower() in seen:
-            raise TypeError(f"{what}: {seen[header.lower()]!r} has the header {header!r} already")
-        seen[header.lower()] = name
-        if entry.get("type") not in ("string", "integer", "boolean"):
-            raise TypeError(f"{what}: only a string, integer or boolean fits into a header")
 
 
 def flat_headers(schema: dict[str, Any]) -> dict[str, Any]:

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from ..protocol.headers import ParamHeader
     from .heard import Heard
     from .http import HttpApp
-    from .marks import Marks
 
 __all__ = ["MCPServer"]
 
@@ -129,7 +128,6 @@ class MCPServer(ServesHttp, Offers):
         self._lifespan = Lifespan(lifespan, self)
         self._peers: weakref.WeakSet[Peer] = weakref.WeakSet()
         self._warm = not config.warm_up
-        self._marks: Marks | None = None
 
     # How it is run
 
@@ -224,11 +222,8 @@ class MCPServer(ServesHttp, Offers):
 
     def marks_of(self, tool: str, principal: Principal) -> "tuple[ParamHeader, ...]":
         """Which arguments of a tool travel as headers too (stateless HTTP)."""
-        if self._marks is None:
-            from .marks import Marks
-
-            self._marks = Marks(self._registry)
-        return self._marks.of(tool)
+        entry = self._tools.get(tool)
+        return () if entry is None else entry.param_headers
 
     async def end_streams(self) -> None:
         """Hang up on everybody who only listens for changes."""

@@ -20,7 +20,7 @@ from msgspec import Raw
 from .checking import Checker, FieldError, InvalidArguments, reasons
 from .docstrings import parameter_texts
 from .foreign import converter, from_json, to_plain
-from .headers import check_headers, flat_headers
+from .headers import flat_headers
 from .normal import normal
 from .schema import Forms
 
@@ -63,7 +63,6 @@ class Signature:
         self._numbers = self.fast and _has_number(schema)
         self._patterns = self.fast and _has_pattern(schema)
         self.schema = flat_headers(schema)
-        check_headers(self.schema, self.where)
         by_position = self.context_name is None and not self._keyword_only
         self.call = self._call_by_position if by_position else self._call_by_name
 

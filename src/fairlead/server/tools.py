@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -12,10 +12,13 @@ from ..protocol.types.tools import Tool, ToolAnnotations
 from ..wire import to_json
 from .checking import Checker, FieldError, InvalidArguments
 from .context import Context
-from .headers import check_headers
+from .headers import HEADER_KEY
 from .outputs import Output, OutputSchema, output_of
 from .results import Content
 from .signature import Signature, behind_partials, context_parameter, hints_of
+
+if TYPE_CHECKING:
+    from ..protocol.headers import ParamHeader
 
 __all__ = ["ToolEntry", "describe_function", "tool_from_function", "tool_from_schema"]
 
@@ -34,6 +37,7 @@ class ToolEntry:
         "home",
         "inline",
         "name",
+        "param_headers",
         "timeout",
         "wants_context",
         "warm_up",
@@ -62,6 +66,7 @@ class ToolEntry:
         self.timeout = timeout
         self.convert = convert  # of a tool with an output schema; raises MCPToolError
         self.warm_up = warm_up  # compiles what every call needs
+        self.param_headers = _param_headers(definition)
         self.home: Handler | None = None  # of a mounted tool: the server it belongs to
 
 
@@ -128,7 +133,6 @@ def tool_from_schema(
     """
     whole = schema if "inputSchema" in schema else {"inputSchema": schema}
     arguments = _argument_schema(whole["inputSchema"], name)
-    check_headers(arguments, name)
     hints = _hints(handler)
     if output_schema is None:
         output_schema = whole.get("outputSchema", False)  # what the handler returns is its affair
@@ -158,6 +162,23 @@ def tool_from_schema(
         timeout=None,
         convert=output.convert if output else None,
     )
+
+
+def _param_headers(tool: Tool) -> "tuple[ParamHeader, ...]":
+    """Return the arguments that travel as headers too (stateless HTTP).
+
+    Raises:
+        TypeError: No client could call the tool: a name is no token or there twice, or a value is
+            no string, integer or boolean.
+    """
+    if HEADER_KEY.encode() not in bytes(tool.input_schema):
+        return ()
+    from ..protocol.headers import param_headers  # few tools have any
+
+    try:
+        return param_headers(msgspec.json.decode(tool.input_schema))
+    except ValueError as exc:
+        raise TypeError(f"{tool.name}: {exc}") from exc
 
 
 def _warm_up(signature: Signature, output: Output | None) -> None:
