@@ -7,11 +7,11 @@ somebody asks, so that reading the table costs no start-up time.
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from .revisions import NEWEST_HANDSHAKE, Revision
+from .revisions import HANDSHAKE, NEWEST_HANDSHAKE, STATELESS, Revision
 
 __all__ = [
     "METHODS",
@@ -20,6 +20,7 @@ __all__ = [
     "Method",
     "Sender",
     "Side",
+    "by_era",
     "embedded",
     "exists",
     "find",
@@ -29,6 +30,8 @@ __all__ = [
     "notifications",
     "requests",
 ]
+
+T = TypeVar("T")
 
 Kind: TypeAlias = Literal["request", "notification"]
 Side: TypeAlias = Literal["client", "server"]
@@ -91,6 +94,15 @@ def is_question(name: str) -> bool:
 def exists(name: str) -> bool:
     """Whether any revision has a method of that name."""
     return name in _NAMES
+
+
+def by_era(handlers: Mapping[str, T]) -> tuple[dict[str, T], dict[str, T]]:
+    """Split what belongs to methods into those of handshake revisions, and of stateless ones."""
+    handshake, stateless = (
+        {name: one for name, one in handlers.items() if any(find(name, each) for each in era)}
+        for era in (HANDSHAKE, STATELESS)
+    )
+    return handshake, stateless
 
 
 def requests(revision: Revision, sender: Side) -> tuple[Method, ...]:

@@ -4,8 +4,9 @@ import logging
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -19,6 +20,7 @@ from ..protocol.conversation import Conversation, Role
 from ..protocol.downgrade import downgrade_result
 from ..protocol.envelope import TransportContext
 from ..protocol.events import Asked, Refused
+from ..protocol.methods import by_era
 from ..protocol.outgoing import Identity
 from ..protocol.principal import ANONYMOUS, Principal
 from ..protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
@@ -105,11 +107,15 @@ class MCPServer(ServesHttp, Offers):
         meta = {SERVER_INFO_KEY: self.info}
         self._calls = Calls(config, meta, lambda: self.state, self.handler)
         # What is answered without a task; interceptors must see everything, so then nothing is.
-        self._inline_methods = set[str]() if interceptors else set(_WITHOUT_WAITING)
+        self._inline_methods: set[str] = set()
         self.on_offence = hearers(interceptors)
         if registry is None:
             registry = MCPToolRegistry(config, calls=self._calls)
         super().__init__(config, registry, self._calls.workers)
+        routes = self._make_routes()
+        self._routes = by_era(routes)
+        if not interceptors:
+            self._inline_methods.update(name for name, one in routes.items() if not one.in_task)
         limiter = RateLimiter(
             config.rate_limit_rate,
             config.rate_limit_burst,
@@ -342,18 +348,11 @@ class MCPServer(ServesHttp, Offers):
             return await self._route(exchange)
 
     def _route(self, exchange: Exchange) -> Awaitable[Answer]:
-        match exchange.message.method:
-            case "tools/call":
-                return self._call_tool(exchange, exchange.head.name)
-            case "resources/read" if _declared(self.resources, exchange):
-                return self._read_resource(exchange)
-            case "prompts/get" if _declared(self.prompts, exchange):
-                return self._get_prompt(exchange)
-            case "completion/complete" if _declared(self.completions, exchange):
-                return self._complete_argument(exchange)
-            case "subscriptions/listen" if exchange.caller.stateless:
-                return self._listen(exchange)
-        return self._answer_later(exchange)
+        try:
+            answer = self._find_route(exchange).in_task
+        except RpcError as exc:
+            raise refused(exc, exchange) from None
+        return self._answer_later(exchange) if answer is None else answer(exchange)
 
     async def _answer_later(self, exchange: Exchange) -> Answer:
         return self.answer_inline(exchange)
@@ -364,32 +363,41 @@ class MCPServer(ServesHttp, Offers):
         Raises:
             RpcError: to refuse.
         """
-        caller = exchange.caller
         try:
-            match exchange.message.method:
-                case "tools/call":
-                    return self._call_inline(exchange)
-                case "tools/list":
-                    return self._list(self._tools, exchange)
-                case "resources/list" if _declared(self.resources, exchange):
-                    return self._list(self.resources.fixed, exchange)
-                case "resources/templates/list" if _declared(self.resources, exchange):
-                    return self._list(self.resources.templates, exchange)
-                case "prompts/list" if _declared(self.prompts, exchange):
-                    return self._list(self.prompts, exchange)
-                case "server/discover" if caller.stateless:
-                    return self._discover(caller)
-                case "initialize" if not caller.stateless:
-                    return self._initialize(exchange)
-                case "ping" if not caller.stateless:
-                    return b"{}"
-                case "logging/setLevel" if not caller.stateless:
-                    return self._set_level(exchange)
-                case "resources/subscribe" | "resources/unsubscribe" if not caller.stateless:
-                    return self._subscribe(exchange)
-            raise RpcError(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
+            answer = self._find_route(exchange).at_once
+            return None if answer is None else answer(exchange)
         except Exception as exc:
             raise refused(exc, exchange) from None
+
+    def _find_route(self, exchange: Exchange) -> "_Route":
+        """Raises `RpcError`: there is none. Stateless callers may ask only for what is declared."""
+        stateless = exchange.caller.stateless
+        route = self._routes[stateless].get(exchange.message.method)
+        if route is None or (stateless and not route.offers):
+            raise RpcError(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
+        return route
+
+    def _make_routes(self) -> "dict[str, _Route]":
+        resources, prompts = self.resources, self.prompts
+        return {
+            "tools/call": _Route(self._call_inline, self._call_tool),
+            "tools/list": _Route(lambda exchange: self._list(self._tools, exchange)),
+            "resources/read": _Route(None, self._read_resource, resources),
+            "resources/list": _Route(partial(self._list, resources.fixed), offers=resources),
+            "resources/templates/list": _Route(
+                partial(self._list, resources.templates), offers=resources
+            ),
+            "resources/subscribe": _Route(self._subscribe),
+            "resources/unsubscribe": _Route(self._subscribe),
+            "prompts/get": _Route(None, self._get_prompt, prompts),
+            "prompts/list": _Route(partial(self._list, prompts), offers=prompts),
+            "completion/complete": _Route(None, self._complete_argument, self.completions),
+            "subscriptions/listen": _Route(None, self._listen),
+            "server/discover": _Route(self._discover),
+            "initialize": _Route(self._initialize),
+            "ping": _Route(lambda _: b"{}"),
+            "logging/setLevel": _Route(self._set_level),
+        }
 
     def _call_inline(self, exchange: Exchange) -> bytes | None:
         entry = self._tools.get(exchange.target or "")
@@ -434,13 +442,13 @@ class MCPServer(ServesHttp, Offers):
         }
         return bytes(downgrade_result("initialize", Raw(to_json(result)), caller.revision))
 
-    def _discover(self, caller: Caller) -> bytes:
+    def _discover(self, exchange: Exchange) -> bytes:
         result = {
             "supportedVersions": [revision.value for revision in reversed(Revision)],
             "capabilities": self._capabilities(),
             **_without_none(instructions=self.config.instructions),
         }
-        return self._answer(to_json(result)[1:-1], caller, cacheable=True)
+        return self._answer(to_json(result)[1:-1], exchange.caller, cacheable=True)
 
     def _capabilities(self) -> dict[str, Any]:
         capabilities: dict[str, Any] = {"tools": {"listChanged": True}, "logging": {}}
@@ -491,7 +499,8 @@ class MCPServer(ServesHttp, Offers):
         exchange.edge.log_level = level
         return b"{}"
 
-    def _call_tool(self, exchange: Exchange, name: str | UnsetType) -> Awaitable[Answer]:
+    def _call_tool(self, exchange: Exchange) -> Awaitable[Answer]:
+        name = exchange.head.name
         entry = None if isinstance(name, UnsetType) else self._tools.get(name)
         if entry is None or isinstance(name, UnsetType):
             raise refused(_unknown_tool(name), exchange)
@@ -604,20 +613,12 @@ class MCPServer(ServesHttp, Offers):
         return bytes(downgrade_result("prompts/get", Raw(answer), caller.revision))
 
 
-_WITHOUT_WAITING = frozenset(
-    {
-        "initialize",
-        "logging/setLevel",
-        "ping",
-        "prompts/list",
-        "resources/list",
-        "resources/subscribe",
-        "resources/templates/list",
-        "resources/unsubscribe",
-        "server/discover",
-        "tools/list",
-    }
-)
+class _Route(NamedTuple):
+    """How a method is answered."""
+
+    at_once: Callable[[Exchange], Answer] | None  # may return None if it has to wait after all
+    in_task: Callable[[Exchange], Awaitable[Answer]] | None = None  # None: as `at_once` does
+    offers: object = True  # what has to be there before `server/discover` declares it
 
 
 class _CursorParams(msgspec.Struct):
@@ -631,11 +632,6 @@ class _LevelParams(msgspec.Struct):
 class _PromptParams(msgspec.Struct):
     name: str
     arguments: dict[str, str] | None = None
-
-
-def _declared(offers: object, exchange: Exchange) -> bool:
-    """Whether it may be asked for: stateless callers only what `server/discover` declares."""
-    return not exchange.caller.stateless or bool(offers)
 
 
 def _unknown_tool(name: str | UnsetType) -> RpcError:
