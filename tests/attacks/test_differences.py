@@ -9,8 +9,8 @@ import pytest
 from fairlead.gateway.locking.difference import difference_of
 from fairlead.gateway.locking.file import LockedTool, digest_of
 from fairlead.gateway.locking.suspicion import suspicions
-from fairlead.gateway.names import merge_names
 from fairlead.limits import DIFFERENCE_LINES, DIFFERENCE_TEXT
+from fairlead.protocol.unique_names import merge_names
 
 QUICK = 0.5  # seconds of processor time; 6 KB took 12
 

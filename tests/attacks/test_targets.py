@@ -30,13 +30,13 @@ from fairlead.gateway import Gateway, View
 from fairlead.gateway.interceptors import Allow, Audit, Cache, RateLimit, Rename, SchemaCheck
 from fairlead.gateway.interceptors.toollock import ToolLock
 from fairlead.gateway.locking import Lock, lock_tools
-from fairlead.gateway.names import full_name, merge_names
 from fairlead.gateway.rules import RuleSet, rehearse
 from fairlead.gateway.tape import Entry
 from fairlead.interceptor import Interceptor
 from fairlead.manager.manager import Configured
 from fairlead.protocol.envelope import Direction
 from fairlead.protocol.targets import Patterns, Target, uri_forms
+from fairlead.protocol.unique_names import full_name, merge_names
 
 pytestmark = pytest.mark.slow  # part of `make test-all`
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.gateway.names import MAX_NAME, merge_names
+from fairlead.protocol.unique_names import MAX_NAME, merge_names
 
 TAILED = re.compile(r"a_b_c_[0-9a-f]{8}")
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.manager.catalog import Catalog, Listed
-from fairlead.manager.naming import assign_names
+from fairlead.protocol.unique_names import assign_names
 
 PLAIN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from fairlead.manager.naming import MAX_NAME, assign_names, tool_name
+from fairlead.protocol.unique_names import MAX_NAME, assign_names, tool_names
 
 
 @pytest.mark.covers("HST-50")
@@ -21,15 +21,15 @@ from fairlead.manager.naming import MAX_NAME, assign_names, tool_name
     ],
 )
 def test_names_are_plain_and_say_the_server_once(server: str, tool: str, name: str) -> None:
-    assert tool_name(server, tool) == name
+    assert tool_names(server, [tool]) == [name]
 
 
 @pytest.mark.covers("HST-50")
 def test_long_names_end_in_a_hash_that_stays() -> None:
-    name = tool_name("server", "t" * 100)
-    assert len(name) == MAX_NAME
-    assert name == tool_name("server", "t" * 100)
-    assert name != tool_name("server", "t" * 101)
+    names = tool_names("server", ["t" * 100, "t" * 101])
+    assert [len(name) for name in names] == [MAX_NAME, MAX_NAME]
+    assert names == tool_names("server", ["t" * 100, "t" * 101])
+    assert names[0] != names[1]
 
 
 @pytest.mark.covers("HST-51")

@@ -33,10 +33,10 @@ from ..protocol.revisions import Revision
 from ..protocol.rewriting import encoded, members_of, string_of
 from ..protocol.targets import Kind as TargetKind
 from ..protocol.targets import Target, normalize_name
+from ..protocol.unique_names import Pair, full_name, merge_names
 from ..server.templates import UriTemplate
 from ..wire import single_line, to_json
 from ..wire.codes import INVALID_PARAMS, INVALID_REQUEST
-from .names import Pair, full_name, merge_names
 from .views import View
 
 __all__ = ["Catalog", "Kind"]

@@ -23,6 +23,7 @@ from ..protocol.envelope import Direction, SessionState, TransportContext
 from ..protocol.headers import ParamHeader
 from ..protocol.outgoing import Identity
 from ..protocol.principal import Principal
+from ..protocol.unique_names import full_name
 from ..transport.base import Channel
 from ..wire import Notification
 from ..wire.codes import INVALID_PARAMS, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND
@@ -31,7 +32,6 @@ from .bridge.errors import ours
 from .call import LEVELS
 from .catalog import Kind
 from .member import Member
-from .names import full_name
 from .passage import Passage
 from .views import View
 from .visitor import Guest

@@ -10,11 +10,11 @@ from ..errors import RpcError
 from ..interceptor import Exchange
 from ..protocol.caller import Caller
 from ..protocol.targets import Target
+from ..protocol.unique_names import full_name, may_be_of
 from ..wire.codes import INVALID_PARAMS, RESOURCE_NOT_FOUND
 from .asked import reference_of, with_members
 from .bridge.errors import ours
 from .member import Member
-from .names import full_name, may_be_of
 from .starting import until_found
 from .views import View
 

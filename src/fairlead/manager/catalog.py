@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from operator import is_
 from typing import Any
 
-from .naming import Pair, assign_names, tool_names
+from ..protocol.unique_names import Pair, assign_names, tool_names
 from .tools import Call, DeferredMCPTool, MCPTool
 
 __all__ = ["Catalog", "Listed"]

@@ -17,9 +17,9 @@ from ...protocol.principal import Principal, principal_from
 from ...protocol.revisions import NEWEST_HANDSHAKE
 from ...protocol.revisions import known as known_revision
 from ...protocol.targets import Target, targets_of
+from ...protocol.unique_names import full_name
 from ...wire import Notification, Request
 from ..interceptors.registry import Factory
-from ..names import full_name
 from ..tape.format import Entry
 from .actions import WRITING, Action
 from .ruleset import RuleSet

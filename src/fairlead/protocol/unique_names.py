@@ -1,0 +1,137 @@
+"""Names for the tools and prompts of many servers: short, plain, stable and all different.
+
+There are two policies. `assign_names` is for models: of several that want a name, one keeps it.
+`merge_names` is for a gateway, whose servers do not trust each other: none of them keeps it.
+
+Nobody takes such a name apart again: a server and a tool of its may both have the character that
+joins them. Whose tool it is stands in the table that gave the name.
+"""
+
+import hashlib
+import re
+from collections.abc import Container, Iterable, Mapping
+from functools import lru_cache
+from typing import Final
+
+__all__ = [
+    "MAX_NAME",
+    "Pair",
+    "assign_names",
+    "full_name",
+    "may_be_of",
+    "merge_names",
+    "tool_names",
+]
+
+MAX_NAME: Final = 64  # characters, which all model providers accept
+_TAIL: Final = 8  # hexadecimal digits of a hash, to begin with
+_LONGEST_TAIL: Final = 32
+_OTHERS: Final = re.compile(r"[^A-Za-z0-9_-]+")
+
+Pair = tuple[str, str]  # a server, and its own name for a tool or prompt
+
+
+# Names for models
+
+
+def tool_names(server: str, tools: Iterable[str]) -> list[str]:
+    """Return `mcp_<server>_<tool>` for each tool: letters, digits, `_` and `-`, at most 64.
+
+    A tool that repeats its server's name says it once.
+    """
+    own = _plain(server)
+    start, lower, length = f"mcp_{own}_", own.lower(), len(own)
+    names = []
+    for tool in tools:
+        plain = _plain(tool)
+        if len(plain) > length + 1 and plain[length] in "_-" and plain[:length].lower() == lower:
+            plain = plain[length + 1 :]
+        name = start + plain
+        names.append(name if len(name) <= MAX_NAME else _with_tail(name, f"{server}\0{tool}"))
+    return names
+
+
+def assign_names(
+    wanted: Mapping[str, Iterable[Pair]], taken: Container[str] = ()
+) -> dict[Pair, str]:
+    """Return a name of its own for each tool that wants one, whatever order they were found in.
+
+    Of several that want the same, the one that needed no change keeps it; the others get a tail
+    made from what they are really called. No tail makes a name that is `taken`: a server could
+    guess it, and answer in another's place.
+    """
+    names: dict[Pair, str] = {}
+    given: set[str] = set()
+    for name in sorted(wanted):
+        first, *others = sorted(wanted[name], key=_precedence)
+        names[first] = name
+        for pair in others:
+            tailed = _with_tail(name, "\0".join(pair))
+            while tailed in wanted or tailed in taken or tailed in given:
+                tailed = _with_tail(tailed, "\0".join((tailed, *pair)))
+            given.add(tailed)
+            names[pair] = tailed
+    return names
+
+
+def _precedence(pair: Pair) -> tuple[bool, Pair]:
+    return tuple(map(_plain, pair)) != pair, pair
+
+
+# Names in the lists of a gateway
+
+
+def merge_names(pairs: Iterable[Pair]) -> dict[Pair, str]:
+    """Return `<server>_<name>` for each pair, at most 64 characters, all different.
+
+    A name that is too long ends in a hash of what it stands for, and so do all that would be the
+    same: if one of them kept the short name, a server could choose the name of a tool so that it
+    gets the calls meant for another's. The order of the pairs does not matter.
+    """
+    names = {pair: full_name(*pair) for pair in pairs}
+    tails = dict.fromkeys(names, 0)
+    again = [pair for pair, name in names.items() if len(name) > MAX_NAME] or _rivals(names)
+    while again:
+        for pair in again:
+            # A tail that was foreseen, and taken as a name, is followed by a longer one.
+            tails[pair] = min(tails[pair] * 2 or _TAIL, _LONGEST_TAIL)
+            text = f"{len(pair[0])} {pair[0]}{pair[1]}"
+            names[pair] = _with_tail(full_name(*pair), text, tails[pair])
+        again = _rivals(names)
+    return names
+
+
+def full_name(server: str, name: str) -> str:
+    """Return what a merged name is made from, however long, and if others have it too."""
+    return f"{_plain_server(server)}_{name}"
+
+
+def may_be_of(server: str, merged: str) -> bool:
+    """Return True if something of a server could have this name; so could that of another one."""
+    whole = full_name(server, "")
+    return merged.startswith(whole[: MAX_NAME - _LONGEST_TAIL - 1])
+
+
+def _rivals(names: dict[Pair, str]) -> list[Pair]:
+    """Return all that share their name with another."""
+    if len(set(names.values())) == len(names):
+        return []
+    by_name: dict[str, list[Pair]] = {}
+    for pair, name in names.items():
+        by_name.setdefault(name, []).append(pair)
+    return [pair for pairs in by_name.values() if len(pairs) > 1 for pair in pairs]
+
+
+def _plain(text: str) -> str:
+    if not (text.isascii() and text.isidentifier()):  # most are, and asking is cheap
+        text = _OTHERS.sub("_", text)
+    return text.strip("_") or "_"
+
+
+_plain_server = lru_cache(maxsize=1024)(_plain)
+
+
+def _with_tail(name: str, text: str, digits: int = _TAIL) -> str:
+    """Return a name with the hash of a text at its end, and not too long."""
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{name[: MAX_NAME - digits - 1]}_{digest[:digits]}"
