@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairlead.gateway.lines import line_of
+from fairlead.gateway.rules.places import place_of
 from fairlead.manager.formats import Document
 
 TOML = """\
@@ -16,6 +16,9 @@ nested = { deep = 1 }
 
 [servers."two.three"]
 command = "y"
+
+[views.narrow.rename]
+a = "b"
 """
 
 YAML = """\
@@ -38,11 +41,12 @@ limit: 5
         (("servers", "one", "nested", "deep"), 7),
         (("servers", "one", "missing"), 5),
         (("servers", "two.three", "command"), 10),
+        (("views", "narrow"), 12),
         (("missing",), None),
     ],
 )
 def test_keys_in_toml(where: tuple[str, ...], line: int | None) -> None:
-    assert line_of(Document("f", {}, TOML, "toml"), where) == line
+    assert (place_of(Document("f", {}, TOML, "toml"), where) or [None])[0] == line
 
 
 @pytest.mark.parametrize(
@@ -57,4 +61,9 @@ def test_keys_in_toml(where: tuple[str, ...], line: int | None) -> None:
     ],
 )
 def test_keys_in_yaml(where: tuple[str, ...], line: int | None) -> None:
-    assert line_of(Document("f", {}, YAML, "yaml"), where) == line
+    assert (place_of(Document("f", {}, YAML, "yaml"), where) or [None])[0] == line
+
+
+def test_keys_in_json_with_tabs() -> None:
+    text = '{\n\t"servers": {\n\t\t"one": {}\n\t}\n}'
+    assert place_of(Document("f", {}, text, "json"), ("servers", "one")) == (3, 3)

@@ -25,7 +25,7 @@ from ..manager.sources import Host, Place, find_servers
 from ..manager.validate import is_server_name
 from ..protocol.principal import UNNAMED
 from .gateway_settings import GatewaySettings
-from .lines import line_of
+from .rules.places import place_of
 from .settings import RelaySettings
 from .views import View
 
@@ -382,7 +382,8 @@ class _Reading:
         return ConfigError(reason, path=self._document.path, line=self._line(where))
 
     def _line(self, where: tuple[str, ...]) -> int | None:
-        return line_of(self._document, where)
+        at = place_of(self._document, where)
+        return None if at is None else at[0]
 
 
 class _OneFile(Files):

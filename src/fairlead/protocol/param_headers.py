@@ -1,4 +1,4 @@
-"""Which arguments of a server's tools travel in headers as well (`x-mcp-header`, stateless HTTP)."""
+"""Which arguments of a server's tools travel in headers too (`x-mcp-header`, stateless HTTP)."""
 
 from collections.abc import Callable, Iterable
 from typing import Final

@@ -22,7 +22,9 @@ def place_of(document: Document, where: Where) -> tuple[int, int] | None:
     """Line and column, counted from 1, of the last step that can be found; None if none can."""
     if document.format == "toml":
         return _in_toml(document.text, where)
-    return _in_nodes(document.text, where)
+    # Tabs may stand between the tokens of JSON, but not of YAML. Strings have none.
+    text = document.text if document.format == "yaml" else document.text.replace("\t", " ")
+    return _in_nodes(text, where)
 
 
 def place_of_error(text: str, kind: Format) -> tuple[int, int] | None:
@@ -124,6 +126,9 @@ def _in_toml(text: str, where: Where) -> tuple[int, int] | None:
             break
         found = match.start(1)
         cursor = match.end()
+    if found is None:  # a table may be there only as the parent of others
+        inner = (header for path, header, *_ in sections if path[: len(where)] == where)
+        found = next(inner, None)
     return None if found is None else _line_and_column(text, found)
 
 
