@@ -12,12 +12,12 @@ from fairlead.gateway.bridge.parking import Parked
 from fairlead.gateway.interceptors.caching import Cache
 from fairlead.gateway.settings import RelaySettings
 from fairlead.interceptor import Exchange
+from fairlead.interceptor.direct_edge import DirectEdge
 from fairlead.protocol.caller import Caller, read_head, stateless_caller
 from fairlead.protocol.conversation import Conversation, Role
 from fairlead.protocol.envelope import Direction, TransportContext
 from fairlead.protocol.principal import ANONYMOUS, Principal, principal_from, principal_name
 from fairlead.protocol.revisions import NEWEST
-from fairlead.server.direct import DirectEdge
 from fairlead.transport.http.reviving import Reviver
 from fairlead.transport.http.session_store import MemorySessionStore, StoredSession, key_of
 from fairlead.transport.memory import memory_pair

@@ -12,11 +12,11 @@ from fairlead.gateway.interceptors import Cache, Delay, Fault, RateLimit, Rename
 from fairlead.gateway.interceptors import rate as rate_module
 from fairlead.gateway.interceptors.timing import TimeLimit
 from fairlead.interceptor import Answer, Exchange
+from fairlead.interceptor.direct_edge import DirectEdge
 from fairlead.protocol.caller import Caller, read_head
 from fairlead.protocol.envelope import Direction, TransportContext
 from fairlead.protocol.principal import ANONYMOUS, Principal
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
-from fairlead.server.direct import DirectEdge
 from fairlead.wire import Notification, Request
 
 UP, DOWN = Direction.CLIENT_TO_SERVER, Direction.SERVER_TO_CLIENT

@@ -9,11 +9,11 @@ from msgspec import Raw
 
 from fairlead.gateway.params import as_read
 from fairlead.interceptor import Exchange
+from fairlead.interceptor.direct_edge import DirectEdge
 from fairlead.protocol.caller import Caller, read_head
 from fairlead.protocol.envelope import Direction, TransportContext
 from fairlead.protocol.principal import ANONYMOUS
 from fairlead.protocol.revisions import NEWEST
-from fairlead.server.direct import DirectEdge
 from fairlead.wire import Request
 
 Members = list[tuple[str, Any]]

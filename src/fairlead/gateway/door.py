@@ -17,6 +17,7 @@ from msgspec import Raw, UnsetType
 
 from ..interceptor import Answer, Exchange, Handler, Interceptor, chain
 from ..peer import Peer
+from ..peer.passage import Passage
 from ..protocol.caller import Caller
 from ..protocol.conversation import Conversation, Role
 from ..protocol.envelope import Direction, SessionState, TransportContext
@@ -32,7 +33,6 @@ from .bridge.errors import ours
 from .call import LEVELS
 from .catalog import Kind
 from .member import Member
-from .passage import Passage
 from .views import View
 from .visitor import Guest
 

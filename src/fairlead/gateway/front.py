@@ -10,6 +10,7 @@ from msgspec import Raw, UnsetType
 from ..errors import RpcError
 from ..interceptor import Answer, Exchange, Interceptor, beside, hearers
 from ..peer import Peer
+from ..peer.passage import Passage
 from ..protocol.downgrade import Impossible, downgrade_params
 from ..protocol.envelope import Direction, SessionState
 from ..protocol.principal import Principal
@@ -20,7 +21,6 @@ from ..wire.codes import METHOD_NOT_FOUND
 from .call import LEVELS, Call
 from .outbox import PeerOutbox
 from .params import Passing, retokened
-from .passage import Passage
 
 if TYPE_CHECKING:
     from .link import Link

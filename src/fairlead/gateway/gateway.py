@@ -21,6 +21,7 @@ import msgspec
 from ..interceptor import Answer, Exchange, Handler, Interceptor, chain, hearers
 from ..manager import MCPManager
 from ..peer import Peer
+from ..peer.intercepted import InterceptedNotifier
 from ..protocol.caller import Caller
 from ..protocol.conversation import Conversation, Role
 from ..protocol.envelope import TransportContext
@@ -30,6 +31,7 @@ from ..protocol.principal import ANONYMOUS, Principal, principal_name
 from ..protocol.targets import Target
 from ..server.serving import ServesHttp
 from ..server.subscription_quota import SubscriptionQuota
+from ..server.subscriptions import Changes
 from ..transport.base import Channel
 from ..transport.http.settings import HttpSettings
 from ..wire import Notification, to_json
@@ -49,7 +51,6 @@ from .roster import Entry, Roster
 from .showing import Showing
 from .subscribing import Subscribing
 from .target_resolver import TargetResolver
-from .telling import changes_through
 from .views import View
 from .visitor import Visitor
 
@@ -122,7 +123,8 @@ class Gateway(ServesHttp):
             total_bytes=self.settings.max_catalog_bytes,
         )
         self.quota = SubscriptionQuota()  # of clients, at the merged endpoint and at others
-        self.changes = changes_through(self.interceptors, to_json(self.info), self.quota)
+        notifier = InterceptedNotifier(self.interceptors, to_json(self.info))
+        self.changes = Changes(notifier if self.interceptors else None, self.quota)
         self.parked = Parked(self.settings.relay)
         self.since = time.time()
         self.hearsay = Hearsay()

@@ -20,6 +20,7 @@ from ..errors import (
 )
 from ..interceptor import Answer, Exchange, Handler, Interceptor, beside, chain, hearers
 from ..peer import Peer
+from ..peer.passage import Passage
 from ..protocol.caller import SUBSCRIPTION_KEY, Caller, read_head
 from ..protocol.conversation import Agreement, Conversation, Role
 from ..protocol.envelope import Direction, SessionState
@@ -35,7 +36,6 @@ from .call import LEVELS, Call
 from .marks import Marks, says_them
 from .outbox import PeerOutbox
 from .params import Passing, retagged
-from .passage import Passage
 from .turns import Turn, Turns
 
 if TYPE_CHECKING:

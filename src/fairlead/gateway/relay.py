@@ -14,6 +14,7 @@ from ..client.inprocess import Attaches
 from ..errors import ChannelClosed, FairleadError, LocalProtocolError, RpcError, TransportError
 from ..interceptor import Answer, Exchange, Handler, Interceptor, chain, hearers
 from ..peer import Peer
+from ..peer.passage import Passage
 from ..protocol.caller import Caller
 from ..protocol.client_key import connection_key
 from ..protocol.conversation import Conversation, Role
@@ -40,7 +41,6 @@ from .call import ASKING, LEVELS, Call
 from .front import Front
 from .link import Link
 from .params import Passing, params_of
-from .passage import Passage
 from .settings import RelaySettings
 from .shortcut import Shortcut
 from .turns import Turn

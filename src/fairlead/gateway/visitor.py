@@ -6,6 +6,7 @@ from msgspec import Raw
 
 from ..interceptor import Interceptor, hearers
 from ..peer import Peer
+from ..peer.passage import Passage
 from ..protocol.client_key import connection_key
 from ..protocol.envelope import Direction
 from ..protocol.principal import Principal
@@ -15,7 +16,6 @@ from .call import tells_of
 from .front import Front
 from .link import Link
 from .outbox import PeerOutbox
-from .passage import Passage
 
 __all__ = ["Guest", "Visitor"]
 

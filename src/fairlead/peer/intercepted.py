@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import UNSET, Raw, UnsetType
 
 from ..errors import FairleadError, RpcError
-from ..interceptor import Answer, Exchange, Handler, Interceptor, chain
+from ..interceptor import Answer, Edge, Exchange, Handler, Interceptor, chain
 from ..observe.logs import ABOUT
 from ..protocol.caller import Caller, read_head
 from ..protocol.conversation import Conversation
@@ -27,7 +27,7 @@ from .outcome import OnProgress, Pending
 from .passage import Passage
 from .peer import Peer
 
-__all__ = ["InterceptedPeer", "say"]
+__all__ = ["InterceptedNotifier", "InterceptedPeer"]
 
 log = logging.getLogger("fairlead.peer")
 
@@ -71,14 +71,14 @@ class InterceptedPeer(Peer):
         Raises:
             FairleadError: what `deliver` raises.
         """
-        await say(self._exchange(note), self.interceptors, deliver)
+        await _say(self._exchange(note), self.interceptors, deliver)
 
     async def tell(self, exchange: Exchange, notification: Notification) -> None:
         async def deliver(note: Notification) -> None:
             await Peer.tell(self, exchange, note)
 
         told = self._exchange(notification, exchange.request_id)
-        await say(told, self.interceptors, deliver)
+        await _say(told, self.interceptors, deliver)
 
     def _exchange(
         self, message: Request | Notification, related: RequestId | None = None
@@ -227,7 +227,60 @@ class _Asking(Asking):
         self._peer._outbound.enter(exchange, self._line.send_quietly)
 
 
-async def say(
+class InterceptedNotifier:
+    """What a server says of its own accord on connections that may not have interceptors.
+
+    One notification after the other passes those that are given; one that is refused is not sent.
+    """
+
+    def __init__(self, interceptors: Sequence[Interceptor], info: bytes | None) -> None:
+        """`info` is how the server calls itself."""
+        self.interceptors = interceptors
+        self._info = info
+
+    async def to_session(self, edge: Peer, note: Notification) -> None:
+        """Raises `TransportError`: it could not be sent."""
+
+        async def deliver(passed: Notification) -> None:
+            params = passed.params
+            await edge.notify(passed.method, None if isinstance(params, UnsetType) else params)
+
+        us, head = self._us(edge.conversation.sender), read_head(note.params)
+        way = Direction.SERVER_TO_CLIENT
+        told = Exchange(note, us, head, way, edge.channel.context, edge)
+        await _say(told, self.interceptors, deliver)
+
+    async def to_listener(self, exchange: Exchange, note: Notification) -> None:
+        """Raises `ChannelClosed`: nobody listens any more."""
+        await self.tell(exchange, note, partial(exchange.edge.tell, exchange), exchange.edge)
+
+    async def tell(
+        self,
+        exchange: Exchange,
+        note: Notification,
+        deliver: Callable[[Notification], Awaitable[None]],
+        edge: Edge,
+    ) -> None:
+        """Tell something that belongs to a request."""
+        await _say(self.beside(exchange, note, edge), self.interceptors, deliver)
+
+    def beside(self, exchange: Exchange, message: Request | Notification, edge: Edge) -> Exchange:
+        """Return the exchange of a message of ours that belongs to a request."""
+        return Exchange(
+            message,
+            self._us(exchange.caller),
+            read_head(message.params),
+            exchange.direction.reverse(),
+            exchange.transport,
+            edge,
+            related=exchange.request_id,
+        )
+
+    def _us(self, them: Caller) -> Caller:
+        return Caller(them.revision, them.stateless, them.principal, info=self._info)
+
+
+async def _say(
     exchange: Exchange,
     interceptors: Sequence[Interceptor],
     deliver: Callable[[Notification], Awaitable[None]],

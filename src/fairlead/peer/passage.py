@@ -11,10 +11,11 @@ from msgspec import UnsetType
 
 from ..errors import RpcError
 from ..interceptor import Answer, Exchange, Handler, Interceptor, chain
+from ..interceptor.direct_edge import DirectEdge
 from ..limits import QUEUED_NOTIFICATION_BYTES, QUEUED_NOTIFICATIONS
 from ..observe.logs import ABOUT
 from ..protocol.caller import Caller, read_head
-from ..protocol.envelope import Direction
+from ..protocol.envelope import Direction, TransportContext
 from ..protocol.rewriting import members_of, string_of
 from ..wire import Notification, Request, RequestId
 from ..wire.messages import size_of
@@ -32,7 +33,7 @@ Deliver: TypeAlias = Callable[[Notification], object]
 
 
 class Passage:
-    """One connection's notifications in one direction.
+    """One connection's notifications in one direction, or those that come alone.
 
     An interceptor refuses one by raising, or changes it by proceeding with another message. Without
     interceptors nothing waits and nothing is built.
@@ -71,6 +72,16 @@ class Passage:
             related=related,
         )
         self.enter(exchange, deliver)
+
+    def put_alone(
+        self, note: Notification, caller: Caller, context: TransportContext, deliver: Deliver
+    ) -> None:
+        """Let a notification through that came outside of any connection."""
+        if not self._interceptors:
+            deliver(note)
+            return
+        head, edge = read_head(note.params), DirectEdge(caller.principal)
+        self.enter(Exchange(note, caller, head, self._direction, context, edge), deliver)
 
     def enter(self, exchange: Exchange, deliver: Deliver) -> None:
         """The same for one of which everything is known already; there are interceptors."""

@@ -1,44 +1,14 @@
 """A request that came alone, outside any connection: from a program, or one tool to another."""
 
-from typing import Any
-
-from msgspec import Raw
-
-from ..errors import RpcError
 from ..interceptor import Exchange
+from ..interceptor.direct_edge import DirectEdge
 from ..protocol.caller import Caller, Head, read_head
-from ..protocol.conversation import Conversation, Role
-from ..protocol.envelope import Direction, SessionContext, TransportContext
-from ..protocol.principal import Principal
-from ..protocol.revisions import NEWEST_HANDSHAKE
-from ..wire import Notification, Request
-from ..wire.codes import METHOD_NOT_FOUND
+from ..protocol.conversation import Conversation
+from ..protocol.envelope import Direction, TransportContext
+from ..wire import Request
 from .correlation import HEADER
 
-__all__ = ["DirectEdge", "direct_exchange"]
-
-
-class DirectEdge:
-    """Nobody is there to hear anything but the answer."""
-
-    def __init__(self, principal: Principal, conversation: Conversation | None = None) -> None:
-        self._conversation = conversation or Conversation(
-            Role.SERVER, assume=NEWEST_HANDSHAKE, principal=principal
-        )
-        self.log_level: str | None = None
-
-    @property
-    def session(self) -> SessionContext:
-        return self._conversation.session
-
-    async def tell(self, exchange: Exchange, notification: Notification) -> None:
-        pass
-
-    def hang_up(self, exchange: Exchange) -> None:
-        pass
-
-    async def ask(self, exchange: Exchange, method: str, params: Any) -> Raw:
-        raise RpcError(METHOD_NOT_FOUND, f"{method} cannot be asked: nobody is connected")
+__all__ = ["direct_exchange"]
 
 
 def direct_exchange(

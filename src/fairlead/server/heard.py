@@ -3,23 +3,24 @@
 Where a connection is the server's own, an `InterceptedPeer` does it.
 """
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
+from functools import partial
 from typing import Any
 
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from ..interceptor import Answer, Edge, Exchange, Handler, Interceptor, chain
+from ..interceptor.direct_edge import DirectEdge
 from ..peer import Peer
-from ..peer.intercepted import InterceptedPeer, say
+from ..peer.intercepted import InterceptedNotifier, InterceptedPeer
 from ..peer.passage import Passage
-from ..protocol.caller import Caller, read_head
+from ..protocol.caller import Caller
 from ..protocol.conversation import Conversation
 from ..protocol.envelope import Direction, SessionContext, TransportContext
 from ..protocol.parts import content_of, part
 from ..transport.base import Channel
 from ..wire import Notification, Request, to_json
-from .direct import DirectEdge
 from .fragments import SendsParts
 
 __all__ = ["Heard"]
@@ -33,7 +34,7 @@ class Heard:
     ) -> None:
         """`info` is how the server calls itself."""
         self._interceptors = interceptors
-        self._info = to_json(info)
+        self._notifier = InterceptedNotifier(interceptors, to_json(info))
         self._handler = handler
         self._alone = Passage(interceptors, Direction.CLIENT_TO_SERVER)
 
@@ -44,7 +45,7 @@ class Heard:
         if isinstance(edge, DirectEdge):
             return self._handler(exchange)  # nobody hears anything
         kind = _PartsEdge if isinstance(edge, SendsParts) else _Edge
-        return self._handler(replace(exchange, edge=kind(edge, self._interceptors, self._info)))
+        return self._handler(replace(exchange, edge=kind(edge, self._notifier)))
 
     def make_peer(self, channel: Channel, conversation: Conversation, **options: Any) -> Peer:
         """A connection that interceptors see all of."""
@@ -52,18 +53,15 @@ class Heard:
 
     def told_alone(self, note: Notification, caller: Caller, context: TransportContext) -> None:
         """A notification that came outside of any connection."""
-        way, head = Direction.CLIENT_TO_SERVER, read_head(note.params)
-        exchange = Exchange(note, caller, head, way, context, DirectEdge(caller.principal))
-        self._alone.enter(exchange, lambda _: None)
+        self._alone.put_alone(note, caller, context, lambda _: None)
 
 
 class _Edge:
     """The way back of a request that came alone, or through the server that has mounted us."""
 
-    def __init__(self, edge: Edge, interceptors: Sequence[Interceptor], info: bytes) -> None:
+    def __init__(self, edge: Edge, notifier: InterceptedNotifier) -> None:
         self._edge = edge
-        self._interceptors = interceptors
-        self._info = info
+        self._notifier = notifier
 
     @property
     def session(self) -> SessionContext:
@@ -78,10 +76,8 @@ class _Edge:
         self._edge.log_level = level
 
     async def tell(self, exchange: Exchange, notification: Notification) -> None:
-        async def deliver(note: Notification) -> None:
-            await self._edge.tell(exchange, note)
-
-        await say(self._from_us(exchange, notification), self._interceptors, deliver)
+        edge = self._edge
+        await self._notifier.tell(exchange, notification, partial(edge.tell, exchange), edge)
 
     def hang_up(self, exchange: Exchange) -> None:
         self._edge.hang_up(exchange)
@@ -95,21 +91,9 @@ class _Edge:
             return await self._edge.ask(exchange, asked.method, body)
 
         body = params if isinstance(params, Raw) else UNSET if params is None else _raw(params)
-        asked = self._from_us(exchange, Request(0, method, body))
-        answer = await chain(self._interceptors, deliver)(asked)
+        asked = self._notifier.beside(exchange, Request(0, method, body), self._edge)
+        answer = await chain(self._notifier.interceptors, deliver)(asked)
         return answer if isinstance(answer, Raw) else Raw(answer or b"{}")
-
-    def _from_us(self, exchange: Exchange, message: Request | Notification) -> Exchange:
-        them = exchange.caller
-        return Exchange(
-            message,
-            Caller(them.revision, them.stateless, them.principal, info=self._info),
-            read_head(message.params),
-            exchange.direction.reverse(),
-            exchange.transport,
-            self._edge,
-            related=exchange.request_id,
-        )
 
 
 class _PartsEdge(_Edge):
@@ -124,7 +108,7 @@ class _PartsEdge(_Edge):
             if left is not None:
                 await edge.fragment(exchange, left)
 
-        await say(self._from_us(exchange, part(content)), self._interceptors, deliver)
+        await self._notifier.tell(exchange, part(content), deliver, edge)
 
 
 def _raw(params: dict[str, Any]) -> Raw:

@@ -7,6 +7,7 @@ from msgspec import Raw
 
 from ..errors import MCPErrorCode, MCPToolError, RpcError
 from ..interceptor import Exchange
+from ..interceptor.direct_edge import DirectEdge
 from ..protocol.caller import Caller, read_head
 from ..protocol.envelope import Direction
 from ..protocol.principal import Principal
@@ -15,7 +16,6 @@ from ..transport.http.asgi import AsgiCall, TooLarge, has_json
 from ..transport.http.post import http_context, mapped_status
 from ..transport.http.settings import HttpSettings
 from ..wire import Request, to_json
-from .direct import DirectEdge
 from .openapi import describe_api
 from .page import render_page
 

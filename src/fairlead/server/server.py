@@ -13,6 +13,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from ..errors import MCPErrorCode, MCPToolError, RemoteProtocolError, RpcError
 from ..interceptor import Answer, Exchange, Handler, Interceptor, chain, hearers
+from ..interceptor.direct_edge import DirectEdge
 from ..interceptor.limit import RateLimiter
 from ..peer import Peer
 from ..protocol.caller import SERVER_INFO_KEY, Caller
@@ -39,7 +40,7 @@ from .calls import Calls
 from .config import MCPServerConfig
 from .context import LOG_LEVELS, Context
 from .correlation import correlation_id
-from .direct import DirectEdge, direct_exchange
+from .direct import direct_exchange
 from .lifespan import Lifespan, LifespanFactory
 from .lists import Listing
 from .offers import Offers

@@ -10,17 +10,18 @@ from msgspec import Raw, Struct
 from ...errors import RpcError
 from ...interceptor import Answer, Exchange
 from ...limits import SESSION_SUBSCRIPTIONS
+from ...peer.intercepted import InterceptedNotifier
 from ...protocol.caller import ROUND_MEMBERS
 from ...protocol.downgrade import Impossible, downgrade_result, upgrade_result
 from ...protocol.methods import has_capability
 from ...protocol.revisions import NEWEST, Revision
 from ...protocol.rewriting import Members, encoded, members_of, string_of
 from ...server.subscription_quota import SubscriptionQuota
+from ...server.subscriptions import Changes
 from ...wire import to_json
 from ...wire.codes import INVALID_PARAMS, METHOD_NOT_FOUND, URL_ELICITATION_REQUIRED
 from ..call import ASKING, LEVELS, Call
 from ..params import STATELESS_KEYS, Passing, params_of
-from ..telling import changes_through
 from .errors import for_stateless_client, ours
 from .parking import Parked
 
@@ -184,9 +185,9 @@ class StatelessClients:
     async def _listen(self, exchange: Exchange, link: "Link") -> Answer:
         changes = link.changes
         if changes is None:
-            changes = link.changes = changes_through(
-                link.interceptors, link.server_info, self._quota
-            )
+            notifier = InterceptedNotifier(link.interceptors, link.server_info)
+            changes = Changes(notifier if link.interceptors else None, self._quota)
+            link.changes = changes
         declared = _declared(link)
         mine = object()
         uris = _uris(exchange) if has_capability(declared, "resources.subscribe") else []
