@@ -13,12 +13,8 @@ from fairlead.errors import (
     RequestTimeout,
     RpcError,
 )
-from fairlead.gateway.bridge.errors import (
-    for_handshake_client,
-    for_stateless_client,
-    ours,
-    unreachable,
-)
+from fairlead.gateway.bridge.errors import for_handshake_client, for_stateless_client
+from fairlead.protocol.own_errors import ours, unreachable
 
 
 def body(error: RpcError) -> Any:

@@ -8,9 +8,9 @@ from msgspec import Raw, Struct, UnsetType
 from ..interceptor import Exchange
 from ..limits import SESSION_SUBSCRIPTIONS
 from ..protocol.caller import read_head
+from ..protocol.own_errors import ours
 from ..wire import to_json
 from ..wire.codes import INVALID_PARAMS
-from .bridge.errors import ours
 
 __all__ = [
     "Reference",

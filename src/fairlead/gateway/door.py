@@ -23,13 +23,13 @@ from ..protocol.conversation import Conversation, Role
 from ..protocol.envelope import Direction, SessionState, TransportContext
 from ..protocol.headers import ParamHeader
 from ..protocol.outgoing import Identity
+from ..protocol.own_errors import ours
 from ..protocol.principal import Principal
 from ..protocol.unique_names import full_name
 from ..transport.base import Channel
 from ..wire import Notification
 from ..wire.codes import INVALID_PARAMS, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND
 from .asked import level_of, listening_to, reference_of, uris_of, with_members
-from .bridge.errors import ours
 from .call import LEVELS
 from .catalog import Kind
 from .member import Member

@@ -9,11 +9,11 @@ from msgspec import UnsetType
 from ..errors import RpcError
 from ..interceptor import Exchange
 from ..protocol.caller import Caller
+from ..protocol.own_errors import ours
 from ..protocol.targets import Target
 from ..protocol.unique_names import full_name, may_be_of
 from ..wire.codes import INVALID_PARAMS, RESOURCE_NOT_FOUND
 from .asked import reference_of, with_members
-from .bridge.errors import ours
 from .member import Member
 from .starting import until_found
 from .views import View

@@ -27,6 +27,7 @@ from ..protocol.conversation import Conversation, Role
 from ..protocol.envelope import TransportContext
 from ..protocol.headers import ParamHeader
 from ..protocol.outgoing import Identity
+from ..protocol.own_errors import ours
 from ..protocol.principal import ANONYMOUS, Principal, principal_name
 from ..protocol.targets import Target
 from ..server.serving import ServesHttp
@@ -37,7 +38,6 @@ from ..transport.http.settings import HttpSettings
 from ..wire import Notification, to_json
 from ..wire.codes import INVALID_PARAMS, METHOD_NOT_FOUND
 from .admin_servers import Hearsay
-from .bridge.errors import ours
 from .bridge.parking import Parked
 from .catalog import Catalog, Kind
 from .finding import Finding

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..interceptor import Exchange
 from ..manager import MCPManager
+from ..protocol.own_errors import ours
 from ..wire.codes import INVALID_PARAMS
 from .asked import level_of
-from .bridge.errors import ours
 from .call import LEVELS
 from .link import Link
 from .visitor import Visitor

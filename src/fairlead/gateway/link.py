@@ -26,12 +26,12 @@ from ..protocol.conversation import Agreement, Conversation, Role
 from ..protocol.envelope import Direction, SessionState
 from ..protocol.methods import exists
 from ..protocol.outgoing import Identity
+from ..protocol.own_errors import ours
 from ..protocol.principal import ANONYMOUS, Principal
 from ..protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from ..transport.base import Channel
 from ..wire import Notification, Request, RequestId
 from ..wire.codes import HEADER_MISMATCH, INTERNAL_ERROR, METHOD_NOT_FOUND
-from .bridge.errors import ours
 from .call import LEVELS, Call
 from .marks import Marks, says_them
 from .outbox import PeerOutbox

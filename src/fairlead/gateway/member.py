@@ -25,9 +25,9 @@ from ..limits import LIST_SECONDS, RELISTING, REMEMBERED_ROUNDS
 from ..protocol.caller import SUBSCRIPTION_KEY
 from ..protocol.downgrade import Impossible
 from ..protocol.methods import has_capability
+from ..protocol.own_errors import ours, unreachable
 from ..wire import to_json
 from ..wire.codes import INTERNAL_ERROR, METHOD_NOT_FOUND
-from .bridge.errors import ours, unreachable
 from .call import ASKING
 from .catalog import Catalog, Kind
 from .link import Link

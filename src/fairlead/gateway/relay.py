@@ -23,6 +23,7 @@ from ..protocol.envelope import Direction, TransportContext
 from ..protocol.headers import ParamHeader
 from ..protocol.methods import exists
 from ..protocol.outgoing import Identity
+from ..protocol.own_errors import ours, unreachable
 from ..protocol.principal import ANONYMOUS, Principal
 from ..protocol.revisions import Revision
 from ..protocol.rewriting import encoded, members_of, string_of
@@ -33,7 +34,6 @@ from ..transport.http.settings import HttpSettings
 from ..wire import Notification
 from ..wire.codes import INVALID_PARAMS, METHOD_NOT_FOUND
 from .asked import uris_of
-from .bridge.errors import ours, unreachable
 from .bridge.handshake_client import HandshakeClients, missed
 from .bridge.parking import Parked
 from .bridge.stateless_client import StatelessClients

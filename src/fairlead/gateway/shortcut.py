@@ -18,8 +18,8 @@ from ..peer import Taken, refusal_of
 from ..protocol.caller import NO_HEAD
 from ..protocol.conversation import Fill
 from ..protocol.envelope import SessionState
+from ..protocol.own_errors import unreachable
 from ..wire import Notification, RequestId
-from .bridge.errors import unreachable
 from .call import ASKING, Call
 from .params import Passing, as_read, params_of
 from .stepping import Chain, ContinuedCall, fair, lead_back

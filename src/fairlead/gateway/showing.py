@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Container, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from ..interceptor import Answer, Exchange
+from ..protocol.own_errors import ours
 from ..protocol.principal import ANONYMOUS, Principal
 from ..wire.codes import INVALID_REQUEST
-from .bridge.errors import ours
 from .views import View
 from .visitor import Visitor
 

@@ -10,8 +10,8 @@ from math import inf
 from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import ConnectFailed, RpcError
+from ..protocol.own_errors import ours
 from ..wire.codes import INTERNAL_ERROR
-from .bridge.errors import ours
 
 if TYPE_CHECKING:
     from .member import Member

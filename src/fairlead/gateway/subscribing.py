@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, UnsetType
 
 from ..interceptor import Answer, Exchange
+from ..protocol.own_errors import ours
 from ..protocol.principal import Principal
 from ..wire.codes import INTERNAL_ERROR
 from .asked import listening_to, uris_of
-from .bridge.errors import ours
 from .introducing import CAPABILITIES
 from .member import Member
 from .visitor import Visitor

@@ -5,11 +5,11 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from ...errors import HttpError, RpcError, public_reason
+from ...errors import RpcError
 from ...protocol.rewriting import encoded, members_of
 from ...wire.codes import INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOUND
 
-__all__ = ["for_handshake_client", "for_stateless_client", "ours", "unreachable"]
+__all__ = ["for_handshake_client", "for_stateless_client"]
 
 # Codes that only the stateless era has, and that would say nothing to a client with a handshake.
 _BETWEEN_US: Final = (-32020, -32022)
@@ -31,18 +31,6 @@ def for_stateless_client(error: RpcError) -> RpcError:
     if -32099 <= error.code <= -32000:
         return _wrapped(error)
     return error
-
-
-def ours(code: int, message: str, **data: object) -> RpcError:
-    """A refusal that comes from us, and says so."""
-    return RpcError(code, message, {"source": "proxy", **data})
-
-
-def unreachable(server: str, error: BaseException) -> RpcError:
-    """Build what a client is answered when the server failed: its name and a public reason."""
-    facts = {"status": error.status} if isinstance(error, HttpError) else {}
-    message = f"server {server!r} {public_reason(error)}"
-    return ours(INTERNAL_ERROR, message, server=server, **facts)
 
 
 def _names_uri(error: RpcError) -> bool:

@@ -12,6 +12,7 @@ from ...interceptor import Answer, Exchange
 from ...protocol.caller import CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY, VERSION_KEY
 from ...protocol.downgrade import downgrade_capabilities, downgrade_result
 from ...protocol.methods import has_capability
+from ...protocol.own_errors import ours
 from ...protocol.revisions import NEWEST
 from ...protocol.rewriting import Members, encoded, members_of, string_of
 from ...wire import Notification, to_json
@@ -19,7 +20,7 @@ from ...wire.codes import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from ..call import LEVELS, Call
 from ..params import Passing, params_of, retagged
 from .capabilities import for_stateless_server
-from .errors import for_handshake_client, ours
+from .errors import for_handshake_client
 from .rounds import Rounds, kind_of
 
 if TYPE_CHECKING:

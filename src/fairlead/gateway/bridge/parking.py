@@ -19,13 +19,13 @@ from ...interceptor import Exchange
 from ...limits import KEPT_OUTCOME_BYTES, KEPT_OUTCOMES, PARKED_CALLS
 from ...protocol.caller import ROUND_MEMBERS
 from ...protocol.methods import has_capability
+from ...protocol.own_errors import ours
 from ...protocol.principal import principal_name
 from ...protocol.rewriting import Members, encoded, members_of, string_of
 from ...server.sealing import BadSeal, KeyRing
 from ...wire.codes import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from ..call import Call
 from ..settings import RelaySettings
-from .errors import ours
 
 __all__ = ["Parked", "Parking"]
 

@@ -15,11 +15,11 @@ from ...errors import FairleadError, RpcError, public_reason
 from ...interceptor import Answer, Exchange
 from ...protocol.downgrade import Impossible, downgrade_params
 from ...protocol.methods import has_capability
+from ...protocol.own_errors import ours
 from ...protocol.rewriting import Members, encoded, members_of, string_of
 from ...wire import Notification, Request
 from ...wire.codes import INTERNAL_ERROR, METHOD_NOT_FOUND, MISSING_CAPABILITY
 from ..call import Call
-from .errors import ours
 
 if TYPE_CHECKING:
     from ..link import Link

@@ -14,6 +14,7 @@ from ...peer.intercepted import InterceptedNotifier
 from ...protocol.caller import ROUND_MEMBERS
 from ...protocol.downgrade import Impossible, downgrade_result, upgrade_result
 from ...protocol.methods import has_capability
+from ...protocol.own_errors import ours
 from ...protocol.revisions import NEWEST, Revision
 from ...protocol.rewriting import Members, encoded, members_of, string_of
 from ...server.subscription_quota import SubscriptionQuota
@@ -22,7 +23,7 @@ from ...wire import to_json
 from ...wire.codes import INVALID_PARAMS, METHOD_NOT_FOUND, URL_ELICITATION_REQUIRED
 from ..call import ASKING, LEVELS, Call
 from ..params import STATELESS_KEYS, Passing, params_of
-from .errors import for_stateless_client, ours
+from .errors import for_stateless_client
 from .parking import Parked
 
 if TYPE_CHECKING:

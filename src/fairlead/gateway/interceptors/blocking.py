@@ -5,9 +5,9 @@ from typing import ClassVar
 from ...errors import RpcError
 from ...interceptor import Answer, Exchange, Proceed
 from ...observe.redact import redact
+from ...protocol.own_errors import ours
 from ...wire import Request
 from ...wire.codes import INVALID_REQUEST
-from ..bridge.errors import ours
 
 __all__ = ["Block", "blocked"]
 

@@ -10,11 +10,11 @@ from ...interceptor import Answer, Exchange, Proceed
 from ...limits import CHECKED_SCHEMAS_BYTES
 from ...observe.redactor import repeats_a_name
 from ...protocol.envelope import Direction
+from ...protocol.own_errors import ours
 from ...protocol.rewriting import items_of, members_of, string_of
 from ...protocol.targets import normalize_name
 from ...server.checking import Checker, bounded
 from ...wire.codes import INVALID_PARAMS
-from ..bridge.errors import ours
 
 __all__ = ["SchemaCheck"]
 

@@ -11,10 +11,10 @@ from msgspec import Raw
 
 from ...errors import RpcError
 from ...interceptor import Answer, Exchange, Interceptor, Proceed, claims
+from ...protocol.own_errors import ours
 from ...protocol.rewriting import members_of
 from ...wire import Request
 from ...wire.codes import INTERNAL_ERROR
-from ..bridge.errors import ours
 
 __all__ = ["Policy", "guarded"]
 

@@ -4,8 +4,8 @@ from typing import Any, ClassVar
 
 from ...errors import RpcError
 from ...interceptor import Answer, Exchange, Proceed
+from ...protocol.own_errors import ours
 from ...wire import Request, to_json
-from ..bridge.errors import ours
 
 __all__ = ["Mock"]
 

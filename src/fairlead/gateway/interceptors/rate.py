@@ -12,10 +12,10 @@ from ...interceptor import After, Exchange, TwoHalves
 from ...limits import RATE_BUCKETS
 from ...protocol.client_key import network_of
 from ...protocol.envelope import Direction
+from ...protocol.own_errors import ours
 from ...protocol.targets import normalize_name
 from ...wire import Request
 from ...wire.codes import INTERNAL_ERROR
-from ..bridge.errors import ours
 from .rounds import MAX_ROUNDS, Rounds
 from .sessions import session_of
 

@@ -12,10 +12,10 @@ from msgspec import Raw, Struct, UnsetType
 from ...interceptor import Answer, Exchange, Proceed
 from ...limits import LOCKED_TOOLS
 from ...protocol.envelope import Direction
+from ...protocol.own_errors import ours
 from ...protocol.principal import principal_name
 from ...wire import to_json
 from ...wire.codes import INTERNAL_ERROR, INVALID_REQUEST
-from ..bridge.errors import ours
 from ..locking import (
     Difference,
     Lock,

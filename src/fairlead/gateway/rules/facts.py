@@ -10,11 +10,11 @@ from ...errors import RpcError
 from ...interceptor import Answer, Exchange
 from ...observe.redactor import repeats_a_name
 from ...protocol.envelope import Direction
+from ...protocol.own_errors import ours
 from ...protocol.rewriting import members_of
 from ...protocol.targets import Target
 from ...wire import Request, to_json
 from ...wire.codes import INTERNAL_ERROR, INVALID_PARAMS
-from ..bridge.errors import ours
 from .comparing import find
 
 __all__ = ["ANY", "Facts", "Key", "ServerOf", "key_of"]
