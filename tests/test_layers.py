@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "fairlead"
 
 # Lowest first. A layer imports from those left of it, never from its right or from a sibling.
 LAYERS = [
-    {"errors", "limits"},
+    {"errors", "lazy_names", "limits"},
     {"wire"},
     {"observe"},  # redaction is pure and beside wire; the rest of it comes later
     {"protocol"},
@@ -25,7 +25,7 @@ LAYERS = [
     {"cli"},
 ]
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
-PURE = {"errors", "limits", "wire", "observe", "protocol", "interceptor"}
+PURE = {"errors", "lazy_names", "limits", "wire", "observe", "protocol", "interceptor"}
 IMPURE = {"asyncio", "socket", "subprocess", "threading", "ssl", "selectors", "uvloop"}
 
 FILES = sorted(SOURCE.rglob("*.py"))

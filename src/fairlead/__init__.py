@@ -1,7 +1,8 @@
 """Fairlead: one runtime for the Model Context Protocol."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .client import MCPClient, MCPClientConfig, MCPTransport
@@ -37,30 +38,23 @@ __version__ = "0.1.0"
 # Where each name lives. They are imported when first used, so that a server does not pay for the
 # client.
 _HOMES = {
-    "Context": "server",
-    "DeferredMCPTool": "manager.tools",
-    "FairleadError": "errors",
-    "MCPClient": "client",
-    "MCPClientConfig": "client",
-    "MCPClientError": "errors",
-    "MCPManager": "manager.manager",
-    "MCPServer": "server",
-    "MCPServerConfig": "server",
-    "MCPTool": "manager.tools",
-    "MCPToolCache": "manager.cache",
-    "MCPToolError": "errors",
-    "MCPTransport": "client",
-    "RpcError": "errors",
-    "discover_and_load_mcp_tools": "manager.discovering",
-    "discover_mcp_servers": "manager.discovering",
-    "mcp_tool": "server.modules",
+    "Context": ".server",
+    "DeferredMCPTool": ".manager.tools",
+    "FairleadError": ".errors",
+    "MCPClient": ".client",
+    "MCPClientConfig": ".client",
+    "MCPClientError": ".errors",
+    "MCPManager": ".manager.manager",
+    "MCPServer": ".server",
+    "MCPServerConfig": ".server",
+    "MCPTool": ".manager.tools",
+    "MCPToolCache": ".manager.cache",
+    "MCPToolError": ".errors",
+    "MCPTransport": ".client",
+    "RpcError": ".errors",
+    "discover_and_load_mcp_tools": ".manager.discovering",
+    "discover_mcp_servers": ".manager.discovering",
+    "mcp_tool": ".server.modules",
 }
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f".{home}", __name__), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(__name__, _HOMES)

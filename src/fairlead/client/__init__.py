@@ -1,8 +1,9 @@
 """Calling servers."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..errors import InputNotGiven, OutputMismatch, UrlElicitationRequired
+from ..lazy_names import lazy_names
 from ..protocol.tracing import tracing
 from .answers import Question, accept, cancel, decline
 from .callbacks import Callbacks
@@ -28,6 +29,10 @@ from .transports import (
     register_transport,
 )
 from .values import Called, Message, Prompted
+
+if TYPE_CHECKING:
+    from ..transport.http.direct import call_mcp
+    from ..wire.sse import parse_sse
 
 __all__ = [
     "AbortSignal",
@@ -65,15 +70,7 @@ __all__ = [
     "tracing",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """`call_mcp` needs the HTTP client, `parse_sse` hardly anybody: imported when first used."""
-    if name == "call_mcp":
-        from ..transport.http.direct import call_mcp
-
-        return call_mcp
-    if name == "parse_sse":
-        from ..wire.sse import parse_sse
-
-        return parse_sse
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# `call_mcp` needs the HTTP client, `parse_sse` hardly anybody.
+__getattr__ = lazy_names(
+    __name__, {"call_mcp": "..transport.http.direct", "parse_sse": "..wire.sse"}
+)

@@ -1,7 +1,8 @@
 """One exchange at a time, and what may stand around its handler."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..lazy_names import lazy_names
 from .beside import Members, OnMembers, beside
 from .chain import Interceptor, Proceed, chain
 from .claims import claims
@@ -35,15 +36,5 @@ __all__ = [
     "hearers",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Limits are loaded by those who have some."""
-    if name == "RateLimiter":
-        from .limit import RateLimiter
-
-        return RateLimiter
-    if name == "CircuitBreaker":
-        from .breaker import CircuitBreaker
-
-        return CircuitBreaker
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Limits are loaded by those who have some.
+__getattr__ = lazy_names(__name__, {"CircuitBreaker": ".breaker", "RateLimiter": ".limit"})

@@ -4,8 +4,7 @@
 configuration of a server of our own.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..client.entries import (
     MCPHttpServerConfig,
@@ -14,6 +13,7 @@ from ..client.entries import (
     MCPStdioServerConfig,
     MCPWebSocketServerConfig,
 )
+from ..lazy_names import lazy_names
 from .commands import Commands
 from .expand import Resolved, resolve, resolve_in_thread
 from .export import export
@@ -104,34 +104,27 @@ __all__ = [
 
 # Those who only read files do not pay for what connects.
 _HOMES = {
-    "DeferredMCPTool": "tools",
-    "MCPManager": "manager",
-    "MCPServerConnection": "connecting",
-    "MCPTool": "tools",
-    "MCPToolCache": "cache",
-    "Rules": "supervisor",
-    "StatusEvent": "manager",
-    "ToolSession": "session",
-    "as_callables": "adapters",
-    "call_tool": "connecting",
-    "connect_to_server": "connecting",
-    "create_tool_session": "session",
-    "disconnect_server": "connecting",
-    "discover_and_load_mcp_tools": "discovering",
-    "discover_mcp_servers": "discovering",
-    "list_tools": "connecting",
-    "run_anthropic": "adapters",
-    "run_openai": "adapters",
-    "to_anthropic": "adapters",
-    "to_openai": "adapters",
-    "to_openai_responses": "adapters",
+    "DeferredMCPTool": ".tools",
+    "MCPManager": ".manager",
+    "MCPServerConnection": ".connecting",
+    "MCPTool": ".tools",
+    "MCPToolCache": ".cache",
+    "Rules": ".supervisor",
+    "StatusEvent": ".manager",
+    "ToolSession": ".session",
+    "as_callables": ".adapters",
+    "call_tool": ".connecting",
+    "connect_to_server": ".connecting",
+    "create_tool_session": ".session",
+    "disconnect_server": ".connecting",
+    "discover_and_load_mcp_tools": ".discovering",
+    "discover_mcp_servers": ".discovering",
+    "list_tools": ".connecting",
+    "run_anthropic": ".adapters",
+    "run_openai": ".adapters",
+    "to_anthropic": ".adapters",
+    "to_openai": ".adapters",
+    "to_openai_responses": ".adapters",
 }
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f".{home}", __name__), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(__name__, _HOMES)

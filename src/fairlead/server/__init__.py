@@ -1,8 +1,9 @@
 """Writing servers."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import CannotAsk
+from ..lazy_names import lazy_names
 from ..transport.http.settings import HttpSettings
 from .config import MCPServerConfig
 from .context import Context
@@ -35,15 +36,12 @@ __all__ = [
     "mcp_tool",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Stores of sessions are loaded by those who have some."""
-    if name in ("MemorySessionStore", "SessionStore"):
-        from ..transport.http import session_store
-
-        return getattr(session_store, name)
-    if name == "SqliteSessionStore":
-        from ..transport.http.sqlite_sessions import SqliteSessionStore
-
-        return SqliteSessionStore
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Stores of sessions are loaded by those who have some.
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "MemorySessionStore": "..transport.http.session_store",
+        "SessionStore": "..transport.http.session_store",
+        "SqliteSessionStore": "..transport.http.sqlite_sessions",
+    },
+)

@@ -1,4 +1,4 @@
-"""Resources and prompts may ask the caller's side something, as tools do."""
+"""Tools, resources and prompts may ask the caller's side something before they answer."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -8,7 +8,7 @@ from ..errors import CannotAsk, RpcError
 from ..wire.codes import INVALID_REQUEST, MISSING_CAPABILITY
 from .context import Context
 
-__all__ = ["answered_or_asked", "missing_capability"]
+__all__ = ["answered_or_asked", "ends_round", "missing_capability", "questions_of"]
 
 
 def missing_capability(exc: CannotAsk) -> RpcError:
@@ -19,29 +19,36 @@ def missing_capability(exc: CannotAsk) -> RpcError:
     return RpcError(MISSING_CAPABILITY, str(exc), {"requiredCapabilities": required})
 
 
+def questions_of(context: Context, meta: dict[str, Any]) -> bytes:
+    """Return the result that asks a stateless caller what a round wants to know."""
+    assert context.rounds is not None
+    return context.rounds.result({"_meta": meta})
+
+
+def ends_round(context: Context) -> bool:
+    """Return True if the cancellation of this task is the one that ended a round, and no other."""
+    task = asyncio.current_task()
+    return context.round_ended and task is not None and task.uncancel() == 0
+
+
 async def answered_or_asked(
     context: Context, work: Coroutine[Any, Any, bytes], meta: dict[str, Any]
 ) -> bytes:
-    """The answer that `work` makes; or, to a stateless caller, the questions that come before it.
+    """Return the answer that `work` makes, or the questions that come before it.
 
     Raises:
         RpcError: if the caller cannot be asked.
     """
     try:
         answer = await work
+        return questions_of(context, meta) if context.round_ended else answer
     except asyncio.CancelledError:
-        # The one that ended the round and nobody else's: any other goes on.
-        task = asyncio.current_task()
-        if not context.round_ended or task is None or task.uncancel() > 0:
-            raise
+        if ends_round(context):
+            return questions_of(context, meta)
+        raise
     except CannotAsk as exc:
         if not context.exchange.caller.stateless:
             raise RpcError(INVALID_REQUEST, str(exc)) from exc
         raise missing_capability(exc) from exc
-    else:
-        if not context.round_ended:
-            return answer
     finally:
         context.release()
-    assert context.rounds is not None
-    return context.rounds.result({"_meta": meta})

@@ -17,7 +17,7 @@ from ..peer import Deadlines
 from ..protocol.downgrade import downgrade_result
 from ..wire import to_json
 from ..wire.codes import INVALID_PARAMS
-from .asking import missing_capability
+from .asking import ends_round, missing_capability, questions_of
 from .checking import InvalidArguments
 from .config import MCPServerConfig
 from .context import Context
@@ -103,7 +103,7 @@ class Calls:
                 if isinstance(value, Awaitable):  # a coroutine function in a plain wrapper
                     value = await self._watched(entry, value, context)
             if context is not None and context.round_ended:
-                return self._asks(context)  # it caught its cancellation and went on
+                return questions_of(context, self._meta)  # it caught its cancellation
             convert = entry.convert
             if type(value) is str and convert is None:
                 result = text_result(value, tail)
@@ -115,8 +115,8 @@ class Calls:
             return result
         except asyncio.CancelledError as exc:
             if context is not None and context.round_ended:
-                if _only_ours():
-                    return self._asks(context)
+                if ends_round(context):
+                    return questions_of(context, self._meta)
             elif not _is_cancelled():  # the tool's own doing, and nobody else would answer
                 return self._explained(entry, exchange, context, exc, tail)
             raise
@@ -138,10 +138,6 @@ class Calls:
         if self._ring is None:
             self._ring = KeyRing.from_environment()
         return self._ring
-
-    def _asks(self, context: Context) -> bytes:
-        assert context.rounds is not None
-        return context.rounds.result({"_meta": self._meta})
 
     def run_inline(self, entry: ToolEntry, exchange: Exchange, tail: bytes) -> bytes:
         """The same for a plain function that is quick and never blocks."""
@@ -274,12 +270,6 @@ def _for(exchange: Exchange, content: Content) -> bytes:
     if content.plain:
         return content.result
     return downgrade_result("tools/call", content.result, exchange.caller.revision)
-
-
-def _only_ours() -> bool:
-    """Whether the cancellation of this task is the one that ended a round, and no other."""
-    task = asyncio.current_task()
-    return task is not None and task.uncancel() == 0
 
 
 def _is_cancelled() -> bool:
