@@ -10,6 +10,7 @@ from msgspec import Struct, UnsetType
 from ..interceptor import Exchange
 from ..protocol.caller import read_head
 from ..protocol.downgrade import downgrade_params
+from ..protocol.methods import METHODS
 from ..wire import Notification, RequestId
 from .outbox import CallOutbox, PeerOutbox
 from .params import retokened
@@ -27,7 +28,7 @@ LEVELS: Final = (
 
 _UPDATED: Final = "notifications/resources/updated"
 # The methods during which a server may ask back, in both eras.
-ASKING: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
+ASKING: Final = frozenset(row.name for row in METHODS if row.asks)
 
 
 class Call:

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 
 from msgspec import Raw
 
+from .methods import METHODS
 from .revisions import NEWEST, Revision
 from .rewriting import (
     Edit,
@@ -47,16 +48,7 @@ __all__ = [
     "upgrade_result",
 ]
 
-CACHEABLE: Final = frozenset(
-    {
-        "server/discover",
-        "tools/list",
-        "prompts/list",
-        "resources/list",
-        "resources/templates/list",
-        "resources/read",
-    }
-)
+CACHEABLE: Final = frozenset(row.name for row in METHODS if row.cacheable)
 """The methods whose results say how long they stay fresh, in the stateless revisions."""
 
 

@@ -25,10 +25,10 @@ from ..wire.codes import (
     UNSUPPORTED_VERSION,
 )
 from .caller import Head
+from .methods import METHODS
+from .revisions import NEWEST
 
 __all__ = [
-    "LAST_EVENT_ID",
-    "METHOD",
     "NAME",
     "PARAM_PREFIX",
     "SESSION_ID",
@@ -46,10 +46,8 @@ __all__ = [
 
 VERSION: Final = "mcp-protocol-version"
 SESSION_ID: Final = "mcp-session-id"
-METHOD: Final = "mcp-method"
 NAME: Final = "mcp-name"
 PARAM_PREFIX: Final = "mcp-param-"
-LAST_EVENT_ID: Final = "last-event-id"
 
 ANNOTATION = "x-mcp-header"
 MAX_SAFE_INTEGER = 2**53 - 1
@@ -59,15 +57,11 @@ _PLAIN = re.compile(r"(?:[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?)?")
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _INTEGER = re.compile(r"-?[0-9]{1,32}(?:\.0{1,32})?")  # `int` refuses thousands of digits
 
-# Which member of the params stands in `Mcp-Name`, by method. The last three are of the tasks
-# extension.
+# Which member of the params stands in `Mcp-Name`, by method.
 _NAMED_BY = {
-    "tools/call": "name",
-    "prompts/get": "name",
-    "resources/read": "uri",
-    "tasks/get": "taskId",
-    "tasks/update": "taskId",
-    "tasks/cancel": "taskId",
+    row.name: row.target
+    for row in METHODS
+    if row.kind == "request" and row.target is not None and row.within(NEWEST)
 }
 
 _STATUS = {

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
-import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from ..wire import to_json
@@ -18,7 +17,6 @@ from .caller import Meta
 
 __all__ = [
     "Trace",
-    "current_trace",
     "is_traced",
     "names_trace",
     "of_request",
@@ -62,14 +60,6 @@ def tracing(
         yield trace
     finally:
         _current.reset(token)
-
-
-def current_trace() -> Trace | None:
-    """The trace that a request made now would belong to; None if there is none."""
-    members = outgoing()
-    if not members:
-        return None
-    return Trace(**msgspec.json.decode(b"{%b}" % members))
 
 
 def is_traced(meta: Meta | UnsetType) -> bool:
