@@ -691,8 +691,8 @@ def test_a_task_is_asked_for_in_one_revision_only() -> None:
 # The other way round.
 
 
-def upgraded(method: str, value: object, **more: Any) -> Any:
-    return json.loads(upgrade_result(method, encoded(value), server_info=encoded(SERVER), **more))
+def upgraded(method: str, value: object) -> Any:
+    return json.loads(upgrade_result(method, encoded(value), server_info=encoded(SERVER)))
 
 
 @pytest.mark.parametrize("method", RESULTS)
@@ -710,10 +710,10 @@ def test_what_a_stateless_caller_expects_is_added() -> None:
         "_meta": meta,
     }
     for method in CACHEABLE:
-        assert upgraded(method, {"_meta": {"a": 1}}, ttl_ms=5, cache_scope="public") == {
+        assert upgraded(method, {"_meta": {"a": 1}}) == {
             "resultType": "complete",
-            "ttlMs": 5,
-            "cacheScope": "public",
+            "ttlMs": 0,
+            "cacheScope": "private",
             "_meta": {"a": 1, **meta},
         }
 

@@ -41,7 +41,8 @@ def test_without_a_word_about_ourselves_we_have_a_name_and_no_capabilities() -> 
 
 
 def test_the_log_level_is_asked_for_with_each_request_until_it_is_not() -> None:
-    us = Identity(log_level="info")
+    us = Identity()
+    us.want_logs("info")
     assert plain(with_meta(None, None, us.stamp))["_meta"][LEVEL] == "info"
     us.want_logs("error")
     assert plain(with_meta(None, None, us.stamp))["_meta"][LEVEL] == "error"
@@ -51,7 +52,8 @@ def test_the_log_level_is_asked_for_with_each_request_until_it_is_not() -> None:
 
 @pytest.mark.covers("PRO-20")
 def test_what_we_stamp_is_what_a_server_reads() -> None:
-    us = Identity({"name": 'a"\n\ud83d', "version": "1"}, {"x": 'y"}'}, log_level="debug")
+    us = Identity({"name": 'a"\n\ud83d', "version": "1"}, {"x": 'y"}'})
+    us.want_logs("debug")
     head = read_head(with_meta({"name": "echo"}, "t", us.stamp))
     assert head.name == "echo"
     assert head.meta is not UNSET

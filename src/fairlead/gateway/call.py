@@ -11,6 +11,7 @@ from ..interceptor import Exchange
 from ..protocol.caller import read_head
 from ..protocol.downgrade import downgrade_params
 from ..protocol.methods import METHODS
+from ..server.context import LOG_LEVELS as LEVELS
 from ..wire import Notification, RequestId
 from .outbox import CallOutbox, PeerOutbox
 from .params import retokened
@@ -20,11 +21,6 @@ if TYPE_CHECKING:
     from .front import Front
 
 __all__ = ["ASKING", "LEVELS", "Call", "tells_of"]
-
-LEVELS: Final = (
-    *("debug", "info", "notice", "warning"),
-    *("error", "critical", "alert", "emergency"),
-)
 
 _UPDATED: Final = "notifications/resources/updated"
 # The methods during which a server may ask back, in both eras.

@@ -11,7 +11,7 @@ What needs no change is returned itself; where a revision needs nothing for a me
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from msgspec import Raw
 
@@ -84,17 +84,12 @@ def downgrade_capabilities(capabilities: Encoded, revision: Revision) -> Encoded
 
 
 def upgrade_result(
-    method: str,
-    result: Encoded,
-    *,
-    server_info: Raw | bytes | None = None,
-    ttl_ms: int = 0,
-    cache_scope: Literal["private", "public"] = "private",
+    method: str, result: Encoded, *, server_info: Raw | bytes | None = None
 ) -> Encoded:
     """The result of a server with a handshake, with what a stateless caller expects besides.
 
-    What is already there is left alone. Run `downgrade_result` first: it takes out what only
-    handshake revisions have.
+    What is already there is left alone, and what may be kept is stale at once. Run
+    `downgrade_result` first: it takes out what only handshake revisions have.
     """
     members = members_of(result)
     if members is None:
@@ -103,7 +98,7 @@ def upgrade_result(
     if "resultType" not in members:
         added["resultType"] = "complete"
     if method in CACHEABLE and string_of(members.get("resultType")) in (None, "complete"):
-        fresh = {"ttlMs": ttl_ms, "cacheScope": cache_scope}
+        fresh = {"ttlMs": 0, "cacheScope": "private"}
         added |= {name: value for name, value in fresh.items() if name not in members}
     meta = members_of(members.get("_meta", Raw(b"{}")))
     if server_info is not None and meta is not None and _SERVER_INFO not in meta:

@@ -22,19 +22,13 @@ class Identity:
         self,
         info: Mapping[str, Any] | None = None,
         capabilities: Mapping[str, Any] | None = None,
-        *,
-        log_level: str | None = None,
     ) -> None:
         self.info = to_json(info or {"name": "fairlead", "version": "0"})
         self.capabilities = to_json(capabilities or {})
-        self.stamp = self._stamp(log_level)
+        self.want_logs(None)
 
     def want_logs(self, level: str | None) -> None:
         """Stateless era: each later request asks for messages of at least this level."""
-        self.stamp = self._stamp(level)
-
-    def _stamp(self, level: str | None) -> bytes:
-        """The members of `_meta` that every stateless request carries, without the braces."""
         members = b'"%b":"%b","%b":%b,"%b":%b' % (
             *(VERSION_KEY.encode(), NEWEST.encode()),
             *(CAPABILITIES_KEY.encode(), self.capabilities),
@@ -42,7 +36,7 @@ class Identity:
         )
         if level is not None:
             members += b',"%b":%b' % (LOG_LEVEL_KEY.encode(), to_json(level))
-        return members
+        self.stamp = members  # of `_meta` in every stateless request, without the braces
 
 
 def with_meta(

@@ -34,6 +34,7 @@ __all__ = ["Changes"]
 SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
 TASKS = "io.modelcontextprotocol/tasks"
 UPDATED = "notifications/resources/updated"
+GRACE = 1.0  # seconds for the last answers to listeners
 MAX_URIS = SESSION_SUBSCRIPTIONS.value  # that one session or one listener may subscribe to
 
 log = logging.getLogger("fairlead.server")
@@ -228,13 +229,13 @@ class Changes:
             listener.news.set()
         return ending
 
-    async def end(self, edge: object | None = None, *, grace: float = 1.0) -> None:
+    async def end(self, edge: object | None = None) -> None:
         """Answer the listeners of one connection, or of all, because the server ends."""
         ending = self.stop(edge)
         if not ending:
             return
         try:
-            async with asyncio.timeout(grace):
+            async with asyncio.timeout(GRACE):
                 for listener in ending:
                     await listener.done.wait()
                 await asyncio.sleep(0)  # and their answers are sent
