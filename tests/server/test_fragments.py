@@ -8,13 +8,12 @@ from rawwire import META, wire_to
 
 from fairlead import Context, MCPServer
 from fairlead.interceptor import Exchange
-from fairlead.interceptor.direct_edge import DirectEdge
+from fairlead.interceptor.direct_edge import DirectEdge, direct_exchange
 from fairlead.protocol.caller import Caller
 from fairlead.protocol.principal import ANONYMOUS
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE
 from fairlead.protocol.types.content import ImageContent, TextContent
 from fairlead.server.context import Context as ServerContext
-from fairlead.server.direct import direct_exchange
 from fairlead.wire import Request
 
 

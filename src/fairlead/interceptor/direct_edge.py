@@ -1,19 +1,21 @@
-"""The way back of a message that came outside of any connection."""
+"""A message that came alone, outside any connection: from a program, or one tool to another."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Raw
 
 from ..errors import RpcError
+from ..protocol.caller import Caller, Head, read_head
 from ..protocol.conversation import Conversation, Role
-from ..protocol.envelope import SessionContext
+from ..protocol.envelope import Direction, SessionContext, TransportContext
 from ..protocol.principal import Principal
 from ..protocol.revisions import NEWEST_HANDSHAKE
-from ..wire import Notification
+from ..wire import Notification, Request
 from ..wire.codes import METHOD_NOT_FOUND
 from .exchange import Exchange
 
-__all__ = ["DirectEdge"]
+__all__ = ["DirectEdge", "direct_exchange"]
 
 
 class DirectEdge:
@@ -37,3 +39,21 @@ class DirectEdge:
 
     async def ask(self, exchange: Exchange, method: str, params: Any) -> Raw:
         raise RpcError(METHOD_NOT_FOUND, f"{method} cannot be asked: nobody is connected")
+
+
+def direct_exchange(
+    message: Request,
+    caller: Caller,
+    head: Head | None = None,
+    conversation: Conversation | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Exchange:
+    """Return an exchange for a request that came outside of any connection."""
+    return Exchange(
+        message,
+        caller,
+        head or read_head(message.params),
+        Direction.CLIENT_TO_SERVER,
+        TransportContext(transport_type="direct", headers=headers),
+        DirectEdge(caller.principal, conversation),
+    )

@@ -13,6 +13,7 @@ from msgspec import Raw, UnsetType
 
 from ..errors import CannotAsk, LocalProtocolError, RpcError
 from ..interceptor import Exchange, Handler
+from ..interceptor.direct_edge import direct_exchange
 from ..protocol.caller import Caller
 from ..protocol.downgrade import Impossible, downgrade_params
 from ..protocol.principal import principal_name
@@ -20,8 +21,7 @@ from ..protocol.revisions import NEWEST_HANDSHAKE
 from ..wire import Notification, Request, to_json
 from ..wire.codes import INVALID_PARAMS
 from .clock import Clock
-from .correlation import correlation_id
-from .direct import direct_exchange
+from .correlation import HEADER, correlation_id
 from .forms import Elicited, Form
 from .fragments import SendsParts, part_of
 from .rounds import Rounds
@@ -199,7 +199,7 @@ class Context:
         caller = Caller(NEWEST_HANDSHAKE, False, self.exchange.caller.principal)
         request = Request(self.request_id, "resources/read", Raw(to_json({"uri": uri})))
         answer = await self._handler(
-            direct_exchange(request, caller, correlation_id=self.correlation_id)
+            direct_exchange(request, caller, headers={HEADER: self.correlation_id})
         )
         return msgspec.json.decode(answer or b"{}", type=_Contents).contents
 

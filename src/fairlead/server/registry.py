@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Raw
 
 from ..errors import MCPErrorCode, MCPToolError
+from ..interceptor.direct_edge import direct_exchange
 from ..protocol.caller import Caller
 from ..protocol.principal import ANONYMOUS
 from ..protocol.revisions import NEWEST_HANDSHAKE
@@ -15,7 +16,6 @@ from ..wire import Request, to_json
 from .calls import Calls
 from .checking import InvalidArguments
 from .config import MCPServerConfig
-from .direct import direct_exchange
 from .lists import Listing
 from .tools import ToolEntry, tool_from_function
 

@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from ..errors import MCPErrorCode, MCPToolError, RemoteProtocolError, RpcError
 from ..interceptor import Answer, Exchange, Handler, Interceptor, chain, hearers
-from ..interceptor.direct_edge import DirectEdge
+from ..interceptor.direct_edge import DirectEdge, direct_exchange
 from ..interceptor.limit import RateLimiter
 from ..peer import Peer
 from ..protocol.caller import SERVER_INFO_KEY, Caller
@@ -39,8 +39,7 @@ from .asking import answered_or_asked
 from .calls import Calls
 from .config import MCPServerConfig
 from .context import LOG_LEVELS, Context
-from .correlation import correlation_id
-from .direct import direct_exchange
+from .correlation import HEADER, correlation_id
 from .lifespan import Lifespan, LifespanFactory
 from .lists import Listing
 from .offers import Offers
@@ -326,7 +325,8 @@ class MCPServer(ServesHttp, Offers):
             return _refusal(event.answer, name)
         if not isinstance(event, Asked):
             return None
-        exchange = direct_exchange(event.message, event.caller, event.head, conversation, name)
+        headers = None if name is None else {HEADER: name}
+        exchange = direct_exchange(event.message, event.caller, event.head, conversation, headers)
         try:
             answer = await self.handler(exchange)
         except Exception as exc:
