@@ -30,6 +30,7 @@ from ..protocol.outgoing import Identity
 from ..protocol.own_errors import ours
 from ..protocol.principal import ANONYMOUS, Principal, principal_name
 from ..protocol.targets import Target
+from ..server.framing import Framing
 from ..server.serving import ServesHttp
 from ..server.subscription_quota import SubscriptionQuota
 from ..server.subscriptions import Changes
@@ -41,7 +42,6 @@ from .admin_servers import Hearsay
 from .bridge.parking import Parked
 from .catalog import Catalog, Kind
 from .finding import Finding
-from .framing import Framing
 from .gateway_settings import GatewaySettings
 from .interceptors.view_dependent import notify_of_views
 from .introducing import CAPABILITIES, discovered, initialized
@@ -374,7 +374,8 @@ class Gateway(ServesHttp):
             case "initialize" if not caller.stateless:
                 return await initialized(self, exchange, visitor)
             case "server/discover" if caller.stateless:
-                return self._framing.discovered(await discovered(self, exchange))
+                members = to_json(await discovered(self, exchange))[1:-1]
+                return self._framing.listed(members, caller)
             case "ping" if not caller.stateless:
                 return b"{}"
         raise ours(METHOD_NOT_FOUND, f"Method not found: {method}")

@@ -40,13 +40,14 @@ from .calls import Calls
 from .config import MCPServerConfig
 from .context import LOG_LEVELS, Context
 from .correlation import HEADER, correlation_id
+from .framing import Framing
 from .lifespan import Lifespan, LifespanFactory
 from .lists import Listing
 from .offers import Offers
 from .prompts import PromptEntry
 from .refusals import log_refusals, refused
 from .registry import MCPToolRegistry
-from .resources import CacheHints, ResourceEntry, TemplateEntry, not_found
+from .resources import ResourceEntry, TemplateEntry, not_found
 from .results import error_content, prompt_messages, resource_contents
 from .serving import ServesHttp
 
@@ -124,12 +125,8 @@ class MCPServer(ServesHttp, Offers):
         )
         self.limiter = limiter if limiter.active else None
         self._said_limited = False
-        stamp = b'"resultType":"complete","_meta":{"%b":%b}' % (
-            SERVER_INFO_KEY.encode(),
-            to_json(self.info),
-        )
-        self._complete = b"," + stamp + b"}"
-        self._cacheable = b"," + self._cache.members() + self._complete
+        self._framing = Framing(self.info, self._cache.members())
+        self._complete = self._framing.complete
         self._mounted: list[MCPServer] = []
         self._lifespan = Lifespan(lifespan, self)
         self._peers: weakref.WeakSet[Peer] = weakref.WeakSet()
@@ -404,7 +401,7 @@ class MCPServer(ServesHttp, Offers):
         entry = self._tools.get(exchange.target or "")
         if entry is None or not entry.inline:
             return None
-        tail = self._tail(exchange.caller)
+        tail = self._complete if exchange.caller.stateless else b"}"
         if self.limiter is not None and not self.limiter.allow(entry.name):
             return self._limited(entry.name, exchange, tail)
         return self._calls.run_inline(entry, exchange, tail)
@@ -415,22 +412,7 @@ class MCPServer(ServesHttp, Offers):
         if not isinstance(params, UnsetType):
             cursor = _decode(params, _CursorParams).cursor
         members = listing.page(cursor, exchange.caller.revision)
-        return self._answer(members, exchange.caller, cacheable=True)
-
-    def _answer(
-        self,
-        members: bytes,
-        caller: Caller,
-        *,
-        cacheable: bool = False,
-        hints: CacheHints | None = None,
-    ) -> bytes:
-        """A result from its members, with what a stateless caller expects besides."""
-        if not caller.stateless:
-            return b"{%b}" % members
-        if hints is not None:
-            return b"{%b,%b%b" % (members, hints.members(), self._complete)
-        return b"{%b%b" % (members, self._cacheable if cacheable else self._complete)
+        return self._framing.listed(members, exchange.caller)
 
     def _initialize(self, exchange: Exchange) -> bytes:
         caller, capabilities = exchange.caller, self._capabilities()
@@ -449,7 +431,7 @@ class MCPServer(ServesHttp, Offers):
             "capabilities": self._capabilities(),
             **_without_none(instructions=self.config.instructions),
         }
-        return self._answer(to_json(result)[1:-1], exchange.caller, cacheable=True)
+        return self._framing.listed(to_json(result)[1:-1], exchange.caller)
 
     def _capabilities(self) -> dict[str, Any]:
         capabilities: dict[str, Any] = {"tools": {"listChanged": True}, "logging": {}}
@@ -489,7 +471,7 @@ class MCPServer(ServesHttp, Offers):
             members = await self.completions.complete(exchange.message.params)
         except Exception as exc:
             raise refused(exc, exchange) from None
-        return self._answer(members, exchange.caller)
+        return self._framing.answered(members, exchange.caller)
 
     def _set_level(self, exchange: Exchange) -> bytes:
         level = _decode(exchange.message.params, _LevelParams).level
@@ -539,10 +521,6 @@ class MCPServer(ServesHttp, Offers):
             )
         return error_content(error, tail).result
 
-    def _tail(self, caller: Caller) -> bytes:
-        """What closes a result: nothing but the brace, or what a stateless caller expects."""
-        return self._complete if caller.stateless else b"}"
-
     async def _read_resource(self, exchange: Exchange) -> Answer:
         context = None
         try:
@@ -573,7 +551,8 @@ class MCPServer(ServesHttp, Offers):
         value = await self.resources.read(entry, values, context)
         contents = resource_contents(uri, entry.mime_type, value)
         members = to_json({"contents": contents})[1:-1]
-        answer = self._answer(members, caller, cacheable=True, hints=entry.cache)
+        hints = None if entry.cache is None else entry.cache.members()
+        answer = self._framing.listed(members, caller, hints)
         return bytes(downgrade_result("resources/read", Raw(answer), caller.revision))
 
     async def _get_prompt(self, exchange: Exchange) -> Answer:
@@ -610,7 +589,7 @@ class MCPServer(ServesHttp, Offers):
         result: dict[str, Any] = {"messages": prompt_messages(value)}
         if entry.definition.description is not UNSET:
             result["description"] = entry.definition.description
-        answer = self._answer(to_json(result)[1:-1], caller)
+        answer = self._framing.answered(to_json(result)[1:-1], caller)
         return bytes(downgrade_result("prompts/get", Raw(answer), caller.revision))
 
 
