@@ -1,7 +1,7 @@
 """One request over whatever connection there is, and again where that is safe."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeGuard
 
 from msgspec import Raw
@@ -62,56 +62,11 @@ class Requesting:
             limit, total = self.transport.timeout, self.config.max_total_seconds
         else:
             limit, total = timeout, 0.0
-        try:
-            return await self.transport.peer.request(
-                method,
-                params,
-                timeout=limit,
-                max_total=total,
-                on_progress=on_progress,
-                on_sent=on_sent,
-            )
-        except (FairleadError, OSError) as exc:
-            log.info("%s failed: %s", method, exc, extra={ABOUT: params})
-            if _names_pages(exc):
-                raise UrlElicitationRequired(exc) from exc
-            if not self._may_retry(method, params, exc, retry):
-                raise
-            failure: Exception = exc
-        return await self._again(
-            failure, method, params, retry, (limit, total, on_progress, on_sent)
-        )
-
-    def _may_retry(
-        self,
-        method: str,
-        params: Mapping[str, Any] | None,
-        failure: Exception,
-        wanted: bool | None,
-    ) -> bool:
-        if not self.transport.connected and not self._keeper.can_renew:
-            return False  # closed stays closed
-        harmless = method == "tools/call" and self._known.harmless((params or {}).get("name"))
-        return self._retry.allows(method, failure, harmless=harmless, wanted=wanted)
-
-    async def _again(
-        self,
-        failure: Exception,
-        method: str,
-        params: Mapping[str, Any] | None,
-        wanted: bool | None,
-        options: tuple[Any, ...],
-    ) -> Raw:
-        """The further attempts of a request that has failed once."""
-        limit, total, on_progress, on_sent = options
+        delays: Iterator[float] | None = None
         retries = 0
-        for delay in self._retry.delays():
-            delay = max(delay, pause(failure))
-            log.info("%s is tried again in %.2f s", method, delay)
-            await self._keeper.pause(delay)
-            retries += 1
+        while True:
             try:
-                if not self.transport.connected:
+                if retries and not self.transport.connected:
                     await self._keeper.renew(self._keeper.generation)
                 return await self.transport.peer.request(
                     method,
@@ -125,10 +80,29 @@ class Requesting:
                 log.info("%s failed: %s", method, exc, extra={ABOUT: params})
                 if _names_pages(exc):
                     raise UrlElicitationRequired(exc) from exc
-                if not self._may_retry(method, params, exc, wanted):
+                if not self._may_retry(method, params, exc, retry):
                     raise
-                failure = exc
-        raise exhausted(method, retries, failure) from failure
+                failure: Exception = exc
+            delays = delays or self._retry.delays()
+            delay = next(delays, None)
+            if delay is None:
+                raise exhausted(method, retries, failure) from failure
+            delay = max(delay, pause(failure))
+            log.info("%s is tried again in %.2f s", method, delay)
+            await self._keeper.pause(delay)
+            retries += 1
+
+    def _may_retry(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        failure: Exception,
+        wanted: bool | None,
+    ) -> bool:
+        if not self.transport.connected and not self._keeper.can_renew:
+            return False  # closed stays closed
+        harmless = method == "tools/call" and self._known.harmless((params or {}).get("name"))
+        return self._retry.allows(method, failure, harmless=harmless, wanted=wanted)
 
 
 def _names_pages(failure: Exception) -> TypeGuard[RpcError]:
