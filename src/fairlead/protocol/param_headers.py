@@ -1,7 +1,7 @@
 """Which arguments of a server's tools travel in headers too (`x-mcp-header`, stateless HTTP)."""
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw, Struct
@@ -92,7 +92,7 @@ class _Named(Struct):
 
 
 class _Tool(Struct):
-    schema: object = msgspec.field(default=None, name="inputSchema")
+    schema: Any = msgspec.field(default=None, name="inputSchema")
 
 
 class _Page(Struct):
