@@ -8,6 +8,7 @@ or an upstream server supplied, are theirs; everything else is ours.
 import asyncio
 import contextlib
 import json
+import os
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -316,7 +317,8 @@ async def opened(kind: str) -> AsyncIterator[Line]:
                 around += [RateLimit(1_000_000), Cache(), Redact(patterns=["(a+)+b"])]
             gateway = Gateway(interceptors=around)
             target = await stack.enter_async_context(gateway)
-            entry = {"command": sys.executable, "args": [str(Path(__file__))]}
+            env = {"PYTHONPATH": os.pathsep.join(sys.path)}  # it imports helpers of other tests
+            entry = {"command": sys.executable, "args": [str(Path(__file__))], "env": env}
             await gateway.connect({"e": entry})
             async with asyncio.timeout(LIMIT):
                 await gateway.members["e"].introduced.wait()
@@ -325,7 +327,8 @@ async def opened(kind: str) -> AsyncIterator[Line]:
         hello = {"protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": {"name": "c"}}
         await line.ask("initialize", hello)
         await line.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}', 0)
-        await line.ask("tools/list", {})
+        listed = await line.ask("tools/list", {})
+        assert b'"name":' in bytes(listed.result), "the server behind the gateway did not start"
         yield line
 
 
