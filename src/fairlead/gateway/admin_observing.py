@@ -1,35 +1,31 @@
-"""The part of the admin API that is about messages: journal, metrics, and what is held.
+"""The part of the admin API that is about messages: journal, metrics, what is held, and tapes.
 
-GET  /admin/journal[?after=ID][&wait=SECONDS]   what has passed; `wait` for something new
-GET  /admin/journal/ID                          one exchange
-GET  /admin/metrics                             as JSON; `/metrics` has them for Prometheus
-GET  /admin/paused                              what is held
-POST /admin/paused/ID/resume
-POST /admin/paused/ID/change                    {"params": {...}} or {"result": {...}}
-POST /admin/paused/ID/block                     {"reason": "..."}, or nothing
-
-and `/admin/tapes`, see there.
+What is on tapes is as it is on disk: redacted.
 """
 
+import asyncio
+from collections.abc import Callable
 from math import nan
-from typing import Any, Final
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ..errors import ConfigError
-from ..transport.http.asgi import AsgiCall
-from .admin_asking import Mistake, body_of, number_of, query_of
-from .admin_tapes import TAPE_PATHS, act_on_tapes
-from .observing import Observing
-from .pausing import NotHeld
+from .admin_asking import Mistake, PageRequest, Route, mistakes, number_of
+from .journal import Journal
+from .pausing import Desk, NotHeld
+from .tape.reader import read_page
+from .taping import Taping, about_tape
 
-__all__ = ["PATHS", "act"]
+if TYPE_CHECKING:
+    from .pages import GatewayPages
 
-PATHS: Final = (
-    "GET /admin/journal[/ID], GET /admin/metrics, GET /admin/paused, "
-    f"POST /admin/paused/ID/resume|change|block, {TAPE_PATHS}"
-)
+__all__ = ["ROUTES"]
+
 MAX_WAIT: Final = 60.0
+PAGE: Final = 100
+MOST: Final = 1000
 
 
 class _Change(Struct, forbid_unknown_fields=True):
@@ -41,52 +37,14 @@ class _Reason(Struct, forbid_unknown_fields=True):
     reason: str = ""
 
 
-async def act(observing: Observing, call: AsgiCall, steps: list[str]) -> Any:
-    """What to answer; None if there is nothing at these steps below `/admin`.
-
-    Raises:
-        ConfigError: that is not here.
-        Mistake: it was not said right.
-    """
-    journal, desk = observing.journal, observing.desk
-    if steps[:1] == ["tapes"] and observing.tapes is not None:
-        return await act_on_tapes(observing.tapes, call, steps[1:])
-    match call.method, steps:
-        case "GET", ["journal"] if journal is not None:
-            return await _journal(observing, call)
-        case "GET", ["journal", number] if journal is not None:
-            record = journal.get(number_of(number))
-            if record is None:
-                raise ConfigError(f"there is no exchange {number} in the journal")
-            return record
-        case "GET", ["metrics"] if observing.metrics is not None:
-            return observing.metrics.snapshot()
-        case "GET", ["paused"] if desk is not None:
-            return desk.list()
-        case "POST", ["paused", number, "resume"] if desk is not None:
-            desk.resume(number_of(number))
-            return {"resumed": number_of(number)}
-        case "POST", ["paused", number, "change"] if desk is not None:
-            change = await body_of(call, _Change)
-            try:
-                desk.change(
-                    number_of(number), params=_own(change.params), result=_own(change.result)
-                )
-            except NotHeld:
-                raise
-            except ConfigError as exc:
-                raise Mistake(str(exc)) from exc
-            return {"changed": number_of(number)}
-        case "POST", ["paused", number, "block"] if desk is not None:
-            desk.block(number_of(number), (await body_of(call, _Reason)).reason)
-            return {"blocked": number_of(number)}
-    return None
+class _Start(Struct, forbid_unknown_fields=True):
+    name: str | None = None
+    tags: list[str] = []
 
 
-async def _journal(observing: Observing, call: AsgiCall) -> Any:
-    journal = observing.journal
-    assert journal is not None
-    query = query_of(call)
+async def read_journal(journal: Journal, request: PageRequest) -> Any:
+    """Return what has passed `?after=ID`; `&wait=SECONDS` waits for something new."""
+    query = request.query
     after = number_of(query.get("after", "0"))
     try:
         wait = min(float(query.get("wait", "0")), MAX_WAIT)
@@ -109,5 +67,99 @@ async def _journal(observing: Observing, call: AsgiCall) -> Any:
     return {"records": found, "dropped": journal.dropped}
 
 
+def read_exchange(journal: Journal, request: PageRequest) -> Any:
+    """Return one exchange of the journal."""
+    record = journal.get(request.number)
+    if record is None:
+        raise ConfigError(f"there is no exchange {request.value} in the journal")
+    return record
+
+
+def resume(desk: Desk, request: PageRequest) -> Any:
+    """Let a message go on as it is."""
+    desk.resume(request.number)
+    return {"resumed": request.number}
+
+
+async def change(desk: Desk, request: PageRequest) -> Any:
+    """Let a message go on with `{"params": {...}}`, or answer it with `{"result": {...}}`."""
+    wanted = await request.body(_Change)
+    with mistakes(NotHeld):
+        desk.change(request.number, params=_own(wanted.params), result=_own(wanted.result))
+    return {"changed": request.number}
+
+
+async def block(desk: Desk, request: PageRequest) -> Any:
+    """Refuse a message, with a `{"reason": "..."}` or without."""
+    desk.block(request.number, (await request.body(_Reason)).reason)
+    return {"blocked": request.number}
+
+
+async def record(tapes: Taping, request: PageRequest) -> Any:
+    """Record from now on: `{"name": "...", "tags": [...]}`, or `{}`."""
+    wanted = await request.body(_Start)
+    with mistakes():
+        tape = tapes.start(wanted.name, tags=wanted.tags)
+    return {"recording": tape.info.name}
+
+
+async def read_entries(tapes: Taping, request: PageRequest) -> Any:
+    """Return what is on a tape, in pages: `?from=PLACE&limit=N`."""
+    query = request.query
+    limit = min(max(number_of(query.get("limit", str(PAGE))), 1), MOST)
+    reader = tapes.open(request.value)
+    try:
+        return await asyncio.to_thread(read_page, reader, query.get("from", ""), limit)
+    except ValueError as exc:
+        raise Mistake(str(exc)) from exc
+
+
+def stop(tapes: Taping, request: PageRequest) -> Any:
+    """Record no longer."""
+    name, recording = request.value, tapes.recording
+    if recording is None or recording.info.name != name:
+        raise Mistake(f"{name} is not being recorded here")
+    info = tapes.stop()
+    return {"stopped": name, "entries": 0 if info is None else info.entries}
+
+
+async def delete(tapes: Taping, request: PageRequest) -> Any:
+    """Delete a tape."""
+    name = request.value
+
+    def work() -> None:
+        if tapes.open(name).info.status == "recording":
+            raise Mistake(f"{name} is being recorded: stop that first")
+        tapes.delete(name)
+
+    await asyncio.to_thread(work)
+    return {"deleted": name}
+
+
 def _own(raw: Raw | UnsetType) -> Raw | None:
     return None if isinstance(raw, UnsetType) else raw.copy()
+
+
+def _part(name: str) -> "Callable[[GatewayPages], Any]":
+    """Return a function that finds a part of what observes the gateway; None if it is off."""
+    part = attrgetter(name)
+    return lambda pages: None if pages.observing is None else part(pages.observing)
+
+
+_journal, _desk, _tapes = _part("journal"), _part("desk"), _part("tapes")
+
+ROUTES: Final = (
+    Route("GET", "/admin/journal", _journal, read_journal),
+    Route("GET", "/admin/journal/{id}", _journal, read_exchange),
+    Route("GET", "/admin/metrics", _part("metrics"), lambda metrics, _: metrics.snapshot()),
+    Route("GET", "/admin/paused", _desk, lambda desk, _: desk.list()),
+    Route("POST", "/admin/paused/{id}/resume", _desk, resume),
+    Route("POST", "/admin/paused/{id}/change", _desk, change),
+    Route("POST", "/admin/paused/{id}/block", _desk, block),
+    Route("GET", "/admin/tapes", _tapes, lambda tapes, _: asyncio.to_thread(tapes.list)),
+    Route("POST", "/admin/tapes", _tapes, record),
+    Route("GET", "/admin/tapes/{name}", _tapes, lambda tapes, one: about_tape(tapes.open(one.value))),
+    Route("DELETE", "/admin/tapes/{name}", _tapes, delete),
+    Route("GET", "/admin/tapes/{name}/entries", _tapes, read_entries),
+    Route("POST", "/admin/tapes/{name}/stop", _tapes, stop),
+)

@@ -3,27 +3,29 @@
 import hmac
 import json
 from html import escape as escape_html
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from ..errors import ConfigError, FairleadError
 from ..observe.display import safe
 from ..protocol.principal import Principal
-from ..transport.http.asgi import CLOSE, AsgiCall, has_body, has_json
+from ..transport.http.asgi import CLOSE, JSON, AsgiCall, Headers, has_body, has_json
 from ..transport.http.settings import HttpSettings
 from ..wire import to_json
-from .admin_asking import Mistake, number_of
-from .admin_observing import PATHS, act
-from .admin_servers import SERVER_PATHS, act_on_servers
-from .admin_sessions import ClientSessions
+from . import admin_observing, admin_servers
+from .admin_asking import Mistake, PageRequest, Route
+from .admin_servers import ClientSessions
 from .status import health, public_status
 from .views import View
 
 if TYPE_CHECKING:
     from .gateway import Gateway
+    from .observing import Observing
 
 __all__ = ["GatewayPages"]
 
-_PATHS: Final = ("/", "/health", "/ready", "/status", "/metrics")
 _METRICS: Final = b"text/plain; version=0.0.4; charset=utf-8"
 _HTML: Final = b"text/html; charset=utf-8"
 _LOCKED: Final = (
@@ -46,104 +48,131 @@ th { color: var(--dim); font-weight: 500; border-top: 0; } td.n { text-align: ri
 """
 
 
+class _Page(Struct, frozen=True):
+    """An answer that is not 200 with JSON."""
+
+    body: bytes
+    kind: bytes = JSON
+    status: int = 200
+    headers: Headers = ()
+
+
+class _Forbidden(ConfigError):
+    """A page that this caller does not get."""
+
+
+_STATUS: Final = ((Mistake, 400), (_Forbidden, 403), (ConfigError, 404), (FairleadError, 502))
+
+
 class GatewayPages:
     """Serves the paths beside the MCP endpoints; who may come in was checked before."""
 
     def __init__(self, gateway: "Gateway", settings: HttpSettings) -> None:
-        self._gateway = gateway
+        self.gateway = gateway
+        self.sessions = ClientSessions(gateway)
         self._settings = settings
-        self._sessions = ClientSessions(gateway)
+
+    @property
+    def observing(self) -> "Observing | None":
+        return self.gateway.observing
 
     async def serve(self, call: AsgiCall, path: str, principal: Principal) -> None:
         """Answer one request."""
         path = path.rstrip("/") or "/"
+        routes = _PAGES
         if path == "/admin" or path.startswith("/admin/"):
-            await self._admin(call, path)
-        elif path not in _PATHS:
+            if (refusal := self._not_admitted(call)) is not None:
+                await call.say(*refusal)
+                return
+            routes = _ADMIN
+        found = {
+            one.method: one
+            for one in routes
+            if one.values(path) is not None and one.of(self) is not None
+        }
+        route = found.get("GET" if call.method == "HEAD" else call.method)
+        if route is not None:
+            await self._answer(route, PageRequest(call, principal, route.values(path) or ()))
+        elif found:
+            allowed = ", ".join(found)
+            await call.say(405, f"there is {allowed}", [(b"allow", allowed.encode())])
+        elif routes is _ADMIN:
+            await call.say(404, f"there are, where they are on: {', '.join(map(str, _ADMIN))}")
+        else:
             await call.say(404, f"MCP is at {self._settings.path}; / shows the servers")
-        elif call.method not in ("GET", "HEAD"):
-            await call.say(405, "there is GET", [(b"allow", b"GET")])
-        elif path == "/":
-            needs_token = b"authorization" in call.headers  # who came in with one had to have it
-            page = render(self._status(principal), self._url(call), needs_token=needs_token)
-            await call.answer(200, page.encode(), _HTML, _LOCKED)
-        elif path == "/health":
-            await call.answer(
-                200, to_json(health(self._gateway, self._gateway.view_for(principal)))
-            )
-        elif path == "/ready":
-            ready = self._gateway.is_ready
-            await call.answer(200 if ready else 503, to_json({"ready": ready}))
-        elif path == "/metrics":
-            await self._metrics(call, principal)
+
+    async def _answer(self, route: Route, request: PageRequest) -> None:
+        call = request.call
+        try:
+            answer = route.handler(route.of(self), request)
+            if isawaitable(answer):
+                answer = await answer
+        except FairleadError as exc:
+            status = next(status for kind, status in _STATUS if isinstance(exc, kind))
+            await call.say(status, str(exc))
         else:
-            await call.answer(200, to_json(self._status(principal)))
+            page = answer if isinstance(answer, _Page) else _Page(to_json(answer))
+            await call.answer(page.status, page.body, page.kind, page.headers)
 
-    async def _metrics(self, call: AsgiCall, principal: Principal) -> None:
-        observing = self._gateway.observing
-        metrics = None if observing is None else observing.collect(self._gateway)
-        if metrics is None:
-            await call.say(404, "there are no metrics: the gateway's file has no `metrics = true`")
-        elif self._gateway.view_for(principal) != View.everything() and not self._is_admin(call):
-            await call.say(403, "who sees only a part needs X-Admin-Token: they are about all")
-        else:
-            await call.answer(200, metrics.prometheus().encode(), _METRICS)
+    def _not_admitted(self, call: AsgiCall) -> tuple[int, str, Headers] | None:
+        if not self.gateway.settings.admin_token:
+            return 404, "there is no admin API: the gateway has no admin_token", ()
+        if not self.is_admin(call):
+            return 401, "X-Admin-Token: the gateway's admin_token", CLOSE
+        if has_body(call.headers) and not has_json(call.headers):
+            return 415, "the body is application/json", ()
+        return None
 
-    def _status(self, principal: Principal) -> dict[str, Any]:
-        return public_status(self._gateway, principal)
+    def is_admin(self, call: AsgiCall) -> bool:
+        token = self.gateway.settings.admin_token or ""
+        given = call.headers.get(b"x-admin-token", b"")
+        return bool(token) and hmac.compare_digest(given, token.encode())
 
-    def _url(self, call: AsgiCall) -> str:
+    def url(self, call: AsgiCall) -> str:
         host = call.headers.get(b"host", b"").decode("latin-1")
         scheme = str(call.scope.get("scheme", "http"))
         return f"{scheme}://{host}{self._settings.path}"
 
-    # The admin API
 
-    async def _admin(self, call: AsgiCall, path: str) -> None:
-        token = self._gateway.settings.admin_token
-        if not token:
-            await call.say(404, "there is no admin API: the gateway has no admin_token")
-            return
-        if not self._is_admin(call):
-            await call.say(401, "X-Admin-Token: the gateway's admin_token", CLOSE)
-            return
-        if has_body(call.headers) and not has_json(call.headers):
-            await call.say(415, "the body is application/json")
-            return
-        steps = path.split("/")[2:]
-        try:
-            answer = await self._act(call.method, steps)
-            if answer is None and self._gateway.observing is not None:
-                answer = await act(self._gateway.observing, call, steps)
-        except Mistake as exc:
-            await call.say(400, str(exc))
-        except ConfigError as exc:
-            await call.say(404, str(exc))
-        except FairleadError as exc:
-            await call.say(502, str(exc))
-        else:
-            if answer is None:
-                await call.say(
-                    404,
-                    f"{SERVER_PATHS}, GET /admin/sessions, DELETE /admin/sessions/ID; where they "
-                    f"are on: {PATHS}",
-                )
-            else:
-                await call.answer(200, to_json(answer))
+def _home(pages: GatewayPages, request: PageRequest) -> _Page:
+    call = request.call
+    needs_token = b"authorization" in call.headers  # a caller that sent one had to have it
+    now = public_status(pages.gateway, request.principal)
+    page = render(now, pages.url(call), needs_token=needs_token)
+    return _Page(page.encode(), _HTML, headers=_LOCKED)
 
-    def _is_admin(self, call: AsgiCall) -> bool:
-        token = self._gateway.settings.admin_token or ""
-        given = call.headers.get(b"x-admin-token", b"")
-        return bool(token) and hmac.compare_digest(given, token.encode())
 
-    async def _act(self, method: str, steps: list[str]) -> Any:
-        match method, steps:
-            case "GET", ["sessions"]:
-                return self._sessions.list()
-            case "DELETE", ["sessions", number]:
-                await self._sessions.end(number_of(number))
-                return {"ended": number_of(number)}
-        return await act_on_servers(self._gateway, method, steps)
+def _health(pages: GatewayPages, request: PageRequest) -> Any:
+    return health(pages.gateway, pages.gateway.view_for(request.principal))
+
+
+def _ready(pages: GatewayPages, request: PageRequest) -> _Page:
+    ready = pages.gateway.is_ready
+    return _Page(to_json({"ready": ready}), status=200 if ready else 503)
+
+
+def _metrics(pages: GatewayPages, request: PageRequest) -> _Page:
+    gateway = pages.gateway
+    metrics = None if gateway.observing is None else gateway.observing.collect(gateway)
+    if metrics is None:
+        raise ConfigError("there are no metrics: the gateway's file has no `metrics = true`")
+    if gateway.view_for(request.principal) != View.everything() and not pages.is_admin(request.call):
+        raise _Forbidden("who sees only a part needs X-Admin-Token: they are about all")
+    return _Page(metrics.prometheus().encode(), _METRICS)
+
+
+def _itself(pages: GatewayPages) -> GatewayPages:
+    return pages
+
+
+_PAGES: Final = (
+    Route("GET", "/", _itself, _home),
+    Route("GET", "/health", _itself, _health),
+    Route("GET", "/ready", _itself, _ready),
+    Route("GET", "/metrics", _itself, _metrics),
+    Route("GET", "/status", _itself, lambda pages, r: public_status(pages.gateway, r.principal)),
+)
+_ADMIN: Final = (*admin_servers.ROUTES, *admin_observing.ROUTES)
 
 
 def _escape(text: str) -> str:
