@@ -22,7 +22,7 @@ from fairlead.gateway.interceptors.redacting import Redact
 from fairlead.gateway.journal import Journal
 from fairlead.gateway.observing import Observing
 from fairlead.gateway.tape import TapeReader
-from fairlead.gateway.tape.har import har_of
+from fairlead.gateway.tape.har import har_text
 from fairlead.gateway.tape.secrets import secrets_of
 from fairlead.gateway.taping import Taping
 from fairlead.observe.redact import REDACTED, redact
@@ -398,7 +398,7 @@ async def test_tapes_archives_journals_audits_and_clients_do_not_see_it(
     kept = {
         "client": answer,
         "tape": (tmp_path / "tapes" / "one.tape.jsonl").read_text(),
-        "archive": json.dumps(har_of(reader.info, reader)),
+        "archive": b"".join(har_text(reader.info, reader)).decode(),
         "journal": msgspec.json.encode(journal.records()).decode(),
         "audit": b"".join(lines).decode(),
     }

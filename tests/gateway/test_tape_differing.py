@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.gateway.replay.matching import fits
 from fairlead.gateway.tape.differing import ABSENT, Difference, differences, read_path
 
 values = st.recursive(
@@ -25,12 +24,6 @@ def found(recorded: Any, given_: Any, *ignore: str) -> list[str]:
 @given(values)
 def test_a_value_is_the_same_as_itself(value: Any) -> None:
     assert list(differences(value, value)) == []
-    assert fits(value, value)
-
-
-@given(values, values)
-def test_values_fit_if_nothing_differs(one: Any, two: Any) -> None:
-    assert fits(one, two) == (not any(differences(one, two)))
 
 
 def test_every_place_is_named() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Raw
 
 from fairlead.gateway.tape import Entry, TapeInfo
-from fairlead.gateway.tape.har import har_of
+from fairlead.gateway.tape.har import har_text
 from fairlead.protocol.envelope import Direction
 
 UP, DOWN = Direction.CLIENT_TO_SERVER, Direction.SERVER_TO_CLIENT
@@ -25,7 +25,7 @@ def test_a_tape_that_is_odd_becomes_an_archive_that_is_not() -> None:
         said(3, 2.0, DOWN, id=1, result={}),  # before it was asked
         said(4, 7.0, DOWN, method="notifications/message"),
     ]
-    log = har_of(TapeInfo(name="odd", began=1.0), entries)["log"]
+    log = json.loads(b"".join(har_text(TapeInfo(name="odd", began=1.0), entries)))["log"]
     methods = [entry["comment"].split()[-1] for entry in log["entries"]]
     assert methods == ["tools/call", "ping", "notifications/message"]
     answered = [bool(entry["response"]["content"]["text"]) for entry in log["entries"]]

@@ -10,6 +10,7 @@ from msgspec import Raw
 from fairlead.client.entries import read_entry
 from fairlead.gateway.replay.against import _cut, _short
 from fairlead.gateway.replay.refusals import read_refusal
+from fairlead.gateway.tape.comparing import Namer, same_names
 from fairlead.gateway.tape.format import (
     Entry,
     TapeInfo,
@@ -19,7 +20,6 @@ from fairlead.gateway.tape.format import (
     kind_of,
 )
 from fairlead.gateway.tape.heading import heading_of, summary_of
-from fairlead.gateway.tape.naming import Namer, same_names
 from fairlead.gateway.tape.testing import text_of_test
 from fairlead.protocol.envelope import Direction
 

@@ -14,7 +14,7 @@ from fairlead.gateway import Gateway
 from fairlead.gateway.observing import Observing
 from fairlead.gateway.replay import TapeServer
 from fairlead.gateway.tape import TapeReader, TapeWriter, plain
-from fairlead.gateway.tape.paging import read_page
+from fairlead.gateway.tape.reader import read_page
 from fairlead.gateway.taping import Taping
 from fairlead.protocol.envelope import Direction
 

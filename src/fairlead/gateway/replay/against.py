@@ -21,7 +21,6 @@ from ..tape import TapeReader
 from ..tape.comparing import summary
 from ..tape.differing import Difference, Path, differences, read_path
 from ..way import Way, way_to
-from .asked import fits
 from .cues import LISTEN, Cue, Step, load
 from .refusals import read_refusal
 
@@ -307,7 +306,7 @@ class _Visit:
         """As it was answered on the tape: the same question first, then one of its kind."""
         params = msgspec.json.decode(request.params) if isinstance(request.params, Raw) else {}
         kind = [q for q in self._questions if q[0].method == request.method]
-        same = [q for q in kind if fits(q[0].message.get("params", {}), params)]
+        same = [q for q in kind if not any(differences(q[0].message.get("params", {}), params))]
         chosen = next(iter(same or kind), None)
         answer: Success | Failure
         if request.method == "ping":

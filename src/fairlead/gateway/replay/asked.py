@@ -7,9 +7,8 @@ import msgspec
 from msgspec import Raw, Struct, UnsetType
 
 from ...observe.redact import REDACTED
-from ..tape.redacted import is_redacted_form
 
-__all__ = ["Asked", "digest", "fits", "said", "target"]
+__all__ = ["Asked", "digest", "said", "target"]
 
 # What makes a request another one, besides its method.
 _TARGET: Final = ("name", "uri", "arguments", "ref", "argument", "cursor", "requestState", "level")
@@ -55,14 +54,3 @@ def digest(method: str, value: dict[str, Any], *, request: bool) -> bytes | None
     except (OverflowError, RecursionError, UnicodeEncodeError):
         return None
     return blake2b(text, digest_size=16).digest()
-
-
-def fits(recorded: Any, given: Any) -> bool:
-    """Whether a value is the recorded one; what was taken out of the tape may be anything."""
-    if isinstance(recorded, str) and REDACTED in recorded:
-        return is_redacted_form(recorded, given)
-    if isinstance(recorded, dict) and isinstance(given, dict):
-        return recorded.keys() == given.keys() and all(fits(recorded[k], given[k]) for k in given)
-    if isinstance(recorded, list) and isinstance(given, list):
-        return len(recorded) == len(given) and all(map(fits, recorded, given))
-    return type(recorded) is type(given) and bool(recorded == given)

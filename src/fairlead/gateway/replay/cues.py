@@ -19,7 +19,7 @@ from ...protocol.caller import SUBSCRIPTION_KEY, VERSION_KEY
 from ...protocol.envelope import Direction
 from ..tape import Entry, TapeReader, plain
 from ..tape.heading import Heading, heading_of
-from ..tape.spots import Lines, Spot
+from ..tape.reader import Lines, Spot
 from .asked import Asked
 
 __all__ = ["LISTEN", "Cue", "Step", "cues_of", "load"]
@@ -111,20 +111,22 @@ def load(tape: str | os.PathLike[str] | TapeReader) -> list[Cue]:
     # A companion may lie, so it is believed only of a tape that is as long as it says.
     if reader.info.entries > MOST and reader.size > MOST * SHORTEST:
         raise _too_many(str(name))  # now, and not after a minute
-    cues = cues_of(Lines(reader.parts), reader.placed(), str(name))
+    cues = cues_of(Lines(reader.parts), reader.lines(), str(name))
     if not cues:
         raise ConfigError(f"There is nothing on {name} that could be played")
     return cues
 
 
-def cues_of(lines: Lines, entries: Iterable[tuple[Spot, Entry]], name: str = "") -> list[Cue]:
+def cues_of(
+    lines: Lines, entries: Iterable[tuple[Spot, bytes, Entry]], name: str = ""
+) -> list[Cue]:
     """In the order of the tape.
 
     Raises:
         ConfigError: there are too many.
     """
     reading = _Reading(lines)
-    for count, (spot, entry) in enumerate(entries):
+    for count, (spot, _, entry) in enumerate(entries):
         if count >= MOST:
             raise _too_many(name)
         heading = heading_of(entry)

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from ..tape.differing import differences
 from ..tape.heading import heading_of, summary_of
-from .asked import digest, fits, said, target
+from .asked import digest, said, target
 from .cues import LISTEN, Cue
 
 __all__ = ["INTRODUCTIONS", "Strict", "Tolerant"]
@@ -70,7 +71,7 @@ class Tolerant:
         loose = [
             cue
             for cue in self._loose.get(method, ())
-            if cue.is_request is request and fits(chosen(_params(cue)), wanted)
+            if cue.is_request is request and not any(differences(chosen(_params(cue)), wanted))
         ]
         return sorted([*found, *loose], key=lambda cue: cue.seq) if loose else found
 
@@ -119,7 +120,7 @@ class Strict:
 def _is(cue: Cue, wanted: dict[str, Any]) -> bool:
     if cue.asked.said is not None:
         return cue.asked.said == digest(cue.method, wanted, request=cue.is_request)
-    return fits(said(_params(cue)), wanted)
+    return not any(differences(said(_params(cue)), wanted))
 
 
 def _params(cue: Cue) -> dict[str, Any]:

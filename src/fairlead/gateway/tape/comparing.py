@@ -7,16 +7,16 @@ from difflib import SequenceMatcher
 from itertools import islice, zip_longest
 from typing import Any, Final, TypeVar
 
-from msgspec import Struct
+import msgspec
+from msgspec import Raw, Struct
 
+from ...protocol.caller import SUBSCRIPTION_KEY
 from .differing import Difference, Path, differences
 from .format import Entry
-from .heading import heading_of, summary_of
-from .naming import Named, Namer, same_names
-from .reader import TapeReader
-from .spots import Lines
+from .heading import Heading, heading_of, summary_of
+from .reader import Lines, TapeReader, plain
 
-__all__ = ["Change", "changes", "compare", "same_names", "summary"]
+__all__ = ["Change", "Namer", "changes", "same_names", "summary"]
 
 INDEXED: Final = 1_000_000  # entries whose places are kept, to be compared later
 ALIGNED: Final = 20_000  # entries up to which what was added is told from what was changed
@@ -25,6 +25,7 @@ SHOWN: Final = 1000  # changes
 PLACES: Final = 1000  # where one message differs
 
 T = TypeVar("T")
+Named = tuple[Entry, dict[str, Any]]  # its message, in which ids say what they are of
 Pairs = Iterable[tuple[Named | None, Named | None]]
 
 
@@ -36,24 +37,11 @@ class Change(Struct, frozen=True):
     differences: list[Difference]
 
 
-def compare(
-    first: Iterable[Entry], second: Iterable[Entry], ignore: Iterable[Path] = ()
-) -> list[Change]:
-    """What differs, in order; at most so many as anybody reads. Time and ids do not count."""
-    one, two = list(same_names(first)), list(same_names(second))
-    start, end = _same_ends(one, two, lambda a, b: _facts(*a) == _facts(*b))
-    one, two = one[start : len(one) - end], two[start : len(two) - end]
-    keys = [[_key(entry, message) for entry, message in side] for side in (one, two)]
-    pairs: Pairs = (
-        pair
-        for a, b, c, d in _aligned(keys[0], keys[1])
-        for pair in zip_longest(one[a:b], two[c:d])
-    )
-    return list(islice(_changes(pairs, tuple(ignore)), SHOWN))
-
-
 def changes(first: TapeReader, second: TapeReader, ignore: Iterable[Path] = ()) -> Iterator[Change]:
-    """The same for tapes that may be larger than memory, one after the other."""
+    """What differs, in order, at most as much as a person reads. Time and ids do not count.
+
+    The tapes may be larger than memory.
+    """
     pairs = _beside(first, second)
     if pairs is None:  # too long to look for what belongs together: line by line
         pairs = zip_longest(same_names(first), same_names(second))
@@ -86,7 +74,7 @@ class _Index:
 
     def _read(self, reader: TapeReader) -> bool:
         namer = Namer()
-        for count, (spot, entry) in enumerate(reader.placed()):
+        for count, (spot, _, entry) in enumerate(reader.lines()):
             if count >= INDEXED:
                 return False
             heading = heading_of(entry)
@@ -163,7 +151,89 @@ def _facts(entry: Entry, message: dict[str, Any]) -> dict[str, Any]:
     return {"dir": entry.dir.value, "session": entry.session, **message}
 
 
-def _key(entry: Entry, message: dict[str, Any]) -> tuple[str, str | None, str]:
-    """What belongs together: the same method, or answers to the same thing."""
-    what = summary(entry) if "method" in message else str(message.get("id"))
-    return entry.dir.value, entry.session, what
+def same_names(entries: Iterable[Entry]) -> Iterator[Named]:
+    """Entries with their messages, in which every id says what it is of."""
+    namer = Namer()
+    for entry in entries:
+        of = namer.of(entry, heading_of(entry))
+        yield entry, Namer.named(entry, of)
+
+
+class Namer:
+    """Remembers what was asked, in the order of a tape."""
+
+    def __init__(self) -> None:
+        self._asked: dict[tuple[str | None, str, Any], str] = {}
+
+    def of(self, entry: Entry, heading: Heading) -> str | None:
+        """What a message answers or cancels; None for one that says itself what it is."""
+        asked, session = self._asked, entry.session
+        if heading.method is None:
+            way = entry.dir.reverse().value
+            return f"of {asked.pop((session, way, heading.name), 'nothing')}"
+        if heading.is_request:
+            asked[session, entry.dir.value, heading.name] = summary_of(heading)
+        elif heading.method == "notifications/cancelled":
+            named = heading.read_params().get("requestId")
+            known = named if isinstance(named, int | str) else None
+            return f"of {asked.get((session, entry.dir.value, known), 'nothing')}"
+        return None
+
+    @staticmethod
+    def named(entry: Entry, of: str | None) -> dict[str, Any]:
+        """A message with its names; `of` is what was said of it."""
+        message = plain(entry)
+        params = message.get("params")
+        if "method" not in message:
+            message["id"] = of
+        elif "id" in message:
+            message["id"] = "its own"
+        elif of is not None and isinstance(params, dict):
+            params["requestId"] = of
+        for holder in (params, message.get("result")):
+            if isinstance(holder, dict):
+                _untoken(holder)
+        return message
+
+    @staticmethod
+    def content(entry: Entry) -> int:
+        """The same number for messages that carry the same, whatever their names are.
+
+        Long results are not opened for that: should only names in them differ, so do the numbers,
+        and whoever looks closer will see.
+        """
+        try:
+            members = _members(entry.message)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return 0  # no message
+        members.pop("id", None)
+        carried = {name: bytes(raw) for name, raw in members.items()}
+        cancels = carried.get("method") == b'"notifications/cancelled"'
+        if cancels or b"progressToken" in carried.get("params", b""):
+            carried["params"] = _without_names(members.get("params", Raw(b"{}")), cancels=cancels)
+        return hash(tuple(sorted(carried.items())))
+
+
+_members = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def _without_names(params: Raw, *, cancels: bool) -> bytes:
+    held = msgspec.json.decode(params)
+    if not isinstance(held, dict):
+        return bytes(params)
+    if cancels:
+        held.pop("requestId", None)
+    _untoken(held)
+    try:
+        return msgspec.json.encode(held)
+    except OverflowError:  # a number too long for the encoder
+        return bytes(params)
+
+
+def _untoken(holder: dict[str, Any]) -> None:
+    meta = holder.get("_meta")
+    for place in (holder, meta):
+        if isinstance(place, dict) and "progressToken" in place:
+            place["progressToken"] = "a token"
+    if isinstance(meta, dict) and SUBSCRIPTION_KEY in meta:
+        meta[SUBSCRIPTION_KEY] = "a subscription"

@@ -9,7 +9,7 @@ import msgspec
 from .format import Entry, TapeInfo
 from .heading import heading_of
 
-__all__ = ["har_of", "har_text"]
+__all__ = ["har_text"]
 
 SESSIONS: Final = 1000  # whose headers are known
 
@@ -21,12 +21,6 @@ def har_text(info: TapeInfo, entries: Iterable[Entry]) -> Iterator[bytes]:
     for n, entry in enumerate(_entries(info, entries)):
         yield (b",\n" if n else b"\n") + msgspec.json.encode(entry)
     yield b"\n]}}\n"
-
-
-def har_of(info: TapeInfo, entries: Iterable[Entry]) -> dict[str, Any]:
-    """The same at once."""
-    archive: dict[str, Any] = msgspec.json.decode(b"".join(har_text(info, entries)))
-    return archive
 
 
 def _entries(info: TapeInfo, entries: Iterable[Entry]) -> Iterator[dict[str, Any]]:

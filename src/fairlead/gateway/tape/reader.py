@@ -1,26 +1,37 @@
 """Reading a tape, whole or cut off, line by line: it may be larger than memory."""
 
 import os
-from collections.abc import Callable, Iterator
+import weakref
+from array import array
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from ...errors import ConfigError
 from .doubts import believed
 from .format import ABOUT, LINES, VERSION, Entry, TapeInfo, base_of
 from .locking import held
-from .parts import parts_of
-from .spots import Spot
+from .parts import number_of_part, parts_of
 
-__all__ = ["TapeReader", "plain", "read_tape"]
+__all__ = ["Lines", "Page", "Spot", "TapeReader", "plain", "read_page", "read_tape"]
 
 MAX_LINE: Final = 64 << 20
 MAX_ABOUT: Final = 1 << 20  # bytes of a companion file
 BUFFER: Final = 256 << 10
+MOST_BYTES: Final = 8 << 20  # of one page, unless a single entry has more
 
 _decode = msgspec.json.Decoder(Entry).decode
+
+
+class Spot(Struct, frozen=True, gc=False):
+    """One line: the part that it is in, where it begins there, and how long it is."""
+
+    part: int
+    offset: int
+    length: int
 
 
 class TapeReader:
@@ -52,21 +63,14 @@ class TapeReader:
             )
 
     def __iter__(self) -> Iterator[Entry]:
-        return (entry for _, entry in self.placed())
+        return (entry for _, _, entry in self.lines())
 
-    def placed(self) -> Iterator[tuple[Spot, Entry]]:
-        """The entries, and where they are in `parts`."""
-        return ((spot, entry) for spot, _, entry in self._lines())
-
-    def as_written(self) -> Iterator[tuple[bytes, Entry]]:
-        """The entries, and the lines that they stand on, with all that we do not know of."""
-        return ((line, entry) for _, line, entry in self._lines())
-
-    def _lines(self) -> Iterator[tuple[Spot, bytes, Entry]]:
+    def lines(self) -> Iterator[tuple[Spot, bytes, Entry]]:
+        """Yield the entries with their place in `parts`, and the line as it was written."""
         self.skipped = self.read = self.repeated = self.disordered = 0
         self.whole, before = False, None
         for number, part in enumerate(self.parts):
-            for found in self._lines_of(part, 0, number):
+            for found in self.lines_of(part, 0, number):
                 seq = found[2].seq
                 if before is not None and seq <= before:
                     self.repeated += seq == before
@@ -87,13 +91,8 @@ class TapeReader:
 
     def lines_of(
         self, place: Path, offset: int = 0, number: int = 0
-    ) -> Iterator[tuple[Spot, Entry]]:
-        """Those of one part, from a line on."""
-        return ((spot, entry) for spot, _, entry in self._lines_of(place, offset, number))
-
-    def _lines_of(
-        self, place: Path, offset: int, number: int
     ) -> Iterator[tuple[Spot, bytes, Entry]]:
+        """Yield the same for one part, from an offset on."""
         with place.open("rb", buffering=BUFFER) as file:
             inside = False  # of a line that is too long
             file.seek(offset)
@@ -141,6 +140,83 @@ class TapeReader:
     def _is_held(self) -> bool:
         with Path(f"{self.base}{LINES}").open("rb") as file:
             return held(file.fileno())
+
+
+class Lines:
+    """Lines of a tape by number: where they are is noted, so that they can be read again.
+
+    The files are kept open: what is renamed or deleted meanwhile can still be read. And the notes
+    are columns of plain numbers, because a tape may have millions of lines.
+    """
+
+    def __init__(self, parts: Iterable[Path]) -> None:
+        self._parts, self._offsets, self._lengths = array("I"), array("Q"), array("I")
+        self._files = [place.open("rb", buffering=0) for place in parts]
+        for file in self._files:
+            weakref.finalize(self, file.close)
+
+    def note(self, spot: Spot) -> int:
+        """The number by which the line there can be read, counted from 0."""
+        self._parts.append(spot.part)
+        self._offsets.append(spot.offset)
+        self._lengths.append(spot.length)
+        return len(self._parts) - 1
+
+    def read(self, number: int) -> Entry:
+        """The entry on a line.
+
+        Raises:
+            ConfigError: another one is there now.
+        """
+        file, length = self._files[self._parts[number]], self._lengths[number]
+        file.seek(self._offsets[number])
+        line = bytearray(length)
+        view, count = memoryview(line), 0
+        while count < length and (some := file.readinto(view[count:])):
+            count += some
+        try:
+            return _decode(bytes(line) if count == length else b"")
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise ConfigError(f"{file.name} has been written anew since it was read") from None
+
+
+class Page(Struct, frozen=True):
+    """Some entries."""
+
+    entries: list[Entry]
+    next: str  # where the next page begins
+    more: bool  # whether something is there already
+
+
+def read_page(reader: TapeReader, since: str = "", limit: int = 100) -> Page:
+    """Some entries from a place on, which is `next` of the page before.
+
+    Raises:
+        ValueError: that is no place.
+    """
+    part, offset = _place(since)
+    entries: list[Entry] = []
+    count = 0
+    for index, place in enumerate(reader.parts):
+        number = number_of_part(place) if index else 1
+        if number < part:
+            continue
+        if number > part:  # that one has ended, or was dropped meanwhile
+            part, offset = number, 0
+        for spot, _, entry in reader.lines_of(place, offset):
+            if len(entries) >= limit or (entries and count + spot.length > MOST_BYTES):
+                return Page(entries, f"{part}-{offset}", more=True)
+            entries.append(entry)
+            count += spot.length
+            offset = spot.offset + spot.length
+    return Page(entries, f"{part}-{offset}", more=False)
+
+
+def _place(text: str) -> tuple[int, int]:
+    part, _, offset = (text or "1-0").partition("-")
+    if not all(one.isascii() and one.isdigit() and len(one) < 19 for one in (part, offset)):
+        raise ValueError(f"{text[:50]!r} is no place on a tape")
+    return int(part), int(offset)
 
 
 def read_tape(path: str | os.PathLike[str]) -> list[Entry]:

@@ -116,7 +116,7 @@ def trim(
 def _copy(reader: TapeReader, choice: Choice, stream: BinaryIO) -> int:
     """As they stand there: whoever has written them may know more than we do."""
     count = 0
-    for line, entry in reader.as_written():
+    for _, line, entry in reader.lines():
         if choice.is_over(entry):
             break
         if choice.takes(entry):
