@@ -167,7 +167,7 @@ def test_a_lock_file_is_read_again_when_it_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr("fairlead.gateway.locking.following.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("fairlead.gateway.locking.file.time.monotonic", lambda: now[0])
     path = tmp_path / "lock.json"
     write_lock(path, lock_of(OLD))
     followed = LockFile(path, interval=5.0)

@@ -206,7 +206,7 @@ def test_processes_that_write_at_once_leave_a_whole_file(place: Place) -> None:
     kept = json.loads(place.file.read_text())["eras"]
     assert 1 <= len(kept) <= 6  # who wrote last may not have seen the others: they ask once more
     assert all(stateless is False for stateless, _ in kept.values())
-    assert not list(place.home.rglob("*.part"))
+    assert not list(place.home.rglob(".*.json.*"))
 
 
 @pytest.mark.covers("CFG-13")

@@ -8,8 +8,6 @@ before variables are put in, so no secret goes into it.
 import contextlib
 import hashlib
 import logging
-import os
-import tempfile
 import time
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,6 +18,7 @@ from msgspec import Struct
 from ..client.entries import MCPServerEntry
 from ..limits import TOOL_CACHE_BYTES
 from ..wire import to_json
+from .atomic_write import write_atomically
 from .places import this_machine
 
 __all__ = ["CacheStore", "FileStore", "MCPToolCache", "MemoryStore", "entry_hash", "own_folder"]
@@ -70,15 +69,7 @@ class FileStore:
 
     def write(self, key: str, value: bytes) -> None:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, name = tempfile.mkstemp(dir=self._folder, suffix=".part")
-        try:
-            with open(handle, "wb") as file:
-                file.write(value)
-            os.replace(name, self._folder / f"{key}.json")
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-            raise
+        write_atomically(self._folder / f"{key}.json", value)
 
     def remove(self, key: str) -> None:
         (self._folder / f"{key}.json").unlink(missing_ok=True)

@@ -3,15 +3,19 @@
 import errno
 import os
 import stat
+from typing import TypeAlias
 
 from ..errors import ConfigError
 from ..limits import CONFIG_FILE_BYTES
 from .formats import Document, Format, parse
 from .found import Problem
 
-__all__ = ["MAX_SIZE", "Files", "read_file"]
+__all__ = ["MAX_SIZE", "Files", "Stamp", "read_file", "stamp_of"]
 
 MAX_SIZE = CONFIG_FILE_BYTES.value
+
+Stamp: TypeAlias = tuple[int, int, int]
+
 _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}
 # Without NONBLOCK a named pipe in the place of a file would hold us for ever.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -49,6 +53,15 @@ def read_file(path: str) -> bytes | None:
     if len(content) > MAX_SIZE:  # it grew, or its size is not known in advance
         raise ConfigError(f"larger than {MAX_SIZE >> 20} MiB", path=path, line=1)
     return content
+
+
+def stamp_of(path: str) -> Stamp:
+    """Return what tells one state of a file from another; a missing file has a stamp too."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return 0, 0, 0
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 class Files:

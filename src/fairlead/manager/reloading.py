@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from .discovering import configured
+from .files import Stamp, stamp_of
 from .filters import ServerFilter
 from .load import load_all_mcp_configs
 from .manager import Configured, MCPManager
@@ -20,8 +20,6 @@ __all__ = ["Reading", "Reloader", "Stamp", "apply_changes", "reading_of", "stamp
 log = logging.getLogger("fairlead.manager")
 
 INTERVAL = 1.0  # seconds between looks
-
-Stamp = tuple[int, int, int]
 
 
 class Reading(Struct, frozen=True):
@@ -132,12 +130,5 @@ class Reloader:
 
 
 def stamps_of(files: Iterable[str]) -> dict[str, Stamp]:
-    """What tells one state of each file from another; a file that is gone has one too."""
-    stamps: dict[str, Stamp] = {}
-    for file in files:
-        try:
-            status = os.stat(file)
-            stamps[file] = status.st_mtime_ns, status.st_size, status.st_ino
-        except (OSError, ValueError):
-            stamps[file] = 0, 0, 0
-    return stamps
+    """Return the stamp of each file."""
+    return {file: stamp_of(file) for file in files}

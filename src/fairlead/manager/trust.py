@@ -5,15 +5,15 @@ import logging
 import os
 import shlex
 import stat
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from ..client.entries import MCPStdioServerConfig
 from ..errors import ConfigError
 from ..observe.redact import redact
+from .atomic_write import write_atomically
 from .files import read_file
 from .found import Found
 from .locking import holding
@@ -199,28 +199,8 @@ class Trust:
         known: dict[str, Any] = {"version": _VERSION, "approved": self._approved}
         if self._outdated:
             known["outdated"] = self._outdated
-        content = json.dumps(known, indent=1)
-        write_atomically(self.path, content + "\n")
-
-
-def write_atomically(path: Path, text: str, mode: int = 0o600) -> None:
-    """Replace a file at once, so that nobody ever sees half of it.
-
-    Raises:
-        OSError: if that is not possible; the old file is then untouched.
-    """
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, mode)
-        os.replace(name, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise
+        content = json.dumps(known, indent=1) + "\n"
+        write_atomically(self.path, content.encode(), durable=True)
 
 
 def _what(found: Found) -> dict[str, str]:

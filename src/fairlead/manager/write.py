@@ -11,12 +11,12 @@ import msgspec
 from ..client.entries import MCPServerEntry
 from ..errors import ConfigError
 from ..observe.display import json_text
+from .atomic_write import write_atomically
 from .files import Files, read_file
 from .formats import parse
 from .locking import holding
 from .places import Machine, this_machine
 from .sources import HOSTS
-from .trust import write_atomically
 from .validate import validate_server_config
 
 __all__ = ["ConfigFile", "spelled"]
@@ -126,7 +126,8 @@ class ConfigFile:
         target = Path(os.path.realpath(self.path))  # a link into a folder of dotfiles stays a link
         self._refuse_others(target)
         mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
-        write_atomically(target, json_text(data, indent=2) + "\n", mode)
+        content = json_text(data, indent=2) + "\n"
+        write_atomically(target, content.encode(), mode=mode, durable=True)
 
     def _refuse_others(self, target: Path) -> None:
         """Under another name it is still their file."""

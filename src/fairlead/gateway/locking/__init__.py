@@ -1,8 +1,16 @@
 """Tools as somebody approved them: their definitions in a file, and what has changed since."""
 
 from .difference import Difference, compare, difference_of
-from .file import Lock, Locked, LockedTool, digest_of, lock_tools, read_lock, write_lock
-from .following import LockFile
+from .file import (
+    Lock,
+    Locked,
+    LockedTool,
+    LockFile,
+    digest_of,
+    lock_tools,
+    read_lock,
+    write_lock,
+)
 from .suspicion import suspicions
 
 __all__ = [

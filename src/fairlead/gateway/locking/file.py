@@ -9,7 +9,9 @@ would read, so it is fit for review like any other file.
 
 import hashlib
 import json
+import logging
 import os
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -18,11 +20,14 @@ import msgspec
 from msgspec import Struct, field
 
 from ...errors import ConfigError
+from ...manager.atomic_write import write_atomically
+from ...manager.files import stamp_of
 from ...protocol.targets import normalize_name
 
 __all__ = [
     "FILE",
     "Lock",
+    "LockFile",
     "Locked",
     "LockedTool",
     "canonical",
@@ -34,8 +39,11 @@ __all__ = [
 
 VERSION: Final = 1
 FILE: Final = "fairlead.lock.json"
+LOOK_AGAIN: Final = 0.5  # seconds after which the file is looked at with the next message
 # What is no part of what a tool is: notes of whoever passed it on, and pictures.
 _BESIDE: Final = ("_meta", "icons")
+
+log = logging.getLogger("fairlead.gateway.lock")
 
 
 class LockedTool(Struct, frozen=True):
@@ -123,12 +131,39 @@ def read_lock(path: str | os.PathLike[str]) -> Lock:
 
 def write_lock(path: str | os.PathLike[str], lock: Lock) -> None:
     """Replace the file as a whole. Raises: OSError: it cannot be written."""
-    place = Path(path)
     ordered = {name: lock.servers[name] for name in sorted(lock.servers)}
     text = json.dumps(msgspec.to_builtins(Lock(lock.version, ordered)), indent=2)
-    fresh = place.with_name(f".{place.name}.{os.getpid()}")
-    try:
-        fresh.write_text(text + "\n", encoding="utf-8")
-        fresh.replace(place)
-    finally:
-        fresh.unlink(missing_ok=True)
+    write_atomically(Path(path), text.encode() + b"\n", mode=None)
+
+
+class LockFile:
+    """A lock file that may change while it is used: what was approved meanwhile holds at once.
+
+    One with mistakes changes nothing, and the log says why.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, interval: float = LOOK_AGAIN) -> None:
+        """Raises: ConfigError: it is not there, or no lock file."""
+        self.path = os.fspath(path)
+        self._interval = interval
+        self._read = stamp_of(self.path)
+        self.lock: Lock = read_lock(path)
+        self._look_at = time.monotonic() + interval
+
+    def look(self) -> bool:
+        """Read it again, if it has changed; whether that made a difference."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return False
+        self._look_at = now + self._interval
+        stamp = stamp_of(self.path)
+        if stamp == self._read:
+            return False
+        self._read = stamp
+        try:
+            self.lock = read_lock(self.path)
+        except ConfigError as exc:
+            log.error("the lock stays as it was: %s", exc)
+            return False
+        log.info("%s: the lock was read again", self.path)
+        return True

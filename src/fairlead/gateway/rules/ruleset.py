@@ -22,6 +22,7 @@ from ...interceptor import (
     claims,
     hearers,
 )
+from ...manager.files import Stamp, stamp_of
 from ...manager.formats import Document
 from ...observe.redactor import Redactor
 from ...protocol.envelope import Direction
@@ -45,7 +46,6 @@ LONGEST: Final = 512  # characters of a target that is
 
 log = logging.getLogger("fairlead.gateway.rules")
 
-Stamp = tuple[int, int, int]
 # A rule that may concern a message; whether it does, if that is known.
 Candidate = tuple[Rule, bool | None]
 # What a key is made of, as it stands in an exchange: method, direction, kind, name and URI; where
@@ -148,7 +148,7 @@ class RuleSet:
             RulesError: it has mistakes; the rules stay as they were.
         """
         assert self.path is not None
-        stamp = _stamp(self.path)
+        stamp = stamp_of(self.path)
         kept: Kept = {rule.key: list(rule.actions) for rule in self._rules}
         self._read = stamp
         rules = read_rules(self.path, self._making, kept)
@@ -384,7 +384,7 @@ class RuleSet:
     def _look(self) -> None:
         assert self.path is not None
         self._look_at = time.monotonic() + self._interval
-        if _stamp(self.path) == self._read:
+        if stamp_of(self.path) == self._read:
             return
         try:
             self.reload()
@@ -457,12 +457,3 @@ def _given(answer: Answer, error: RpcError | None) -> Proceed:
         return answer
 
     return proceed
-
-
-def _stamp(path: str) -> Stamp:
-    """What tells one state of a file from another; a file that is gone has one too."""
-    try:
-        status = os.stat(path)
-    except (OSError, ValueError):
-        return 0, 0, 0
-    return status.st_mtime_ns, status.st_size, status.st_ino

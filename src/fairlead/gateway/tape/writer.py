@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
+from ...manager.atomic_write import write_atomically
 from ...observe.redactor import Redactor
 from ...protocol.envelope import Direction
 from ...wire import RequestId, single_line
@@ -231,16 +232,10 @@ class TapeWriter:
     def _write_info(self) -> None:
         """The companion is replaced as a whole; without it the lines still are what they are."""
         place = Path(f"{self._base}{ABOUT}")
-        fresh = place.with_name(f".{place.name}.{os.getpid()}")
         try:
-            text = msgspec.json.format(_encode(self._info), indent=2) + b"\n"
-            file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(file, "wb") as stream:
-                stream.write(text)
-            fresh.replace(place)
+            write_atomically(place, msgspec.json.format(_encode(self._info), indent=2) + b"\n")
         except OSError as exc:
             log.warning("%s could not be written: %s", place, exc)
-            fresh.unlink(missing_ok=True)
 
 
 def _is_json(message: bytes) -> bool:

@@ -1,0 +1,54 @@
+"""Files that are replaced as a whole: readers see the old content or the new, never a part."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+__all__ = ["replacing", "write_atomically"]
+
+# Without O_EXCL a link that another user put there would be followed.
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+_FLAGS |= getattr(os, "O_BINARY", 0)
+
+
+@contextmanager
+def replacing(
+    path: Path, *, mode: int | None = 0o600, durable: bool = False
+) -> Iterator[BinaryIO]:
+    """Open a new file that takes the place of `path` when the block ends well.
+
+    If the block or the replacing fails, the old file stays as it was. Without a `mode` its
+    permissions stay too; those of a new file then follow the umask. `durable` waits until the
+    content is on the disk. A symbolic link is replaced, not followed.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    if mode is None:
+        with suppress(FileNotFoundError):
+            mode = path.stat().st_mode & 0o777
+    fresh = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
+    descriptor = os.open(fresh, _FLAGS, 0o666 if mode is None else 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            yield file
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        if mode is not None:
+            os.chmod(fresh, mode)
+        os.replace(fresh, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(fresh)
+        raise
+
+
+def write_atomically(
+    path: Path, content: bytes, *, mode: int | None = 0o600, durable: bool = False
+) -> None:
+    """Replace a file at once; see `replacing`."""
+    with replacing(path, mode=mode, durable=durable) as file:
+        file.write(content)
