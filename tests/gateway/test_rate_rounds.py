@@ -11,7 +11,7 @@ from fairlead import MCPClient
 from fairlead.errors import RpcError
 from fairlead.gateway import Gateway
 from fairlead.gateway.interceptors import RateLimit
-from fairlead.gateway.interceptors.rounds import MAX_ROUNDS
+from fairlead.gateway.interceptors.rate import MAX_ROUNDS
 
 FORM = {"mode": "form", "message": "?", "requestedSchema": {"type": "object", "properties": {}}}
 ACCEPT = {"action": "accept", "content": {}}

@@ -9,16 +9,9 @@ from msgspec import Raw
 
 from fairlead.client.entries import read_entry
 from fairlead.gateway.replay.against import _cut, _short
-from fairlead.gateway.replay.refusals import read_refusal
+from fairlead.gateway.replay.cues import read_refusal
 from fairlead.gateway.tape.comparing import Namer, same_names
-from fairlead.gateway.tape.format import (
-    Entry,
-    TapeInfo,
-    about_entry,
-    base_of,
-    command_of,
-    kind_of,
-)
+from fairlead.gateway.tape.format import Entry, TapeInfo, about_entry, base_of, command_of
 from fairlead.gateway.tape.heading import heading_of, summary_of
 from fairlead.gateway.tape.testing import text_of_test
 from fairlead.protocol.envelope import Direction
@@ -57,14 +50,6 @@ def test_a_heading_tells_requests_and_ids() -> None:
     assert (note.is_request, note.name, note.read_params()) == (False, None, {})
     answer = heading_of(entry({"id": 1.5, "result": {}}))
     assert (answer.is_request, answer.name, answer.read_error()) == (False, None, {})
-
-
-def test_the_kind_of_a_message_follows_from_its_members() -> None:
-    kinds = [
-        kind_of(message)
-        for message in ({"method": "m", "id": 1}, {"method": "m"}, {"error": {}}, {"result": {}})
-    ]
-    assert kinds == ["request", "notification", "error", "result"]
 
 
 def test_ids_are_replaced_by_what_they_belong_to() -> None:

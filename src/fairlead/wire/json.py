@@ -1,17 +1,33 @@
 """JSON as we write it: compact UTF-8, on one line, whatever the values were."""
 
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, UnsetType
 
-__all__ = ["CR", "LF", "single_line", "to_json"]
+__all__ = ["CR", "LF", "UNREADABLE", "read_json", "single_line", "to_json"]
 
 # As numbers they are found in bytes ten times as fast as the bytes `b"\n"` would be.
 LF: Final = 10
 CR: Final = 13
 
+# What decoding the text of another program may raise.
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+T = TypeVar("T")
+D = TypeVar("D")
+
 _encode = msgspec.json.Encoder().encode
+
+
+def read_json(raw: Raw | bytes | UnsetType | None, kind: type[T], default: D) -> T | D:
+    """Decode JSON that another program wrote; `default` if it is missing or of another kind."""
+    if raw is None or isinstance(raw, UnsetType):
+        return default
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except UNREADABLE:
+        return default
 
 
 def to_json(value: Any) -> bytes:

@@ -1,22 +1,33 @@
-"""How often something may be asked."""
+"""How often something may be asked.
 
+A call that a server answered with a question is sent again with the answer, which is no new call.
+In the stateless era the client returns the state that it was given. Any client can send a state;
+so only what was seen to be asked for counts as such a round, once.
+"""
+
+import hashlib
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
 from math import ceil
 from operator import attrgetter
-from typing import ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal
+
+import msgspec
+from msgspec import Raw, Struct, UnsetType
 
 from ...errors import RpcError
-from ...interceptor import After, Exchange, TwoHalves
-from ...limits import RATE_BUCKETS
+from ...interceptor import After, Exchange, Outcome, TwoHalves
+from ...limits import RATE_BUCKETS, REMEMBERED_ROUNDS
+from ...protocol.caller import ROUND_MEMBERS
 from ...protocol.client_key import network_of
 from ...protocol.envelope import Direction
 from ...protocol.own_errors import ours
 from ...protocol.targets import normalize_name
 from ...wire import Request
 from ...wire.codes import INTERNAL_ERROR
-from .rounds import MAX_ROUNDS, Rounds
+from ...wire.json import read_json
 from .sessions import session_of
 
 __all__ = ["RateLimit"]
@@ -26,6 +37,9 @@ FEW: Final = 1_000  # none of so many will have to go soon, so it does not matte
 _UP: Final = Direction.CLIENT_TO_SERVER
 CLOSE_ENOUGH: Final = 0.01  # of a token that is not all there yet
 _NONE: Final = b"{}"  # capabilities of somebody who cannot be asked anything
+MAX_ROUNDS: Final = 20  # of one call; clients give up then, and so do we
+MAX_OPEN: Final = REMEMBERED_ROUNDS.value
+LONGEST_RESULT: Final = 1 << 20  # bytes of a result that is looked at
 LEAST_WAIT: Final = 0.001  # seconds; what is to be waited for is not nothing
 
 Per = Literal["all", "client", "identity", "tool", "session"]
@@ -64,7 +78,7 @@ class RateLimit(TwoHalves):
         self._methods = frozenset(methods)
         self._clock = clock
         self._full_at: dict[Hashable, float] = {}
-        self._rounds = Rounds()
+        self._rounds = _Rounds()
 
     def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
         message = exchange.message
@@ -164,3 +178,84 @@ _KEYS: Final[dict[str, Callable[[Exchange], Hashable]]] = {
     "client": _client,
     "session": _session,
 }
+
+
+# Rounds
+
+
+class _Wanted(Struct, rename="camel"):
+    """The part of a result that says so."""
+
+    result_type: str = ""
+    request_state: str | None = None
+
+
+class _Rounds:
+    """Knows which requests go on with a call, by what their servers answered before."""
+
+    def __init__(self) -> None:
+        # How many rounds the call may have from here on. The oldest go first, when there are many.
+        self.open: OrderedDict[tuple[Hashable, bytes], int] = OrderedDict()
+
+    def take(self, key: Hashable, exchange: Exchange) -> int | None:
+        """How many rounds may follow, if it is the next round of a call; nobody can use it twice.
+
+        `key` is whose call it is.
+        """
+        params = exchange.message.params
+        if isinstance(params, UnsetType):
+            return None
+        text = bytes(params)
+        if text.find(b'"requestState"') < 0 and text.find(b'"inputResponses"') < 0:
+            return None
+        request = _read(exchange)
+        if request is None or not request.keys() & ROUND_MEMBERS:
+            return None
+        digest = _digest(exchange, request, request.get("requestState"))
+        return None if digest is None else self.open.pop((key, digest), None)
+
+    def until(self, key: Hashable, exchange: Exchange, left: int) -> After:
+        """What is to be told the outcome, to remember it if that is a question."""
+
+        def answered(outcome: Outcome) -> Outcome:
+            text = outcome if type(outcome) is bytes else _bytes_of(outcome)
+            if left and len(text) <= LONGEST_RESULT and text.find(b'"input_required"') >= 0:
+                self._asked(key, exchange, left, text)
+            return outcome
+
+        return answered
+
+    def _asked(self, key: Hashable, exchange: Exchange, left: int, text: bytes) -> None:
+        wanted = read_json(text, _Wanted, _Wanted())
+        request = _read(exchange)
+        if wanted.result_type != "input_required" or request is None:
+            return
+        digest = _digest(exchange, request, wanted.request_state)
+        if digest is not None:
+            self.open[(key, digest)] = left - 1
+        if len(self.open) > MAX_OPEN:
+            REMEMBERED_ROUNDS.hit()
+            self.open.popitem(last=False)
+
+
+def _bytes_of(outcome: Outcome) -> bytes:
+    return bytes(outcome) if isinstance(outcome, Raw) else b""
+
+
+def _read(exchange: Exchange) -> dict[str, Any] | None:
+    """Return the params; None if they cannot be read, so that it counts as any call does."""
+    return read_json(exchange.message.params, dict[str, Any], None)
+
+
+def _digest(exchange: Exchange, request: dict[str, Any], state: object) -> bytes | None:
+    """What makes a request the next round of a call: all else stays as it was."""
+    same = {
+        name: held
+        for name, held in request.items()
+        if name != "_meta" and name not in ROUND_MEMBERS
+    }
+    try:
+        text = msgspec.json.encode([exchange.server, exchange.method, same, state], order="sorted")
+    except RecursionError:  # as deep as can be read, and we are a step deeper
+        return None
+    return hashlib.sha256(text).digest()

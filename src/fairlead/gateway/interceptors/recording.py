@@ -29,6 +29,7 @@ from ...wire import (
     failure,
 )
 from ...wire.codes import INTERNAL_ERROR
+from ...wire.json import read_json
 from ..call import Call
 from ..front import Front
 from ..link import Link
@@ -325,10 +326,7 @@ def _subscription(note: Notification) -> RequestId | None:
 
 
 def _request_id(raw: Raw | None) -> RequestId | None:
-    try:
-        return None if raw is None else cast(RequestId, msgspec.json.decode(raw, type=int | str))
-    except msgspec.DecodeError:
-        return None
+    return read_json(raw, cast(Any, int | str), None)
 
 
 def _for_client(note: Notification, call: Call | None) -> Notification:

@@ -9,6 +9,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ...protocol.caller import read_head, target_of
 from ...protocol.envelope import Direction
+from ...wire.json import UNREADABLE, read_json
 from ..moment import Moment
 from .entry import Entry
 from .journal import Journal
@@ -42,6 +43,7 @@ class _Gone(Struct):
     request_id: Any = msgspec.field(default=None, name="requestId")
 
 
+_ODD: Final = _Refusal(message="an error that cannot be read")
 _decode = msgspec.json.Decoder(_Line).decode
 _decode_many = msgspec.json.Decoder(list[Raw]).decode
 
@@ -64,7 +66,7 @@ class Overheard:
             return self._batch(line, direction)
         try:
             said = _decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except UNREADABLE:
             self.stray(line, direction)
             return False
         return self._take(said, line, direction)
@@ -98,7 +100,7 @@ class Overheard:
     def _batch(self, line: bytes, direction: Direction) -> bool:
         try:
             said = [(_decode(one), one) for one in _decode_many(line)]
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except UNREADABLE:
             self.stray(line, direction)
             return False
         heard = [self._take(one, bytes(raw), direction) for one, raw in said]
@@ -149,17 +151,14 @@ class Overheard:
 
     def _cancelled(self, params: Raw, direction: Direction) -> None:
         """An answer may still come: it was under way. Then nobody wonders about it."""
-        try:
-            key = _key(msgspec.json.decode(params, type=_Gone).request_id)
-        except msgspec.DecodeError:
-            return
-        for record in self._asked[direction].get(key, ()):
+        gone = read_json(params, _Gone, None)
+        for record in self._asked[direction].get(_key(gone.request_id), ()) if gone else ():
             self._journal.end(record, "cancelled", when=self.when)
 
     def _answered(self, said: _Line, direction: Direction) -> None:
         key = None if isinstance(said.id, UnsetType) else _key(said.id)
         record = self._take_asked(direction.reverse(), key)
-        refusal = None if isinstance(said.error, UnsetType) else _refusal(said.error)
+        refusal = None if isinstance(said.error, UnsetType) else read_json(said.error, _Refusal, _ODD)
         result = said.result if refusal is None else said.error
         if record is None:
             record = self._journal.begin(
@@ -192,13 +191,6 @@ class Overheard:
         if not under_it:
             del self._asked[direction][key]
         return record
-
-
-def _refusal(error: Raw) -> _Refusal:
-    try:
-        return msgspec.json.decode(error, type=_Refusal)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _Refusal(message="an error that cannot be read")
 
 
 def _key(request_id: Any) -> Hashable:

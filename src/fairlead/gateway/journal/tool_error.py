@@ -6,6 +6,8 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct, UnsetType
 
+from ...wire.json import read_json
+
 __all__ = ["is_tool_error"]
 
 _says_so: Final = re.compile(rb'"isError"\s*:\s*true').search  # somewhere in it
@@ -19,7 +21,4 @@ def is_tool_error(result: Raw | bytes | UnsetType) -> bool:
     """Whether the result of a tool says that the tool failed."""
     if isinstance(result, UnsetType) or _says_so(result) is None:
         return False  # not anywhere in it
-    try:
-        return msgspec.json.decode(result, type=_Flag).is_error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False
+    return read_json(result, _Flag, _Flag()).is_error

@@ -21,8 +21,7 @@ from ..tape import TapeReader
 from ..tape.comparing import summary
 from ..tape.differing import Difference, Path, differences, read_path
 from ..way import Way, way_to
-from .cues import LISTEN, Cue, Step, load
-from .refusals import read_refusal
+from .cues import LISTEN, Cue, Step, load, read_refusal
 
 __all__ = ["Compared", "Report", "play_against"]
 

@@ -17,12 +17,14 @@ from ...client.listening import ACKNOWLEDGED
 from ...errors import ConfigError
 from ...protocol.caller import SUBSCRIPTION_KEY, VERSION_KEY
 from ...protocol.envelope import Direction
+from ...wire.codes import INTERNAL_ERROR
+from ...wire.json import read_json
 from ..tape import Entry, TapeReader, plain
 from ..tape.heading import Heading, heading_of
 from ..tape.reader import Lines, Spot
 from .asked import Asked
 
-__all__ = ["LISTEN", "Cue", "Step", "cues_of", "load"]
+__all__ = ["LISTEN", "Cue", "Step", "cues_of", "load", "read_refusal"]
 
 LISTEN: Final = "subscriptions/listen"
 NEAR: Final = 100  # requests without an answer among which one is looked for
@@ -98,6 +100,19 @@ class Cue(Spoken):
     def answer(self) -> Step | None:
         """What answers it."""
         return next((step for step in self.steps if step.kind == "answer"), None)
+
+
+class _Error(Struct):
+    code: int
+    message: str
+
+
+def read_refusal(raw: Raw | None) -> tuple[int, str, Raw | None]:
+    """Return the code and the message of an error on a tape, and all of it; None for no error."""
+    error = read_json(raw, _Error, None)
+    if error is None:
+        return INTERNAL_ERROR, "What was answered cannot be read from the tape", None
+    return error.code, error.message, raw
 
 
 def load(tape: str | os.PathLike[str] | TapeReader) -> list[Cue]:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
-from msgspec import Raw, UnsetType
+from msgspec import Raw
 
 from ...client.listening import ACKNOWLEDGED
 from ...errors import FairleadError, RpcError
@@ -24,15 +24,15 @@ from ...protocol.principal import ANONYMOUS, Principal
 from ...server.serving import ServesHttp
 from ...transport.base import Channel
 from ...transport.http.settings import HttpSettings
-from ...wire import Notification, Params
+from ...wire import Notification
 from ...wire.codes import INVALID_PARAMS, METHOD_NOT_FOUND
+from ...wire.json import read_json
 from ..tape import TapeReader
-from .cues import LISTEN, Cue, load
+from .cues import LISTEN, Cue, load, read_refusal
 from .introducing import introduction
 from .matching import INTRODUCTIONS, Strict, Tolerant
 from .pace import Pace
 from .playing import Playing
-from .refusals import read_refusal
 
 if TYPE_CHECKING:
     from ...server.http import HttpApp
@@ -177,7 +177,7 @@ class TapeServer(ServesHttp):
 
     async def _handle(self, exchange: Exchange) -> Answer:
         matcher = self._matcher_of(exchange)
-        params = _plain(exchange.message.params)
+        params = read_json(exchange.message.params, dict[str, Any], {})
         cue = matcher.find(exchange.method, params, request=True)
         if cue is None:
             if exchange.method == LISTEN and not self._has_listened:
@@ -209,7 +209,8 @@ class TapeServer(ServesHttp):
         caller = peer.conversation.peer
         stateless = caller is None or caller.stateless
         matcher = self._alone if stateless else self._peers.get(peer, self._pool)
-        cue = matcher.find(note.method, _plain(note.params), request=False)
+        params = read_json(note.params, dict[str, Any], {})
+        cue = matcher.find(note.method, params, request=False)
         if cue is not None and cue.steps:
             self._play(Playing(cue, self.pace, None, peer, self._listening).all())
 
@@ -278,16 +279,6 @@ async def _without_news(exchange: Exchange) -> None:
 
 def _peer_of(exchange: Exchange) -> Peer | None:
     return exchange.edge if isinstance(exchange.edge, Peer) else None
-
-
-def _plain(params: Params) -> dict[str, Any]:
-    if isinstance(params, UnsetType):
-        return {}
-    try:
-        decoded = msgspec.json.decode(Raw(params))
-    except (msgspec.DecodeError, RecursionError):
-        return {}
-    return decoded if isinstance(decoded, dict) else {}
 
 
 async def _quietly(work: Coroutine[Any, Any, None]) -> None:

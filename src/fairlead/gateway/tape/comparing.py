@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ...protocol.caller import SUBSCRIPTION_KEY
+from ...wire.json import read_json
 from .differing import Difference, Path, differences
 from .format import Entry
 from .heading import Heading, heading_of, summary_of
@@ -202,9 +203,8 @@ class Namer:
         Long results are not opened for that: should only names in them differ, so do the numbers,
         and whoever looks closer will see.
         """
-        try:
-            members = _members(entry.message)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        members = read_json(entry.message, dict[str, Raw], None)
+        if members is None:
             return 0  # no message
         members.pop("id", None)
         carried = {name: bytes(raw) for name, raw in members.items()}
@@ -212,9 +212,6 @@ class Namer:
         if cancels or b"progressToken" in carried.get("params", b""):
             carried["params"] = _without_names(members.get("params", Raw(b"{}")), cancels=cancels)
         return hash(tuple(sorted(carried.items())))
-
-
-_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def _without_names(params: Raw, *, cancels: bool) -> bytes:

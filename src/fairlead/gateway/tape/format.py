@@ -25,7 +25,6 @@ __all__ = [
     "about_entry",
     "base_of",
     "command_of",
-    "kind_of",
 ]
 
 VERSION: Final = 1
@@ -88,10 +87,3 @@ def command_of(info: TapeInfo) -> list[str]:
 def base_of(path: str | os.PathLike[str]) -> str:
     """The path of a tape without its ending."""
     return os.fspath(path).removesuffix(LINES).removesuffix(ABOUT)
-
-
-def kind_of(message: dict[str, Any]) -> Literal["request", "notification", "result", "error"]:
-    """Which kind of message it is."""
-    if "method" in message:
-        return "request" if "id" in message else "notification"
-    return "error" if "error" in message else "result"

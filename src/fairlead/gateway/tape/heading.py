@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from ...wire.json import UNREADABLE, read_json
 from .format import Entry
 
 __all__ = ["Heading", "heading_of", "summary_of"]
@@ -30,11 +31,11 @@ class Heading(Struct):
 
     def read_params(self) -> dict[str, Any]:
         """The params, decoded."""
-        return _object(self.params)
+        return read_json(self.params, dict[str, Any], {})
 
     def read_error(self) -> dict[str, Any]:
         """The error, decoded."""
-        return _object(self.error)
+        return read_json(self.error, dict[str, Any], {})
 
 
 _decode = msgspec.json.Decoder(Heading).decode
@@ -45,7 +46,7 @@ def heading_of(entry: Entry) -> Heading:
     """Of an entry; empty for what is no message."""
     try:
         return _decode(entry.message)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return _nothing
 
 
@@ -65,25 +66,7 @@ class _Aimed(Struct):
     uri: Any = None
 
 
-_aimed = msgspec.json.Decoder(_Aimed).decode
-
-
 def _target(params: Raw | UnsetType) -> str | None:
-    if isinstance(params, UnsetType):
-        return None
-    try:
-        aimed = _aimed(params)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+    aimed = read_json(params, _Aimed, _Aimed())
     target = aimed.uri if aimed.name is UNSET else aimed.name
     return target if isinstance(target, str) else None
-
-
-def _object(raw: Raw | UnsetType) -> dict[str, Any]:
-    if isinstance(raw, UnsetType):
-        return {}
-    try:
-        decoded = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return {}
-    return decoded if isinstance(decoded, dict) else {}

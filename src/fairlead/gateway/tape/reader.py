@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from ...errors import ConfigError
+from ...wire.json import UNREADABLE, read_json
 from .doubts import believed
 from .format import ABOUT, LINES, VERSION, Entry, TapeInfo, base_of
 from .locking import held
@@ -112,7 +113,7 @@ class TapeReader:
                     entry = _decode(line)
                     if not line.isascii():
                         line.decode()  # what stays as it is was not looked at
-                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                except UNREADABLE:
                     self.skipped += 1
                 else:
                     yield spot, line, entry
@@ -131,7 +132,7 @@ class TapeReader:
             self.troubles.append(f"there is no {name}{ABOUT}: how it was recorded is not known")
         except OSError as exc:
             self.troubles.append(f"{name}{ABOUT} cannot be read: {exc.strerror}")
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        except UNREADABLE as exc:
             self.troubles.append(f"{name}{ABOUT} cannot be read: {exc}")
         if info.status == "recording" and not self._is_held():
             info.status = "cut"  # whoever recorded it ended without a word
@@ -176,7 +177,7 @@ class Lines:
             count += some
         try:
             return _decode(bytes(line) if count == length else b"")
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except UNREADABLE:
             raise ConfigError(f"{file.name} has been written anew since it was read") from None
 
 
@@ -226,11 +227,7 @@ def read_tape(path: str | os.PathLike[str]) -> list[Entry]:
 
 def plain(entry: Entry) -> dict[str, Any]:
     """The message of an entry, decoded; one that is no object is empty."""
-    try:
-        decoded = msgspec.json.decode(entry.message)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return {}
-    return decoded if isinstance(decoded, dict) else {}
+    return read_json(entry.message, dict[str, Any], {})
 
 
 class _Versioned(msgspec.Struct):
