@@ -143,7 +143,7 @@ EXPRESSIONS = [
             ),
             *("fairlead.gateway.locking.suspicion", "fairlead.gateway.journal.tool_error"),
             *("fairlead.gateway.views", "fairlead.transport.process"),
-            *("fairlead.manager.twice", "fairlead.manager.jsonc", "fairlead.manager.expand"),
+            *("fairlead.manager.twice", "fairlead.manager.formats", "fairlead.manager.expand"),
             *("fairlead.manager.validate", "fairlead.server.forms"),
         ],
     )

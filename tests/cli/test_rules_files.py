@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from fairlead.gateway.rules import RulesError, RuleSet
-from fairlead.gateway.rules.files import hindrance
+from fairlead.gateway.rules.actions import hindrance
 from fairlead.gateway.tape import TapeWriter
 
 from .running import fairlead

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.manager.jsonc import plain_json
+from fairlead.manager.formats import plain_json
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

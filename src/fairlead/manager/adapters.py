@@ -22,30 +22,16 @@ Find = Callable[[str], MCPTool | None]
 
 def to_openai(tools: Iterable[MCPTool]) -> list[dict[str, Any]]:
     """For `tools` of a chat completion."""
-    return [
-        {
-            "type": "function",
-            "function": {
-                "name": tool.name,
-                "description": tool.description,
-                "parameters": tool.parameters,
-            },
-        }
-        for tool in tools
-    ]
+    return [{"type": "function", "function": _function(tool)} for tool in tools]
 
 
 def to_openai_responses(tools: Iterable[MCPTool]) -> list[dict[str, Any]]:
     """For `tools` of the Responses API."""
-    return [
-        {
-            "type": "function",
-            "name": tool.name,
-            "description": tool.description,
-            "parameters": tool.parameters,
-        }
-        for tool in tools
-    ]
+    return [{"type": "function", **_function(tool)} for tool in tools]
+
+
+def _function(tool: MCPTool) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
 
 
 def to_anthropic(tools: Iterable[MCPTool]) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from .expand import resolve_in_thread
 from .filters import ServerFilter
 from .found import Found
 from .load import Loaded, load_all_mcp_configs
-from .manager import Configured, MCPManager, Source
+from .manager import Configured, MCPManager
 from .tools import MCPTool
 from .trust import Trust
 
@@ -110,13 +110,7 @@ def _configured(one: Found, commands: Commands, inputs: Mapping[str, str]) -> Co
     return Configured(
         entry=one.entry,
         resolve=resolve,
-        source=Source(
-            provider=one.host,
-            provider_name=one.host_title,
-            path=one.path,
-            level=one.level,
-            line=one.line,
-        ),
+        source=one.source,
         only_tools=one.only_tools,
         without_tools=one.without_tools,
         startup_timeout=one.startup_timeout,

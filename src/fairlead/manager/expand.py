@@ -4,8 +4,8 @@ import asyncio
 import os
 import re
 import unicodedata
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -14,14 +14,16 @@ from ..client.entries import MCPServerEntry, MCPStdioServerConfig
 from ..errors import ConfigError
 from .commands import Commands
 from .dialects import DIALECTS, substitute
-from .dotenv import read_dotenv
 from .files import read_file
 from .found import Found
 from .hiding import hide, values_of
-from .references import absolute, env_file_of, file_beside, scope_of
+from .references import absolute, env_file_of, file_beside, read_dotenv, scope_of
 from .trust import NotApproved, Trust
 
 __all__ = ["Resolved", "resolve", "resolve_in_thread"]
+
+T = TypeVar("T")
+A = TypeVar("A")
 
 
 class Resolved(Struct, frozen=True):
@@ -141,7 +143,9 @@ class _Work:
         url = self._clean("url", self._text("url", entry.url))
         headers = {**self.looked_up["headers"], **self._values("headers", entry.headers)}
         if self.found.headers_helper is not None:
-            headers.update(self._helped(self.found.headers_helper, url))
+            failed = "the helper for headers did not work"
+            helper = self.found.headers_helper
+            headers.update(self._printed(failed, self.commands.headers, helper, url) or {})
         for name, value in headers.items():
             if re.search(r"[\r\n\0]", name + value):
                 raise ConfigError(f"the header {name!r} holds a line break")
@@ -177,7 +181,8 @@ class _Work:
     def _value(self, field: str, name: str, raw: str) -> str | None:
         if DIALECTS[self.found.dialect].runs_commands:
             if raw.startswith("!"):  # not expanded first: that is the shell's work, and safer there
-                return self._command(field, name, raw[1:])
+                failed = f"{field}.{name} is left out: its command did not work"
+                return self._printed(failed, self.commands.value, raw[1:], self.env)
             if raw in self.env and raw:
                 return self.env[raw]
         value = self._text(field, raw)
@@ -185,25 +190,18 @@ class _Work:
             value = substitute(value, "gemini-again", self.scope, field)
         return value
 
-    def _command(self, field: str, name: str, command: str) -> str | None:
+    def _printed(
+        self, failed: str, run: Callable[[Found, str, A], T], command: str, more: A
+    ) -> T | None:
+        """Return what a command printed; None, and a warning, if it did not work."""
         try:
-            return self.commands.value(self.found, command, self.env)
+            return run(self.found, command, more)
+        except NotApproved:
+            raise
         except (ConfigError, OSError, ValueError) as exc:
-            if isinstance(exc, NotApproved):
-                raise
             reason = exc.args[0] if isinstance(exc, ConfigError) else type(exc).__name__
-            self._warn(f"{field}.{name} is left out: its command did not work ({reason})")
+            self._warn(f"{failed} ({reason})")
             return None
-
-    def _helped(self, command: str, url: str) -> dict[str, str]:
-        try:
-            return self.commands.headers(self.found, command, url)
-        except (ConfigError, OSError, ValueError) as exc:
-            if isinstance(exc, NotApproved):
-                raise
-            reason = exc.args[0] if isinstance(exc, ConfigError) else type(exc).__name__
-            self._warn(f"the helper for headers did not work ({reason})")
-            return {}
 
     def _look_up(self, secrets: Mapping[str, str]) -> dict[str, dict[str, str]]:
         """Values that the file only names; one that is not set is left out."""

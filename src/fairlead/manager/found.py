@@ -89,6 +89,10 @@ class Found(Struct, frozen=True, kw_only=True):
         return f"{self.path}:{self.line}"
 
     @property
+    def source(self) -> Source:
+        return Source(self.host, self.host_title, self.path, self.level, self.line)
+
+    @property
     def in_folder(self) -> bool:
         """Whether it belongs to the folder `workspace` and starts there."""
         return self.level in ("project", "local") and bool(self.workspace)

@@ -184,9 +184,7 @@ class _Loading:
             return f'not used: it is the server "{same.name}" of {same.place}'
         result.found[name] = found
         result.configs[name] = found.entry
-        result.sources[name] = Source(
-            found.host, found.host_title, found.path, found.level, found.line
-        )
+        result.sources[name] = found.source
         return "used"
 
     def _filter(self, found: Found) -> str | None:

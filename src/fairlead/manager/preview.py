@@ -13,9 +13,8 @@ from ..client.entries import MCPStdioServerConfig
 from ..errors import ConfigError
 from ..observe.redact import REDACTED, is_secret_name, redact
 from .dialects import DIALECTS, substitute
-from .dotenv import read_dotenv
 from .found import Found, Lookup
-from .references import absolute, env_file_of, file_beside, scope_of
+from .references import absolute, env_file_of, file_beside, read_dotenv, scope_of
 
 __all__ = ["Value", "preview"]
 

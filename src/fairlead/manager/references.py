@@ -1,6 +1,7 @@
 """What an entry refers to outside itself: the inputs of its file, and other files."""
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
@@ -12,7 +13,7 @@ from ..limits import ENTRY_FILES
 from .dialects import DIALECTS, Scope, substitute
 from .found import Found
 
-__all__ = ["absolute", "env_file_of", "file_beside", "files_of", "scope_of", "texts_in"]
+__all__ = ["absolute", "env_file_of", "file_beside", "files_of", "read_dotenv", "scope_of", "texts_in"]
 
 
 def scope_of(
@@ -98,3 +99,29 @@ def texts_in(value: Any) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for item in value:
             yield from texts_in(item)
+
+
+# Files of `NAME=value` lines. Possessive throughout: the file may be a project's, and a long line must
+# not take long.
+_HEAD = re.compile(r"[ \t]*+(?:export[ \t]++)?([A-Za-z_][\w.-]*+)[ \t]*+=[ \t]*+")
+_QUOTED = re.compile(r"""(?:"((?:[^"\\]|\\.)*+)"|'([^']*+)')[ \t]*+(?:\#.*+)?$""")
+_ESCAPES: dict[str, str] = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+def read_dotenv(text: str) -> dict[str, str]:
+    """Return the variables of such a file; of two with one name the last one counts."""
+    values = {}
+    for line in text.replace("\r\n", "\n").split("\n"):
+        if head := _HEAD.match(line):
+            values[head[1]] = _value(line[head.end() :])
+    return values
+
+
+def _value(text: str) -> str:
+    quoted = _QUOTED.match(text)
+    if quoted is None:
+        return text.partition("#")[0].rstrip(" \t")
+    double, single = quoted.groups()
+    if double is None:
+        return str(single)
+    return re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[1]), double)

@@ -1,6 +1,7 @@
 """What a rule does: interceptors by their names, made with the options that the file gives."""
 
 import inspect
+import os
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -15,13 +16,13 @@ from ...errors import ConfigError
 from ...interceptor import Answer, Exchange, Interceptor, Proceed
 from ...observe.redactor import Redactor
 from ..interceptors.guarding import LIMIT, Policy, guarded
-from ..interceptors.registry import ACTIONS, Factory
+from ..interceptors.registry import ACTIONS, Factory, Pass
+from ..tape.format import LINES, base_of
 from .conditions import Report
-from .files import hindrance
 from .mistakes import unknown
 from .places import Where
 
-__all__ = ["WRITING", "Action", "Maker", "Making", "spelled", "wanted_actions"]
+__all__ = ["WRITING", "Action", "Maker", "Making", "hindrance", "spelled", "wanted_actions"]
 
 # Parameters of factories that are not for files to set.
 _OURS: Final = ("answers", "clock", "folder", "known", "write")
@@ -256,3 +257,55 @@ def _shown(value: Any) -> str:
     if isinstance(value, float) and not isfinite(value):
         return str(value)
     return names.get(type(value), "a number")
+
+
+# Files that actions write
+
+_FILES: Final = {"audit": "path", "record": "tape"}  # the option that names the file
+
+
+def hindrance(action: str, options: Mapping[str, Any], folder: str) -> tuple[str, str] | None:
+    """The option that is wrong, and why; None if all is well as far as one can see."""
+    option = _FILES.get(action)
+    named = None if option is None else options.get(option)
+    if option is None or not isinstance(named, str):
+        return None
+    path = os.path.join(folder or os.curdir, named)
+    try:
+        if action == "record":  # it makes the folders that it needs
+            path = f"{base_of(path)}{LINES}"
+            reason = _of_file(path) or _of_folder(_nearest(os.path.dirname(path)))
+        elif os.path.exists(path):  # often all that somebody may write in a folder of logs
+            reason = _of_file(path)
+        else:
+            reason = _of_folder(os.path.dirname(path))
+    except ValueError as exc:  # no path at all
+        reason = str(exc)
+    return None if reason is None else (option, reason)
+
+
+def _of_file(path: str) -> str | None:
+    """What hinders to write what is there already."""
+    if os.path.isdir(path):
+        return f"{path} is a folder, where a file is expected"
+    if os.path.exists(path) and not os.access(path, os.W_OK):
+        return f"{path} may not be written"
+    return None
+
+
+def _of_folder(path: str) -> str | None:
+    """What hinders to put a file there."""
+    if not os.path.exists(path):
+        return f"there is no folder {path}"
+    if not os.path.isdir(path):
+        return f"{path} is no folder"
+    if not os.access(path, os.W_OK | os.X_OK):
+        return f"nothing may be written to the folder {path}"
+    return None
+
+
+def _nearest(path: str) -> str:
+    """The folder, or the one above it that is there."""
+    while not os.path.lexists(path) and (above := os.path.dirname(path)) != path:
+        path = above
+    return path
