@@ -253,23 +253,43 @@ def _singular(word: str) -> str:
 # The three tools, and what they answer.
 
 _NAME: Final = {"type": "string", "description": "The full name of the tool, as it was found."}
+_TEXT: Final = {"type": "string"}
 
-SEARCH_TOOLS: Final[dict[str, Any]] = {
-    "name": "search_tools",
-    "title": "Search tools",
-    "description": (
-        "Find tools for a task. Many more tools are available than you can see here: search "
-        "whenever none of the tools you know does what you need, before you decide that it cannot "
-        "be done. Describe the task in a few words (what is done, to what, in which product), for "
-        "example 'create issue github' or 'query postgres database'. The answer lists names and "
-        "short descriptions, best match first. Use describe_tool next to learn which arguments a "
-        "tool takes, and call_tool to call it. If nothing fits, try other words."
-    ),
-    "inputSchema": {
-        "type": "object",
-        "properties": {
+
+def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+def _tool(
+    name: str, title: str, description: str, takes: dict[str, Any], gives: dict[str, Any] | None
+) -> dict[str, Any]:
+    """A definition; a tool that `gives` something known only looks."""
+    tool = {
+        "name": name,
+        "title": title,
+        "description": description,
+        "inputSchema": {**takes, "additionalProperties": False},
+    }
+    if gives is not None:
+        tool["outputSchema"] = gives
+        hints = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
+        tool["annotations"] = hints
+    return tool
+
+
+SEARCH_TOOLS: Final = _tool(
+    "search_tools",
+    "Search tools",
+    "Find tools for a task. Many more tools are available than you can see here: search "
+    "whenever none of the tools you know does what you need, before you decide that it cannot "
+    "be done. Describe the task in a few words (what is done, to what, in which product), for "
+    "example 'create issue github' or 'query postgres database'. The answer lists names and "
+    "short descriptions, best match first. Use describe_tool next to learn which arguments a "
+    "tool takes, and call_tool to call it. If nothing fits, try other words.",
+    _object(
+        {
             "query": {
-                "type": "string",
+                **_TEXT,
                 "minLength": 1,
                 "description": "A few words about the task, or the name of a tool.",
             },
@@ -281,62 +301,37 @@ SEARCH_TOOLS: Final[dict[str, Any]] = {
                 "description": "How many tools to list at most.",
             },
         },
-        "required": ["query"],
-        "additionalProperties": False,
-    },
-    "outputSchema": {
-        "type": "object",
-        "properties": {
+        "query",
+    ),
+    _object(
+        {
             "tools": {
                 "type": "array",
-                "items": {
-                    "type": "object",
-                    "properties": {
-                        "name": {"type": "string"},
-                        "description": {"type": "string"},
-                        "score": {"type": "number"},
-                    },
-                    "required": ["name", "description", "score"],
-                },
+                "items": _object(
+                    {"name": _TEXT, "description": _TEXT, "score": {"type": "number"}},
+                    *("name", "description", "score"),
+                ),
             },
             "total": {"type": "integer", "description": "How many tools were searched."},
         },
-        "required": ["tools", "total"],
-    },
-    "annotations": {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False},
-}
-
-DESCRIBE_TOOL: Final[dict[str, Any]] = {
-    "name": "describe_tool",
-    "title": "Describe a tool",
-    "description": (
-        "Show the full definition of one tool that search_tools found: what it does and the JSON "
-        "Schema of its arguments. Read it before the first call of a tool."
+        *("tools", "total"),
     ),
-    "inputSchema": {
-        "type": "object",
-        "properties": {"name": _NAME},
-        "required": ["name"],
-        "additionalProperties": False,
-    },
-    "outputSchema": {
-        "type": "object",
-        "properties": {"tool": {"type": "object"}},
-        "required": ["tool"],
-    },
-    "annotations": {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False},
-}
-
-CALL_TOOL: Final[dict[str, Any]] = {
-    "name": "call_tool",
-    "title": "Call a tool",
-    "description": (
-        "Call a tool that search_tools found, and get its result. The arguments must fit the "
-        "inputSchema that describe_tool shows for it."
-    ),
-    "inputSchema": {
-        "type": "object",
-        "properties": {
+)
+DESCRIBE_TOOL: Final = _tool(
+    "describe_tool",
+    "Describe a tool",
+    "Show the full definition of one tool that search_tools found: what it does and the JSON "
+    "Schema of its arguments. Read it before the first call of a tool.",
+    _object({"name": _NAME}, "name"),
+    _object({"tool": {"type": "object"}}, "tool"),
+)
+CALL_TOOL: Final = _tool(
+    "call_tool",
+    "Call a tool",
+    "Call a tool that search_tools found, and get its result. The arguments must fit the "
+    "inputSchema that describe_tool shows for it.",
+    _object(
+        {
             "name": _NAME,
             "arguments": {
                 "type": "object",
@@ -344,10 +339,10 @@ CALL_TOOL: Final[dict[str, Any]] = {
                 "additionalProperties": True,
             },
         },
-        "required": ["name"],
-        "additionalProperties": False,
-    },
-}
+        "name",
+    ),
+    None,
+)
 
 
 @cache

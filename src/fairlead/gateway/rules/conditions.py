@@ -78,50 +78,32 @@ class _ByFacts:
         return self._hooks
 
 
-class _All:
-    def __init__(self, parts: Sequence[Condition]) -> None:
+class _Several:
+    """Conditions of which all must hold, or one if `one_suffices`."""
+
+    def __init__(self, parts: Sequence[Condition], *, one_suffices: bool = False) -> None:
         self._parts = parts
+        self._decides = one_suffices  # the verdict of a single part that settles it
 
     def known(self, key: Key) -> bool | None:
-        verdict: bool | None = True
-        for part in self._parts:
-            one = part.known(key)
-            if one is False:
-                return False
-            verdict = None if one is None else verdict
-        return verdict
+        verdicts = [part.known(key) for part in self._parts]
+        if self._decides in verdicts:
+            return self._decides
+        return None if None in verdicts else not self._decides
 
     def hooks(self, key: Key) -> Hooks:
-        return fewest([part.hooks(key) for part in self._parts])
+        hooks = [part.hooks(key) for part in self._parts]
+        if not self._decides:
+            return fewest(hooks)
+        if None in hooks:
+            return None
+        return tuple(hook for several in hooks for hook in several or ())
 
     def holds(self, facts: Facts) -> bool:
-        return all(part.holds(facts) for part in self._parts)
-
-
-class _Any:
-    def __init__(self, parts: Sequence[Condition]) -> None:
-        self._parts = parts
-
-    def known(self, key: Key) -> bool | None:
-        verdict: bool | None = False
         for part in self._parts:
-            one = part.known(key)
-            if one is True:
-                return True
-            verdict = None if one is None else verdict
-        return verdict
-
-    def hooks(self, key: Key) -> Hooks:
-        found: list[Hook] = []
-        for part in self._parts:
-            hooks = part.hooks(key)
-            if hooks is None:
-                return None
-            found += hooks
-        return tuple(found)
-
-    def holds(self, facts: Facts) -> bool:
-        return any(part.holds(facts) for part in self._parts)
+            if part.holds(facts) == self._decides:
+                return self._decides
+        return not self._decides
 
 
 class _Not:
@@ -162,7 +144,7 @@ def compile_condition(
     what a rule permits. Inside of `not` the two change places.
     """
     if isinstance(raw, list):
-        return _All(_several(raw, where, report, answers, strict))
+        return _Several(_several(raw, where, report, answers, strict))
     if not isinstance(raw, dict):
         report(where, 'a map of conditions is expected, like { method = "tools/call" }')
         return Always()
@@ -172,7 +154,7 @@ def compile_condition(
         match key:
             case "all" | "any":
                 inner = _several(wanted, here, report, answers, strict)
-                parts.append(_All(inner) if key == "all" else _Any(inner))
+                parts.append(_Several(inner, one_suffices=key == "any"))
             case "not":
                 negated = compile_condition(
                     wanted, here, report, answers=answers, strict=not strict
@@ -180,7 +162,7 @@ def compile_condition(
                 parts.append(_Not(negated))
             case _:
                 parts.extend(_leaf(str(key), wanted, here, report, answers, strict))
-    return parts[0] if len(parts) == 1 else _All(parts) if parts else Always()
+    return parts[0] if len(parts) == 1 else _Several(parts) if parts else Always()
 
 
 def _several(
