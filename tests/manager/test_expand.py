@@ -299,9 +299,6 @@ def test_a_command_is_run_once(tmp_path: Path) -> None:
     for _ in range(3):
         resolve(found(entry), {"PATH": os.environ["PATH"]}, commands=commands)
     assert (tmp_path / "runs").read_text() == "x\n"
-    commands.forget()
-    resolve(found(entry), {"PATH": os.environ["PATH"]}, commands=commands)
-    assert (tmp_path / "runs").read_text() == "x\nx\n"
 
 
 def test_a_command_is_not_expanded_by_us_and_does_not_see_our_settings() -> None:

@@ -48,8 +48,8 @@ def test_an_approval_is_remembered_for_that_content(tmp_path: Path) -> None:
     assert not trust.trusts(found(path="/q/.cursor/mcp.json"))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [file.name for file in path.parent.iterdir()] == ["approvals.json"]
-    assert not trust.trusted_before(found())
-    assert trust.trusted_before(found(raw={"command": "y"}))
+    assert trust.approval(found()) == "approved"
+    assert trust.approval(found(raw={"command": "y"})) == "changed"
     assert trust.revoke(found(raw={"command": "whatever"}))
     assert not Trust(path).trusts(found())
     assert not trust.revoke(found())

@@ -53,7 +53,7 @@ def _facts(name: str, loaded: Loaded) -> dict[str, Any]:
         "enabled": name not in loaded.disabled,
         "approved": approved,
         "notApproved": trust.why_not(found) if approved is False else None,
-        "changedSinceApproval": (approved is False and trust.trusted_before(found)) or None,
+        "changedSinceApproval": trust.approval(found) == "changed" or None,
         "sameServerAs": loaded.duplicates.get(name),
         "alsoKnownAs": same,
         "entry": describe(found),

@@ -5,7 +5,6 @@ before variables are put in, so no secret goes into it.
 
 """
 
-import contextlib
 import hashlib
 import logging
 import time
@@ -35,7 +34,6 @@ class CacheStore(Protocol):
 
     def read(self, key: str) -> bytes | None: ...
     def write(self, key: str, value: bytes) -> None: ...
-    def remove(self, key: str) -> None: ...
 
 
 class MemoryStore:
@@ -50,15 +48,12 @@ class MemoryStore:
     def write(self, key: str, value: bytes) -> None:
         self._values[key] = value
 
-    def remove(self, key: str) -> None:
-        self._values.pop(key, None)
-
 
 class FileStore:
     """One file for each server, replaced as a whole, readable by this user only."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder or default_folder()
+        self._folder = folder or own_folder() / "tools"
 
     def read(self, key: str) -> bytes | None:
         try:
@@ -70,14 +65,6 @@ class FileStore:
     def write(self, key: str, value: bytes) -> None:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_atomically(self._folder / f"{key}.json", value)
-
-    def remove(self, key: str) -> None:
-        (self._folder / f"{key}.json").unlink(missing_ok=True)
-
-
-def default_folder() -> Path:
-    """Where the tools are."""
-    return own_folder() / "tools"
 
 
 def own_folder() -> Path:
@@ -143,11 +130,6 @@ class MCPToolCache:
             self._store.write(_key(name), value)
         except OSError as exc:
             log.debug("the tools of %s could not be kept: %s", name, exc)
-
-    def remove(self, name: str) -> None:
-        """Forget a server."""
-        with contextlib.suppress(OSError):
-            self._store.remove(_key(name))
 
 
 def entry_hash(entry: "MCPServerEntry | dict[str, Any]") -> str:

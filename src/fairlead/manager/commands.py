@@ -66,10 +66,6 @@ class Commands:
             raise ConfigError("it printed no map of texts")
         return headers
 
-    def forget(self) -> None:
-        """Run everything again when it is next needed."""
-        _printed.clear()
-
     def _run(self, found: Found, command: str, env: Mapping[str, str]) -> str:
         self.trust.require(found)
         folder = found.workspace if os.path.isdir(found.workspace) else None

@@ -57,12 +57,12 @@ async def discover_and_load_mcp_tools(
     if manager is None:
         manager = MCPManager(cwd, cache=cache or MCPToolCache(), **options)
     try:
-        found = load_all_mcp_configs(
+        found = load_configured(
             cwd,
             enable_project_config=enable_project_config,
             filter_exa=filter_exa,
             filters=filters,
-            **(loading or {}),
+            loading=loading,
         )
     except Exception as exc:  # whatever a file made us do
         log.exception("discovery failed")
@@ -90,6 +90,25 @@ async def discover_mcp_servers(
 ) -> Discovered:
     """The same; for those who think of servers, not of tools."""
     return await discover_and_load_mcp_tools(cwd, **options)
+
+
+def load_configured(
+    cwd: str | os.PathLike[str] | None,
+    *,
+    enable_project_config: bool = True,
+    filter_exa: bool = True,
+    filters: Sequence[ServerFilter] = (),
+    loading: Mapping[str, Any] | None = None,
+    **_: Any,
+) -> Loaded:
+    """Read the files by the options of `discover_and_load_mcp_tools` that are about files."""
+    return load_all_mcp_configs(
+        cwd,
+        enable_project_config=enable_project_config,
+        filter_exa=filter_exa,
+        filters=filters,
+        **(loading or {}),
+    )
 
 
 def configured(

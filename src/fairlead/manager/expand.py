@@ -16,8 +16,15 @@ from .commands import Commands
 from .dialects import DIALECTS, substitute
 from .files import read_file
 from .found import Found
-from .hiding import hide, values_of
-from .references import absolute, env_file_of, file_beside, read_dotenv, scope_of
+from .references import (
+    absolute,
+    env_file_of,
+    file_beside,
+    hide,
+    read_dotenv,
+    scope_of,
+    values_of,
+)
 from .trust import NotApproved, Trust
 
 __all__ = ["Resolved", "resolve", "resolve_in_thread"]

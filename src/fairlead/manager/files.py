@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from ..errors import ConfigError
 from ..limits import CONFIG_FILE_BYTES
-from .formats import Document, Format, parse
+from .formats import Document, parse
 from .found import Problem
 
 __all__ = ["MAX_SIZE", "Files", "Stamp", "read_file", "stamp_of"]
@@ -75,10 +75,10 @@ class Files:
         self._documents: dict[str, Document | None] = {}
         self._contents: dict[str, bytes | None] = {}
 
-    def document(self, path: str, format: Format | None = None) -> Document | None:
+    def document(self, path: str) -> Document | None:
         """The file as values; None if it does not exist or cannot be used."""
         if path not in self._documents:
-            self._documents[path] = self._open(path, format)
+            self._documents[path] = self._open(path)
         return self._documents[path]
 
     @property
@@ -106,13 +106,13 @@ class Files:
     def problem(self, path: str, line: int, reason: str, *, harmless: bool = False) -> None:
         self.problems.append(Problem(path, line, reason, harmless))
 
-    def _open(self, path: str, format: Format | None) -> Document | None:
+    def _open(self, path: str) -> Document | None:
         try:
             content = read_file(path)
             if content is None:
                 return None
             self.read.append(path)
-            return parse(path, content, format, strict=False)
+            return parse(path, content, strict=False)
         except ConfigError as exc:
             self.unreadable.append(path)
             self.problem(path, exc.line or 1, str(exc.args[0]))

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -13,7 +13,17 @@ from ..limits import ENTRY_FILES
 from .dialects import DIALECTS, Scope, substitute
 from .found import Found
 
-__all__ = ["absolute", "env_file_of", "file_beside", "files_of", "read_dotenv", "scope_of", "texts_in"]
+__all__ = [
+    "absolute",
+    "env_file_of",
+    "file_beside",
+    "files_of",
+    "hide",
+    "read_dotenv",
+    "scope_of",
+    "texts_in",
+    "values_of",
+]
 
 
 def scope_of(
@@ -99,6 +109,28 @@ def texts_in(value: Any) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for item in value:
             yield from texts_in(item)
+
+
+def values_of(raw: dict[str, Any]) -> Iterator[str]:
+    """Yield what an entry as it stands in a file keeps in `env`, `headers` and other maps."""
+    for held in raw.values():
+        if isinstance(held, dict):
+            yield from _texts(held)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
+
+
+def hide(text: str, values: Iterable[str] = ()) -> str:
+    """Return a text about an entry without these values, and without other credentials."""
+    from ..observe.redactor import Redactor  # slow to load, and needed for mistakes only
+
+    return Redactor(values=values).text(text)
 
 
 # Files of `NAME=value` lines. Possessive throughout: the file may be a project's, and a long line must

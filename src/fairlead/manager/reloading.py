@@ -8,10 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from .discovering import configured
+from .discovering import configured, load_configured
 from .files import Stamp, stamp_of
-from .filters import ServerFilter
-from .load import load_all_mcp_configs
 from .manager import Configured, MCPManager
 from .trust import Trust
 
@@ -33,13 +31,9 @@ class Reading(Struct, frozen=True):
 def reading_of(
     cwd: str | Path,
     *,
-    enable_project_config: bool = True,
-    filter_exa: bool = True,
-    filters: Sequence[ServerFilter] = (),
     trust: Trust | None = None,
     inputs: Mapping[str, str] | None = None,
-    loading: Mapping[str, Any] | None = None,
-    **_: Any,
+    **options: Any,
 ) -> Callable[[], Reading]:
     """A function that reads all files anew.
 
@@ -47,13 +41,7 @@ def reading_of(
     """
 
     def read() -> Reading:
-        found = load_all_mcp_configs(
-            cwd,
-            enable_project_config=enable_project_config,
-            filter_exa=filter_exa,
-            filters=filters,
-            **(loading or {}),
-        )
+        found = load_configured(cwd, **options)
         # An empty file is how the writing of a new one begins.
         empty = [path for path, (_, size, _) in stamps_of(found.files).items() if size == 0]
         wanted = configured(found, trust=trust, inputs=inputs)

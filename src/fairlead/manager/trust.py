@@ -138,13 +138,6 @@ class Trust:
             self._outdated = [what for what in self._outdated if not _is_about(what, found)]
         return bool(gone)
 
-    def trusted_before(self, found: Found) -> bool:
-        """Whether that name of that file was approved when it said something else."""
-        digest = found.digest
-        return any(
-            _is_about(what, found) and known != digest for known, what in self._known().items()
-        )
-
     @contextmanager
     def _changing(self) -> Iterator[dict[str, Any]]:
         """What is approved, as it is now, to be changed while nobody else does."""

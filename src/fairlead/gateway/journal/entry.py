@@ -40,22 +40,15 @@ class Entry(Struct, gc=False):
         """As it is now; it may change, the record does not."""
         took = None if self.until is None else int((self.until - self.since) * 1e6 + 0.5) / 1e6
         return Record(
-            id=self.id,
-            at=self.at,
-            dir=self.dir,
-            kind=self.kind,
-            method=self.method,
-            target=self.target,
-            state=self.state,
             duration=took if self.kind == "request" else None,
-            code=self.code,
-            error=self.error,
-            flags=self.flags,
-            did=self.did,
-            session=self.session,
-            request_id=self.request_id,
             params=Raw(self.params) if self.params else UNSET,
             result=Raw(self.result) if self.result else UNSET,
-            text=self.text,
-            size=self.size,
+            **{name: getattr(self, name) for name in _SAME},
         )
+
+
+_SAME: Final = [
+    one
+    for one in Record.__struct_fields__
+    if one in Entry.__struct_fields__ and one not in ("params", "result")
+]

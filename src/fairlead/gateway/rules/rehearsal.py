@@ -19,6 +19,7 @@ from ...protocol.revisions import known as known_revision
 from ...protocol.targets import Target, targets_of
 from ...protocol.unique_names import full_name
 from ...wire import Notification, Request
+from ...wire.json import read_json
 from ..interceptors.registry import Factory
 from ..tape.format import Entry
 from .actions import WRITING, Action
@@ -82,7 +83,7 @@ def rehearse(
                 yield runner.run(_rehearse(rules, turn))
 
         for entry in tape:
-            line = _read(entry)
+            line = read_json(entry.message, _Line, None)
             if line is None:
                 continue
             if line.method is None:
@@ -202,30 +203,18 @@ class _Line(Struct):
     error: Raw | UnsetType = msgspec.UNSET
 
 
-def _read(entry: Entry) -> _Line | None:
-    try:
-        return msgspec.json.decode(entry.message, type=_Line)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-
-
-def _answer(line: _Line) -> Raw | RpcError | None:
-    if not isinstance(line.result, UnsetType):
-        return line.result
-    return None if isinstance(line.error, UnsetType) else _error(line.error)
-
-
 class _Said(Struct):
     code: int = -32603
     message: str = ""
 
 
-def _error(raw: Raw) -> RpcError:
-    try:
-        said = msgspec.json.decode(raw, type=_Said)
-    except (msgspec.DecodeError, RecursionError):
-        said = _Said()
-    return RpcError(said.code, said.message, raw=bytes(raw))
+def _answer(line: _Line) -> Raw | RpcError | None:
+    if not isinstance(line.result, UnsetType):
+        return line.result
+    if isinstance(line.error, UnsetType):
+        return None
+    said = read_json(line.error, _Said, _Said())
+    return RpcError(said.code, said.message, raw=bytes(line.error))
 
 
 class _Opening(Struct, rename="camel"):
@@ -307,12 +296,7 @@ def _target(given: Target, server: str) -> Target:
 
 
 def _introduced(params: Raw | UnsetType, principal: Principal) -> Caller:
-    try:
-        said = msgspec.json.decode(
-            b"{}" if isinstance(params, UnsetType) else params, type=_Opening
-        )
-    except (msgspec.DecodeError, RecursionError):
-        said = _Opening()
+    said = read_json(params, _Opening, _Opening())
     revision = known_revision(said.protocol_version) or NEWEST_HANDSHAKE
     info, capabilities = bytes(said.client_info), bytes(said.capabilities)
     return Caller(revision, revision.stateless, principal, capabilities, info)

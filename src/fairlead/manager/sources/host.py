@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 
 from ..files import Files
-from ..formats import Document, Format
+from ..formats import Document
 from ..found import Level
 from ..places import Machine
 
@@ -18,7 +18,6 @@ class Place(Struct, frozen=True):
 
     path: str
     level: Level = "user"
-    format: Format | None = None  # None: as its name ends
     folder: str | None = None  # of the project it belongs to; None: the current one
 
 

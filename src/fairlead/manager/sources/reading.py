@@ -12,9 +12,8 @@ from ..dialects import looks_like_variables
 from ..files import Files
 from ..formats import Document
 from ..found import Found, Input
-from ..hiding import hide, values_of
 from ..places import Machine
-from ..references import files_of, texts_in
+from ..references import files_of, hide, texts_in, values_of
 from .host import Host, Place, Switches
 from .spelling import Spelled, respell
 
@@ -38,7 +37,7 @@ def find_servers(host: Host, machine: Machine, files: Files) -> Iterator[Found]:
         if (place.path, place.level) in seen:
             continue
         seen.add((place.path, place.level))
-        document = files.document(place.path, place.format)
+        document = files.document(place.path)
         if document is None:
             continue
         if switches is None and host.switches is not None:
@@ -100,6 +99,8 @@ def _found(
     if host.dialect == "unknown" and looks_like_variables(raw):
         notes.append(f"values look like variables; how {host.title} writes them is not known to us")
     declared = _declared(raw, document.data.get("inputs"))
+    said = structs.asdict(spelled)
+    said.update(enabled=spelled.enabled and off is None, notes=tuple(notes))
     return Found(
         name=name,
         host=host.id,
@@ -108,21 +109,13 @@ def _found(
         line=line,
         level=place.level,
         raw=raw,
-        entry=spelled.entry,
         dialect=host.dialect,
-        enabled=spelled.enabled and off is None,
-        needs_input=tuple(_input(id, said) for id, said in declared.items()),
+        needs_input=tuple(_input(id, about) for id, about in declared.items()),
         declared_inputs=tuple(declared.values()),
-        lookups=spelled.lookups,
-        env_file=spelled.env_file,
-        headers_helper=spelled.headers_helper,
-        startup_timeout=spelled.startup_timeout,
-        only_tools=spelled.only_tools,
-        without_tools=spelled.without_tools,
         workspace=place.folder or machine.cwd,
         home=machine.home,
         platform=machine.platform,
-        notes=tuple(notes),
+        **said,
     )
 
 
