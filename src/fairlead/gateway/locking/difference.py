@@ -1,15 +1,14 @@
 """What has changed about a tool, in lines that somebody can read."""
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from difflib import SequenceMatcher
 from itertools import islice, zip_longest
 from typing import Any, Final, Literal
 
 from msgspec import Struct
 
 from ...limits import DIFFERENCE_EFFORT, DIFFERENCE_LINES, DIFFERENCE_TEXT
+from ..tape.differing import aligned, same_ends
 from .file import Locked, LockedTool, canonical, digest_of
 
 __all__ = ["Difference", "compare", "difference_of"]
@@ -93,29 +92,15 @@ def _marked(old: list[str], new: list[str]) -> Iterator[str]:
 
 
 def _changed(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int, int, int]]:
-    """Return the stretches of lines that differ.
-
-    What is the same at both ends is left out first. Matching what remains looks at all pairs of
-    equal lines for each stretch that it finds, so it is only done if there are few; a server
-    chooses what they are.
-    """
-    start, shorter = 0, min(len(old), len(new))
-    while start < shorter and old[start] == new[start]:
-        start += 1
-    end = 0
-    while end < shorter - start and old[-1 - end] == new[-1 - end]:
-        end += 1
+    """Return the stretches of lines that differ; what is the same at both ends is left out first."""
+    start, end = same_ends(old, new)
     left, right = old[start : len(old) - end], new[start : len(new) - end]
-    counts = Counter(right)
-    pairs = len(left) + sum(counts[line] for line in left)
-    if min(len(left), len(right)) * pairs > DIFFERENCE_EFFORT.value:
+    found = aligned(left, right, DIFFERENCE_EFFORT.value)
+    if found is None:
         DIFFERENCE_EFFORT.hit()
         return [(start, len(old) - end, start, len(new) - end)]
-    opcodes = SequenceMatcher(None, left, right, autojunk=False).get_opcodes()
     return [
-        (start + a, start + b, start + c, start + d)
-        for tag, a, b, c, d in opcodes
-        if tag != "equal"
+        (start + a, start + b, start + c, start + d) for tag, a, b, c, d in found if tag != "equal"
     ]
 
 

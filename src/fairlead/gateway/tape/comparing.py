@@ -1,18 +1,16 @@
 """Two tapes side by side: the same conversation, whatever its ids were and how long it took."""
 
 from array import array
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from difflib import SequenceMatcher
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, zip_longest
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw, Struct
 
 from ...protocol.caller import SUBSCRIPTION_KEY
 from ...wire.json import read_json
-from .differing import Difference, Path, differences
+from .differing import Difference, Path, aligned, differences, same_ends
 from .format import Entry
 from .heading import Heading, heading_of, summary_of
 from .reader import Lines, TapeReader, plain
@@ -25,7 +23,6 @@ EFFORT: Final = 50_000_000  # pairs of equal entries times stretches; it takes s
 SHOWN: Final = 1000  # changes
 PLACES: Final = 1000  # where one message differs
 
-T = TypeVar("T")
 Named = tuple[Entry, dict[str, Any]]  # its message, in which ids say what they are of
 Pairs = Iterable[tuple[Named | None, Named | None]]
 
@@ -104,7 +101,7 @@ def _of_places(one: _Index, two: _Index) -> Pairs:
     def same(left: int, right: int) -> bool:
         return one.keys[left] == two.keys[right] and one.contents[left] == two.contents[right]
 
-    start, end = _same_ends(range(len(one)), range(len(two)), same)
+    start, end = same_ends(range(len(one)), range(len(two)), same)
     keys = one.keys[start : len(one) - end], two.keys[start : len(two) - end]
     for a, b, c, d in _aligned(*keys):
         for left, right in zip_longest(range(start + a, start + b), range(start + c, start + d)):
@@ -112,30 +109,14 @@ def _of_places(one: _Index, two: _Index) -> Pairs:
                 yield one.read(left), two.read(right)
 
 
-def _same_ends(
-    first: Sequence[T], second: Sequence[T], same: Callable[[T, T], bool]
-) -> tuple[int, int]:
-    """How many are the same from the beginning on, and how many before the end."""
-    shorter = min(len(first), len(second))
-    start = end = 0
-    while start < shorter and same(first[start], second[start]):
-        start += 1
-    while end < shorter - start and same(first[-1 - end], second[-1 - end]):
-        end += 1
-    return start, end
-
-
 def _aligned(first: Sequence[Any], second: Sequence[Any]) -> list[tuple[int, int, int, int]]:
     """Which stretches belong together."""
+    whole = [(0, len(first), 0, len(second))]
     # The usual case: the same was said, and answered otherwise. Or too long to look for more.
     if first == second or max(len(first), len(second)) >= ALIGNED:
-        return [(0, len(first), 0, len(second))]
-    counts = Counter(second)
-    pairs = len(first) + sum(counts[key] for key in first)
-    if min(len(first), len(second)) * pairs > EFFORT:
-        return [(0, len(first), 0, len(second))]
-    matcher = SequenceMatcher(None, first, second, autojunk=False)
-    return [(a, b, c, d) for _, a, b, c, d in matcher.get_opcodes()]
+        return whole
+    found = aligned(first, second, EFFORT)
+    return whole if found is None else [(a, b, c, d) for _, a, b, c, d in found]
 
 
 def _changes(pairs: Pairs, ignore: tuple[Path, ...]) -> Iterator[Change]:

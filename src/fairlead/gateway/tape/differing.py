@@ -1,20 +1,24 @@
 """Where two values differ, by path; with places that may."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from difflib import SequenceMatcher
 from functools import lru_cache
-from typing import Any, Final
+from operator import eq
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
 from ...observe.redact import REDACTED
 
-__all__ = ["ABSENT", "Difference", "differences", "read_path"]
+__all__ = ["ABSENT", "Difference", "aligned", "differences", "read_path", "same_ends"]
 
 ABSENT: Final = "(absent)"
 DEEPEST: Final = 200  # levels that are looked at one by one
 
 Path = tuple[str, ...]
+T = TypeVar("T")
 
 
 class Difference(Struct, frozen=True):
@@ -60,6 +64,34 @@ def differences(
             yield from differences(one, other, ignored, (*at, str(n)))
     elif type(recorded) is not type(given) or recorded != given:
         yield Difference(".".join(at), _shown(recorded), _shown(given))
+
+
+def same_ends(
+    first: Sequence[T], second: Sequence[T], same: Callable[[T, T], bool] = eq
+) -> tuple[int, int]:
+    """Return how many items are the same from the beginning on, and how many before the end."""
+    shorter = min(len(first), len(second))
+    start = end = 0
+    while start < shorter and same(first[start], second[start]):
+        start += 1
+    while end < shorter - start and same(first[-1 - end], second[-1 - end]):
+        end += 1
+    return start, end
+
+
+def aligned(
+    first: Sequence[Any], second: Sequence[Any], effort: int
+) -> list[tuple[str, int, int, int, int]] | None:
+    """Return which stretches belong together, as `SequenceMatcher` does; None for what is too much.
+
+    Matching looks at all pairs of equal items for each stretch that it finds, so it is only done if
+    there are few: others chose what they are.
+    """
+    counts = Counter(second)
+    pairs = len(first) + sum(counts[item] for item in first)
+    if min(len(first), len(second)) * pairs > effort:
+        return None
+    return list(SequenceMatcher(None, first, second, autojunk=False).get_opcodes())
 
 
 class _Nothing:
