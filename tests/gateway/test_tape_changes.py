@@ -51,7 +51,9 @@ def plain(found: list[Change]) -> list[tuple[int | None, int | None, list[Differ
 
 
 @given(SAID, SAID)
-def test_tapes_differ_if_what_was_said_does(tmp_path_factory: Any, first: list[Said], second: list[Said]) -> None:
+def test_tapes_differ_if_what_was_said_does(
+    tmp_path_factory: Any, first: list[Said], second: list[Said]
+) -> None:
     folder = tmp_path_factory.mktemp("tapes")
     one, two = write(folder / "one", first), write(folder / "two", second, 50)
     found = list(changes(one, two))

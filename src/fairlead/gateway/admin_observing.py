@@ -158,7 +158,9 @@ ROUTES: Final = (
     Route("POST", "/admin/paused/{id}/block", _desk, block),
     Route("GET", "/admin/tapes", _tapes, lambda tapes, _: asyncio.to_thread(tapes.list)),
     Route("POST", "/admin/tapes", _tapes, record),
-    Route("GET", "/admin/tapes/{name}", _tapes, lambda tapes, one: about_tape(tapes.open(one.value))),
+    Route(
+        "GET", "/admin/tapes/{name}", _tapes, lambda tapes, one: about_tape(tapes.open(one.value))
+    ),
     Route("DELETE", "/admin/tapes/{name}", _tapes, delete),
     Route("GET", "/admin/tapes/{name}/entries", _tapes, read_entries),
     Route("POST", "/admin/tapes/{name}/stop", _tapes, stop),

@@ -2,6 +2,7 @@
 
 import hmac
 import json
+from collections.abc import Sequence
 from html import escape as escape_html
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final
@@ -79,7 +80,7 @@ class GatewayPages:
     async def serve(self, call: AsgiCall, path: str, principal: Principal) -> None:
         """Answer one request."""
         path = path.rstrip("/") or "/"
-        routes = _PAGES
+        routes: Sequence[Route] = _PAGES
         if path == "/admin" or path.startswith("/admin/"):
             if (refusal := self._not_admitted(call)) is not None:
                 await call.say(*refusal)
@@ -156,7 +157,9 @@ def _metrics(pages: GatewayPages, request: PageRequest) -> _Page:
     metrics = None if gateway.observing is None else gateway.observing.collect(gateway)
     if metrics is None:
         raise ConfigError("there are no metrics: the gateway's file has no `metrics = true`")
-    if gateway.view_for(request.principal) != View.everything() and not pages.is_admin(request.call):
+    if gateway.view_for(request.principal) != View.everything() and not pages.is_admin(
+        request.call
+    ):
         raise _Forbidden("who sees only a part needs X-Admin-Token: they are about all")
     return _Page(metrics.prometheus().encode(), _METRICS)
 

@@ -14,9 +14,7 @@ _FLAGS |= getattr(os, "O_BINARY", 0)
 
 
 @contextmanager
-def replacing(
-    path: Path, *, mode: int | None = 0o600, durable: bool = False
-) -> Iterator[BinaryIO]:
+def replacing(path: Path, *, mode: int | None = 0o600, durable: bool = False) -> Iterator[BinaryIO]:
     """Open a new file that takes the place of `path` when the block ends well.
 
     If the block or the replacing fails, the old file stays as it was. Without a `mode` its

@@ -39,6 +39,9 @@ class Machine(Struct, frozen=True, kw_only=True):
     def of_system(self, folder: str, *parts: str) -> str:
         return self.join(self.root + folder, *parts)
 
+    def in_project(self, *parts: str) -> str:
+        return self.join(self.cwd, *parts)
+
     def variable(self, name: str, default: str = "") -> str:
         """A folder that an environment variable names; relative ones are ignored, as XDG asks."""
         value = self.env.get(name, "")

@@ -158,7 +158,9 @@ class Overheard:
     def _answered(self, said: _Line, direction: Direction) -> None:
         key = None if isinstance(said.id, UnsetType) else _key(said.id)
         record = self._take_asked(direction.reverse(), key)
-        refusal = None if isinstance(said.error, UnsetType) else read_json(said.error, _Refusal, _ODD)
+        refusal = (
+            None if isinstance(said.error, UnsetType) else read_json(said.error, _Refusal, _ODD)
+        )
         result = said.result if refusal is None else said.error
         if record is None:
             record = self._journal.begin(

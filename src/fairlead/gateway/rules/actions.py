@@ -16,7 +16,7 @@ from ...errors import ConfigError
 from ...interceptor import Answer, Exchange, Interceptor, Proceed
 from ...observe.redactor import Redactor
 from ..interceptors.guarding import LIMIT, Policy, guarded
-from ..interceptors.registry import ACTIONS, Factory, Pass
+from ..interceptors.registry import ACTIONS, Factory
 from ..tape.format import LINES, base_of
 from .conditions import Report
 from .mistakes import unknown

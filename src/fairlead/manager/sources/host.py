@@ -78,9 +78,9 @@ def named_items(key: str, found: Any) -> Iterable[tuple[str, Any]]:
     return [(key, found)]  # reported as an entry that is none
 
 
-def user(*paths: str, format: Format | None = None) -> list[Place]:
-    return [Place(path, "user", format) for path in paths]
+def user(*paths: str) -> list[Place]:
+    return [Place(path, "user") for path in paths]
 
 
-def project(*paths: str, format: Format | None = None) -> list[Place]:
-    return [Place(path, "project", format) for path in paths]
+def project(*paths: str) -> list[Place]:
+    return [Place(path, "project") for path in paths]

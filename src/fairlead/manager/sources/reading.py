@@ -99,8 +99,6 @@ def _found(
     if host.dialect == "unknown" and looks_like_variables(raw):
         notes.append(f"values look like variables; how {host.title} writes them is not known to us")
     declared = _declared(raw, document.data.get("inputs"))
-    said = structs.asdict(spelled)
-    said.update(enabled=spelled.enabled and off is None, notes=tuple(notes))
     return Found(
         name=name,
         host=host.id,
@@ -109,13 +107,21 @@ def _found(
         line=line,
         level=place.level,
         raw=raw,
+        entry=spelled.entry,
         dialect=host.dialect,
-        needs_input=tuple(_input(id, about) for id, about in declared.items()),
+        enabled=spelled.enabled and off is None,
+        needs_input=tuple(_input(id, said) for id, said in declared.items()),
         declared_inputs=tuple(declared.values()),
+        lookups=spelled.lookups,
+        env_file=spelled.env_file,
+        headers_helper=spelled.headers_helper,
+        startup_timeout=spelled.startup_timeout,
+        only_tools=spelled.only_tools,
+        without_tools=spelled.without_tools,
         workspace=place.folder or machine.cwd,
         home=machine.home,
         platform=machine.platform,
-        **said,
+        notes=tuple(notes),
     )
 
 

@@ -157,29 +157,36 @@ def _timeouts(
 ) -> tuple[float | None, float | None]:
     """Milliseconds for a request, and for the start."""
     factor = 1000.0 if unit == "s" else 1.0
-    said = raw.get("timeout")
-    if not isinstance(said, dict):
-        said = {"request": said}  # else opencode, second version
-    request = [
-        (said.get("request"), factor),
+    said, request, startup = raw.get("timeout"), None, None
+    if isinstance(said, dict):  # opencode, second version
+        startup, request = said.get("startup"), said.get("request")
+    elif said is not None:
+        request = said
+    scaled = {
+        "request": [(request, factor)],
+        "startup": [(startup, factor)],
+    }
+    scaled["request"] += [
         (raw.get("requestTimeoutMs"), 1.0),
         (raw.get("request_timeout_ms"), 1.0),
         (raw.get("tool_timeout_sec"), 1000.0),
     ]
-    startup = [
-        (said.get("startup"), factor),
+    scaled["startup"] += [
         (raw.get("startup_timeout_sec"), 1000.0),
         (raw.get("startup_timeout_ms"), 1.0),
         (raw.get("connectionTimeout"), 1.0),
     ]
-    return _milliseconds(request, notes), _milliseconds(startup, notes)
+    first = {
+        what: next((pair for pair in pairs if pair[0] is not None), None)
+        for what, pairs in scaled.items()
+    }
+    return _milliseconds(first["request"], notes), _milliseconds(first["startup"], notes)
 
 
-def _milliseconds(said: list[tuple[Any, float]], notes: list[str]) -> float | None:
-    """The first that is given, in milliseconds."""
-    value, factor = next((pair for pair in said if pair[0] is not None), (None, 1.0))
-    if value is None:
+def _milliseconds(said: tuple[Any, float] | None, notes: list[str]) -> float | None:
+    if said is None:
         return None
+    value, factor = said
     _refuse(isinstance(value, bool) or not isinstance(value, int | float), "`timeout` is no number")
     if not 0 < value <= _LONGEST:
         notes.append("a timeout of zero or less is read as the usual one")
