@@ -1,22 +1,44 @@
-"""What carries the requests of a client."""
+"""A certificate for servers on this machine."""
+
+import datetime
+import ipaddress
+from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
-from fairlead.transport.http.door import Door
-from fairlead.transport.http.proxied import Proxied
 
-
-@pytest.fixture(params=["own", "aiohttp"])
-def carrier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Ask for this to run a test over connections of our own, and over aiohttp as for a proxy."""
-    own = Door._begin
-
-    def begin(door: Door) -> object:
-        if door._closed or door.address.socket is not None:
-            return own(door)
-        door._way = Proxied(None, door._connect_timeout, None)
-        return door._way
-
-    if request.param == "aiohttp":
-        monkeypatch.setattr(Door, "_begin", begin)
-    return str(request.param)
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A certificate for this machine that nobody trusts, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
+            critical=False,
+        )
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    folder = tmp_path_factory.mktemp("tls")
+    certificate, private = folder / "cert.pem", folder / "key.pem"
+    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    private.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return certificate, private

@@ -7,7 +7,7 @@ from rawhttp import Call, raw_server
 from fairlead.errors import ConnectFailed, HttpError, RemoteProtocolError, RequestTimeout
 from fairlead.transport.http.direct import call_mcp
 
-pytestmark = [pytest.mark.covers("RPC-14"), pytest.mark.usefixtures("carrier")]
+pytestmark = pytest.mark.covers("RPC-14")
 
 
 async def test_the_envelope_is_returned_as_it_came(caplog: pytest.LogCaptureFixture) -> None:

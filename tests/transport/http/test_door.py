@@ -1,8 +1,6 @@
-"""Certificates, proxies and kept connections."""
+"""Certificates and kept connections."""
 
 import asyncio
-import datetime
-import ipaddress
 import logging
 import ssl
 import subprocess
@@ -10,9 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from rawhttp import Call, RawServer, raw_server
 
 from fairlead.errors import ConfigError, ConnectFailed
@@ -22,40 +17,6 @@ from fairlead.transport.http.door import Door
 
 async def hello(call: Call) -> None:
     await call.answer(200, "hello")
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A certificate for this machine that nobody trusts, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
-            critical=False,
-        )
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    folder = tmp_path_factory.mktemp("tls")
-    certificate, private = folder / "cert.pem", folder / "key.pem"
-    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    private.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return certificate, private
 
 
 @pytest.mark.covers("HTT-17")
@@ -104,26 +65,6 @@ def test_a_file_without_certificates_is_named(tmp_path: Path) -> None:
         assert wrong.value.path == str(path)
 
 
-@pytest.mark.parametrize("avoided", [False, True])
-async def test_proxies_are_taken_from_the_environment(
-    avoided: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("all_proxy", "ALL_PROXY", "HTTP_PROXY", "NO_PROXY", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    async with raw_server(hello) as proxy, raw_server(hello) as server:
-        monkeypatch.setenv("http_proxy", f"http://ada:secret@127.0.0.1:{proxy.port}")
-        if avoided:
-            monkeypatch.setenv("no_proxy", "127.0.0.1")
-        door = Door(Address.parse(server.url))
-        await (await door.open("POST", {}, b"x")).read()
-        await door.close()
-        used, unused = (server, proxy) if avoided else (proxy, server)
-        assert unused.calls == []
-        assert used.calls[0].path == ("/mcp" if avoided else server.url)
-        if not avoided:
-            assert used.calls[0].headers["proxy-authorization"] == "Basic YWRhOnNlY3JldA=="
-
-
 @pytest.mark.covers("HTT-16")
 async def test_connections_are_used_again() -> None:
     async with raw_server(hello) as server:
@@ -144,7 +85,7 @@ async def test_a_header_that_may_not_be_sent_is_not() -> None:
         await door.close()
 
 
-def test_aiohttp_is_loaded_by_the_first_request_only() -> None:
+def test_httptools_is_loaded_by_the_first_request_only() -> None:
     program = (
         "import sys, asyncio\n"
         "from fairlead.transport.http.client import HttpChannel\n"
@@ -152,7 +93,7 @@ def test_aiohttp_is_loaded_by_the_first_request_only() -> None:
         "    channel = HttpChannel('https://a.example')\n"
         "    await channel.close()\n"
         "asyncio.run(main())\n"
-        "print('aiohttp' in sys.modules)\n"
+        "print('httptools' in sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.strip() == "False", done.stderr

@@ -36,8 +36,6 @@ from fairlead.protocol.headers import ParamHeader
 from fairlead.transport.http.client import HttpChannel
 from fairlead.wire import Notification
 
-pytestmark = pytest.mark.usefixtures("carrier")
-
 
 async def echo(call: Call) -> None:
     await call.result({"said": call.message.get("params")})

@@ -21,8 +21,6 @@ from fairlead.transport.http.legacy_sse_client import LegacySseChannel, open_leg
 from fairlead.transport.http.opening import open_http
 from fairlead.wire import Notification, Request
 
-pytestmark = pytest.mark.usefixtures("carrier")
-
 
 class LegacyServer:
     """One stream, and a place to POST to; says what it is told to."""

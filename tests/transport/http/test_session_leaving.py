@@ -26,8 +26,6 @@ RESULT = {
 # Where the opening of a session stops until the client has begun to leave.
 PLACES = ["before the head", "before the answer", "in the middle of it", "before the rest"]
 
-on_both = pytest.mark.usefixtures("carrier")
-
 
 class Counter:
     """Knows its sessions, and opens the one of that number only as far as it is told."""
@@ -87,7 +85,6 @@ async def leave(counter: Counter, close: Callable[[], Awaitable[Any]]) -> None:
         await closing
 
 
-@on_both
 @pytest.mark.parametrize("place", PLACES)
 async def test_who_leaves_during_a_renewal_ends_the_new_session(place: str) -> None:
     counter = Counter(place, 2)
@@ -102,7 +99,6 @@ async def test_who_leaves_during_a_renewal_ends_the_new_session(place: str) -> N
         assert counter.open == set()
 
 
-@on_both
 @pytest.mark.parametrize("place", PLACES)
 async def test_who_leaves_while_connecting_ends_the_session(place: str) -> None:
     counter = Counter(place, 1)
@@ -158,7 +154,6 @@ async def test_a_client_that_is_cancelled_in_a_renewal_ends_the_new_session() ->
         assert counter.open == set()
 
 
-@on_both
 @pytest.mark.parametrize("number", [1, 2])
 async def test_a_server_that_never_answers_is_not_waited_for_long(number: int) -> None:
     counter = Counter("before the head", number)

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from ...errors import ConfigError
 
-__all__ = ["Address", "host_of", "same_origin"]
+__all__ = ["Address", "basic_authorization", "host_of", "same_origin"]
 
 _PORTS = {"http": 80, "https": 443}
 
@@ -42,7 +42,7 @@ class Address(Struct, frozen=True):
         place = host if port is None else f"{host}:{port}"
         path = parts.path if parts.path not in ("", "/") or parts.query else "/mcp"
         plain = urlunsplit((parts.scheme, place, path or "/", parts.query, ""))
-        return cls(plain, None, _basic(parts.username, parts.password))
+        return cls(plain, None, basic_authorization(parts.username, parts.password))
 
     def resolve(self, reference: str) -> str | None:
         """What a reference of the server means; None if it leads to another origin."""
@@ -76,7 +76,8 @@ def _origin(url: str) -> tuple[str, str | None, int | None] | None:
         return None
 
 
-def _basic(username: str | None, password: str | None) -> str | None:
+def basic_authorization(username: str | None, password: str | None) -> str | None:
+    """Return the header value for the percent-encoded credentials of a URL."""
     if username is None and password is None:
         return None
     pair = f"{unquote(username or '')}:{unquote(password or '')}"

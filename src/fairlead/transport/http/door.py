@@ -1,15 +1,14 @@
 """The one door: everything that a client sends over HTTP goes through here.
 
-It knows proxies, TLS and redirects, and nothing about the protocol. What carries the requests,
-connections of our own or aiohttp's through a proxy, is loaded when the first one leaves.
+It knows proxies, TLS and redirects, and nothing about the protocol. The connections are loaded when
+the first request leaves.
 """
 
 import logging
 import ssl
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
 from ...errors import ChannelClosed, ConfigError, HttpError
 from .address import Address, host_of
@@ -17,7 +16,6 @@ from .reply import Reply
 
 if TYPE_CHECKING:
     from .pool import Pool
-    from .proxied import Proxied
 
 __all__ = ["Door", "Reply"]
 
@@ -56,14 +54,14 @@ class Door:
         elif ca_file is not None:
             self._tls = _trusting(ca_file)
         self._connect_timeout = connect_timeout
-        self._way: Pool | Proxied | None = None
+        self._pool: Pool | None = None
         self._moved: dict[str, str] = {}  # by a permanent redirect
         self._closed = False
 
     @property
     def reached(self) -> bool:
         """Whether anything can have arrived at the server."""
-        return self._way is not None and self._way.connected
+        return self._pool is not None and self._pool.connected
 
     async def open(
         self,
@@ -81,11 +79,11 @@ class Door:
             ChannelClosed: it broke; `delivered` says whether the request may have arrived.
             HttpError: a redirect that we do not follow.
         """
-        way = self._way or self._begin()
+        pool = self._pool or self._begin()
         url = url or self.address.url
         url = self._moved.get(url, url)
         for _ in range(MAX_REDIRECTS):
-            reply = await way.ask(method, url, headers, body)
+            reply = await pool.ask(method, url, headers, body)
             if reply.status not in REDIRECTS:
                 return reply
             url = self._redirected(reply, method)
@@ -111,36 +109,24 @@ class Door:
     async def close(self) -> None:
         """Close all connections, those in use as well."""
         self._closed = True
-        way, self._way = self._way, None
-        if way is not None:
-            await way.close()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
 
-    def _begin(self) -> "Pool | Proxied":
+    def _begin(self) -> "Pool":
         if self._closed:
             raise ChannelClosed(delivered=False)
-        secure = self.address.url.startswith("https:")
-        tls = (self._tls or _usual(self._verify)) if secure else None
-        proxy = None if self.address.socket is not None else _proxy_for(self.address.url)
-        if proxy is None:
-            from .pool import Pool
+        from .pool import Pool
+        from .proxy import Proxy, proxy_url
 
-            self._way = Pool(self.address, tls, self._connect_timeout)
-        else:
-            from .proxied import Proxied
+        tls = self._context() if self.address.url.startswith("https:") else None
+        through = None if self.address.socket is not None else proxy_url(self.address.url)
+        proxy = None if through is None else Proxy(through, self._context)
+        self._pool = Pool(self.address, tls, self._connect_timeout, proxy)
+        return self._pool
 
-            self._way = Proxied(tls, self._connect_timeout, proxy)
-        return self._way
-
-
-def _proxy_for(url: str) -> str | None:
-    from urllib.request import getproxies, proxy_bypass
-
-    parts = urlsplit(url)
-    proxies: dict[str, Any] = getproxies()
-    proxy = proxies.get(parts.scheme) or proxies.get("all")
-    if not proxy or proxy_bypass(parts.netloc.rpartition("@")[2]):
-        return None
-    return str(proxy) if "://" in proxy else f"http://{proxy}"
+    def _context(self) -> ssl.SSLContext:
+        return self._tls or _usual(self._verify)
 
 
 @lru_cache(maxsize=32)

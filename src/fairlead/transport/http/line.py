@@ -11,15 +11,12 @@ from typing import Any
 
 import httptools
 
-from ...errors import ChannelClosed, TransportError
-from ...wire import MAX_MESSAGE
-from .reply import Reply, media_type
-from .unpack import Unpacker
+from ...errors import ChannelClosed
+from .reply import Reply
 
-__all__ = ["Answer", "Line"]
+__all__ = ["Line"]
 
 MAX_HEAD = 64 << 10  # bytes of status line and headers; of trailers, and between pieces of a body
-MAX_UNREAD = 256 << 10  # bytes of a body that wait for their reader before the server has to
 AT_ONCE = 256 << 10  # bytes that are written without looking whether they are taken
 
 _BODILESS = frozenset((204, 304))
@@ -40,7 +37,7 @@ class Line(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._parser: Any = httptools.HttpResponseParser(self)
         self._transport: Any = None
-        self._answer: Answer | None = None
+        self._answer: Reply | None = None
         self._begun: asyncio.Future[None] = self._loop.create_future()  # its head is there
         self._status = 0
         self._reason = b""
@@ -71,7 +68,7 @@ class Line(asyncio.Protocol):
             pass  # it is closed, or broken
         return False
 
-    async def ask(self, url: str, head: bytes, body: bytes | None) -> "Answer":
+    async def ask(self, url: str, head: bytes, body: bytes | None) -> Reply:
         """Send a request and wait for the head of its answer. Cancelling closes the connection.
 
         Raises:
@@ -79,7 +76,7 @@ class Line(asyncio.Protocol):
         """
         if self._transport.is_closing():
             raise ChannelClosed(f"{self._host} closed the connection", delivered=False)
-        answer = self._answer = Answer(self, self._loop, url)
+        answer = self._answer = Reply(self, self._loop, url)
         begun = self._begun = self._loop.create_future()
         self.heard = self._until_close = False
         self._other = 0
@@ -229,7 +226,7 @@ class Line(asyncio.Protocol):
 
     # The end of an answer
 
-    def _finished(self, answer: "Answer") -> None:
+    def _finished(self, answer: Reply) -> None:
         self._answer = None
         if self._keep and not self._unsent:
             self.resume()
@@ -254,166 +251,3 @@ class Line(asyncio.Protocol):
     def _wake_writer(self) -> None:
         if self._room is not None and not self._room.done():
             self._room.set_result(None)
-
-
-class Answer(Reply):
-    """What a connection has received of an answer, and the one who reads it."""
-
-    __slots__ = (
-        "_error",
-        "_fields",
-        "_line",
-        "_loop",
-        "_most",
-        "_pieces",
-        "_size",
-        "_unpacker",
-        "_waiter",
-        "_whole",
-        "complete",
-        "seen",
-    )
-
-    def __init__(self, line: Line, loop: asyncio.AbstractEventLoop, url: str) -> None:
-        self.url = url
-        self.complete = False  # all of it has arrived, or will not
-        self.seen = 0  # bytes of the body so far
-        self._line = line
-        self._loop = loop
-        self._fields: dict[bytes, bytes] = {}
-        self._pieces: list[bytes] = []
-        self._size = 0  # of those
-        self._most = MAX_UNREAD  # of them
-        self._whole = False  # the reader wants nothing before the end
-        self._waiter: asyncio.Future[None] | None = None
-        self._error: ChannelClosed | None = None
-        self._unpacker: Unpacker | None = None
-
-    # For the line
-
-    @property
-    def full(self) -> bool:
-        return self._size > self._most
-
-    def begin(self, status: int, reason: bytes, fields: dict[bytes, bytes]) -> None:
-        self.status = status
-        self.reason = reason.decode("latin-1")
-        self._fields = fields
-        kind = fields.get(b"content-type")
-        self.content_type = media_type(kind.decode("latin-1")) if kind is not None else ""
-
-    def take(self, piece: bytes) -> None:
-        self._pieces.append(piece)
-        size = len(piece)
-        self._size += size
-        self.seen += size
-        if self._waiter is not None and not (self._whole and not self.full):
-            self._wake()
-
-    def end(self, error: ChannelClosed | None = None) -> None:
-        self.complete = True
-        self._error = error
-        if self._waiter is not None:
-            self._wake()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    # For its reader
-
-    @property
-    def headers(self) -> dict[str, str]:
-        return {_text(name): _text(value) for name, value in self._fields.items()}
-
-    def header(self, name: str) -> str | None:
-        value = self._fields.get(name.lower().encode())
-        return None if value is None else _text(value)
-
-    async def read(self, limit: int = MAX_MESSAGE) -> bytes:
-        try:
-            if self._is_packed():
-                return await self._read_packed(limit)
-            self._most, self._whole = limit, True
-            if not self.complete:
-                self._line.resume()
-            while not self.complete and not self.full:
-                await self._more()
-            if self.full:
-                raise _too_long(limit)
-            if self._error is not None:
-                raise self._error
-        except BaseException:
-            self.close()
-            raise
-        pieces, self._pieces, self._size = self._pieces, [], 0
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-    async def _read_packed(self, limit: int) -> bytes:
-        pieces: list[bytes] = []
-        size = 0
-        while piece := await self._unpacked():
-            size += len(piece)
-            if size > limit:
-                raise _too_long(limit)
-            pieces.append(piece)
-        return b"".join(pieces)
-
-    async def chunk(self) -> bytes:
-        try:
-            return await (self._unpacked() if self._is_packed() else self._arrived())
-        except BaseException:
-            self.close()
-            raise
-
-    async def _unpacked(self) -> bytes:
-        unpacker = self._unpacker
-        if unpacker is None:
-            encoding = (self.header("content-encoding") or "").strip().lower()
-            unpacker = self._unpacker = Unpacker(encoding)
-        while True:
-            if plain := unpacker.take(MAX_UNREAD):
-                return plain
-            packed = await self._arrived()
-            if not packed:
-                unpacker.finish()
-                return b""
-            unpacker.feed(packed)
-
-    async def _arrived(self) -> bytes:
-        while not self._pieces:
-            if self._error is not None:
-                raise self._error
-            if self.complete:
-                return b""
-            await self._more()
-        pieces, self._pieces, self._size = self._pieces, [], 0
-        if not self.complete:
-            self._line.resume()
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-    async def _more(self) -> None:
-        self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-
-    def close(self) -> None:
-        if not self.complete:
-            self.end(ChannelClosed("the answer was not read to its end"))
-            self._line.drop()
-
-    def _is_packed(self) -> bool:
-        encoding = self._fields.get(b"content-encoding")
-        return encoding is not None and encoding.strip().lower() not in (b"", b"identity")
-
-
-def _text(value: bytes) -> str:
-    return value.decode("utf-8", "replace")
-
-
-def _too_long(limit: int) -> TransportError:
-    return TransportError(
-        f"The body is over the limit of {limit} bytes", public=f"sent more than {limit} bytes"
-    )

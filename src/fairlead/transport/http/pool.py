@@ -5,6 +5,7 @@ import re
 import ssl
 from collections.abc import Mapping
 from functools import lru_cache
+from socket import socket
 from time import monotonic
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -12,7 +13,9 @@ from urllib.parse import quote, urlsplit
 from ...errors import ChannelClosed, ConnectFailed
 from .address import Address, same_origin
 from .dial import dial, dial_unix
-from .line import Answer, Line
+from .line import Line
+from .proxy import Proxy, refusal
+from .reply import Reply
 
 __all__ = ["Pool"]
 
@@ -37,12 +40,18 @@ class Pool:
     """HTTP/1.1 to the origin of one address, as many connections as there are requests."""
 
     def __init__(
-        self, address: Address, tls: ssl.SSLContext | None, connect_timeout: float
+        self,
+        address: Address,
+        tls: ssl.SSLContext | None,
+        connect_timeout: float,
+        proxy: Proxy | None = None,
     ) -> None:
         """Raises `ConnectFailed` if the URL names no host that could be asked."""
         parts = urlsplit(address.url)
         self._address = address
         self._tls = tls
+        self._proxy = proxy
+        self._forwarder = proxy if tls is None else None  # else the proxy opens tunnels
         self._connect_timeout = connect_timeout
         try:
             self._name = _ascii(parts.hostname or "")
@@ -64,7 +73,7 @@ class Pool:
 
     async def ask(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
-    ) -> Answer:
+    ) -> Reply:
         """Send a request and wait for the head of its answer.
 
         Raises:
@@ -78,14 +87,20 @@ class Pool:
             if line.usable:
                 break
             line = self._take()
+        reply: Reply | None = None
         if line is not None:
             try:
-                return await line.ask(url, head, body)
+                reply = await line.ask(url, head, body)
             except ChannelClosed:
                 if method not in REPEATABLE or line.heard or self._closed:
                     raise
-        line = await self._open()
-        return await line.ask(url, head, body)
+        if reply is None:
+            line = await self._open()
+            reply = await line.ask(url, head, body)
+        if reply.status == 407 and self._forwarder is not None:
+            reply.close()
+            raise self._unreachable(refusal(407))  # by the proxy; the server was not asked
+        return reply
 
     async def close(self) -> None:
         """Close all connections, those in use as well."""
@@ -129,10 +144,9 @@ class Pool:
                 line = await self._connect()
         except TimeoutError as exc:
             why = f"no connection within {self._connect_timeout:g} s"
-            raise ConnectFailed(f"Could not connect to {self._host}: {why}") from exc
+            raise self._unreachable(why) from exc
         except (OSError, ssl.CertificateError, UnicodeError) as exc:
-            why = str(exc) or type(exc).__name__
-            raise ConnectFailed(f"Could not connect to {self._host}: {why}") from exc
+            raise self._unreachable(str(exc) or type(exc).__name__) from exc
         if line.usable:  # else it has been lost already, and will say so
             self._lines.add(line)
         if self._closed:
@@ -144,21 +158,53 @@ class Pool:
         if self._closed:
             raise ChannelClosed(delivered=False)
 
+    def _unreachable(self, why: str) -> ConnectFailed:
+        through = "" if self._proxy is None else f" through the proxy {self._proxy.name}"
+        return ConnectFailed(f"Could not connect to {self._host}{through}: {why}")
+
     async def _connect(self) -> Line:
-        path = self._address.socket
-        made = await (dial(self._name, self._port) if path is None else dial_unix(path))
-        options: dict[str, Any] = {}
-        if self._tls is not None:
-            options = {"ssl": self._tls, "server_hostname": self._name}
-        connect: Any = self._loop.create_connection
+        path, proxy = self._address.socket, self._proxy
         if path is not None:
-            connect = self._loop.create_unix_connection
+            made = await dial_unix(path)
+        elif proxy is not None:
+            made = await dial(proxy.host, proxy.port)
+        else:
+            made = await dial(self._name, self._port)
         try:
-            line: Line = (await connect(self._line, sock=made, **options))[1]
+            if proxy is not None and self._tls is not None:
+                line = await self._through_tunnel(made, proxy, self._tls)
+            else:
+                line = await self._straight(made)
         except BaseException:
             made.close()
             raise
         line.socket = made
+        return line
+
+    async def _straight(self, made: socket) -> Line:
+        """Speak HTTP with the peer of the socket, which is the server or a proxy that forwards."""
+        tls, name = self._tls, self._name
+        if self._forwarder is not None:
+            tls, name = self._forwarder.tls, self._forwarder.host
+        options: dict[str, Any] = {} if tls is None else {"ssl": tls, "server_hostname": name}
+        connect: Any = self._loop.create_connection
+        if self._address.socket is not None:
+            connect = self._loop.create_unix_connection
+        line: Line = (await connect(self._line, sock=made, **options))[1]
+        return line
+
+    async def _through_tunnel(self, made: socket, proxy: Proxy, tls: ssl.SSLContext) -> Line:
+        host = f"[{self._name}]" if ":" in self._name else self._name
+        tunnel = await proxy.open_tunnel(made, f"{host}:{self._port}")
+        line = self._line()
+        try:
+            secured = await self._loop.start_tls(tunnel, line, tls, server_hostname=self._name)
+        except BaseException:
+            tunnel.abort()
+            raise
+        if secured is None:
+            raise ConnectionResetError("the proxy closed the connection")
+        line.connection_made(secured)  # `start_tls` does not call it
         return line
 
     def _line(self) -> Line:
@@ -221,8 +267,11 @@ class Pool:
         if not same_origin(url, self._address.url):
             raise ConnectFailed(f"Connections to {self._host} lead nowhere else")
         parts = urlsplit(url)
-        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        start = f"{method} {quote(target, safe=_PRINTABLE)} HTTP/1.1\r\n"
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        target, credentials = quote(path, safe=_PRINTABLE), ""
+        if self._forwarder is not None:  # takes the absolute form: RFC 9112, section 3.2.2
+            target, credentials = f"http://{self._host}{target}", self._forwarder.credentials
+        start = f"{method} {target} HTTP/1.1\r\n{credentials}"
         if len(self._starts) < 100:
             self._starts[method, url] = start
         return start
