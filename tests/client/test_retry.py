@@ -9,7 +9,7 @@ from handmade import heard, program
 
 from fairlead import MCPClient, MCPClientConfig, RpcError
 from fairlead.client.eras import known_eras
-from fairlead.client.retry import LONGEST_DELAY, Patience, Retry, exhausted
+from fairlead.client.retry import LONGEST_DELAY, Retry, exhausted, restarts
 from fairlead.errors import ChannelClosed, ConnectFailed, RequestTimeout, RetriesExhausted
 
 
@@ -151,14 +151,9 @@ def test_delays_double_with_jitter_up_to_a_cap() -> None:
     assert list(Retry(12, 0.5).delays()) != delays
 
 
-def test_patience_grows_while_nothing_lasts_and_starts_anew_when_something_did() -> None:
-    patience = Patience(1.0)
-    pauses = [patience.after(0.0) for _ in range(6)]
-    for pause, longest in zip(pauses, (2.0, 4.0, 8.0, 16.0, 30.0, 30.0), strict=True):
-        assert 0.75 * longest <= pause <= longest
-    assert patience.after(29.9) > 20  # shorter than the last pause
-    assert patience.after(30.0) <= 1.0
-    assert Patience(0.0).after(9.0) > 0.03  # never a busy loop
+def test_what_ends_at_once_is_never_restarted_in_a_busy_loop() -> None:
+    assert restarts(0.0).after(9.0) > 0.03
+    assert 0.75 <= restarts(1.0).after(0.0) <= 1.0
 
 
 def test_the_sentence_leaves_out_the_last_words_of_a_process() -> None:

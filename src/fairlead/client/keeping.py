@@ -7,9 +7,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
 from ..errors import ChannelClosed, ConnectFailed, FairleadError
+from ..transport.backoff import Backoff
 from .channels import ChannelTransport
 from .config import MCPClientConfig
-from .retry import Patience
+from .retry import restarts
 
 __all__ = ["Keeper"]
 
@@ -46,7 +47,7 @@ class Keeper:
         self._coming: ChannelTransport | None = None
         self._watch: asyncio.Task[None] | None = None
         self._reviving: asyncio.Task[None] | None = None
-        self._patience: Patience | None = None
+        self._backoff: Backoff | None = None
         self._renewed_at = 0.0
         self._over = asyncio.Event()  # the client was closed
 
@@ -151,11 +152,11 @@ class Keeper:
 
     async def _revive(self) -> None:
         now = asyncio.get_running_loop().time
-        patience = self._patience = self._patience or Patience(self._client.config.retry_delay)
+        backoff = self._backoff = self._backoff or restarts(self._client.config.retry_delay)
         lasted = now() - self._renewed_at
         try:
             while self.can_renew and not self._client.transport.connected:
-                await asyncio.sleep(patience.after(lasted))
+                await asyncio.sleep(backoff.after(lasted))
                 lasted = 0.0
                 try:
                     if not self._client.transport.connected:

@@ -11,7 +11,7 @@ from ..limits import STREAM_URIS
 from ..peer import Peer
 from ..protocol.caller import SUBSCRIPTION_KEY
 from ..wire import RequestId
-from .retry import Patience
+from .retry import restarts
 
 __all__ = ["ACKNOWLEDGED", "CANCELLED", "Changes", "Listening"]
 
@@ -214,7 +214,7 @@ class _Part:
     async def _follow(self, stream: "_Stream", peer: Peer, timeout: float) -> None:
         """Open it again whenever the server has ended it, or its connection broke."""
         now = asyncio.get_running_loop().time
-        patience, began = Patience(self._delay), now()
+        backoff, began = restarts(self._delay), now()
         while True:
             await asyncio.wait((stream.task,))
             try:
@@ -223,8 +223,8 @@ class _Part:
                 if _is_final(exc, peer):
                     return
             self._ended = True
-            pause = patience.after(now() - began)
-            log.debug("the server ended a subscription; again in about %.2f s", patience.delay)
+            pause = backoff.after(now() - began)
+            log.debug("the server ended a subscription; again in about %.2f s", backoff.delay)
             await asyncio.sleep(pause)
             began = now()
             try:

@@ -4,12 +4,12 @@ A request that may have reached the server is sent again only if that cannot do 
 be repeated, calling a tool cannot, unless the server says so or the caller does.
 """
 
-import random
 from collections.abc import Iterator
 
 from ..errors import ChannelClosed, ConnectFailed, HttpError, RetriesExhausted, TransportError
+from ..transport.backoff import Backoff
 
-__all__ = ["LONGEST_DELAY", "TRANSIENT", "Patience", "Retry", "exhausted", "pause"]
+__all__ = ["LONGEST_DELAY", "TRANSIENT", "Retry", "exhausted", "pause", "restarts"]
 
 # Ours are among them: RequestTimeout is a TimeoutError, ChannelClosed a ConnectionError.
 TRANSIENT = (TimeoutError, OSError, ConnectFailed)
@@ -54,25 +54,14 @@ class Retry:
 
         A server that says how long to wait (`pause`) is waited for at least so long.
         """
-        for attempt in range(self.max_retries):
-            longest = min(self._delay * 2.0**attempt, LONGEST_DELAY)
-            yield longest * random.uniform(0.75, 1.0)
+        backoff = Backoff(self._delay, LONGEST_DELAY)
+        for _ in range(self.max_retries):
+            yield backoff.next()
 
 
-class Patience:
-    """How long to wait before something that has ended is begun again, without end.
-
-    Soon if it had lasted, ever later if not: what ends on a timer is hardly missed, and what ends
-    at once is not pressed.
-    """
-
-    def __init__(self, delay: float) -> None:
-        self._first = self.delay = max(delay, SHORTEST_DELAY)
-
-    def after(self, lasted: float) -> float:
-        """Seconds to wait now, with jitter; `delay` is the same without."""
-        self.delay = self._first if lasted >= self.delay else min(self.delay * 2, LONGEST_DELAY)
-        return self.delay * random.uniform(0.75, 1.0)
+def restarts(delay: float) -> Backoff:
+    """Return the delays before something that has ended is begun again, without end."""
+    return Backoff(max(delay, SHORTEST_DELAY), LONGEST_DELAY)
 
 
 def exhausted(method: str, retries: int, cause: BaseException) -> RetriesExhausted:

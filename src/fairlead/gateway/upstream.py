@@ -35,6 +35,7 @@ from ..protocol.outgoing import Identity
 from ..protocol.principal import ANONYMOUS, Principal
 from ..protocol.probe import judge_initialize
 from ..protocol.revisions import NEWEST
+from ..transport.backoff import Backoff
 from ..wire import Success
 from .bridge.capabilities import fingerprint, for_handshake_server
 from .front import Front
@@ -74,7 +75,7 @@ def _asks_back(capabilities: bytes) -> bool:
 _remembered = lru_cache(maxsize=256)(_asks_back)  # asked with every call
 
 
-class Backoff:
+class _FailedAttempts:
     """The failed attempts of one principal to open a connection.
 
     They are counted per principal, because a client chooses what it declares, and some servers exit
@@ -83,7 +84,7 @@ class Backoff:
 
     def __init__(self) -> None:
         self.error: BaseException | None = None  # of the last attempt
-        self._failures = 0
+        self._backoff = Backoff(FIRST_DELAY, LONGEST_DELAY, jitter=0.0)
         self._not_before = 0.0
 
     @property
@@ -92,9 +93,7 @@ class Backoff:
         return time.monotonic() < self._not_before
 
     def failed(self, error: BaseException) -> None:
-        delay = min(FIRST_DELAY * 2**self._failures, LONGEST_DELAY)
-        self._failures += 1
-        self._not_before = time.monotonic() + delay
+        self._not_before = time.monotonic() + self._backoff.next()
         self.error = error
 
     def try_at_once(self) -> None:
@@ -128,7 +127,7 @@ class Upstream:
         self._retiring: set[asyncio.Task[None]] = set()
         self._pulse = Pulse(settings.hang_timeout)
         self._reserved: Counter[Principal] = Counter()  # connections that are being opened
-        self._backoffs: dict[Principal, Backoff] = {}
+        self._backoffs: dict[Principal, _FailedAttempts] = {}
         self._closed = False
 
     @property
@@ -534,7 +533,7 @@ class Upstream:
         self.error = exc
         if principal not in self._backoffs and len(self._backoffs) >= MOST_BACKOFFS:
             del self._backoffs[next(iter(self._backoffs))]
-        self._backoffs.setdefault(principal, Backoff()).failed(exc)
+        self._backoffs.setdefault(principal, _FailedAttempts()).failed(exc)
 
     async def _handshake(self, link: Link, introduction: Raw) -> None:
         """Pass an `initialize` on as it is; `initialized` follows when the client says so."""

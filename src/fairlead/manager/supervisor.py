@@ -6,7 +6,6 @@ started before a stop can never come back after it.
 
 import asyncio
 import logging
-import random
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -29,6 +28,7 @@ from ..errors import (
     RetriesExhausted,
     public_reason,
 )
+from ..transport.backoff import Backoff
 from .attending import Attending
 from .connecting import open_client, timed_out
 from .pulse import Pulse
@@ -313,7 +313,7 @@ class Supervisor:
     # The owner
 
     async def _own(self) -> None:
-        delay = FIRST_DELAY
+        backoff = Backoff(FIRST_DELAY, LONGEST_DELAY)
         while True:
             await self._wanted.wait()
             first = self.generation == 0 or self.state == "idle"
@@ -331,10 +331,10 @@ class Supervisor:
                     self._settle()
                 await self._disconnect()  # it may have come as far as a client
                 # Attempts that somebody asks for do not make those in between rarer.
-                if self.state == "reconnecting" and await self._pause(delay):
-                    delay = min(delay * 2, LONGEST_DELAY)
+                if self.state == "reconnecting" and not await self._pause(backoff.next()):
+                    backoff.undo()
                 continue
-            delay = FIRST_DELAY
+            backoff.reset()
             if await self._is_idle():
                 log.info("%s: nobody uses it; stopped", self.name)
                 self._rest("idle")
@@ -344,7 +344,8 @@ class Supervisor:
                 self._become("reconnecting", self.error)
             await self._disconnect()
             if self.state == "reconnecting":
-                await self._pause(delay)
+                await self._pause(backoff.next())
+                backoff.reset()
 
     def _owner_ended(self, owner: asyncio.Task[None]) -> None:
         """Only a stop ends the owner. Should it end otherwise, nobody must wait for it."""
@@ -527,7 +528,7 @@ class Supervisor:
     async def _pause(self, seconds: float) -> bool:
         """Wait before the next attempt; False if somebody asked for it meanwhile."""
         try:
-            async with asyncio.timeout(seconds * random.uniform(0.75, 1.0)):
+            async with asyncio.timeout(seconds):
                 while not self._waiting:
                     self._wake.clear()
                     await self._wake.wait()

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from ...errors import ChannelClosed, HttpError, TransportError
 from ...wire import MAX_MESSAGE
 from ...wire.sse import Event, EventParser, EventTooLong
+from ..backoff import exponential
 from .door import Door, Reply
 
 __all__ = ["Listener", "TakeEvent", "backoff", "read_events"]
@@ -36,7 +37,7 @@ def backoff(failures: int, retry: int | None = None) -> float:
     """Seconds to wait: what the server asked for, else doubling; never in step with others."""
     least = SHORTEST if retry is None else max(retry / 1000, LEAST)
     if failures > 1:
-        least = max(least, min(SHORTEST * 2.0 ** min(failures - 1, 10), LONGEST))
+        least = max(least, exponential(SHORTEST, failures - 1, LONGEST))
     return least * random.uniform(1.0, 1.25)
 
 

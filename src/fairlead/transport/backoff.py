@@ -1,0 +1,59 @@
+"""Exponential backoff: the delays between attempts at something that fails or ends."""
+
+import random
+from collections.abc import Callable
+
+__all__ = ["Backoff", "exponential"]
+
+
+def exponential(initial: float, attempt: int, maximum: float) -> float:
+    """Return the delay after `attempt` earlier ones, each twice the one before, without jitter."""
+    return min(initial * 2.0 ** min(attempt, 64), maximum)  # more would overflow a float
+
+
+class Backoff:
+    """Delays in seconds that double with each attempt, up to `maximum`, until a reset.
+
+    A delay is shortened by up to `jitter` of itself, so that clients that failed together do not
+    come back together.
+    """
+
+    def __init__(
+        self,
+        initial: float,
+        maximum: float,
+        *,
+        jitter: float = 0.25,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._initial = initial
+        self._maximum = maximum
+        self._jitter = jitter
+        self._uniform = uniform
+        self._attempts = 0
+        self.delay = initial  # the last one, without jitter
+
+    def next(self) -> float:
+        """Return the next delay; `delay` is the same without jitter."""
+        self.delay = exponential(self._initial, self._attempts, self._maximum)
+        self._attempts += 1
+        return self.delay * self._uniform(1.0 - self._jitter, 1.0)
+
+    def after(self, lasted: float) -> float:
+        """Return the next delay for something that ended after `lasted` seconds.
+
+        If it lasted longer than the last delay, the delays start again: what ends on a timer comes
+        back soon, and what ends at once is not pressed.
+        """
+        if lasted >= self.delay:
+            self.reset()
+        return self.next()
+
+    def undo(self) -> None:
+        """Forget the last delay, because it was cut short."""
+        self._attempts = max(0, self._attempts - 1)
+
+    def reset(self) -> None:
+        """Start again with the initial delay."""
+        self._attempts = 0
+        self.delay = self._initial
