@@ -17,7 +17,7 @@ from fairlead import MCPClient, MCPServer
 from fairlead.client.mailbox import Mailbox
 from fairlead.errors import ChannelClosed
 from fairlead.gateway import Gateway
-from fairlead.gateway.outbox import _Waiting
+from fairlead.gateway.outbox import PeerOutbox
 from fairlead.gateway.search import ToolSearch
 from fairlead.limits import (
     LOG_LINES,
@@ -32,6 +32,8 @@ from fairlead.limits import (
 from fairlead.manager import MCPManager
 from fairlead.observe.logs import ABOUT, cleaned
 from fairlead.observe.metrics import Metrics
+from fairlead.peer import Peer
+from fairlead.protocol.conversation import Conversation, Role
 from fairlead.protocol.principal import ANONYMOUS
 from fairlead.transport.memory import memory_pair
 from fairlead.transport.process import spawn
@@ -48,22 +50,21 @@ def test_a_mailbox_is_bounded_in_bytes_also_by_the_names_of_methods() -> None:
     mailbox = Mailbox()
     for note in large(90, 1 << 20):
         mailbox.put(note)
-    assert mailbox._size <= QUEUED_NOTIFICATION_BYTES.value
-    assert mailbox.dropped == 90 - len(mailbox._waiting)
+    assert mailbox.bytes <= QUEUED_NOTIFICATION_BYTES.value
+    assert mailbox.dropped == 90 - len(mailbox.items)
 
 
 async def test_notifications_that_a_client_does_not_read_are_bounded_in_bytes() -> None:
-    stuck = asyncio.Event()
-
-    async def send(note: Notification, reply_to: Any) -> None:
-        await stuck.wait()
-
-    waiting = _Waiting(send)
+    left, right = memory_pair()
+    left.pause_writing()
+    outbox = PeerOutbox(Peer(left, Conversation(Role.CLIENT, principal=ANONYMOUS)))
     for note in large(90, 1 << 20):
-        waiting.add(note, None)
+        outbox.put(note)
     await asyncio.sleep(0)
-    assert waiting._size <= QUEUED_NOTIFICATION_BYTES.value
-    waiting.close()
+    assert outbox.bytes <= QUEUED_NOTIFICATION_BYTES.value
+    outbox.close()
+    await left.close()
+    await right.close()
 
 
 async def test_answers_that_nobody_reads_stop_the_reading_within_a_chunk() -> None:

@@ -15,7 +15,7 @@ def note(number: int) -> Notification:
 
 async def idle(mailbox: Mailbox) -> None:
     async with asyncio.timeout(5):
-        while mailbox._runner is not None:
+        while mailbox.busy:
             await asyncio.sleep(0)
 
 

@@ -242,12 +242,12 @@ async def test_a_flood_for_a_client_that_reads_nothing_is_bounded() -> None:
         server = await place.server()
         await slow.sync()
         front = next(iter(place.relay._fronts.values()))
-        waiting = front.outbox._waiting
+        waiting = front.outbox
         for _ in range(60):
             server.tell("notifications/vendor", {"big": "x" * 1_000_000})
         await server.sync()
         await until(lambda: waiting.dropped > 0)
-        assert waiting._size <= outbox.MAX_BYTES + 1_100_000
+        assert waiting.bytes <= outbox.MAX_BYTES + 1_100_000
         call_id = other.ask("tools/call", {"name": "x"})
         server.reply(await server.method("tools/call"), {"n": 1})
         assert (await other.answer_to(call_id))["result"] == {"n": 1}
@@ -258,7 +258,7 @@ async def test_an_outbox_that_is_closed_before_it_began_does_not_hang() -> None:
         client = await place.session()
         await client.sync()
         front = next(iter(place.relay._fronts.values()))
-        waiting = front.outbox._waiting
+        waiting = front.outbox
         waiting.add(Notification("notifications/vendor"), None)
         front.outbox.close()  # its task has not run once
         async with asyncio.timeout(LIMIT):

@@ -1,14 +1,12 @@
 """Notifications on their way to one reader: in order, at once if it reads, else bounded."""
 
-import asyncio
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable
 
 from ..errors import FairleadError
 from ..interceptor import Exchange
 from ..limits import QUEUED_NOTIFICATION_BYTES, QUEUED_NOTIFICATIONS
 from ..peer import Peer
+from ..transport.bounded_queue import WorkQueue
 from ..wire import Notification, RequestId
 from ..wire.messages import size_of
 
@@ -21,88 +19,49 @@ MAX_BYTES = QUEUED_NOTIFICATION_BYTES.value
 log = logging.getLogger("fairlead.gateway")
 
 
-class _Waiting:
+class _Outbox(WorkQueue[tuple[Notification, RequestId | None]]):
     """Notes that could not be sent at once, and the task that sends them."""
 
-    def __init__(self, send: Callable[[Notification, RequestId | None], Awaitable[None]]) -> None:
-        self._send = send
-        self._notes: deque[tuple[Notification, RequestId | None]] = deque()
-        self._size = 0
-        self._task: asyncio.Task[None] | None = None
-        self.dropped = 0
-
-    def add(self, note: Notification, reply_to: RequestId | None) -> None:
-        self._notes.append((note, reply_to))
-        self._size += size_of(note)
-        while len(self._notes) > 1 and (len(self._notes) > MAX_NOTES or self._size > MAX_BYTES):
-            self._size -= size_of(self._notes.popleft()[0])
-            self.dropped += 1
-            QUEUED_NOTIFICATIONS.hit()
-            if self.dropped == 1:
-                log.warning("a client reads too slowly; it misses notifications")
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._pump())
+    def __init__(self) -> None:
+        super().__init__(lambda entry: size_of(entry[0]), MAX_NOTES, MAX_BYTES)
 
     @property
     def empty(self) -> bool:
-        return self._task is None
+        return not self.busy
 
-    async def _pump(self) -> None:
+    def on_drop(self) -> None:
+        QUEUED_NOTIFICATIONS.hit()
+        if self.dropped == 1:
+            log.warning("a client reads too slowly; it misses notifications")
+
+    async def handle(self, item: tuple[Notification, RequestId | None]) -> None:
         try:
-            while self._notes:
-                note, reply_to = self._notes.popleft()
-                self._size -= size_of(note)
-                await self._send(note, reply_to)
+            await self._send(*item)
         except FairleadError as exc:
             log.debug("nobody reads any more: %s", exc)
-            self._clear()
-        finally:
-            if self._task is asyncio.current_task():
-                self._task = None
+            self.clear()
 
-    async def flushed(self) -> None:
-        while self._task is not None:
-            await asyncio.wait((self._task,))
-
-    def close(self) -> None:
-        self._clear()
-        task, self._task = self._task, None  # one that has not begun would never say so itself
-        if task is not None:
-            task.cancel()
-
-    def _clear(self) -> None:
-        self._notes.clear()
-        self._size = 0
+    async def _send(self, note: Notification, reply_to: RequestId | None) -> None:
+        raise NotImplementedError
 
 
-class PeerOutbox:
+class PeerOutbox(_Outbox):
     """The way to somebody with a connection of its own; everything goes through here, in order."""
 
     def __init__(self, peer: Peer) -> None:
+        super().__init__()
         self._peer = peer
-        self._waiting = _Waiting(self._send)
 
     def put(self, note: Notification, reply_to: RequestId | None = None) -> None:
         """Send a notification; `reply_to` is the request of theirs that it belongs to."""
         channel = self._peer.channel
-        if not self._waiting.empty or channel.congested:
-            self._waiting.add(note, reply_to)
+        if self.busy or channel.congested:
+            self.enqueue((note, reply_to))
         elif self._peer.connected:
             try:
                 channel.send(note, reply_to=reply_to)
             except FairleadError as exc:
                 log.debug("nobody reads any more: %s", exc)
-
-    @property
-    def empty(self) -> bool:
-        return self._waiting.empty
-
-    async def flushed(self) -> None:
-        """Wait until all of it has been sent."""
-        await self._waiting.flushed()
-
-    def close(self) -> None:
-        self._waiting.close()
 
     async def _send(self, note: Notification, reply_to: RequestId | None) -> None:
         channel = self._peer.channel
@@ -111,25 +70,15 @@ class PeerOutbox:
         channel.send(note, reply_to=reply_to)
 
 
-class CallOutbox:
+class CallOutbox(_Outbox):
     """The way to somebody who has only this one request."""
 
     def __init__(self, exchange: Exchange) -> None:
+        super().__init__()
         self._exchange = exchange
-        self._waiting = _Waiting(self._send)
 
     def put(self, note: Notification, reply_to: RequestId | None = None) -> None:
-        self._waiting.add(note, None)
+        self.enqueue((note, None))
 
-    @property
-    def empty(self) -> bool:
-        return self._waiting.empty
-
-    async def flushed(self) -> None:
-        await self._waiting.flushed()
-
-    def close(self) -> None:
-        self._waiting.close()
-
-    async def _send(self, note: Notification, _: RequestId | None) -> None:
+    async def _send(self, note: Notification, reply_to: RequestId | None) -> None:
         await self._exchange.edge.tell(self._exchange, note)

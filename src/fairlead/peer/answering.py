@@ -63,7 +63,7 @@ class Answering:
         self._on_cancelled = on_cancelled
         self._on_question = on_question
         self._queue = Queue(line, self._begin)
-        self._queued = self._queue.waiting
+        self._queued = self._queue.items
         self._opening: asyncio.Task[None] | None = None  # answers `initialize`
         self.replies = Replies(line)
         self.taking = Taking(line, self.replies, self._queue, self._begin)

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import TypeAlias
@@ -17,7 +16,8 @@ from ..observe.logs import ABOUT
 from ..protocol.caller import Caller, read_head
 from ..protocol.envelope import Direction, TransportContext
 from ..protocol.rewriting import members_of, string_of
-from ..wire import Notification, Request, RequestId
+from ..transport.bounded_queue import WorkQueue
+from ..wire import Notification, RequestId
 from ..wire.messages import size_of
 from .peer import Peer
 
@@ -30,9 +30,10 @@ MAX_BYTES = QUEUED_NOTIFICATION_BYTES.value
 log = logging.getLogger("fairlead.peer")
 
 Deliver: TypeAlias = Callable[[Notification], object]
+_Entry: TypeAlias = "tuple[Exchange, Deliver] | asyncio.Future[None]"  # the second marks a place
 
 
-class Passage:
+class Passage(WorkQueue[_Entry]):
     """One connection's notifications in one direction, or those that come alone.
 
     An interceptor refuses one by raising, or changes it by proceeding with another message. Without
@@ -40,12 +41,9 @@ class Passage:
     """
 
     def __init__(self, interceptors: Sequence[Interceptor], direction: Direction) -> None:
+        super().__init__(_size, MAX_NOTES, MAX_BYTES)
         self._interceptors = interceptors
         self._direction = direction
-        self._queue: deque[tuple[Exchange, Deliver] | asyncio.Future[None]] = deque()
-        self._size = 0
-        self._task: asyncio.Task[None] | None = None
-        self.busy = False  # something is on its way
 
     def put(
         self,
@@ -85,14 +83,7 @@ class Passage:
 
     def enter(self, exchange: Exchange, deliver: Deliver) -> None:
         """The same for one of which everything is known already; there are interceptors."""
-        self._queue.append((exchange, deliver))
-        self._size += _size(exchange.message)
-        if len(self._queue) > MAX_NOTES or self._size > MAX_BYTES:
-            QUEUED_NOTIFICATIONS.hit()
-            self._drop()
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run())
-            self.busy = True
+        self.enqueue((exchange, deliver))
 
     def cancel(
         self,
@@ -107,54 +98,44 @@ class Passage:
 
     async def passed(self) -> None:
         """Wait until what came before is through: what comes after it comes behind it."""
-        if self._task is not None and _inside.get() is not self:
-            mark = asyncio.get_running_loop().create_future()
-            self._queue.append(mark)
+        if self.busy and _inside.get() is not self:
+            mark: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.enqueue(mark)
             await mark
 
     def close(self) -> None:
         """Nobody is there any more."""
-        task, self._task = self._task, None
-        self.busy = False
-        if task is not None:
-            task.cancel()
-        for entry in self._queue:
-            if isinstance(entry, asyncio.Future) and not entry.done():
-                entry.set_result(None)
-        self._queue.clear()
-        self._size = 0
-
-    async def _run(self) -> None:
-        _inside.set(self)
-        while self._queue:
-            entry = self._queue.popleft()
+        for entry in self.items:
             if isinstance(entry, asyncio.Future):
-                if not entry.done():
-                    entry.set_result(None)
-                continue
-            exchange, deliver = entry
-            self._size -= _size(exchange.message)
-            try:
-                await chain(self._interceptors, _last(deliver))(exchange)
-            except RpcError as exc:
-                log.info("%s was held back: %s", exchange.method, exc.message)
-            except (Exception, asyncio.CancelledError):
-                task = asyncio.current_task()
-                if task is None or task.cancelling():
-                    raise  # it was us, not something that an interceptor waited for
-                about = {ABOUT: exchange.message.params}
-                why = "an interceptor failed; %s was not passed on"
-                log.exception(why, exchange.method, extra=about)
-        self._task = None
-        self.busy = False
+                _release(entry)
+        super().close()
 
-    def _drop(self) -> None:
-        for index, entry in enumerate(self._queue):
-            if not isinstance(entry, asyncio.Future):
-                self._size -= _size(entry[0].message)
-                del self._queue[index]
-                log.warning("interceptors are too slow: a notification was dropped")
-                return
+    async def handle(self, item: _Entry) -> None:
+        if isinstance(item, asyncio.Future):
+            _release(item)
+            return
+        _inside.set(self)
+        exchange, deliver = item
+        try:
+            await chain(self._interceptors, _last(deliver))(exchange)
+        except RpcError as exc:
+            log.info("%s was held back: %s", exchange.method, exc.message)
+        except (Exception, asyncio.CancelledError):
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise  # it was us, not something that an interceptor waited for
+            about = {ABOUT: exchange.message.params}
+            why = "an interceptor failed; %s was not passed on"
+            log.exception(why, exchange.method, extra=about)
+
+    def on_drop(self) -> None:
+        QUEUED_NOTIFICATIONS.hit()
+        log.warning("interceptors are too slow: a notification was dropped")
+
+
+def _release(mark: "asyncio.Future[None]") -> None:
+    if not mark.done():
+        mark.set_result(None)
 
 
 def _last(deliver: Deliver) -> Handler:
@@ -176,8 +157,8 @@ def _reason(note: Notification) -> str:
     return string_of((params or {}).get("reason")) or ""
 
 
-def _size(message: object) -> int:
-    return size_of(message) if isinstance(message, Request | Notification) else 0
+def _size(entry: _Entry) -> int | None:
+    return None if isinstance(entry, asyncio.Future) else size_of(entry[0].message)
 
 
 # An interceptor that asks something itself must not wait for what waits for it.

@@ -41,7 +41,7 @@ class Taking:
         self._replies = replies
         self._members = replies.members
         self._queue = queue
-        self._queued = queue.waiting
+        self._queued = queue.items
         self._begin = begin
         self.behind = 0  # requests that must not be overtaken
         # Cancelled by the peer, but nobody has passed that on; the last ones.

@@ -1,0 +1,112 @@
+"""Queues with limits in items and bytes, and the task that empties one."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+__all__ = ["BoundedQueue", "WorkQueue"]
+
+T = TypeVar("T")
+
+
+class BoundedQueue(Generic[T]):
+    """Items in order. One without a size is a marker, which is neither counted nor dropped."""
+
+    def __init__(self, size: Callable[[T], int | None], max_items: int, max_bytes: int) -> None:
+        self.items: deque[T] = deque()  # always this object; change it only here
+        self.count = 0  # without markers
+        self.bytes = 0
+        self.dropped = 0
+        self.max_items = max_items
+        self._max_bytes = max_bytes
+        self._size = size
+
+    def fits(self, item: T) -> bool:
+        """Return True if the limits allow another item."""
+        size = self.bytes + (self._size(item) or 0)
+        return self.count < self.max_items and size <= self._max_bytes
+
+    def enqueue(self, item: T) -> None:
+        """Append an item, and drop the oldest ones over a limit; the new one stays."""
+        self.items.append(item)
+        size = self._size(item)
+        if size is None:
+            return
+        self.count += 1
+        self.bytes += size
+        while self.count > 1 and (self.count > self.max_items or self.bytes > self._max_bytes):
+            self.remove(next(one for one in self.items if self._size(one) is not None))
+            self.dropped += 1
+            self.on_drop()
+
+    def on_drop(self) -> None:
+        """Count or log an item that was dropped; called for each one."""
+
+    def pop(self) -> T:
+        """Remove and return the oldest item."""
+        item = self.items.popleft()
+        self._removed(item)
+        return item
+
+    def remove(self, item: T) -> None:
+        """Remove an item wherever it is."""
+        self.items.remove(item)
+        self._removed(item)
+
+    def clear(self) -> None:
+        """Remove all items."""
+        self.items.clear()
+        self.count = self.bytes = 0
+
+    def _removed(self, item: T) -> None:
+        size = self._size(item)
+        if size is not None:
+            self.count -= 1
+            self.bytes -= size
+
+
+class WorkQueue(BoundedQueue[T]):
+    """A bounded queue that a task of its own empties, one item after the other."""
+
+    def __init__(self, size: Callable[[T], int | None], max_items: int, max_bytes: int) -> None:
+        super().__init__(size, max_items, max_bytes)
+        self.busy = False  # the task runs
+        self.paused = False
+        self._task: asyncio.Task[None] | None = None
+
+    async def handle(self, item: T) -> None:
+        """Do what is to be done with an item. Exceptions end the task; items stay."""
+        raise NotImplementedError
+
+    def enqueue(self, item: T) -> None:
+        super().enqueue(item)
+        self.start()
+
+    def start(self) -> None:
+        """Start the task, unless it runs or the queue is paused."""
+        if self._task is None and not self.paused:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+            self.busy = True
+
+    async def _run(self) -> None:
+        try:
+            while self.items and not self.paused:
+                await self.handle(self.pop())
+        finally:
+            if self._task is asyncio.current_task():
+                self._task = None
+                self.busy = False
+
+    async def flushed(self) -> None:
+        """Wait until the task has ended."""
+        while self._task is not None:
+            await asyncio.wait((self._task,))
+
+    def close(self) -> None:
+        """Drop all items and end the task, unless that is the caller."""
+        self.clear()
+        task, self._task = self._task, None  # a task that has not begun could not reset this
+        self.busy = False
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()
