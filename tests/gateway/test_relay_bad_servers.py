@@ -259,11 +259,11 @@ async def test_an_outbox_that_is_closed_before_it_began_does_not_hang() -> None:
         await client.sync()
         front = next(iter(place.relay._fronts.values()))
         waiting = front.outbox
-        waiting.add(Notification("notifications/vendor"), None)
+        waiting.enqueue((Notification("notifications/vendor"), None))
         front.outbox.close()  # its task has not run once
         async with asyncio.timeout(LIMIT):
             await front.outbox.flushed()
-        waiting.add(Notification("notifications/vendor"), None)
+        waiting.enqueue((Notification("notifications/vendor"), None))
         assert (await client.read())["method"] == "notifications/vendor"
 
 

@@ -13,7 +13,7 @@ from ..protocol.envelope import Direction
 from ..protocol.principal import Principal
 from ..protocol.revisions import NEWEST_HANDSHAKE, Revision
 from ..transport.http.asgi import AsgiCall, TooLarge, has_json
-from ..transport.http.post import http_context, mapped_status
+from ..transport.http.post import mapped_status
 from ..transport.http.settings import HttpSettings
 from ..wire import Request, to_json
 from .openapi import describe_api
@@ -164,7 +164,7 @@ class Rest:
             caller,
             read_head(message.params),
             Direction.CLIENT_TO_SERVER,
-            http_context(call),
+            call.context,
             DirectEdge(principal),
         )
         return bytes(await self._server.handler(exchange) or b"{}")

@@ -2,12 +2,21 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+)
 from http import HTTPStatus
 from typing import Any, Protocol, TypeAlias
 
 from ...errors import ChannelClosed
 from ...limits import BODY_RATE, BODY_TIMEOUT
+from ...protocol.envelope import TransportContext
 
 __all__ = [
     "BODY_TIMED",
@@ -19,6 +28,7 @@ __all__ = [
     "AsgiCall",
     "Beat",
     "Call",
+    "HeaderMap",
     "Headers",
     "Receive",
     "Scope",
@@ -75,6 +85,24 @@ class TooSlow(Exception):
     """The body did not arrive in the time that it has."""
 
 
+class HeaderMap(Mapping[str, str]):
+    """The headers of a request, decoded when somebody looks."""
+
+    __slots__ = ("_headers",)
+
+    def __init__(self, headers: dict[bytes, bytes]) -> None:
+        self._headers = headers
+
+    def __getitem__(self, name: str) -> str:
+        return self._headers[name.lower().encode("latin-1")].decode("latin-1")
+
+    def __iter__(self) -> Iterator[str]:
+        return (name.decode("latin-1") for name in self._headers)
+
+    def __len__(self) -> int:
+        return len(self._headers)
+
+
 class Call(Protocol):
     """What the endpoint needs of an HTTP server: ASGI is one way to have it."""
 
@@ -92,6 +120,12 @@ class Call(Protocol):
 
     @property
     def client(self) -> str | None: ...
+
+    @property
+    def context(self) -> TransportContext: ...
+
+    def answer_now(self, status: int, body: bytes) -> Coroutine[Any, Any, None] | None:
+        """Answer without waiting; where that is not possible, return what has to be awaited."""
 
     async def answer(
         self, status: int, body: bytes = b"", kind: bytes = JSON, headers: Headers = ()
@@ -191,6 +225,19 @@ class AsgiCall:
             chunks.append(chunk)
             if clock is not None:
                 clock.reschedule(began + self.body_timeout + size / BODY_RATE.value)
+
+    @property
+    def context(self) -> TransportContext:
+        """How the request travelled."""
+        return TransportContext(
+            transport_type="http",
+            headers=HeaderMap(self.headers),
+            path=self.path,
+            peer_address=self.client,
+        )
+
+    def answer_now(self, status: int, body: bytes) -> Coroutine[Any, Any, None]:
+        return self.answer(status, body)
 
     async def answer(
         self, status: int, body: bytes = b"", kind: bytes = JSON, headers: Headers = ()

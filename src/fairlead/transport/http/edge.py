@@ -38,7 +38,7 @@ from ...wire.codes import (
 )
 from .asgi import CLOSE, AsgiCall, Call, Receive, Scope, Send, TooLarge, TooSlow
 from .guard import Guard, Refusal
-from .post import Inline, Posts, TakeAlone, failure_of, http_context, mapped_status
+from .post import Inline, Posts, TakeAlone, failure_of, mapped_status
 from .resume import read_event_id
 from .sessions import Accept, HttpSession, Sessions, TooManySessions
 from .settings import HttpSettings
@@ -231,12 +231,13 @@ class HttpEdge:
             return
         if isinstance(message, Notification):
             if self._told_alone is not None:
-                self._told_alone(message, caller, http_context(call))
+                self._told_alone(message, caller, call.context)
             await call.answer(202)
             return
-        await self.posts.serve(
-            call, message, caller, head, self._status(call), fragments=self._in_parts(call, message)
-        )
+        parts, status = self._in_parts(call, message), self._status(call)
+        work = self.posts.begin(call, message, caller, head, status, fragments=parts)
+        if work is not None:
+            await work
 
     def check_stateless(
         self, call: Call, message: Request | Notification, head: Head, principal: Principal
@@ -302,7 +303,7 @@ class HttpEdge:
             await _say_later(call, "the server ends")
             return None
         try:
-            return self.sessions.open(http_context(call), principal)
+            return self.sessions.open(call.context, principal)
         except TooManySessions:
             await _say_later(call, "too many sessions; try again later")
             return None
@@ -351,7 +352,9 @@ class HttpEdge:
         elif isinstance(event, Asked):
             caller = event.caller
             parts, status = self._in_parts(call, message), self._legacy_status(call)
-            await self.posts.serve(call, message, caller, event.head, status, fragments=parts)
+            work = self.posts.begin(call, message, caller, event.head, status, fragments=parts)
+            if work is not None:
+                await work
 
     async def _in_session(
         self, call: AsgiCall, session: HttpSession, messages: list[Message], *, batch: bool = False
@@ -567,7 +570,7 @@ class HttpEdge:
         name = session_id.decode("latin-1")
         found = self.sessions.get(name, principal)
         if found is None and self.sessions.reviver is not None and not self.ending:
-            found = await self.sessions.revive(name, http_context(call), principal)
+            found = await self.sessions.revive(name, call.context, principal)
         return found
 
     async def _drop(self, call: AsgiCall, session_id: str, principal: Principal) -> bool:
@@ -599,7 +602,7 @@ class HttpEdge:
                     kind=kind,
                     why=why,
                     direction=Direction.CLIENT_TO_SERVER,
-                    transport=http_context(call),
+                    transport=call.context,
                 )
             )
 

@@ -18,11 +18,11 @@ from ...protocol.principal import ANONYMOUS, Principal
 from ...protocol.revisions import known
 from ...wire import Request
 from ..lazy_timer import LazyTimer
+from .asgi import HeaderMap
 from .connection import MAX_HEAD, GuardedProtocol, Stage
 from .edge import HttpEdge, describes_itself
 from .guard import Refusal
 from .lane_call import Head, LaneCall, SessionCall
-from .post import HeaderMap
 from .settings import HttpSettings
 
 __all__ = ["lane_for"]
@@ -221,7 +221,9 @@ class FastProtocol(GuardedProtocol):
         except (RpcError, RemoteProtocolError):
             return False
         self._take_over(call)
-        edge.posts.begin(call, message, caller, said, status_of, self.begin)
+        work = edge.posts.begin(call, message, caller, said, status_of, self.begin)
+        if work is not None:
+            self.begin(work)
         return True
 
     def _quick_in_session(self, head: Head, message: Request, who: Principal) -> bool:

@@ -20,7 +20,6 @@ from ...wire.sse import encode_event
 from .asgi import AsgiCall, TooLarge, has_json
 from .channel import StreamedChannel
 from .client_shares import ClientShares, NoShareLeft
-from .post import http_context
 from .sessions import Accept, Served
 from .settings import HttpSettings
 from .streams import HIGH_WATER, Stream, carry
@@ -97,7 +96,7 @@ class LegacySse:
         except NoShareLeft:
             await call.say(503, "too many sessions; try again later", [(b"retry-after", b"5")])
             return
-        session = SseSession(http_context(call), principal)
+        session = SseSession(call.context, principal)
         self._sessions[session.id] = session
         self._shares.add(client, session)
         try:

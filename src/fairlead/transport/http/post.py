@@ -7,8 +7,8 @@ come first.
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Coroutine, Iterator, Mapping
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Container, Coroutine
+from typing import Any, cast
 
 from msgspec import Raw
 
@@ -16,7 +16,7 @@ from ...errors import LocalProtocolError, RemoteProtocolError, RpcError, Transpo
 from ...interceptor import Answer, Exchange, Handler
 from ...observe.logs import ABOUT
 from ...protocol.caller import Caller, Head
-from ...protocol.envelope import Direction, SessionContext, SessionState, TransportContext
+from ...protocol.envelope import Direction, SessionContext, SessionState
 from ...protocol.headers import status_of
 from ...wire import (
     Failure,
@@ -34,13 +34,11 @@ from .asgi import Call
 
 __all__ = [
     "FragmentEdge",
-    "HeaderMap",
     "Inline",
     "PostEdge",
     "Posts",
     "TakeAlone",
     "failure_of",
-    "http_context",
     "mapped_status",
 ]
 
@@ -48,6 +46,7 @@ log = logging.getLogger("fairlead.transport")
 
 Inline = Callable[[Exchange], Answer]
 Outcome = bytes | Raw | Exception
+Start = Callable[[Coroutine[Any, Any, None]], None]
 # Takes a request over, and gives the callback its outcome; returns what cancels it, or None.
 TakeAlone = Callable[[Exchange, Callable[[Outcome], None]], Callable[[str], None] | None]
 
@@ -62,34 +61,6 @@ def mapped_status(code: int) -> int:
         return _MAPPED[code]
     status = status_of(code)
     return 500 if status == 200 else status
-
-
-class HeaderMap(Mapping[str, str]):
-    """The headers of a request, decoded when somebody looks."""
-
-    __slots__ = ("_headers",)
-
-    def __init__(self, headers: dict[bytes, bytes]) -> None:
-        self._headers = headers
-
-    def __getitem__(self, name: str) -> str:
-        return self._headers[name.lower().encode("latin-1")].decode("latin-1")
-
-    def __iter__(self) -> Iterator[str]:
-        return (name.decode("latin-1") for name in self._headers)
-
-    def __len__(self) -> int:
-        return len(self._headers)
-
-
-def http_context(call: Call) -> TransportContext:
-    """How a request travelled."""
-    return TransportContext(
-        transport_type="http",
-        headers=HeaderMap(call.headers),
-        path=call.path,
-        peer_address=call.client,
-    )
 
 
 class PostEdge:
@@ -198,35 +169,48 @@ class Posts:
 
     def begin(
         self,
-        call: "DirectCall",
+        call: Call,
         message: Request,
         caller: Caller,
         head: Head,
         status: Callable[[int], int],
-        start: Callable[[Coroutine[Any, Any, None]], None],
-    ) -> None:
-        """Answer one request: at once if that needs no waiting, else in a task."""
-        edge = PostEdge(call)
+        start: Start | None = None,
+        *,
+        fragments: bool = False,
+    ) -> Coroutine[Any, Any, None] | None:
+        """Answer one request at once if possible; else return the work that answers it.
+
+        If the client leaves, the work is cancelled. With `start`, which starts a task, the request
+        may be answered without one. With `fragments`, the answer is a stream of that dialect.
+        """
+        edge = FragmentEdge(call) if fragments else PostEdge(call)
         exchange = Exchange(message, caller, head, Direction.CLIENT_TO_SERVER, call.context, edge)
-        code = 200
+        code, failed = 200, False
         try:
             frame = self.try_inline(exchange)
         except Exception as exc:
-            frame, code = _failed(message, exc, status)
-        if frame is not None:
-            call.answer_now(code, frame)
-        elif self._take is None or not self._taken(call, exchange, edge, status, start):
-            start(self._finish(call, exchange, edge, status))
+            (frame, code), failed = _failed(message, exc, status), True
+        if frame is None:
+            if (
+                self._take is not None
+                and start is not None
+                and self._taken(call, exchange, edge, status, start)
+            ):
+                return None
+            return self._finish(call, exchange, edge, status)
+        if fragments:
+            return edge.finish(code, frame, failed=failed)
+        return call.answer_now(code, frame)
 
     def _taken(
         self,
-        call: "DirectCall",
+        call: Call,
         exchange: Exchange,
         edge: PostEdge,
         status: Callable[[int], int],
-        start: Callable[[Coroutine[Any, Any, None]], None],
+        start: Start,
     ) -> bool:
-        """Have somebody answer it without a task, if he can."""
+        """Have the request answered without a task, if possible."""
 
         def done(outcome: Outcome) -> None:
             call.unwatch()
@@ -249,34 +233,6 @@ class Posts:
             return False
         call.watch(lambda: cancel("the client has gone"), edge.beat, self._heartbeat)
         return True
-
-    async def serve(
-        self,
-        call: Call,
-        message: Request,
-        caller: Caller,
-        head: Head,
-        status: Callable[[int], int],
-        *,
-        fragments: bool = False,
-    ) -> None:
-        """Answer one request. If its client leaves, it is cancelled.
-
-        With `fragments`, a tool's answer is a stream of that dialect.
-        """
-        edge = FragmentEdge(call) if fragments else PostEdge(call)
-        exchange = Exchange(
-            message, caller, head, Direction.CLIENT_TO_SERVER, http_context(call), edge
-        )
-        code, failed = 200, False
-        try:
-            frame = self.try_inline(exchange)
-        except Exception as exc:
-            (frame, code), failed = _failed(message, exc, status), True
-        if frame is None:
-            await self._finish(call, exchange, edge, status)
-        else:
-            await edge.finish(code, frame, failed=failed)
 
     async def _finish(
         self, call: Call, exchange: Exchange, edge: PostEdge, status: Callable[[int], int]
@@ -315,15 +271,6 @@ class Posts:
 
 class Gone(Exception):
     """Nobody is there to be answered."""
-
-
-class DirectCall(Call, Protocol):
-    """A call that can be answered without waiting."""
-
-    @property
-    def context(self) -> TransportContext: ...
-
-    def answer_now(self, status: int, body: bytes) -> None: ...
 
 
 def _failed(message: Request, error: Exception, status: Callable[[int], int]) -> tuple[bytes, int]:

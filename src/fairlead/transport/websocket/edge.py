@@ -14,10 +14,9 @@ from ...protocol.envelope import TransportContext
 from ...protocol.principal import Principal
 from ...wire.codes import INVALID_REQUEST
 from ..base import Channel
-from ..http.asgi import TEXT, Receive, Scope, Send
+from ..http.asgi import TEXT, HeaderMap, Receive, Scope, Send
 from ..http.client_shares import ClientShares, NoShareLeft
 from ..http.guard import Guard, Refusal
-from ..http.post import HeaderMap
 from ..http.sessions import Accept, Served
 from ..http.settings import HttpSettings
 from .asides import Members, members_of
