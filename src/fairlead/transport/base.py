@@ -9,7 +9,7 @@ from ..errors import FairleadError, RemoteProtocolError
 from ..protocol.envelope import TransportContext
 from ..wire import Batch, Message, RequestId
 
-__all__ = ["Channel", "Deliver", "Incoming", "Lost"]
+__all__ = ["Channel", "Deliver", "Incoming", "Lost", "SharedStream"]
 
 
 class Lost(Struct, frozen=True):
@@ -77,3 +77,16 @@ class Channel(Protocol):
 
     async def close(self) -> None:
         """End the channel, politely first, within a bounded time; more than once is harmless."""
+
+
+class SharedStream:
+    """Hooks of a `Channel` whose requests have no streams of their own: there is nothing to do."""
+
+    def join_writes(self) -> None:
+        """Send each message by itself."""
+
+    def finish(self, request_id: RequestId) -> None:
+        """Keep the stream, which belongs to all requests."""
+
+    def detach(self, request_id: RequestId) -> None:
+        """Keep the stream: the peer could not come back for an answer."""

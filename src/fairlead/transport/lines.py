@@ -25,7 +25,7 @@ from ..wire import (
     encode_success,
 )
 from ..wire.codes import INVALID_REQUEST
-from .base import Deliver
+from .base import Deliver, SharedStream
 
 __all__ = ["HIGH_WATER", "BothSides", "LineChannel", "ReadSide", "Sink", "Source", "WriteSide"]
 
@@ -54,13 +54,12 @@ class Sink(Protocol):
     def abort(self) -> None: ...
 
 
-class LineChannel:
+class LineChannel(SharedStream):
     """A `Channel` of lines between a `Source` and a `Sink`, both attached when it is opened."""
 
     def __init__(self, context: TransportContext, *, limit: int = MAX_MESSAGE) -> None:
         self.context = context
         self.congested = False
-        self.malformed = 0  # frames that were no messages
         self._loop = asyncio.get_running_loop()
         self._splitter = LineSplitter(limit)
         self._limit = limit
@@ -117,12 +116,6 @@ class LineChannel:
                 self._drained = self._loop.create_future()
             await asyncio.shield(self._drained)
 
-    def finish(self, request_id: RequestId) -> None:
-        """Lines share one stream; there is nothing to end."""
-
-    def detach(self, request_id: RequestId) -> None:
-        """Nor anything to hang up."""
-
     async def close(self) -> None:
         await self.close_sink()
         if self._source is not None:
@@ -168,7 +161,6 @@ class LineChannel:
             try:
                 item = decode(line) if isinstance(line, bytes) else self._too_long(line)
             except RemoteProtocolError as exc:
-                self.malformed += 1
                 exc.excerpt = _excerpt(line)
                 exc.frame = line if isinstance(line, bytes) else b""
                 exc.size = line.size if isinstance(line, TooLong) else len(line)

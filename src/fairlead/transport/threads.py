@@ -20,12 +20,23 @@ __all__ = ["ThreadSink", "ThreadSource"]
 _CHUNK = 64 * 1024
 
 
-class ThreadSource:
+class _ThreadEnd:
+    """What both directions have: a channel, its loop, and the way there from the thread."""
+
+    def __init__(self, channel: LineChannel) -> None:
+        self._channel = channel
+        self._loop = asyncio.get_running_loop()
+
+    def _call(self, function: Callable[..., None], *args: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(function, *args)
+
+
+class ThreadSource(_ThreadEnd):
     """Reads a descriptor in a daemon thread, a few chunks ahead at most."""
 
     def __init__(self, fd: int, channel: LineChannel) -> None:
-        self._channel = channel
-        self._loop = asyncio.get_running_loop()
+        super().__init__(channel)
         self._may_read = threading.Event()
         self._ahead = threading.Semaphore(4)
         self._closed = False
@@ -64,19 +75,12 @@ class ThreadSource:
         if not self._closed:
             self._channel.received(data)
 
-    def _call(self, function: Callable[..., None], *args: object) -> None:
-        with contextlib.suppress(
-            RuntimeError
-        ):  # the loop has closed: nobody is interested any more
-            self._loop.call_soon_threadsafe(function, *args)
 
-
-class ThreadSink:
+class ThreadSink(_ThreadEnd):
     """Writes to a descriptor in a daemon thread, in order."""
 
     def __init__(self, fd: int, channel: LineChannel) -> None:
-        self._channel = channel
-        self._loop = asyncio.get_running_loop()
+        super().__init__(channel)
         self._queue: deque[bytes | None] = deque()
         self._ready = threading.Semaphore(0)
         self._size = 0  # read and changed on the loop only
@@ -123,10 +127,6 @@ class ThreadSink:
         self._size -= size
         if self._channel.congested and self._size <= HIGH_WATER // 4:
             self._channel.resume_writing()
-
-    def _call(self, function: Callable[..., None], *args: object) -> None:
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(function, *args)
 
 
 def _start(work: Callable[[int], None], fd: int, name: str) -> None:

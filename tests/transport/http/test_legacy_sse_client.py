@@ -324,7 +324,11 @@ async def test_senders_wait_while_much_is_queued(monkeypatch: pytest.MonkeyPatch
         await asyncio.wait((reading,))
 
 
-async def test_a_post_that_is_not_accepted_in_time_loses_its_request() -> None:
+async def test_a_post_that_is_not_accepted_in_time_loses_its_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fairlead.transport.http.legacy_sse_client.POST_TIMEOUT", 0.05)
+
     class Deaf(LegacyServer):
         async def __call__(self, call: Call) -> None:
             if call.method == "POST":
@@ -334,7 +338,7 @@ async def test_a_post_that_is_not_accepted_in_time_loses_its_request() -> None:
     got: asyncio.Queue[Any] = asyncio.Queue()
     errors: asyncio.Queue[Exception] = asyncio.Queue()
     async with raw_server(Deaf()) as server, asyncio.timeout(5):
-        channel = await open_legacy_sse(server.url, post_timeout=0.05)
+        channel = await open_legacy_sse(server.url)
         channel.on_error = errors.put_nowait
         reading = asyncio.create_task(channel.run(got.put_nowait))
         channel.send(Request(7, "tools/list"))

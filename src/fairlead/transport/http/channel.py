@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from ...errors import ChannelClosed
 from ...limits import MESSAGES_PER_TURN
 from ...protocol.envelope import TransportContext
-from ..base import Deliver, Incoming
+from ..base import Deliver, Incoming, SharedStream
 
 __all__ = ["StreamedChannel"]
 
 
-class StreamedChannel:
+class StreamedChannel(SharedStream):
     """Half a `Channel`: hearing, waiting for slow readers, and ending."""
 
     def __init__(self, context: TransportContext) -> None:
@@ -54,9 +54,6 @@ class StreamedChannel:
                 await asyncio.sleep(0)
             for item in items[start : start + MESSAGES_PER_TURN.value]:
                 self.take(item)
-
-    def join_writes(self) -> None:
-        """What is put into a stream in one turn of the loop is written together anyway."""
 
     async def drain(self) -> None:
         while self.congested and not self.over:

@@ -8,9 +8,8 @@ or without any.
 import asyncio
 import inspect
 import logging
-import ssl
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 
 from msgspec import Raw
 
@@ -39,10 +38,10 @@ from ...wire import (
 )
 from ...wire.codes import INVALID_REQUEST
 from ...wire.sse import Event, EventParser, EventTooLong
-from ..base import Deliver, Lost
+from ..base import Deliver, Lost, SharedStream
 from .address import Address
 from .answers import Answers, Posted
-from .door import CONNECT_TIMEOUT, Door, Reply
+from .door import Door, DoorOptions, Reply
 from .ending import Endings
 from .fragments import EVENTS, Fragments, OnFragment
 from .heading import Heading, ParamHeadersOf
@@ -61,6 +60,7 @@ from .slots import Slots
 __all__ = ["HttpChannel", "OnAuthError"]
 
 POOL_SIZE = 10  # calls at once
+NOTIFY_TIMEOUT = 30.0  # seconds for a message without an answer to be accepted
 ORDER = 5.0  # seconds that requests wait for a notification that was sent before them
 LISTEN_GRACE = 1.0  # seconds that the first requests wait for the listening stream
 LINGER = 1.0  # seconds that notifications and answers may take to leave when we close
@@ -75,7 +75,7 @@ OnAuthError: TypeAlias = Callable[[HttpError], _Headers | Awaitable[_Headers]]
 _UNCOUNTED = frozenset(("subscriptions/listen", "server/discover", "ping"))
 
 
-class HttpChannel:
+class HttpChannel(SharedStream):
     """The client's end of Streamable HTTP."""
 
     tells_apart = True  # each request has a stream of its own, see `heard_for`
@@ -88,11 +88,7 @@ class HttpChannel:
         listen: bool = True,
         pool_size: int = POOL_SIZE,
         limit: int = MAX_MESSAGE,
-        notify_timeout: float = 30.0,
-        connect_timeout: float = CONNECT_TIMEOUT,
-        ca_file: str | None = None,
-        ssl_context: ssl.SSLContext | None = None,
-        verify: bool = True,
+        **tls: Unpack[DoorOptions],
     ) -> None:
         """No traffic yet. `listen`: hear what a server of the handshake era says unasked.
 
@@ -100,8 +96,6 @@ class HttpChannel:
             ConfigError: the URL or the file of certificates cannot be used.
         """
         address = Address.parse(url)
-        if address.authorization is not None:
-            headers = {"Authorization": address.authorization, **(headers or {})}
         self.context = TransportContext(transport_type="http", peer_address=address.url)
         self.listen = listen
         self.on_error: Callable[[Exception], None] | None = None
@@ -110,16 +104,9 @@ class HttpChannel:
         self.on_renewed: Callable[[], None] | None = None
         # While something is delivered: the request whose own stream brought it.
         self.heard_for: RequestId | None = None
-        self._door = Door(
-            address,
-            ca_file=ca_file,
-            ssl_context=ssl_context,
-            verify=verify,
-            connect_timeout=connect_timeout,
-        )
-        self._heading = Heading(headers)
+        self._door = Door(address, **tls)
+        self._heading = Heading(headers, address.authorization)
         self._limit = limit
-        self._notify_timeout = notify_timeout
         self._loop = asyncio.get_running_loop()
         self._decode = Decoder().decode
         self._deliver: Deliver | None = None
@@ -180,21 +167,12 @@ class HttpChannel:
             raise ChannelClosed(delivered=False)
         self._start(self._tell(encode_success(request_id, result)), last_word=True)
 
-    def join_writes(self) -> None:
-        """Each message has a POST of its own; there is nothing to join."""
-
     @property
     def congested(self) -> bool:
         return self._slots.congested
 
     async def drain(self) -> None:
         await self._slots.drain()
-
-    def finish(self, request_id: RequestId) -> None:
-        """The peer cancelled its own request, which has no stream of its own here."""
-
-    def detach(self, request_id: RequestId) -> None:
-        """A client has no stream that its peer waits on."""
 
     async def close(self) -> None:
         if self._closing is None:
@@ -241,7 +219,7 @@ class HttpChannel:
         """
         if self._closing is not None:
             raise ChannelClosed(delivered=False)
-        seconds = self._notify_timeout if timeout is None else timeout
+        seconds = NOTIFY_TIMEOUT if timeout is None else timeout
         await self._post_in_time(encode(notification), seconds, notification.method)
 
     async def start_listening(self, seconds: float = LISTEN_GRACE) -> None:
@@ -293,7 +271,7 @@ class HttpChannel:
         """Notifications stay in order, and `initialized` is followed by listening."""
         await _after(first)
         try:
-            await self._post_in_time(encode(message), self._notify_timeout, message.method)
+            await self._post_in_time(encode(message), NOTIFY_TIMEOUT, message.method)
         except FairleadError as exc:
             self._report(exc)
             return
@@ -305,7 +283,7 @@ class HttpChannel:
     async def _tell(self, body: bytes) -> None:
         """Send what nobody waits for."""
         try:
-            await self._post_in_time(body, self._notify_timeout)
+            await self._post_in_time(body, NOTIFY_TIMEOUT)
         except FairleadError as exc:
             self._report(exc)
 

@@ -47,9 +47,7 @@ async def call_mcp(
         ConfigError: the URL cannot be used.
     """
     address = Address.parse(url)
-    if address.authorization is not None:
-        headers = {"Authorization": address.authorization, **(headers or {})}
-    heading = Heading(headers)
+    heading = Heading(headers, address.authorization)
     heading.opened(session_id, None)
     request: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": method}
     if params is not None:

@@ -8,7 +8,7 @@ import logging
 import ssl
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from ...errors import ChannelClosed, ConfigError, HttpError
 from .address import Address, host_of
@@ -17,7 +17,7 @@ from .reply import Reply
 if TYPE_CHECKING:
     from .pool import Pool
 
-__all__ = ["Door", "Reply"]
+__all__ = ["Door", "DoorOptions", "Reply"]
 
 CONNECT_TIMEOUT = 30.0  # seconds for a connection, TLS and all
 MAX_REDIRECTS = 5
@@ -25,6 +25,15 @@ UNTOUCHED_BY = frozenset((307, 308))  # redirects that keep method and body
 REDIRECTS = frozenset((301, 302, 303, 307, 308))
 
 log = logging.getLogger("fairlead.transport")
+
+
+class DoorOptions(TypedDict, total=False):
+    """How the connections of a `Door` are made."""
+
+    ca_file: str | None
+    ssl_context: ssl.SSLContext | None
+    verify: bool
+    connect_timeout: float  # seconds
 
 
 class Door:

@@ -28,10 +28,14 @@ class Heading:
     Generated headers win over configured ones, however those are spelled.
     """
 
-    def __init__(self, configured: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, configured: Mapping[str, str] | None = None, authorization: str | None = None
+    ) -> None:
+        """`authorization` is that of the URL, for which configured headers may stand in."""
         self.param_headers_of: ParamHeadersOf | None = None
         self.generation = 0  # counts changes of what is configured
-        self._configured = dict(configured or {})
+        ours = {} if authorization is None else {"Authorization": authorization}
+        self._configured = {**ours, **(configured or {})}
         self._session_id: str | None = None
         self._version: str | None = None
         self._prepare()

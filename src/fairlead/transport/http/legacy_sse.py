@@ -57,12 +57,6 @@ class SseSession(StreamedChannel):
     def congested(self) -> bool:
         return self.stream.size > HIGH_WATER
 
-    def finish(self, request_id: RequestId) -> None:
-        """All share one stream; there is nothing to end."""
-
-    def detach(self, request_id: RequestId) -> None:
-        """Whoever is hung up on here cannot come back."""
-
     async def close(self) -> None:
         self._end()
         self.stream.end()

@@ -6,9 +6,8 @@ does.
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from msgspec import Raw
 
@@ -32,9 +31,9 @@ from ...wire import (
 )
 from ...wire.codes import INVALID_REQUEST
 from ...wire.sse import Event, EventParser, EventTooLong
-from ..base import Deliver, Lost
+from ..base import Deliver, Lost, SharedStream
 from .address import Address
-from .door import CONNECT_TIMEOUT, Door, Reply
+from .door import Door, DoorOptions, Reply
 from .heading import Heading
 from .listener import read_events
 
@@ -42,6 +41,7 @@ __all__ = ["LegacySseChannel", "open_legacy_sse"]
 
 HIGH_WATER = 1 << 20  # bytes that wait to be sent
 LINGER = 1.0  # seconds that what is queued may take to leave when we close
+POST_TIMEOUT = 30.0  # seconds for a message to be accepted
 
 log = logging.getLogger("fairlead.transport")
 
@@ -52,11 +52,7 @@ async def open_legacy_sse(
     headers: Mapping[str, str] | None = None,
     timeout: float = 10.0,
     limit: int = MAX_MESSAGE,
-    post_timeout: float = 30.0,
-    connect_timeout: float = CONNECT_TIMEOUT,
-    ca_file: str | None = None,
-    ssl_context: ssl.SSLContext | None = None,
-    verify: bool = True,
+    **tls: Unpack[DoorOptions],
 ) -> "LegacySseChannel":
     """Open the stream and wait for the place to POST to, at most `timeout` seconds.
 
@@ -66,16 +62,8 @@ async def open_legacy_sse(
         ConfigError: the URL cannot be used.
     """
     address = Address.parse(url)
-    if address.authorization is not None:
-        headers = {"Authorization": address.authorization, **(headers or {})}
-    door = Door(
-        address,
-        ca_file=ca_file,
-        ssl_context=ssl_context,
-        verify=verify,
-        connect_timeout=connect_timeout,
-    )
-    heading = Heading(headers)
+    door = Door(address, **tls)
+    heading = Heading(headers, address.authorization)
     reply: Reply | None = None
     try:
         async with asyncio.timeout(timeout):
@@ -84,7 +72,7 @@ async def open_legacy_sse(
                 raise (await reply.refusal())[0]
             if not reply.streams:
                 raise ConnectFailed(f"The server answers with {reply.content_type}, not events")
-            channel = LegacySseChannel(door, heading, reply, limit=limit, timeout=post_timeout)
+            channel = LegacySseChannel(door, heading, reply, limit=limit)
             await channel.find_endpoint()
             return channel
     except BaseException as exc:
@@ -96,19 +84,16 @@ async def open_legacy_sse(
         raise
 
 
-class LegacySseChannel:
+class LegacySseChannel(SharedStream):
     """The open stream and the place for POSTs, as a channel. Made by `open_legacy_sse`."""
 
-    def __init__(
-        self, door: Door, heading: Heading, reply: Reply, *, limit: int, timeout: float
-    ) -> None:
+    def __init__(self, door: Door, heading: Heading, reply: Reply, *, limit: int) -> None:
         self.context = TransportContext(transport_type="sse", peer_address=door.address.url)
         self.on_error: Callable[[Exception], None] | None = None
         self._door = door
         self._heading = heading
         self._reply = reply
         self._limit = limit
-        self._timeout = timeout
         self._parser = EventParser(limit)
         self._decode = Decoder().decode
         self._events: list[Event | EventTooLong] = []  # behind the endpoint, in the same chunk
@@ -170,9 +155,6 @@ class LegacySseChannel:
     def send_success(self, request_id: RequestId, result: bytes | Raw) -> None:
         self._queue(encode_success(request_id, result), None, ordered=False)
 
-    def join_writes(self) -> None:
-        """Each message has a POST of its own; there is nothing to join."""
-
     @property
     def congested(self) -> bool:
         return self._queued > HIGH_WATER
@@ -184,12 +166,6 @@ class LegacySseChannel:
             if self._drained is None:
                 self._drained = self._loop.create_future()
             await asyncio.shield(self._drained)
-
-    def finish(self, request_id: RequestId) -> None:
-        """All messages share one stream; there is nothing to end."""
-
-    def detach(self, request_id: RequestId) -> None:
-        """Nor anything to hang up."""
 
     async def close(self) -> None:
         if self._closing is None:
@@ -223,14 +199,14 @@ class LegacySseChannel:
         try:
             if first is not None:
                 await asyncio.wait((first,))
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(POST_TIMEOUT):
                 reply = await self._door.open("POST", self._heading.post, body, self._endpoint)
                 if not reply.ok:
                     error, _ = await reply.refusal()
                     raise error
                 await reply.read(self._limit)
         except TimeoutError:
-            self._failed(request_id, RequestTimeout(self._timeout))
+            self._failed(request_id, RequestTimeout(POST_TIMEOUT))
         except FairleadError as exc:
             self._failed(request_id, exc)
 

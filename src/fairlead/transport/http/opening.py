@@ -17,7 +17,7 @@ __all__ = ["EitherChannel", "open_http"]
 
 log = logging.getLogger("fairlead.transport")
 
-_STREAMABLE_ONLY = ("listen", "pool_size", "notify_timeout")
+_STREAMABLE_ONLY = ("listen", "pool_size")
 
 
 async def open_http(url: str, *, mode: Literal["http", "sse"] = "http", **options: Any) -> Channel:

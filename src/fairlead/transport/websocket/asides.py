@@ -48,5 +48,3 @@ class ClientChannel(WebSocketChannel):
             super().unread(frame, error)
         elif (told := read_aside(members)) is not None:
             self.hand_over(told)
-        else:
-            self.ignored += 1

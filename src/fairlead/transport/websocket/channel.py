@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import logging
-from typing import Protocol, TypedDict, Unpack
+from typing import Protocol
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -12,7 +12,7 @@ from ...errors import ChannelClosed, RemoteProtocolError
 from ...limits import MESSAGES_PER_TURN
 from ...protocol.envelope import TransportContext
 from ...wire import Decoder, Message, RequestId, encode, encode_success
-from ..base import Deliver, Incoming
+from ..base import Deliver, Incoming, SharedStream
 from .outbox import Outbox
 
 __all__ = ["SUBPROTOCOL", "Gone", "Socket", "WebSocketChannel", "describe"]
@@ -68,28 +68,16 @@ class Socket(Protocol):
         """Drop the connection, where that is ours to do."""
 
 
-class Bounds(TypedDict, total=False):
-    """How much may wait for a peer that does not read, and for how long; see `Outbox`."""
-
-    hard_limit: int  # bytes
-    stalled: float  # seconds
-
-
-class WebSocketChannel:
+class WebSocketChannel(SharedStream):
     """A `Channel` on a `Socket`. What it reads and skips is up to the end it is used at."""
 
-    def __init__(self, context: TransportContext, socket: Socket, **bounds: Unpack[Bounds]) -> None:
+    def __init__(self, context: TransportContext, socket: Socket) -> None:
         self.context = context
-        self.malformed = 0  # frames that were no messages
-        self.ignored = 0  # frames that mean nothing to us, and need not
         self.decoder = Decoder()
         self._socket = socket
         self._loop = asyncio.get_running_loop()
         self._outbox = Outbox(
-            socket.send,
-            failed=self._unsent,
-            given_up=lambda why: self.hang_up(1008, why),
-            **bounds,
+            socket.send, failed=self._unsent, given_up=lambda why: self.hang_up(1008, why)
         )
         self._deliver: Deliver | None = None
         self._early: list[Incoming] = []  # before anybody ran us
@@ -125,9 +113,6 @@ class WebSocketChannel:
     def send_success(self, request_id: RequestId, result: bytes | Raw) -> None:
         self.write(encode_success(request_id, result))
 
-    def join_writes(self) -> None:
-        """Each message is a frame of its own."""
-
     @property
     def congested(self) -> bool:
         return self._outbox.congested
@@ -136,12 +121,6 @@ class WebSocketChannel:
         await self._outbox.drain()
         if self._end is not None:
             raise self._refused(self._end)
-
-    def finish(self, request_id: RequestId) -> None:
-        """Messages share one socket; there is nothing to end."""
-
-    def detach(self, request_id: RequestId) -> None:
-        """Nor anything to hang up."""
 
     async def close(self) -> None:
         if self._closing is None:
@@ -165,7 +144,6 @@ class WebSocketChannel:
 
     def unread(self, frame: bytes, error: RemoteProtocolError) -> None:
         """A frame is no message: the peer layer answers or skips it."""
-        self.malformed += 1
         error.excerpt = frame[:200].decode("utf-8", "replace")
         error.size, error.frame = len(frame), frame
         self.hand_over(error)

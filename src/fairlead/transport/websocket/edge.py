@@ -168,12 +168,10 @@ class _ServedChannel(WebSocketChannel):
         members = members_of(frame) if error.code == INVALID_REQUEST else None
         if members is not None and is_tool_call(members):
             try:
-                self._tool_calls().take(members)
+                self._tool_calls().take_call(members)
             except RemoteProtocolError as exc:
                 super().unread(frame, exc)
-        elif members is not None and _is_aside(members):
-            self.ignored += 1
-        else:
+        elif members is None or not _is_aside(members):
             super().unread(frame, error)
 
     def _tool_calls(self) -> ToolCallLine:

@@ -15,9 +15,9 @@ STALLED = 60.0  # seconds in which a peer that we wait for takes nothing
 class Outbox:
     """A queue that a task empties, as long as there is something in it.
 
-    Above the high-water mark polite senders wait. Above `hard_limit` bytes its owner should not
+    Above the high-water mark polite senders wait. Above the hard limit its owner should not
     read on, because answers could pile up behind a peer that does not read. What was asked before
-    may still be answered; but with `FLOOD` times as many bytes, or after `stalled` seconds in which
+    may still be answered; but with `FLOOD` times as many bytes, or after a time in which
     nothing left, the peer is given up.
     """
 
@@ -27,16 +27,12 @@ class Outbox:
         *,
         failed: Callable[[Exception], None],
         given_up: Callable[[str], None],
-        hard_limit: int = HARD_LIMIT,
-        stalled: float = STALLED,
     ) -> None:
         """`failed` is told what `send` raised, `given_up` why we hang up on a peer."""
         self.congested = False
         self._send = send
         self._failed = failed
         self._given_up = given_up
-        self._hard_limit = hard_limit
-        self._stalled = stalled
         self._loop = asyncio.get_running_loop()
         self._queue: deque[bytes] = deque()
         self._size = 0  # bytes in it, with the frame that is just being sent
@@ -47,7 +43,7 @@ class Outbox:
 
     @property
     def full(self) -> bool:
-        return self._size > self._hard_limit
+        return self._size > HARD_LIMIT
 
     def put(self, frame: bytes) -> None:
         """Queue a frame."""
@@ -99,7 +95,7 @@ class Outbox:
         if not self.congested:
             self.congested = True
             self._watch()
-        if self._size > FLOOD * self._hard_limit and len(self._queue) > 1:
+        if self._size > FLOOD * HARD_LIMIT and len(self._queue) > 1:
             self.drop()
             self._given_up("too much is waiting to be read")
 
@@ -113,7 +109,7 @@ class Outbox:
             drained.set_result(None)
 
     def _watch(self) -> None:
-        self._timer = self._loop.call_later(self._stalled, self._look, self._sent)
+        self._timer = self._loop.call_later(STALLED, self._look, self._sent)
 
     def _look(self, sent: int) -> None:
         if sent == self._sent:

@@ -33,7 +33,8 @@ from ...wire import (
     to_json,
 )
 from ...wire.codes import INVALID_REQUEST, METHOD_NOT_FOUND
-from ..base import Deliver, Incoming
+from ..base import Incoming
+from ..http.channel import StreamedChannel
 from .asides import ClientChannel, Members, enveloped, members_of
 from .channel import Socket, WebSocketChannel
 
@@ -50,7 +51,7 @@ def is_tool_call(members: Members) -> bool:
 # The server's end
 
 
-class ToolCallLine:
+class ToolCallLine(StreamedChannel):
     """A `Channel` for the tool calls of one WebSocket, beside its JSON-RPC.
 
     A conversation of its own: it is introduced with a handshake that the client never made, so
@@ -60,17 +61,15 @@ class ToolCallLine:
     def __init__(
         self, carrier: WebSocketChannel, context: TransportContext, decoder: Decoder
     ) -> None:
-        self.context = context
+        super().__init__(context)
         self._carrier = carrier
         self._decoder = decoder
         self._hello = secrets.token_hex(8)  # the id of a request that nobody may answer
         self._refused: Failure | None = None  # the answer to that, if it was one
-        self._deliver: Deliver | None = None
-        self._early: list[Incoming] = [_introduction(self._hello), _INITIALIZED]
-        self._loop = asyncio.get_running_loop()
-        self._over: asyncio.Future[None] = self._loop.create_future()
+        self.take(_introduction(self._hello))
+        self.take(Notification("notifications/initialized"))
 
-    def take(self, members: Members) -> None:
+    def take_call(self, members: Members) -> None:
         """Hand over a call as a `tools/call`.
 
         Raises:
@@ -85,22 +84,9 @@ class ToolCallLine:
         if self._refused is not None and isinstance(message, Request):
             self._write(encode(replace(self._refused, id=message.id)))
         else:
-            self._hand_over(message)
-
-    def _hand_over(self, item: Incoming) -> None:
-        if self._deliver is None:
-            self._early.append(item)
-        else:
-            self._deliver(item)
+            self.take(message)
 
     # Channel
-
-    async def run(self, deliver: Deliver) -> None:
-        self._deliver = deliver
-        for item in self._early:
-            deliver(item)
-        self._early.clear()
-        await asyncio.shield(self._over)
 
     def send(self, message: Message, *, reply_to: RequestId | None = None) -> None:
         """Only answers are part of the dialect."""
@@ -111,19 +97,16 @@ class ToolCallLine:
                 self._refused = message  # and so is every call
         elif isinstance(message, Request):
             no = failure(message.id, METHOD_NOT_FOUND, "Tool-call frames cannot ask back")
-            self._loop.call_soon(self._hand_over, no)
+            asyncio.get_running_loop().call_soon(self.take, no)
 
     def send_success(self, request_id: RequestId, result: bytes | Raw) -> None:
         if request_id != self._hello:
             self._write(encode_success(request_id, result))
 
     def _write(self, frame: bytes) -> None:
-        if self._over.done():
+        if self.over:
             raise ChannelClosed(delivered=False)
         self._carrier.write(frame)
-
-    def join_writes(self) -> None:
-        """Each answer is a frame of its own."""
 
     @property
     def congested(self) -> bool:
@@ -132,18 +115,8 @@ class ToolCallLine:
     async def drain(self) -> None:
         await self._carrier.drain()
 
-    def finish(self, request_id: RequestId) -> None:
-        """All calls share one socket."""
-
-    def detach(self, request_id: RequestId) -> None:
-        """Nobody could come back."""
-
     async def close(self) -> None:
-        if not self._over.done():
-            self._over.set_result(None)
-
-
-_INITIALIZED = Notification("notifications/initialized")
+        self._end()
 
 
 def _introduction(request_id: str) -> Request:
@@ -200,8 +173,7 @@ class ToolCallChannel(ClientChannel):
         if isinstance(item, Success | Failure):
             request_id = None if item.id is None else self._waiting.pop(item.id, None)
             if request_id is None:
-                self.ignored += 1  # late, given up or never asked
-                return
+                return  # late, given up or never asked
             item = replace(item, id=request_id)
         elif isinstance(item, RemoteProtocolError) and item.request_id is not None:
             item.request_id = self._waiting.pop(item.request_id, None)
