@@ -19,6 +19,7 @@ from ..protocol.tracing import of_request
 from ..transport.base import Channel
 from ..wire import Notification, RequestId, to_json
 from ..wire.codes import INTERNAL_ERROR, METHOD_NOT_FOUND
+from .entries import MCPServerEntry
 from .transport import MCPTransport, RequestOptions, abortable
 
 __all__ = ["ChannelOptions", "ChannelTransport", "with_headers"]
@@ -49,16 +50,21 @@ class ChannelTransport(MCPTransport):
         self,
         open_channel: Callable[[], Awaitable[Channel]],
         *,
-        id_format: str = "integer",
+        entry: MCPServerEntry | None = None,
         **options: Unpack[ChannelOptions],
     ) -> None:
-        super().__init__(timeout=options.get("timeout"))
+        """`entry` has the format of request ids, and the timeout unless that is given."""
+        timeout = options.get("timeout")
+        if timeout is None and entry is not None and entry.timeout is not None:
+            timeout = entry.timeout / 1000
+        super().__init__(timeout=timeout)
+        self._given_timeout = timeout
         self._input_timeout = options.get("input_timeout", 600.0)
         self._open_channel = open_channel
         self._conversation = Conversation(
             Role.CLIENT,
             options.get("identity"),
-            id_format="string" if id_format == "string" else "integer",
+            id_format="integer" if entry is None else entry.request_id_format,
             gated=options.get("gated", False),
             principal=ANONYMOUS,  # servers are not authenticated by a token of ours
         )

@@ -57,9 +57,7 @@ class HttpTransport(ChannelTransport):
         beware(self, lambda: (entry.headers, secrets_in(entry.url)))
         self.param_headers_of: Callable[[str], tuple[ParamHeader, ...]] | None = None
         self._http: HttpOptions = http or {}
-        if options.get("timeout") is None and entry.timeout is not None:
-            options["timeout"] = entry.timeout / 1000
-        super().__init__(self._open, id_format=entry.request_id_format, **options)
+        super().__init__(self._open, entry=entry, **options)
 
     async def _open(self) -> Channel:
         from ..transport.http.client import HttpChannel
@@ -153,10 +151,7 @@ class WebSocketTransport(ChannelTransport):
         self.entry = entry
         beware(self, lambda: (entry.headers, secrets_in(entry.url)))
         self._ssl = ssl
-        if options.get("timeout") is None and entry.timeout is not None:
-            options["timeout"] = entry.timeout / 1000
-        self._open_timeout = options.get("timeout")  # None: 5 s
-        super().__init__(self._open, id_format=entry.request_id_format, **options)
+        super().__init__(self._open, entry=entry, **options)
 
     @property
     def peer(self) -> Peer:
@@ -175,5 +170,5 @@ class WebSocketTransport(ChannelTransport):
             headers=entry.headers,
             dialect=entry.dialect,
             ssl=self._ssl,
-            open_timeout=self._open_timeout,
+            open_timeout=self._given_timeout,  # None: 5 s
         )

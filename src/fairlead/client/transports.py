@@ -47,9 +47,7 @@ class StdioTransport(ChannelTransport):
         self.entry = entry
         beware(self, lambda: entry.env)
         self.on_stderr = on_stderr
-        if options.get("timeout") is None and self.entry.timeout is not None:
-            options["timeout"] = self.entry.timeout / 1000
-        super().__init__(self._spawn, id_format=self.entry.request_id_format, **options)
+        super().__init__(self._spawn, entry=entry, **options)
 
     async def _spawn(self) -> Channel:
         from ..transport.process import spawn
