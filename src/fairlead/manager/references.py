@@ -133,8 +133,8 @@ def hide(text: str, values: Iterable[str] = ()) -> str:
     return Redactor(values=values).text(text)
 
 
-# Files of `NAME=value` lines. Possessive throughout: the file may be a project's, and a long line must
-# not take long.
+# Lines `NAME=value` of a file. Possessive throughout: the file may belong to a project, and a long
+# line must not take long.
 _HEAD = re.compile(r"[ \t]*+(?:export[ \t]++)?([A-Za-z_][\w.-]*+)[ \t]*+=[ \t]*+")
 _QUOTED = re.compile(r"""(?:"((?:[^"\\]|\\.)*+)"|'([^']*+)')[ \t]*+(?:\#.*+)?$""")
 _ESCAPES: dict[str, str] = {"n": "\n", "r": "\r", "t": "\t"}

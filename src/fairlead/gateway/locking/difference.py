@@ -92,7 +92,7 @@ def _marked(old: list[str], new: list[str]) -> Iterator[str]:
 
 
 def _changed(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int, int, int]]:
-    """Return the stretches of lines that differ; what is the same at both ends is left out first."""
+    """Return the ranges of lines that differ. Equal lines at both ends are skipped first."""
     start, end = same_ends(old, new)
     left, right = old[start : len(old) - end], new[start : len(new) - end]
     found = aligned(left, right, DIFFERENCE_EFFORT.value)
