@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from fairlead import MCPServer
 from fairlead.cli.failed import Failed, say
-from fairlead.cli.gateway_hints import how_to_connect
+from fairlead.cli.gateway_screen import how_to_connect
 from fairlead.cli.output import pretty
 from fairlead.cli.suggest import quoted, suggest
 from fairlead.gateway.pages import render

@@ -6,7 +6,6 @@ import os
 import pwd
 import socket
 import stat
-import struct
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import redirect_stderr
@@ -18,7 +17,7 @@ from cli.gateways import post, running
 from cli.living import Person, person
 
 from fairlead.cli import other_users as module
-from fairlead.cli.gateway_hints import how_to_connect
+from fairlead.cli.gateway_screen import how_to_connect
 from fairlead.cli.network import Endpoint
 from fairlead.cli.other_users import other_users
 from fairlead.gateway.journal import Journal
@@ -52,14 +51,11 @@ def people(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         name, shell = PEOPLE[uid]
         return pwd.struct_passwd((name, "x", uid, uid, "", "/", shell))
 
-    ids = {name: uid for uid, (name, _) in PEOPLE.items()}
     monkeypatch.setattr(pwd, "getpwuid", entry)
-    monkeypatch.setattr(pwd, "getpwnam", lambda name: entry(ids[name]))
     monkeypatch.setattr(os, "getuid", lambda: 1000)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(module, "_process_owners", lambda: iter(()))
     monkeypatch.setattr(module, "_LOGGED_IN", str(tmp_path / "users"))
-    monkeypatch.setattr(module, "_UTMP", str(tmp_path / "utmp"))
     return tmp_path
 
 
@@ -82,22 +78,6 @@ def test_people_who_are_logged_in_are_found(people: Path) -> None:
     assert other_users() == ["bob"]
 
 
-@pytest.mark.parametrize("size", [384, 400])
-def test_people_of_the_file_of_who_are_found(people: Path, size: int) -> None:
-    def record(kind: int, name: bytes) -> bytes:
-        return struct.pack("=h2xi32s4s32s", kind, 1, b"tty1", b"1", name).ljust(size, b"\0")
-
-    records = [record(2, b"reboot"), record(7, b"ada"), record(7, b"eve"), record(8, b"bob")]
-    (people / "utmp").write_bytes(b"".join(records))
-    assert other_users() == ["eve"]
-
-
-@pytest.mark.parametrize("content", [b"", b"x", b"\xff" * 1000, os.urandom(5000)])
-def test_a_broken_file_costs_nothing(people: Path, content: bytes) -> None:
-    (people / "utmp").write_bytes(content)
-    assert other_users() == []
-
-
 def test_on_this_machine_it_never_fails() -> None:
     assert pwd.getpwuid(os.getuid()).pw_name not in other_users()
 
@@ -114,7 +94,7 @@ def endpoint(**options: Any) -> Endpoint:
 def announced_by(one: Endpoint) -> str:
     err = io.StringIO()
     with redirect_stderr(err), socket.create_server(("127.0.0.1", 0)) as listening:
-        one.announce("server", listening, has_token=one.token is not None)
+        one.announce("server", listening, HttpSettings(), has_token=one.token is not None)
     return err.getvalue()
 
 

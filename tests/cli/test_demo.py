@@ -1,5 +1,6 @@
 """`fairlead demo`, and the server it shows."""
 
+import base64
 import re
 import shlex
 import subprocess
@@ -7,7 +8,7 @@ import sys
 from pathlib import Path
 
 from fairlead import MCPClient
-from fairlead.demo.picture import draw_sunrise
+from fairlead.demo.notebook import SUNRISE
 
 from .running import LIMIT, fairlead, on_terminal
 
@@ -93,6 +94,6 @@ async def test_the_demo_server_has_tools_resources_and_prompts() -> None:
 
 
 def test_the_picture_is_a_png() -> None:
-    picture = draw_sunrise()
+    picture = base64.b64decode(SUNRISE)
     assert picture.startswith(b"\x89PNG\r\n\x1a\n")
     assert picture.endswith(b"IEND\xaeB`\x82")

@@ -1,46 +1,39 @@
 """The options of commands that put something on the network: who may come in."""
 
-from typing import TYPE_CHECKING
+from argparse import Namespace
 
-if TYPE_CHECKING:
-    from argparse import _ActionsContainer
+from .failed import USAGE, Failed
+from .usage import flag, option, repeated
 
-__all__ = ["ACCESS", "add_access_options"]
+__all__ = ["ACCESS", "require_network"]
 
-ACCESS = ("token", "allow_host", "allow_origin", "tls_cert", "tls_key", "insecure", "sessions")
-
-
-def add_access_options(parser: "_ActionsContainer") -> None:
-    parser.add_argument(
+ACCESS = (
+    option(
         "--token",
         metavar="TOKEN",
         help="let in only who knows it (Authorization: Bearer); better in the environment, as "
         "FAIRLEAD_AUTH_TOKEN, where no list of processes shows it; `auto` makes one and shows it",
-    )
-    parser.add_argument(
-        "--allow-host",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a name under which clients know this machine; may be repeated",
-    )
-    parser.add_argument(
-        "--allow-origin",
-        action="append",
-        default=[],
-        metavar="ORIGIN",
-        help="let web pages from there in, such as https://example.com; may be repeated",
-    )
-    parser.add_argument("--tls-cert", metavar="FILE", help="serve https and wss with this chain")
-    parser.add_argument("--tls-key", metavar="FILE", help="its key, if that is another file")
-    parser.add_argument(
+    ),
+    repeated("--allow-host", "NAME", "a name under which clients know this machine"),
+    repeated("--allow-origin", "ORIGIN", "let web pages from there in (https://example.com)"),
+    option("--tls-cert", metavar="FILE", help="serve https and wss with this chain"),
+    option("--tls-key", metavar="FILE", help="its key, if that is another file"),
+    flag(
         "--insecure",
-        action="store_true",
         help="no token, although others can reach it: something in front checks who comes in",
-    )
-    parser.add_argument(
+    ),
+    option(
         "--sessions",
         metavar="FILE",
         help="keep sessions of clients with a handshake in this file (SQLite), so that they go on "
         "after a restart",
-    )
+    ),
+)
+
+
+def require_network(options: Namespace, who: str, hint: str, *more: str) -> None:
+    """Raise `Failed` for an option that only makes sense on the network."""
+    for name in (*(names[0] for names, _ in ACCESS), *more):
+        value = getattr(options, name.removeprefix("--").replace("-", "_"))
+        if value not in (None, []) and value is not False:
+            raise Failed(f"{name} is for {who}", hint=hint, code=USAGE)

@@ -9,27 +9,23 @@ from urllib.parse import urlsplit
 
 from .failed import NO_CONNECTION, USAGE, Failed
 from .output import safe, visible
-from .usage import Parser
+from .usage import option
 
-__all__ = ["TOKEN", "add_admin_options", "ask_admin"]
+__all__ = ["ADMIN_TOKEN", "TOKEN", "URL", "ask_admin"]
 
-URL = "http://127.0.0.1:8765"
 TOKEN = "FAIRLEAD_ADMIN_TOKEN"
 AUTH = "FAIRLEAD_TOKEN"
 LIMIT = 30.0
 
 
-def add_admin_options(parser: Parser, *, url: bool = True) -> None:
-    if url:
-        parser.add_argument(
-            "--url", default=URL, metavar="URL", help=f"of the gateway (default: {URL})"
-        )
-    parser.add_argument(
-        "--admin-token",
-        metavar="TOKEN",
-        help=f"the gateway's admin_token; better in the environment, as {TOKEN}. Where the gateway "
-        f"itself wants a token, {AUTH} is sent, too",
-    )
+_USUAL = "http://127.0.0.1:8765"
+URL = option("--url", default=_USUAL, metavar="URL", help=f"of the gateway (default: {_USUAL})")
+ADMIN_TOKEN = option(
+    "--admin-token",
+    metavar="TOKEN",
+    help=f"the gateway's admin_token; better in the environment, as {TOKEN}. Where the gateway "
+    f"itself wants a token, {AUTH} is sent, too",
+)
 
 
 def ask_admin(
@@ -68,7 +64,14 @@ def ask_admin(
     finally:
         connection.close()
     if answer.status == 200:
-        return _read(said, parts.netloc)
+        try:
+            return json.loads(said)
+        except ValueError:
+            raise Failed(
+                f"What answers at {visible(parts.netloc)} is no gateway of Fairlead",
+                hint="is that its address? --url URL",
+                code=NO_CONNECTION,
+            ) from None
     text = said.decode("utf-8", "replace").strip()
     hint = f"--admin-token TOKEN, or {TOKEN} in the environment" if answer.status == 401 else ""
     if answer.status == 404 and "no admin API" in text:
@@ -78,14 +81,3 @@ def ask_admin(
         text = "The gateway wants the token of a client, too"
         hint = f"{AUTH} in the environment"
     raise Failed(safe(text[:500]) or f"The gateway answered with HTTP {answer.status}", hint=hint)
-
-
-def _read(said: bytes, place: str) -> Any:
-    try:
-        return json.loads(said)
-    except ValueError:
-        raise Failed(
-            f"What answers at {visible(place)} is no gateway of Fairlead",
-            hint="is that its address? --url URL",
-            code=NO_CONNECTION,
-        ) from None

@@ -62,7 +62,12 @@ def parse(words: Sequence[str], whole: str | None) -> Given:
         raw = key.endswith(":")
         key = key.removesuffix(":") if raw else key
         if not equals or not key:
-            raise _no_argument(word)
+            raise Failed(
+                f"{word!r} is no argument of a tool",
+                hint="write key=value, key:=JSON or key=@file; the server's command goes after "
+                "`--`",
+                code=USAGE,
+            )
         if key in seen:
             raise Failed(
                 f"{key} is given twice", hint=f"a list is written {key}:='[1, 2]'", code=USAGE
@@ -107,11 +112,3 @@ def _decode(text: str, key: str) -> Any:
         raise Failed(
             f"{key} is no JSON: {exc}", hint="a plain text is written key=value", code=USAGE
         ) from exc
-
-
-def _no_argument(word: str) -> Failed:
-    return Failed(
-        f"{word!r} is no argument of a tool",
-        hint="write key=value, key:=JSON or key=@file; the server's command goes after `--`",
-        code=USAGE,
-    )

@@ -1,13 +1,12 @@
 """Questions of a server, put to whoever sits at the terminal; without one they are declined."""
 
 import asyncio
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 from ..client.answers import Question, accept, cancel, decline
 from .failed import say
-from .output import safe, visible
+from .output import ask, can_ask, safe, visible
 from .schema import Misfit, name_type, read_value
 
 __all__ = ["ask_person"]
@@ -15,7 +14,7 @@ __all__ = ["ask_person"]
 
 async def ask_person(question: Question) -> dict[str, Any]:
     """Ask for each field in turn. An empty answer takes the default; Ctrl-D declines."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not can_ask():
         say("declined", f"the server asks: {safe(question.message)}", "33")
         return decline()
     # In a thread, so that the connection lives on while somebody thinks.
@@ -27,9 +26,8 @@ def _ask(question: Question) -> dict[str, Any]:
     try:
         if question.mode == "url":
             say("it wants you to open", visible(question.url or ""), "36")
-            return (
-                accept() if _line("open it yourself, then continue? [y/N] ") == "y" else decline()
-            )
+            agreed = ask("open it yourself, then continue? [y/N] ") == "y"
+            return accept() if agreed else decline()
         return accept(_fields(question.schema or {}))
     except EOFError:
         return decline()
@@ -54,7 +52,7 @@ def _field(name: str, part: Mapping[str, Any], root: Mapping[str, Any], *, requi
     default = part.get("default")
     shown = f" [{default}]" if default is not None else "" if required else " (optional)"
     while True:
-        text = _line(f"  {about} ({visible(kind)}){shown}: ")
+        text = ask(f"  {about} ({visible(kind)}){shown}: ")
         if not text and (default is not None or not required):
             return default
         try:
@@ -66,12 +64,3 @@ def _field(name: str, part: Mapping[str, Any], root: Mapping[str, Any], *, requi
             say("not understood", f"choose one of {', '.join(map(str, choices))}", "33")
             continue
         return value
-
-
-def _line(prompt: str) -> str:
-    sys.stderr.write(visible(prompt))
-    sys.stderr.flush()
-    line = sys.stdin.readline()
-    if not line:
-        raise EOFError
-    return line.strip()

@@ -1,5 +1,6 @@
 """`fairlead call`: call one tool of a server."""
 
+import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -12,16 +13,17 @@ from ..wire.quoting import shortened
 from .arguments import Given, parse
 from .asking import ask_person
 from .connection import connected, explain, run_async
-from .failed import FAILED, USAGE, Failed
-from .output import blocks, pretty, safe, visible, write
+from .failed import FAILED, USAGE, Failed, say
+from .output import StatusLine, as_json, blocks, pretty, safe, visible, write
 from .suggest import suggest
 from .target import Target, split_target
-from .usage import Parser, add_connection_options, two_ways
-from .watching import Watch, watch
+from .usage import Parser, add_connection_options, option, two_ways
 
 __all__ = ["run"]
 
 Tools = Sequence[Mapping[str, Any]]
+
+_COLOURS = {"debug": "2", "info": "36", "notice": "36", "warning": "33"}  # the others are errors
 
 
 def run(argv: Sequence[str]) -> int:
@@ -49,6 +51,19 @@ def _parser() -> Parser:
     parser = Parser(
         "call",
         "Call a tool of a server and show the result.",
+        option("tool", metavar="TOOL", help="the name of the tool"),
+        option(
+            "arguments",
+            metavar="key=value",
+            nargs="*",
+            help="an argument, read as the type the tool asks for; key:=JSON gives exact JSON, "
+            "key=@FILE the text of a file",
+        ),
+        option(
+            "--args",
+            metavar="JSON|@FILE|-",
+            help="all arguments at once: a JSON object, a file with one, or stdin",
+        ),
         usage=two_ways("call", "TOOL [key=value ...] [--args JSON|@FILE|-]"),
         examples="  fairlead call notes add a=1 b=2\n"
         "  fairlead call add a=1 b=2 -- python server.py\n"
@@ -63,30 +78,41 @@ def _parser() -> Parser:
         "  4    no answer in time\n"
         "  130  Ctrl-C",
     )
-    parser.add_argument("tool", metavar="TOOL", help="the name of the tool")
-    parser.add_argument(
-        "arguments",
-        metavar="key=value",
-        nargs="*",
-        help="an argument, read as the type the tool asks for; key:=JSON gives exact JSON, "
-        "key=@FILE the text of a file",
-    )
-    parser.add_argument(
-        "--args",
-        metavar="JSON|@FILE|-",
-        help="all arguments at once: a JSON object, a file with one, or stdin",
-    )
     add_connection_options(parser)
     return parser
 
 
 async def _call(options: Namespace, given: Given, target: Target) -> int:
-    with watch() as watching:
+    watching = _Watch()
+    try:
         async with connected(target, options, on_log=watching.log, on_elicit=ask_person) as client:
             tools = await _prepare(client)
             arguments = given.fit(_schema(options.tool, tools))
             result = await _ask(client, options, arguments, tools, watching)
+    finally:
+        watching.line.clear()
     return _show(result, options, tools)
+
+
+class _Watch:
+    """Tells on stderr what a running call says: log messages, and progress."""
+
+    def __init__(self) -> None:
+        self.line = StatusLine()
+
+    def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        amount = f"{progress:g}" if total is None else f"{progress:g}/{total:g}"
+        text = f"{amount} {safe(message)}" if message else amount
+        if sys.stderr.isatty():
+            self.line.show(f"progress: {text}")
+        else:
+            say("progress", text)
+
+    def log(self, level: str, data: Any, logger: str | None) -> None:
+        self.line.clear()
+        text = data if isinstance(data, str) else pretty(data)
+        label = f"{level} [{logger}]" if logger else level
+        say(visible(label), safe(text), _COLOURS.get(level, "31"))
 
 
 async def _prepare(client: MCPClient) -> Tools:
@@ -99,7 +125,7 @@ async def _prepare(client: MCPClient) -> Tools:
 
 
 async def _ask(
-    client: MCPClient, options: Namespace, arguments: dict[str, Any], tools: Tools, watching: Watch
+    client: MCPClient, options: Namespace, arguments: dict[str, Any], tools: Tools, watching: _Watch
 ) -> dict[str, Any]:
     try:
         return await client.call_tool(
@@ -110,8 +136,7 @@ async def _ask(
 
 
 def _show(result: Mapping[str, Any], options: Namespace, tools: Tools) -> int:
-    if options.json:
-        write(pretty(result))
+    if as_json(options, result):
         return FAILED if result.get("isError") else 0
     if result.get("isError"):
         raise _with_suggestion(_tool_failure(result), options.tool, tools)

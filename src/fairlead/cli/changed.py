@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 __all__ = ["Code", "folders_of"]
@@ -80,13 +80,7 @@ def folders_of(target: str | None, modules: Sequence[str]) -> list[str]:
 
 def _folder_of_module(name: str) -> str:
     here = os.getcwd()
-    sys.path.insert(0, here)
-    try:
-        spec = find_spec(name.partition(".")[0])
-    except (ImportError, ValueError):
-        spec = None
-    finally:
-        sys.path.remove(here)
+    spec = PathFinder.find_spec(name.partition(".")[0], [here, *sys.path])
     if spec is not None and spec.submodule_search_locations:
         return os.path.abspath(next(iter(spec.submodule_search_locations)))
     if spec is not None and spec.origin is not None and os.path.isfile(spec.origin):

@@ -1,7 +1,6 @@
 """One configured server, tried step by step: what was done, how long it took, where it stopped."""
 
 import os
-import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -17,8 +16,8 @@ from ..manager.trust import NotApproved, Trust
 from ..observe.redact import redact
 from .failed import NO_CONNECTION, Failed
 from .named import fill_in, values_to_hide
-from .output import safe, visible
-from .remedies import diagnose, where_to_get
+from .output import counted, safe, visible
+from .remedies import diagnose, find_program, where_to_get
 
 __all__ = ["Checkup", "Step", "check_up"]
 
@@ -46,6 +45,21 @@ class Checkup:
     failed: Failed | None = None
     approved: bool = True
     facts: dict[str, Any] = field(default_factory=dict)
+    tell: Callable[[Step], None] = lambda step: None  # hears of each step when it is over
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[Callable[[str], None]]:
+        """Note a step with its time, also the one that failed."""
+        began = time.monotonic()
+        said: list[str] = []
+        ok = False
+        try:
+            yield said.append
+            ok = True
+        finally:
+            step = Step(name, ok, time.monotonic() - began, safe("".join(said)))
+            self.steps.append(step)
+            self.tell(step)
 
     def plain(self) -> dict[str, Any]:
         """For programs."""
@@ -83,16 +97,15 @@ async def check_up(
 
     Nothing is left running. `tell` hears of each step when it is over.
     """
-    checkup = Checkup(found)
-    trying = _Trying(checkup, tell)
+    checkup = Checkup(found, tell=tell)
     words: deque[str] = deque(maxlen=_LAST_WORDS)
     secrets: list[str] = []
     missing: tuple[str, ...] = ()
     try:
-        with trying.step("approve") as say:
+        with checkup.step("approve") as say:
             (trust or Trust()).require(found)
             say("a file of yours" if found.level != "project" else "approved")
-        with trying.step("resolve") as say:
+        with checkup.step("resolve") as say:
             resolved = await fill_in(found, inputs, trust=trust)
             missing, entry = resolved.missing, resolved.entry
             secrets = values_to_hide(entry)
@@ -100,9 +113,9 @@ async def check_up(
             checkup.warnings += [f"{name} is not set in the environment" for name in missing]
             say("everything has its value" if not missing else f"not set: {', '.join(missing)}")
         if isinstance(entry, MCPStdioServerConfig):
-            with trying.step("program") as say:
+            with checkup.step("program") as say:
                 say(_program(entry))
-        await _connect(entry, found, timeout, words, trying)
+        await _connect(entry, found, timeout, words, checkup)
     except NotApproved as exc:
         checkup.approved = False
         checkup.failed = diagnose(exc, found)
@@ -120,13 +133,13 @@ async def _connect(
     found: Found,
     timeout: float | None,
     words: deque[str],
-    trying: "_Trying",
+    checkup: Checkup,
 ) -> None:
     said = found.startup_timeout or entry.timeout
     limit = timeout or (said / 1000 if said else LIMIT)
     config = MCPClientConfig(timeout_seconds=limit)
-    facts = trying.checkup.facts
-    with trying.step("connect") as say:
+    facts = checkup.facts
+    with checkup.step("connect") as say:
         client = await MCPClient.connect_entry(entry, config, on_stderr=words.append)
         info = client.server.get("serverInfo") or {}
         name = f"{info.get('name') or 'a server without a name'} {info.get('version') or ''}"
@@ -136,10 +149,10 @@ async def _connect(
     try:
         if "tools" not in (client.server.get("capabilities") or {}):
             return
-        with trying.step("tools") as say:
+        with checkup.step("tools") as say:
             tools = await client.list_tools()
             facts["tools"] = len(tools)
-            say(f"{len(tools)} tool{'' if len(tools) == 1 else 's'}")
+            say(counted(len(tools), "tool"))
     finally:
         await client.close()
 
@@ -157,42 +170,14 @@ def _showable(failed: Failed, words: deque[str], secrets: list[str]) -> Failed:
 
 def _program(entry: MCPStdioServerConfig) -> str:
     """Where the program is that would be started."""
-    path = entry.env.get("PATH") or os.environ.get("PATH")
-    place = shutil.which(entry.command, path=path)
-    if place is None and entry.cwd is not None and os.path.dirname(entry.command):
-        place = shutil.which(os.path.join(entry.cwd, entry.command))
-    if place is None and os.path.dirname(entry.command):
-        raise Failed(
-            f"There is no program {visible(entry.command)!r}",
-            hint=safe(where_to_get(entry.command)),
-            code=NO_CONNECTION,
-        )
-    if place is None:
-        raise Failed(
-            f"There is no program {visible(entry.command)!r} in the PATH",
-            hint=safe(where_to_get(entry.command)),
-            details=[f"PATH={visible(path or '')}"],
-            code=NO_CONNECTION,
-        )
-    return visible(place)
-
-
-class _Trying:
-    """Notes each step with its time, also the one that failed."""
-
-    def __init__(self, checkup: Checkup, tell: Callable[[Step], None]) -> None:
-        self.checkup = checkup
-        self._tell = tell
-
-    @contextmanager
-    def step(self, name: str) -> Iterator[Callable[[str], None]]:
-        began = time.monotonic()
-        said: list[str] = []
-        ok = False
-        try:
-            yield said.append
-            ok = True
-        finally:
-            step = Step(name, ok, time.monotonic() - began, safe("".join(said)))
-            self.checkup.steps.append(step)
-            self._tell(step)
+    place = find_program(entry)
+    if place is not None:
+        return visible(place)
+    path = entry.env.get("PATH") or os.environ.get("PATH") or ""
+    by_name = not os.path.dirname(entry.command)
+    raise Failed(
+        f"There is no program {visible(entry.command)!r}{' in the PATH' if by_name else ''}",
+        hint=safe(where_to_get(entry.command)),
+        details=[f"PATH={visible(path)}"] if by_name else [],
+        code=NO_CONNECTION,
+    )

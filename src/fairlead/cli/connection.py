@@ -6,13 +6,13 @@ import logging
 import sys
 from argparse import Namespace
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from ..client import MCPClient, MCPClientConfig
 from ..client.answers import OnElicit
 from ..client.callbacks import Callbacks, OnLog
+from ..client.entries import MCPServerEntry, MCPWebSocketServerConfig
 from ..errors import (
     ChannelClosed,
     ConfigError,
@@ -25,14 +25,12 @@ from ..errors import (
 from .failed import FAILED, NO_CONNECTION, TIMEOUT, USAGE, Failed, say
 from .output import safe
 from .target import Target
-from .usage import read_pairs
 
 if TYPE_CHECKING:
-    import ssl
-
     from ..client.connecting import Connecting
+    from .named import NamedServer
 
-__all__ = ["be_quiet", "connected", "explain", "run_async"]
+__all__ = ["be_quiet", "connected", "explain", "http_error", "run_async"]
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
@@ -60,15 +58,19 @@ async def connected(
     headers = target.headers(options) if target.url else {}
     secrets = target.secrets(headers)
     try:
-        config = MCPClientConfig()
-        if options.timeout is not None:
-            config = MCPClientConfig(timeout_seconds=options.timeout)
-        listeners: Callbacks = {"on_log": on_log, "on_elicit": on_elicit}
         if target.name:
-            connecting = await _to_named(target.name, options, listeners, secrets)
+            server = await _named(target.name, options)
+            secrets += server.secrets
+            entry = server.entry
         else:
-            connecting = _connecting(target, options, config, headers, listeners)
-        async with connecting as client:
+            server, entry = None, target.entry(headers, sse=options.sse)
+        try:
+            client = await _connecting(entry, options, {"on_log": on_log, "on_elicit": on_elicit})
+        except FairleadError as exc:
+            if server is None:
+                raise
+            raise server.diagnose(exc) from exc
+        async with client:
             yield client
             _mention_garbage(client)
     except FairleadError as exc:
@@ -78,95 +80,45 @@ async def connected(
         raise failed.without(secrets) from None
 
 
-def be_quiet() -> None:
-    """Our own warnings are told once, by the command, in words for a person."""
-    logging.getLogger("fairlead").addHandler(logging.NullHandler())
-
-
-def _connecting(
-    target: Target,
-    options: Namespace,
-    config: MCPClientConfig,
-    headers: dict[str, str],
-    listeners: Callbacks,
-) -> "Connecting[MCPClient]":
-    if target.command:
-        on_stderr = _show_stderr if options.verbose else None
-        return MCPClient.connect_stdio(
-            target.command, config, env=target.environment, on_stderr=on_stderr, **listeners
-        )
-    if target.is_websocket:
-        return MCPClient.connect_websocket(
-            _with_path(target.url),
-            config,
-            headers=headers,
-            ssl=_any_certificate() if options.insecure_tls else None,
-            **listeners,
-        )
-    return MCPClient.connect_http(
-        target.url,
-        config,
-        headers=headers,
-        mode="sse" if options.sse else "http",
-        http={"verify": not options.insecure_tls},
-        **listeners,
-    )
-
-
-async def _to_named(
-    name: str, options: Namespace, listeners: Callbacks, secrets: list[str]
-) -> AbstractAsyncContextManager[MCPClient]:
+async def _named(name: str, options: Namespace) -> "NamedServer":
     """A server that is configured; those who name a command or a URL do not load all of this."""
     from ..client.eras import known_eras
     from ..manager.cache import FileStore, own_folder
     from ..manager.eras import KeptEras
-    from .named import ask_inputs, every_server, fill_in, find_server, values_to_hide
-    from .remedies import diagnose
+    from .named import named_server
 
     known_eras.keep(KeptEras(FileStore(own_folder())))
-    found = find_server(name, every_server(), or_command=True)
-    missing: tuple[str, ...] = ()
-    try:
-        given = await ask_inputs(found, read_pairs(options.input, "--input"))
-        resolved = await fill_in(found, given)
-        entry, missing = resolved.entry, resolved.missing
-        for warning in resolved.warnings:
-            say("warning", safe(warning), "33")
-    except ConfigError as exc:
-        raise diagnose(exc, found) from exc
-    secrets += values_to_hide(entry)
+    return await named_server(name, options)
+
+
+def _connecting(
+    entry: MCPServerEntry, options: Namespace, listeners: Callbacks
+) -> "Connecting[MCPClient]":
     seconds = options.timeout or (entry.timeout / 1000 if entry.timeout else None)
     config = MCPClientConfig() if seconds is None else MCPClientConfig(timeout_seconds=seconds)
+    insecure = options.insecure_tls
+    if insecure and isinstance(entry, MCPWebSocketServerConfig):
+        import ssl
 
-    @asynccontextmanager
-    async def connecting() -> AsyncIterator[MCPClient]:
-        on_stderr = _show_stderr if options.verbose else None
-        try:
-            client = await MCPClient.connect_entry(entry, config, on_stderr=on_stderr, **listeners)
-        except FairleadError as exc:
-            raise diagnose(exc, found, missing) from exc
-        async with client:
-            yield client
-
-    return connecting()
-
-
-def _with_path(url: str) -> str:
-    """A WebSocket without a path is meant to be where `fairlead serve` has it."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return url  # the library says what is wrong with it
-    return url if parts.path not in ("", "/") else parts._replace(path="/ws").geturl()
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        headers = entry.headers
+        return MCPClient.connect_websocket(
+            entry.url, config, headers=headers, ssl=context, **listeners
+        )
+    return MCPClient.connect_entry(
+        entry,
+        config,
+        http={"verify": not insecure},
+        on_stderr=_show_stderr if options.verbose else None,
+        **listeners,
+    )
 
 
-def _any_certificate() -> "ssl.SSLContext | None":
-    import ssl
-
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
+def be_quiet() -> None:
+    """Our own warnings are told once, by the command, in words for a person."""
+    logging.getLogger("fairlead").addHandler(logging.NullHandler())
 
 
 def explain(exc: FairleadError, target: Target | None = None, *, has_token: bool = False) -> Failed:
@@ -207,9 +159,7 @@ def _sentence(exc: FairleadError) -> str:
 
 def _refusal(exc: FairleadError, *, has_token: bool) -> Failed | None:
     """If somebody who speaks HTTP did not let us in: that, and the way in."""
-    cause: BaseException | None = exc
-    while cause is not None and not isinstance(cause, HttpError):
-        cause = cause.__cause__
+    cause = http_error(exc)
     if cause is None:
         return None
     hints = {
@@ -227,6 +177,13 @@ def _refusal(exc: FairleadError, *, has_token: bool) -> Failed | None:
         hint=hint,
         details=text.splitlines()[:10],
     )
+
+
+def http_error(exc: BaseException | None) -> HttpError | None:
+    """The answer of an HTTP server that a failure comes from."""
+    while exc is not None and not isinstance(exc, HttpError):
+        exc = exc.__cause__
+    return exc
 
 
 def _words(body: str) -> str:

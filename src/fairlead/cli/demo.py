@@ -1,24 +1,25 @@
 """`fairlead demo`: a client and a server talk, in both eras of the protocol, before your eyes."""
 
-import os
-import shlex
 import shutil
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import median
+from typing import Any
 
 from ..client import MCPClient, MCPClientConfig
 from ..client.connecting import Connecting
-from ..errors import FairleadError
+from ..errors import FairleadError, RemoteProtocolError
+from ..transport.base import Channel, Deliver, Incoming, Lost
 from ..transport.loop import new_loop
 from ..transport.process import spawn
+from ..wire import Batch, Message, RequestId, encode
 from .connection import explain, run_async
-from .output import blocks, size
-from .recorder import RecordingChannel
-from .stage import Stage
+from .failed import styled
+from .output import blocks, safe, size
+from .suggest import our_program, quoted
 from .target import Target
+from .tools import arguments_of
 from .usage import Parser
 
 __all__ = ["run"]
@@ -32,129 +33,159 @@ def run(argv: Sequence[str]) -> int:
         "demo",
         "Start the built-in demo server, talk to it in both eras of the protocol, and show what\n"
         "goes over the wire.",
-        usage="",
     ).parse_args(argv)
-    return run_async(_demo(Stage()), loop_factory=new_loop)
+    return run_async(_demo(), loop_factory=new_loop)
 
 
-async def _demo(stage: Stage) -> int:
+async def _demo() -> int:
     try:
-        stage.era("2025-11-25", "a session that opens with a handshake")
-        async with _connect(stage, "2025-11-25") as client:
-            _greeted(stage, client)
-            await _list_tools(stage, client)
-            await _count(stage, client)
-            await _read_resources(stage, client)
-            await _get_prompt(stage, client)
-            await _measure(stage, client)
-        stage.era("2026-07-28", "the same server without sessions: each request says who asks")
-        async with _connect(stage, "auto") as client:
-            _greeted(stage, client)
+        _tell("\n2025-11-25  a session that opens with a handshake", "1;34")
+        async with _connect("2025-11-25") as client:
+            await _look_around(client)
+            await _measure(client)
+        _tell("\n2026-07-28  the same server without sessions: each request says who asks", "1;34")
+        async with _connect("auto") as client:
+            _greeted(client)
             await client.set_log_level("info")
-            await _count(stage, client)
-            await _fail_usefully(stage, client)
-            await _measure(stage, client)
+            await _count(client)
+            await _fail_usefully(client)
+            await _measure(client)
     except FairleadError as exc:
         raise explain(exc, Target(command=tuple(_SERVER))) from exc
-    _what_next(stage)
+    ours = our_program()
+    fairlead = "fairlead" if shutil.which("fairlead") == ours else quoted(ours)
+    server = f"{fairlead} serve fairlead.demo"
+    _tell("\nTry it yourself", "1;34")
+    for command in (
+        server,
+        f"{fairlead} tools -- {server}",
+        f"{fairlead} call roll_dice times=3 -- {server}",
+    ):
+        _tell(f"  {command}", "36")
     return 0
 
 
-def _connect(stage: Stage, version: str) -> Connecting[MCPClient]:
-    stage.step("Connect" if version != "auto" else "Connect, finding out what the server speaks")
+def _connect(version: str) -> Connecting[MCPClient]:
+    _step("Connect" if version != "auto" else "Connect, finding out what the server speaks")
 
-    async def open_channel() -> RecordingChannel:
-        return RecordingChannel(await spawn(_SERVER), stage.wire)
+    async def open_channel() -> Any:
+        return _ShownChannel(await spawn(_SERVER))
 
     config = MCPClientConfig(protocol_version=version, name="fairlead-demo-client")
     return MCPClient.connect_channel(
-        open_channel,
-        config,
-        on_log=lambda level, data, _: stage.heard(level, str(data)),
+        open_channel, config, on_log=lambda level, data, _: _heard(level, str(data))
     )
 
 
-def _greeted(stage: Stage, client: MCPClient) -> None:
+def _greeted(client: MCPClient) -> None:
     info = client.server["serverInfo"]
-    stage.outcome(f"{info['name']} {info['version']} speaks {client.protocol_version}")
+    _outcome(f"{info['name']} {info['version']} speaks {client.protocol_version}")
 
 
-async def _list_tools(stage: Stage, client: MCPClient) -> None:
-    stage.step("List its tools")
-    stage.tools(await client.list_tools())
-
-
-async def _count(stage: Stage, client: MCPClient) -> None:
-    stage.step("Call a tool that takes a while, with progress and log messages")
+async def _count(client: MCPClient) -> None:
+    _step("Call a tool that takes a while, with progress and log messages")
     result = await client.call_tool(
         "count_slowly",
         {"to": 3, "pause": 0.1},
-        on_progress=lambda done, total, message: stage.heard(
+        on_progress=lambda done, total, message: _heard(
             "progress", f"{done:g} of {total or 0:g}, {message}"
         ),
     )
-    stage.outcome(*blocks(result))
+    _outcome(*blocks(result))
 
 
-async def _read_resources(stage: Stage, client: MCPClient) -> None:
-    stage.step("Read a text and a picture")
+async def _look_around(client: MCPClient) -> None:
+    _greeted(client)
+    _step("List its tools (* required)")
+    for tool in await client.list_tools():
+        names = ", ".join(name + "*" * required for name, required, _, _ in arguments_of(tool))
+        _tell(f"    {tool['name']}({names}): {safe(str(tool.get('description')))}")
+    await _count(client)
+    _step("Read a text and a picture")
     about = (await client.read_resource("demo://about"))["contents"][0]
-    stage.outcome(about["text"].splitlines()[0])
+    _outcome(about["text"].splitlines()[0])
     picture = (await client.read_resource("demo://sunrise.png"))["contents"][0]
-    stage.outcome(f"{picture['mimeType']}, {size(len(picture['blob']) * 3 // 4)}")
-
-
-async def _get_prompt(stage: Stage, client: MCPClient) -> None:
-    stage.step("Fill in a prompt")
+    _outcome(f"{picture['mimeType']}, {size(len(picture['blob']) * 3 // 4)}")
+    _step("Fill in a prompt")
     prompt = await client.get_prompt("write_note", {"topic": "knots"})
-    stage.outcome(*(message["content"]["text"] for message in prompt["messages"]))
+    _outcome(*(message["content"]["text"] for message in prompt["messages"]))
 
 
-async def _fail_usefully(stage: Stage, client: MCPClient) -> None:
-    stage.step("Call a tool with wrong arguments: the answer tells a model what to do better")
+async def _fail_usefully(client: MCPClient) -> None:
+    _step("Call a tool with wrong arguments: the answer tells a model what to do better")
     result = await client.call_tool("roll_dice", {"sides": 1, "times": "many"})
     error = client.tool_error(result)
     if error is not None:
         problems = [f"{e['field']}: {e['constraint']}" for e in error.field_errors or ()]
-        stage.outcome(error.code.value, *problems, good=False)
+        _outcome(error.code.value, *problems, mark="✗", colour="31")
 
 
-async def _measure(stage: Stage, client: MCPClient) -> None:
-    stage.step(f"Call a quick tool {_CALLS} times, one call after the other")
+async def _measure(client: MCPClient) -> None:
+    _step(f"Call a quick tool {_CALLS} times, one call after the other")
     arguments = {"value": 1, "from_unit": "nmi", "to_unit": "km"}
     spent: list[float] = []
-    with stage.quiet():
-        for _ in range(_CALLS):
-            started = time.perf_counter()
-            await client.call_tool("convert_units", arguments)
-            spent.append(time.perf_counter() - started)
-    stage.outcome(
+    _ShownChannel.quiet = True
+    for _ in range(_CALLS):
+        started = time.perf_counter()
+        await client.call_tool("convert_units", arguments)
+        spent.append(time.perf_counter() - started)
+    _ShownChannel.quiet = False
+    _outcome(
         f"{sum(spent) * 1e3:.0f} ms in all; a round trip takes {median(spent) * 1e6:.0f} µs "
         "(median), through two processes"
     )
 
 
-def _what_next(stage: Stage) -> None:
-    fairlead = _how_to_call_us()
-    server = f"{fairlead} serve fairlead.demo"
-    stage.commands(
-        "Try it yourself",
-        server,
-        f"{fairlead} tools -- {server}",
-        f"{fairlead} call roll_dice times=3 -- {server}",
-    )
+# What is shown
 
 
-def _how_to_call_us() -> str:
-    """`fairlead`, if that is what a shell would find; else the way to it."""
-    script = Path(sys.executable).with_name("fairlead")
-    found = shutil.which("fairlead")
-    if found is not None and script.exists() and os.path.samefile(found, script):
-        return "fairlead"
-    if script.exists():
-        return shlex.quote(_near(script))
-    return f"{shlex.quote(_near(Path(sys.executable)))} -m fairlead"
+def _tell(text: str, colour: str = "") -> None:
+    print(styled(text, colour, sys.stdout) if colour else text, flush=True)
 
 
-def _near(path: Path) -> str:
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+def _step(title: str) -> None:
+    _tell(f"\n{title}", "1")
+
+
+def _heard(kind: str, text: str) -> None:
+    """Something that a callback was told."""
+    _tell(f"      {styled(kind, '33', sys.stdout)}: {safe(text)}")
+
+
+def _outcome(*lines: str, mark: str = "✓", colour: str = "32") -> None:
+    for line in lines:
+        _tell(f"  {mark} {safe(line)}", colour)
+        mark = " "
+
+
+class _ShownChannel:
+    """A channel that shows every message on its way through, shortened."""
+
+    quiet = False  # for all of them, while calls are counted
+    send_request = None  # nothing goes another way than through `send`
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._channel, name)
+
+    async def run(self, deliver: Deliver) -> None:
+        def shown(item: Incoming) -> None:
+            if not isinstance(item, Batch | RemoteProtocolError | Lost):
+                self._show("←", item)
+            deliver(item)
+
+        await self._channel.run(shown)
+
+    def send(self, message: Message, *, reply_to: RequestId | None = None) -> None:
+        self._show("→", message)
+        self._channel.send(message, reply_to=reply_to)
+
+    def _show(self, arrow: str, message: Message) -> None:
+        if self.quiet:
+            return
+        text = safe(encode(message).decode("utf-8", "replace"))
+        width = shutil.get_terminal_size((100, 0)).columns - 4
+        shown = text if len(text) <= width else f"{text[: width - 1]}…"
+        _tell(f"  {styled(arrow, '35' if arrow == '→' else '36', sys.stdout)} {shown}")

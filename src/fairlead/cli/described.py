@@ -15,27 +15,26 @@ __all__ = ["Need", "describe", "needs_of", "source_of"]
 Need = dict[str, Any]  # kind, name, set, and where it is used
 
 
-def describe(found: Found, *, exactly: bool = False) -> dict[str, Any]:
+def describe(found: Found) -> dict[str, Any]:
     """What an entry says, in the order in which a person wants to know it.
 
-    Values that are written down are hidden, unless it has to be seen `exactly`.
+    Values that are written down are hidden.
     """
     entry = found.entry
-    shown = str if exactly else redact
     facts: dict[str, Any]
     if isinstance(entry, MCPStdioServerConfig):
         facts = {
-            "runs": shown(shlex.join([entry.command, *entry.args])),
+            "runs": redact(shlex.join([entry.command, *entry.args])),
             "in": entry.cwd,
-            "env": _values(entry.env, exactly),
+            "env": _values(entry.env),
             "envFile": found.env_file,
             "inheritEnv": None if entry.inherit_env == "all" else entry.inherit_env,
         }
     else:
         facts = {
-            "reaches": shown(entry.url),
+            "reaches": redact(entry.url),
             "type": entry.type,
-            "headers": _values(entry.headers, exactly),
+            "headers": _values(entry.headers),
             "headersHelper": found.headers_helper,
         }
     held = {f"{one.field}.{one.key}": f"${{{one.variable}}}" for one in found.lookups}
@@ -45,8 +44,8 @@ def describe(found: Found, *, exactly: bool = False) -> dict[str, Any]:
         "lazy": entry.lazy,
         "onlyTools": None if found.only_tools is None else list(found.only_tools),
         "withoutTools": list(found.without_tools),
-        "auth": _hidden(entry.auth, exactly),
-        "oauth": _hidden(entry.oauth, exactly),
+        "auth": _hidden(entry.auth),
+        "oauth": _hidden(entry.oauth),
     }
     return {key: value for key, value in facts.items() if value not in (None, {}, [], False)}
 
@@ -115,8 +114,8 @@ def _texts(found: Found) -> Iterator[tuple[str, str]]:
         yield from ((f"headers.{key}", value) for key, value in entry.headers.items())
 
 
-def _values(values: Mapping[str, str], exactly: bool) -> dict[str, str]:
-    return {name: value if exactly else _value(value) for name, value in values.items()}
+def _values(values: Mapping[str, str]) -> dict[str, str]:
+    return {name: _value(value) for name, value in values.items()}
 
 
 def _value(value: str) -> str:
@@ -124,7 +123,7 @@ def _value(value: str) -> str:
     return redact(value) if value.startswith("!") or looks_like_variables(value) else REDACTED
 
 
-def _hidden(value: Any, exactly: bool) -> Any:
-    if exactly or not isinstance(value, dict):
-        return value if exactly or not isinstance(value, str) else redact(value)
+def _hidden(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return redact(value) if isinstance(value, str) else value
     return {key: _value(item) if isinstance(item, str) else item for key, item in value.items()}

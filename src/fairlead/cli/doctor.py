@@ -19,12 +19,12 @@ from .checkup import Checkup, check_up
 from .connection import be_quiet, run_async
 from .described import source_of
 from .failed import FAILED, styled
-from .mcp_test import show_step, write_plain
+from .mcp_test import mark, show_step
 from .named import every_server, find_server
-from .output import pretty, safe, visible, write
+from .output import as_json, counted, safe, visible, write_styled
 from .remedies import INSTALL
 from .suggest import suggest_any
-from .usage import Parser, add_input_option, read_pairs, seconds
+from .usage import INPUT, JSON, Parser, option, read_pairs, wait_option
 
 __all__ = ["run"]
 
@@ -42,21 +42,17 @@ class Finding:
 
 
 def run(argv: Sequence[str]) -> int:
-    parser = Parser(
+    options = Parser(
         "doctor",
         "Look for what is wrong: files that cannot be read, programs that are missing, servers "
         "that do not start or answer; and say what to do about each. Servers of project files "
         "that nobody approved are not started. The exit code is 1 if anything is broken.",
-        usage="[NAME ...] [options]",
+        option("names", metavar="NAME", nargs="*", help="which servers (default: all)"),
+        JSON,
+        wait_option("for each connection"),
+        INPUT,
         examples="  fairlead doctor\n  fairlead doctor notes\n  fairlead doctor --json",
-    )
-    parser.add_argument("names", metavar="NAME", nargs="*", help="which servers (default: all)")
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
-    parser.add_argument(
-        "--timeout", type=seconds, metavar="SECONDS", help="for each connection (default: 30)"
-    )
-    add_input_option(parser)
-    options = parser.parse_args(argv)
+    ).parse_args(argv)
     loaded = every_server()
     names = options.names or sorted(loaded.found)
     servers = {name: find_server(name, loaded) for name in names}
@@ -72,9 +68,7 @@ async def _examine(options: Namespace, loaded: Loaded, servers: list[Found]) -> 
     # What nobody has approved is not broken, unless it was asked for.
     ill = [c for c in checkups if c.failed and (c.approved or options.names)]
     broken = len(ill) + sum(not finding.ok for finding in findings)
-    if options.json:
-        write(pretty(_plain(findings, checkups, broken)))
-    else:
+    if not as_json(options, _plain(findings, checkups, broken)):
         _sum_up(checkups, broken)
     return FAILED if broken else 0
 
@@ -154,29 +148,29 @@ def _programs(servers: list[Found]) -> list[Finding]:
 
 
 def _show_machine(findings: list[Finding]) -> None:
-    write_plain(styled("this machine", "1", sys.stdout))
+    write_styled(styled("this machine", "1", sys.stdout))
     for finding in findings:
-        mark = styled("!", "33", sys.stdout) if finding.odd else _mark(finding.ok)
-        write_plain(f"  {mark} {finding.text}")
+        sign = styled("!", "33", sys.stdout) if finding.odd else mark(finding.ok)
+        write_styled(f"  {sign} {finding.text}")
         if finding.hint:
-            write_plain(f"    {styled('→', '36', sys.stdout)} {finding.hint}")
+            write_styled(f"    {styled('→', '36', sys.stdout)} {finding.hint}")
 
 
 def _show(checkup: Checkup) -> None:
     found, failed = checkup.found, checkup.failed
     where = f"{source_of(found.host_title, found.level)}, {found.place}"
-    write_plain(f"\n{styled(visible(found.name), '1', sys.stdout)}  {visible(where)}")
+    write_styled(f"\n{styled(visible(found.name), '1', sys.stdout)}  {visible(where)}")
     for step in checkup.steps:
         show_step(step)
     for warning in checkup.warnings:
-        write_plain(f"  {styled('!', '33', sys.stdout)} {warning}")
+        write_styled(f"  {styled('!', '33', sys.stdout)} {warning}")
     if failed is not None:
         colour = "31" if checkup.approved else "33"
-        write_plain(f"  {styled(failed.sentence, colour, sys.stdout)}")
+        write_styled(f"  {styled(failed.sentence, colour, sys.stdout)}")
         for line in failed.details:
-            write_plain(f"  {styled('|', '2', sys.stdout)} {line}")
+            write_styled(f"  {styled('|', '2', sys.stdout)} {line}")
         if failed.hint:
-            write_plain(f"  {styled('→', '36', sys.stdout)} {failed.hint}")
+            write_styled(f"  {styled('→', '36', sys.stdout)} {failed.hint}")
 
 
 def _sum_up(checkups: list[Checkup], broken: int) -> None:
@@ -184,12 +178,8 @@ def _sum_up(checkups: list[Checkup], broken: int) -> None:
     waiting = sum(not checkup.approved for checkup in checkups)
     parts = [f"{well} of {len(checkups)} servers work"]
     parts += [f"{waiting} not approved"] if waiting else []
-    parts += [f"{broken} thing{'' if broken == 1 else 's'} to mend"] if broken else []
-    write_plain(f"\n{', '.join(parts)}")
-
-
-def _mark(ok: bool) -> str:
-    return styled("✓", "32", sys.stdout) if ok else styled("✗", "31", sys.stdout)
+    parts += [f"{counted(broken, 'thing')} to mend"] if broken else []
+    write_styled(f"\n{', '.join(parts)}")
 
 
 def _plain(findings: list[Finding], checkups: list[Checkup], broken: int) -> dict[str, Any]:

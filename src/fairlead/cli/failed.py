@@ -63,6 +63,7 @@ def styled(text: str, code: str, stream: TextIO) -> str:
 
     Errors need no more than this, and it does not cost the import of a rendering library.
     """
-    if not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    if plain or not code or not stream.isatty():
         return text
     return f"\x1b[{code}m{text}\x1b[0m"

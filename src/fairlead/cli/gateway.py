@@ -1,4 +1,4 @@
-"""`fairlead gateway`: many servers on one endpoint, as a file describes them."""
+"""`fairlead gateway` and `fairlead up`: many servers on one endpoint."""
 
 import os
 from argparse import Namespace
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import structs
 
-from ..errors import ConfigError
+from ..gateway import GatewaySettings
 from ..gateway.admission import Admission
 from ..gateway.config import GatewayFile
 from ..gateway.journal import Journal
@@ -18,23 +18,17 @@ from ..gateway.rules.wired import wired_actions
 from ..manager.places import this_machine
 from ..observe.metrics import Metrics
 from ..observe.redactor import Redactor
-from ..transport.http.settings import HttpSettings
+from .admin_calling import TOKEN as ADMIN_TOKEN
 from .failed import USAGE, Failed
-from .gateway_recording import Record, require_tape, taping
-from .gateway_running import (
-    Plan,
-    add_gateway_options,
-    endpoint_of,
-    log_if_asked,
-    require_project,
-    run_gateway,
-)
-from .gateway_servers import Address, Wanted, of_file
-from .output import safe, visible
+from .gateway_recording import require_tape, tape_place, taping
+from .gateway_running import Plan, add_gateway_options, endpoint_of, log_if_asked, serve_plan
+from .gateway_servers import Address, Wanted, discovered, of_file
+from .named import require_project
+from .output import visible
 from .suggest import suggest
-from .usage import Parser, read_pairs
+from .usage import JOURNAL, Parser, option, read_pairs
 
-__all__ = ["run"]
+__all__ = ["run", "run_up"]
 
 _FILE = "gateway.toml"
 _EXAMPLE = """\
@@ -49,66 +43,96 @@ _EXAMPLE = """\
 
 def run(argv: Sequence[str]) -> int:
     options = _parser().parse_args(argv)
-    log_if_asked(options)
-    require_project(options)
+    _begin(options)
     require_tape(options.record)
     path = options.file or _usual()
-    inputs = read_pairs(options.input, "--input")
 
     def read(address: Address) -> Wanted:
-        return of_file(path, options.project, address, inputs)[1]
+        return of_file(path, options.project, address, read_pairs(options.input, "--input"))
 
-    try:
-        file, _ = of_file(path, options.project, Address(), inputs)
-        return run_gateway(_plan(options, file, read))
-    except ConfigError as exc:
-        raise Failed(safe(str(exc)), code=USAGE) from exc
+    file = read(Address()).file
+    assert file is not None
+    return serve_plan(_plan(options, file, read, "gateway"))
 
 
-def _plan(options: Namespace, file: GatewayFile, read: Callable[[Address], Wanted]) -> Plan:
+def run_up(argv: Sequence[str]) -> int:
+    """`fairlead up`: everything that is configured on this machine, on one endpoint."""
+    parser = Parser(
+        "up",
+        "Serve every server that programs on this machine have configured, as one, at\n"
+        "http://127.0.0.1:8765/mcp, and follow their files. Servers of project files are left\n"
+        "out until they are approved. With none there are two demo servers.",
+        option(
+            "--admin-token",
+            metavar="TOKEN",
+            help="have an admin API, for those who know this (`fairlead mcp reload`, `fairlead "
+            f"session` and others); better in the environment, as {ADMIN_TOKEN}",
+        ),
+        JOURNAL,
+        usage="[options]",
+        examples="  fairlead up\n  fairlead up --port 0 --json\n  fairlead up --search\n"
+        f"  fairlead up --record monday\n  {ADMIN_TOKEN}=... fairlead up --journal",
+    )
+    add_gateway_options(parser)
+    options = parser.parse_args(argv)
+    _begin(options)
+    admin = options.admin_token or os.environ.get(ADMIN_TOKEN) or None
+    settings = GatewaySettings(name="fairlead", admin_token=admin)
+
+    def read(address: Address) -> Wanted:
+        inputs = read_pairs(options.input, "--input")
+        return discovered(options.project, address, inputs, or_demo=True)
+
+    file = GatewayFile(path="up", settings=settings, journal=options.journal)
+    return serve_plan(_plan(options, file, read, "up"))
+
+
+def _begin(options: Namespace) -> None:
+    log_if_asked(options)
+    require_project(options)
+
+
+def _plan(
+    options: Namespace, file: GatewayFile, read: Callable[[Address], Wanted], tape: str
+) -> Plan:
+    """`tape` is what a new one is called."""
     options.tls_cert = options.tls_cert or file.tls_cert
     options.tls_key = options.tls_key or file.tls_key
+    options.allow_host = [*file.allowed_hosts, *options.allow_host]
+    options.allow_origin = [*file.allowed_origins, *options.allow_origin]
     endpoint = endpoint_of(options, file.listen)
     admission = Admission(file, names_only=endpoint.token is not None)
-    http = HttpSettings(
-        auth_token=endpoint.token,
-        verify_token=admission.verify if admission.guards else None,
-        allowed_hosts=(*file.allowed_hosts, *endpoint.hosts),
-        allowed_origins=(*file.allowed_origins, *endpoint.origins),
-        session_store=endpoint.session_store(),
-    )
-    if file.endpoint is not None:
-        http.path = file.endpoint
     settings = file.settings
-    if options.search is not None:
+    if options.search:
         settings = structs.replace(settings, search=True)
-    record = Record.of(options, "gateway", file.record)
-    observing = _observing(file, record, endpoint.token)
+    place = tape_place(options, tape, file.record)
+    observing = _observing(file, endpoint.token, recording=place is not None)
+    path = {} if file.endpoint is None else {"path": file.endpoint}
     return Plan(
         settings=settings,
-        http=http,
+        http=endpoint.settings(verify_token=admission.verify if admission.guards else None, **path),
         endpoint=endpoint,
-        project=options.project,
+        options=options,
         read=read,
         views=file.views,
         admission=admission,
         observing=observing,
         rules=_rules(file, observing),
-        record=record,
-        json=options.json,
+        tape=place,
     )
 
 
-def _observing(file: GatewayFile, record: Record | None, token: str | None) -> Observing:
+def _observing(file: GatewayFile, token: str | None, *, recording: bool) -> Observing:
     """What is kept of the traffic; a desk costs nothing while nothing is held."""
     admin = file.settings.admin_token
-    secrets = [admin, token, file.token, *(client.token for client in file.clients)]
-    redactor = Redactor(values=[secret for secret in secrets if secret is not None])
+    named = [admin, token, file.token, *(client.token for client in file.clients)]
+    secrets = [secret for secret in named if secret is not None]
+    redactor = Redactor(values=secrets)
     return Observing(
         journal=Journal(redactor=redactor) if file.journal else None,
         metrics=Metrics() if file.metrics else None,
         desk=Desk(redactor=redactor),
-        tapes=taping(file.settings.name, record, admin=admin is not None, secrets=secrets),
+        tapes=taping({"gateway": file.settings.name}, secrets) if recording or admin else None,
         lock=None if file.lock is None else _lock(file.lock, file.path),
         lock_policy=file.lock_policy,
         redactor=redactor,
@@ -151,17 +175,17 @@ def _parser() -> Parser:
         "gateway",
         "Serve many servers as one, at http://127.0.0.1:8765/mcp. The file says which, who may\n"
         "come in, and what each of them gets to see. Its servers follow its changes.",
+        option(
+            "file",
+            metavar="FILE",
+            nargs="?",
+            help=f"TOML, JSON or YAML (default: your own {_FILE}; `fairlead paths` says where)",
+        ),
         usage="[options] [FILE]",
         examples="  fairlead gateway gateway.toml\n"
         "  fairlead gateway gateway.yaml --port 0 --json\n"
         "  FAIRLEAD_AUTH_TOKEN=... fairlead gateway gateway.json --listen 0.0.0.0:8765\n\n"
         f"a file:\n{_EXAMPLE}",
-    )
-    parser.add_argument(
-        "file",
-        metavar="FILE",
-        nargs="?",
-        help=f"TOML, JSON or YAML (default: your own {_FILE}; `fairlead paths` says where)",
     )
     add_gateway_options(parser)
     return parser

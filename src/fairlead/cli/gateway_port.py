@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPException
 from socket import socket
 
+from ..wire.quoting import shortened
 from .failed import Failed
-from .network import Endpoint
-from .output import safe
+from .network import EVERYWHERE, Endpoint
+from .output import counted, safe
 
 __all__ = ["listen"]
 
 _PROBE = 2.0  # seconds for whoever is there to say what it is
 _LISTENING = "0A"  # in the kernel's table
-_NEAR = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def listen(endpoint: Endpoint) -> socket:
@@ -34,11 +34,11 @@ def _taken(endpoint: Endpoint, code: int) -> Failed:
     servers = _servers_of_gateway(endpoint)
     if servers is None:
         return Failed(what, hint=f"choose another port; {other}", code=code)
-    host = _NEAR.get(endpoint.host, endpoint.host)
-    shown = f"[{host}]" if ":" in host else host
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    there = endpoint.reachable(f"http://{host}:{endpoint.port}/mcp")
     return Failed(
-        f"{what}, a Fairlead gateway with {servers} server{'' if servers == 1 else 's'}",
-        hint=f"use that one, at http://{shown}:{endpoint.port}/mcp; or start another: {other}",
+        f"{what}, a Fairlead gateway with {counted(servers, 'server')}",
+        hint=f"use that one, at {there}; or start another: {other}",
         code=code,
     )
 
@@ -48,7 +48,7 @@ def _servers_of_gateway(endpoint: Endpoint) -> int | None:
 
     It is asked without our token: whoever holds the port may be anybody.
     """
-    host = _NEAR.get(endpoint.host, endpoint.host)
+    host = EVERYWHERE.get(endpoint.host, endpoint.host)
     connection = HTTPConnection(host, endpoint.port, timeout=_PROBE)
     try:
         connection.request("GET", "/health")
@@ -74,7 +74,7 @@ def _holder(port: int) -> str | None:
             if held & wanted:
                 with open(f"/proc/{process}/cmdline", "rb") as file:
                     words = file.read(2000).replace(b"\0", b" ").decode("utf-8", "replace")
-                return safe(f"process {process} ({_short(words.strip())})")
+                return safe(f"process {process} ({shortened(words.strip(), 80)})")
         except OSError:
             continue  # somebody else's, or gone by now
     return None
@@ -91,7 +91,3 @@ def _sockets(port: int) -> Iterator[str]:
         for row in rows:
             if row[3] == _LISTENING and int(row[1].rpartition(":")[2], 16) == port:
                 yield row[9]
-
-
-def _short(text: str, width: int = 80) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"

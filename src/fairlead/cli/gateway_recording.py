@@ -1,11 +1,10 @@
-"""The tape of a gateway that is run as a program."""
+"""The tape of a gateway or a proxy that is run as a program."""
 
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-from msgspec import Struct
+from typing import Any
 
 from ..errors import ConfigError
 from ..gateway.tape.format import LINES
@@ -14,32 +13,19 @@ from .failed import USAGE, Failed, say
 from .output import safe, visible
 from .tape_places import new_place, place_of, tapes_folder
 
-__all__ = ["Record", "recorded", "require_tape", "taping"]
+__all__ = ["recorded", "require_tape", "tape_place", "taping"]
 
 
-class Record(Struct, frozen=True, kw_only=True):
-    """Where to record to, from the start on."""
+def tape_place(options: Namespace, name: str, said: str | bool = False) -> Path | None:
+    """Where to record to, from the start on: as the options say, else as a file says.
 
-    place: Path
-    tags: list[str]
-    overwrite: bool
-    redact: bool
-
-    @classmethod
-    def of(cls, options: Namespace, name: str, said: str | bool = False) -> "Record | None":
-        """What the options say, else what a file says: a name there gets the time behind it."""
-        if options.record is None and said is False:
-            return None
-        if options.record:
-            place = place_of(options.record)
-        else:
-            place = new_place(said if isinstance(said, str) else name)
-        return cls(
-            place=place,
-            tags=options.tag,
-            overwrite=options.overwrite,
-            redact=not options.keep_secrets,
-        )
+    A name in a file, and `name` where there is none, get the time behind them.
+    """
+    if options.record:
+        return place_of(options.record)
+    if options.record is None and said is False:
+        return None
+    return new_place(said if isinstance(said, str) else name)
 
 
 def require_tape(name: str | None) -> None:
@@ -53,32 +39,27 @@ def require_tape(name: str | None) -> None:
         )
 
 
-def taping(
-    name: str, record: Record | None, *, admin: bool, secrets: Iterable[str | None] = ()
-) -> Taping | None:
-    """What records; None if nobody wants it to, or could."""
-    if record is None and not admin:
-        return None
-    known = [secret for secret in secrets if secret is not None]
-    return Taping(tapes_folder(), secrets=known, about={"gateway": name})
+def taping(about: dict[str, Any], secrets: Iterable[str]) -> Taping:
+    """What records, when it is started."""
+    return Taping(tapes_folder(), secrets=secrets, about=about)
 
 
 @contextmanager
-def recorded(tapes: Taping | None, record: Record | None) -> Iterator[None]:
+def recorded(tapes: Taping | None, place: Path | None, options: Namespace) -> Iterator[None]:
     """Record, if that is wanted, and say at the end what came of it."""
     if tapes is None:
         yield
         return
-    if record is not None:
+    if place is not None:
         try:
             started = tapes.start(
-                place=record.place,
-                tags=record.tags,
-                overwrite=record.overwrite,
-                redact=record.redact,
+                place=place,
+                tags=options.tag,
+                overwrite=options.overwrite,
+                redact=not options.keep_secrets,
             )
         except ConfigError as exc:
-            there = record.place.with_name(f"{record.place.name}{LINES}").exists()
+            there = place.with_name(f"{place.name}{LINES}").exists()
             hint = "take another name, or write it anew with --overwrite" if there else ""
             raise Failed(safe(str(exc)), hint=hint) from exc
         say("recording", visible(str(started.path)))

@@ -2,19 +2,17 @@
 
 import asyncio
 import logging
-import os
 import sys
-from argparse import ArgumentTypeError, Namespace
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+import time
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from socket import socket
 
-from ..errors import FairleadError
 from ..gateway import Gateway, GatewaySettings, View
 from ..gateway.admission import Admission
-from ..gateway.journal import Journal
-from ..gateway.journal.announcing import announced
 from ..gateway.observing import Observing
 from ..gateway.rules.ruleset import RuleSet
 from ..manager.cache import MCPToolCache
@@ -22,30 +20,27 @@ from ..manager.manager import MCPManager
 from ..server.run import freeze_memory, run_program
 from ..server.run_http import serve_http, url_of
 from ..transport.http.settings import HttpSettings
-from .access import add_access_options
+from .access import ACCESS
 from .connection import be_quiet
 from .failed import USAGE, Failed, say
 from .gateway_following import Following
-from .gateway_notices import tell_notices
 from .gateway_port import listen
-from .gateway_recording import Record, recorded
+from .gateway_recording import recorded
 from .gateway_screen import Screen
 from .gateway_servers import Address, Wanted
 from .network import Endpoint
-from .output import visible
+from .output import safe
+from .tap_relaying import watchable
 from .tape_recording import add_record_options
-from .usage import Parser, add_input_option
+from .usage import INPUT, PROJECT, Parser, flag, option, port
 
-__all__ = [
-    "Plan",
-    "add_gateway_options",
-    "endpoint_of",
-    "log_if_asked",
-    "require_project",
-    "run_gateway",
-]
+__all__ = ["Plan", "add_gateway_options", "endpoint_of", "log_if_asked", "serve_plan"]
 
 PORT = 8765
+AGAIN = 30.0  # seconds after which the same warning is worth saying again
+# What is told without --verbose: files that changed and have mistakes, tools that are not what
+# they were, and what gets lost.
+_ABOUT = ("rules", "lock", "audit", "tape", "interceptors")
 GRACE = 1.0  # seconds that calls may go on when the gateway ends
 
 
@@ -56,30 +51,28 @@ class Plan:
     settings: GatewaySettings
     http: HttpSettings
     endpoint: Endpoint
-    project: str
+    options: Namespace
     read: Callable[[Address], Wanted]  # the servers, anew each time
     views: Mapping[str, View] = field(default_factory=dict)
     admission: Admission | None = None
     observing: Observing = field(default_factory=Observing)
     rules: RuleSet | None = None
-    record: Record | None = None
-    json: bool = False
+    tape: Path | None = None  # to record to from the start on
 
 
-def run_gateway(plan: Plan) -> int:
+def serve_plan(plan: Plan) -> int:
     """Serve until a signal comes.
 
     Raises:
         Failed: it cannot listen there, or should not.
         ConfigError: its files are wrong.
     """
-    plan.endpoint.require_guard(plan.http)
     listening = listen(plan.endpoint)
     try:
         name = listening.getsockname()
         address = Address(unix=name) if isinstance(name, str) else Address(*name[:2])
         wanted = plan.read(address)
-        with recorded(plan.observing.tapes, plan.record):
+        with recorded(plan.observing.tapes, plan.tape, plan.options):
             run_program(lambda: _serve(plan, listening, address, wanted))
     finally:
         plan.endpoint.clean_up(listening)
@@ -92,7 +85,7 @@ async def _serve(plan: Plan, listening: socket, address: Address, wanted: Wanted
     has_token = plan.http.auth_token is not None or plan.http.verify_token is not None
     opened = asyncio.Event()
     async with (
-        MCPManager(plan.project, cache=MCPToolCache(), on_roots=None) as manager,
+        MCPManager(plan.options.project, cache=MCPToolCache(), on_roots=None) as manager,
         Gateway(
             manager,
             settings=plan.settings,
@@ -106,12 +99,13 @@ async def _serve(plan: Plan, listening: socket, address: Address, wanted: Wanted
             plan.rules.stand_before(gateway)
             stack.callback(plan.rules.close)
         if plan.observing.journal is not None:
-            await stack.enter_async_context(_watched(plan.observing.journal, gateway.info["name"]))
+            name = gateway.info["name"]
+            await stack.enter_async_context(watchable(plan.observing.journal, name, "gateway"))
         token = plan.endpoint.shown_token if has_token else None
         exposure = await asyncio.to_thread(  # accounts may be looked up over the network
             plan.endpoint.exposure, has_token=has_token, socket_option="--listen unix:PATH"
         )
-        screen = Screen(gateway, url, token=token, json=plan.json, exposure=exposure)
+        screen = Screen(gateway, url, token=token, json=plan.options.json, exposure=exposure)
         following = Following(
             gateway,
             lambda: plan.read(address),
@@ -149,50 +143,34 @@ async def _serve(plan: Plan, listening: socket, address: Address, wanted: Wanted
                 task.result()
 
 
-@asynccontextmanager
-async def _watched(journal: Journal, name: str) -> AsyncIterator[None]:
-    """Let `fairlead watch` find it; a gateway that cannot be watched still serves."""
-    async with AsyncExitStack() as stack:
-        try:
-            await stack.enter_async_context(announced(journal, name, "gateway"))
-        except (OSError, FairleadError) as exc:
-            say("warning", f"nobody can watch: {exc}", "33")
-        yield
-
-
 # The command line
 
 
 def add_gateway_options(parser: Parser) -> None:
     """The options of both commands that run a gateway."""
-    parser.add_argument("--listen", metavar="WHERE", help="[HOST:]PORT, or the path of a socket")
-    parser.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
-    parser.add_argument(
-        "--port",
-        type=_port,
-        metavar="PORT",
-        help=f"and the port (default: {PORT}); 0 takes any that is free",
+    parser.add(
+        option("--listen", metavar="WHERE", help="[HOST:]PORT, or the path of a socket"),
+        option("--host", help="the address to listen on (default: 127.0.0.1)"),
+        option(
+            "--port",
+            type=port,
+            metavar="PORT",
+            help=f"and the port (default: {PORT}); 0 takes any that is free",
+        ),
+        flag(
+            "--search",
+            help="offer a search for tools instead of all of them, for models that have too many",
+        ),
+        PROJECT,
+        INPUT,
+        flag(
+            "--json",
+            help="print one JSON object when it is ready: the URL, and how the servers are",
+        ),
+        flag("-v", "--verbose", help="log to stderr what happens"),
     )
-    parser.add_argument(
-        "--search",
-        action="store_true",
-        default=None,
-        help="offer a search for tools instead of all of them, for models that have too many",
-    )
-    parser.add_argument(
-        "--project", metavar="FOLDER", default=os.curdir, help="whose project files count, too"
-    )
-    add_input_option(parser)
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        help="print one JSON object when it is ready: the URL, and how the servers are",
-    )
-    parser.add_argument("-v", "--verbose", action="store_true", help="log to stderr what happens")
     add_record_options(parser, named=False)
-    add_access_options(
-        parser.add_argument_group("who may come in", "What other machines can reach needs a token.")
-    )
+    parser.add_group("who may come in", "What other machines can reach needs a token.", *ACCESS)
 
 
 def endpoint_of(options: Namespace, listen: str | None = None) -> Endpoint:
@@ -207,15 +185,9 @@ def endpoint_of(options: Namespace, listen: str | None = None) -> Endpoint:
         unix = place.removeprefix("unix:").removeprefix("//")
     elif place is not None:
         http = place.removeprefix("http://")
-    port = PORT if options.port is None and http is None else options.port
-    chosen = {**vars(options), "http": http, "ws": None, "unix": unix, "port": port, "workers": 1}
+    number = PORT if options.port is None and http is None else options.port
+    chosen = {**vars(options), "http": http, "ws": None, "unix": unix, "port": number, "workers": 1}
     return Endpoint.of(Namespace(**chosen))
-
-
-def require_project(options: Namespace) -> None:
-    """Raises: Failed: the folder of the project is none."""
-    if not os.path.isdir(options.project):
-        raise Failed(f"There is no folder {visible(options.project)}", code=USAGE)
 
 
 def log_if_asked(options: Namespace) -> None:
@@ -224,10 +196,25 @@ def log_if_asked(options: Namespace) -> None:
         logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=form)
     else:
         be_quiet()
-        tell_notices()
+        teller = _Teller(logging.WARNING)
+        for topic in _ABOUT:
+            logging.getLogger(f"fairlead.gateway.{topic}").addHandler(teller)
 
 
-def _port(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) <= 65535):
-        raise ArgumentTypeError(f"{text!r} is no number from 0 to 65535")
-    return int(text)
+class _Teller(logging.Handler):
+    """Says it in the words of the log, and the same thing not over and over."""
+
+    def __init__(self, level: int) -> None:
+        super().__init__(level)
+        self._said: tuple[str, float] = ("", float("-inf"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text, now = record.getMessage(), time.monotonic()
+        before, when = self._said
+        if text == before and now < when + AGAIN:
+            return
+        self._said = (text, now)
+        first, *more = text.splitlines() or [""]
+        say("error" if record.levelno >= logging.ERROR else "warning", safe(first), "33")
+        for line in more:
+            sys.stderr.write(f"  | {safe(line)}\n")

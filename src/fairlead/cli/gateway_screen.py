@@ -1,34 +1,38 @@
 """What a person, or a program, gets to see of a gateway while it starts and runs."""
 
 import asyncio
+import contextlib
+import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..client.entries import MCPHttpServerConfig, MCPServerEntry, MCPStdioServerConfig
 from ..gateway import Gateway
 from ..gateway.status import status
+from ..manager.export import export
 from ..manager.manager import StatusEvent
+from ..observe.display import json_text
 from ..observe.redact import redact
 from .failed import say, styled
-from .gateway_hints import PLACEHOLDER, how_to_connect
 from .gateway_servers import LeftOut, Wanted
 from .network import Exposure
-from .output import counted, pretty, safe, visible, write
+from .output import counted, first_line, pretty, safe, visible, write
+from .suggest import our_program, quoted, suggest_any
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-__all__ = ["Screen"]
+__all__ = ["Screen", "how_to_connect"]
 
 READY_LIMIT = 10.0  # seconds that slow servers may take before we say how things are
-_FRAME = 0.2  # seconds between two looks at the table
+_NAME = "fairlead"
+_TOKEN = "${FAIRLEAD_TOKEN}"
+PLACEHOLDER = "TOKEN"  # for one that the user has chosen
 
 Row = dict[str, Any]
 
 
 class Screen:
-    """Tells what there is, then what changes. On a terminal a table fills while servers connect."""
+    """Tells what there is, then what changes, in lines or as one JSON object."""
 
     def __init__(
         self,
@@ -45,8 +49,6 @@ class Screen:
         self._token = token
         self._exposure = exposure
         self._json = json
-        self._live = not json and sys.stdout.isatty()
-        self._lines = not json and not self._live  # whether events are told line by line
         self._told: Sequence[LeftOut] = ()
         self._waiting: set[asyncio.Task[None]] = set()
 
@@ -73,24 +75,14 @@ class Screen:
 
     async def settle(self, wanted: Wanted) -> None:
         """Until every server is there, or known not to be; not for ever."""
-        listed = asyncio.get_running_loop().create_task(self._everything_listed())
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(READY_LIMIT):
-                await self._watch(listed) if self._live else await listed
-        except TimeoutError:
-            pass
-        finally:
-            listed.cancel()
+                await self._everything_listed()
         if self._json:
             write(pretty(self._report(wanted)))
-        elif self._live:
-            _page().print(_table(self._rows()))
-            for row in filter(lambda row: row["error"], self._rows()):
-                _tell(row["name"], row["error"], "31")
-        if not self._json and wanted.file is None and any(row["error"] for row in self._rows()):
+        elif wanted.file is None and any(row["error"] for row in self._rows()):
             _tell("help", "`fairlead doctor` says what to do about those that failed")
         sys.stdout.flush()
-        self._live, self._lines = False, not self._json
 
     async def _everything_listed(self) -> None:
         for member in list(self._gateway.members.values()):
@@ -98,7 +90,7 @@ class Screen:
 
     def happened(self, event: StatusEvent) -> None:
         """News of the manager."""
-        if not self._lines or event.kind == "connecting":
+        if self._json or event.kind == "connecting":
             return
         for name in event.names:
             member = self._gateway.members.get(name.partition("#")[0])
@@ -141,7 +133,7 @@ class Screen:
     def _news(self, name: str, event: StatusEvent) -> str:
         supervisor = self._gateway.manager.describe().get(name)
         if event.kind != "connected" or supervisor is None or supervisor.client is None:
-            why = f": {_first(redact(event.error))}" if event.error else ""
+            why = f": {first_line(redact(event.error))}" if event.error else ""
             return f"{event.kind}{why}"
         tools = counted(len(supervisor.tools or ()), "tool")
         return f"connected ({supervisor.client.protocol_version}, {tools})"
@@ -149,7 +141,7 @@ class Screen:
     def _rows(self) -> list[Row]:
         rows: list[Row] = status(self._gateway)["servers"]
         for row in rows:
-            row["error"] = None if row["error"] is None else _first(redact(row["error"]))
+            row["error"] = None if row["error"] is None else first_line(redact(row["error"]))
         return rows
 
     def _report(self, wanted: Wanted) -> dict[str, Any]:
@@ -170,21 +162,6 @@ class Screen:
             ],
         }
 
-    async def _watch(self, listed: "asyncio.Task[None]") -> None:
-        """The table as it fills; gone when everything is known."""
-        from rich.live import Live
-
-        live = Live(
-            console=_page().console,
-            transient=True,
-            auto_refresh=False,  # its thread would look at what the loop changes
-            get_renderable=lambda: _table(self._rows()),
-        )
-        with live:
-            while not listed.done():
-                live.refresh()
-                await asyncio.wait((listed,), timeout=_FRAME)
-
 
 _COLOURS = {"connected": "32", "failed": "31", "reconnecting": "33"}
 
@@ -195,31 +172,30 @@ def _tell(label: str, text: str, colour: str = "36") -> None:
     sys.stdout.flush()
 
 
-def _first(text: str) -> str:
-    first = safe(text).strip().partition("\n")[0]
-    return first.removesuffix(". Its last words on stderr:")
+# How other programs are told of a gateway
 
 
-def _page() -> Any:
-    from .rendering import Page
+def how_to_connect(url: str, *, token: str | None) -> list[tuple[str, str]]:
+    """Pairs of a program and what to type, or to put into its file. `token` is shown, if any."""
+    tools = suggest_any("fairlead", "tools", url)
+    if token is not None:
+        tools += f" --token {quoted(token)}"
+    if not url.startswith("http"):
+        return [("Fairlead", tools)]
+    header = "" if token is None else f" --header {quoted(f'Authorization: Bearer {token}')}"
+    sent = _TOKEN if token == PLACEHOLDER else token
+    headers = {} if token is None else {"Authorization": f"Bearer {sent}"}
+    remote = MCPHttpServerConfig(url=url, headers=headers)
+    env = {} if token is None else {"FAIRLEAD_TOKEN": token}
+    bridge = MCPStdioServerConfig(command=our_program(), args=["proxy", url], env=env)
+    return [
+        ("Claude Code", f"claude mcp add --transport http {_NAME} {quoted(url)}{header}"),
+        ("Cursor", _line(remote, "cursor")),
+        ("VS Code", _line(remote, "vscode")),
+        ("Claude Desktop", _line(bridge, "claude-desktop")),
+        ("Fairlead", tools),
+    ]
 
-    return Page()
 
-
-def _table(rows: list[Row]) -> "Table":
-    from rich.table import Table
-    from rich.text import Text
-
-    looks = {"connected": "green", "connecting": "dim", "reconnecting": "yellow", "idle": "cyan"}
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for row in rows:
-        there = row["status"] == "connected"
-        table.add_row(
-            Text(visible(row["name"]), "bold"),
-            Text(row["status"], looks.get(row["status"], "red")),
-            Text(row["transport"] or "", "dim"),
-            Text(f"{row['revision']} {row['era']}" if there else "", "dim"),
-            Text(counted(row["tools"], "tool") if there or row["tools"] else ""),
-            Text(visible(row["source"] or ""), "dim"),
-        )
-    return table
+def _line(entry: MCPServerEntry, program: str) -> str:
+    return json_text(json.loads(export(entry, program, name=_NAME)))

@@ -109,15 +109,13 @@ def discovered(
     )
 
 
-def of_file(
-    path: str, project: str, address: Address, inputs: Mapping[str, str]
-) -> tuple[GatewayFile, Wanted]:
+def of_file(path: str, project: str, address: Address, inputs: Mapping[str, str]) -> Wanted:
     """The servers of a gateway's file, and those it includes. Raises `ConfigError`."""
     file = read_gateway_file(path)
     if not file.discovered:
-        return file, Wanted(servers=file.servers, files=[file.path], file=file)
+        return Wanted(servers=file.servers, files=[file.path], file=file)
     more = discovered(project, address, inputs)
-    return file, Wanted(
+    return Wanted(
         servers={**more.servers, **file.servers},
         left_out=[one for one in more.left_out if one.name not in file.servers],
         problems=more.problems,

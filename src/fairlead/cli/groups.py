@@ -2,20 +2,19 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from importlib import import_module
 
 from .failed import USAGE, Failed, styled
 
 __all__ = ["run_one"]
 
+Commands = Mapping[str, tuple[str, str]]  # what each does, and which module does it
+
 
 def run_one(
-    group: str, commands: Mapping[str, tuple[str, str]], about: str, argv: Sequence[str]
+    group: str, commands: Commands, about: str, argv: Sequence[str], *, examples: str = ""
 ) -> int:
-    """Run one command of a group.
-
-    `commands` says of each what it does, and which module does it: with its `run_NAME`, or `run`.
+    """Run one command of a group: `run_NAME` of its module, or `run`. No group is `fairlead`.
 
     Raises:
         Failed: there is no such command.
@@ -24,24 +23,38 @@ def run_one(
     if name in ("-h", "--help", "help"):
         if len(argv) > 1:
             return run_one(group, commands, about, [argv[1], "--help"])
-        return _help(group, commands, about)
+        return _help(f"fairlead {group}".strip(), commands, about, examples)
     if name not in commands:
-        near = get_close_matches(name, commands, 1, 0.5)
-        known = f"there are {', '.join(commands)}"
-        hint = f"did you mean `fairlead {group} {near[0]}`?" if near else known
-        raise Failed(f"There is no command '{group} {name}'", hint=hint, code=USAGE)
+        raise _unknown(group, commands, name)
     module = import_module(f".{commands[name][1]}", __package__)
     function = getattr(module, f"run_{name}", None) or module.run
     code: int = function(argv[1:])
     return code
 
 
-def _help(group: str, commands: Mapping[str, tuple[str, str]], about: str) -> int:
+def _unknown(group: str, commands: Commands, name: str) -> Failed:
+    from difflib import get_close_matches
+
+    from .mcp import COMMANDS as managing
+
+    program = f"fairlead {group}".strip()
+    if name.startswith("-"):
+        hint = f"`{program} --help` lists what there is"
+        return Failed(f"There is no option {name}", hint=hint, code=USAGE)
+    near = get_close_matches(name, commands, 1, 0.5)
+    hint = f"did you mean `{program} {near[0]}`?" if near else f"there are {', '.join(commands)}"
+    if not group and name in managing:
+        hint = f"did you mean `fairlead mcp {name}`?"
+    return Failed(f"There is no command '{f'{group} {name}'.strip()}'", hint=hint, code=USAGE)
+
+
+def _help(program: str, commands: Commands, about: str, examples: str) -> int:
     width = max(map(len, commands))
-    print(f"usage: fairlead {group} COMMAND ...\n")
-    print(f"{about}\n")
+    print(f"{styled('usage:', '1', sys.stdout)} {program} COMMAND ...\n\n{about}\n")
     print(styled("commands:", "1", sys.stdout))
     for name, (does, _) in commands.items():
         print(f"  {styled(name.ljust(width), '36', sys.stdout)}  {does}")
-    print(f"\n`fairlead {group} COMMAND --help` says more.")
+    if examples:
+        print(f"\n{styled('examples:', '1', sys.stdout)}\n{examples}", end="")
+    print(f"\n`{program} COMMAND --help` says more.")
     return 0

@@ -7,16 +7,34 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
-from .admin_calling import add_admin_options, ask_admin
+from .admin_calling import ADMIN_TOKEN, URL, ask_admin
 from .failed import USAGE, Failed, say
-from .output import pretty, safe, visible, write
-from .usage import Parser
+from .output import as_json, pretty, safe, visible
+from .usage import JSON, Parser, option
 
 __all__ = ["run"]
 
 
 def run(argv: Sequence[str]) -> int:
-    options = _parser().parse_args(argv)
+    options = Parser(
+        "intercept",
+        "Show what a gateway holds at a breakpoint, and decide about it: let it go as it is, let\n"
+        "it go with other params (or answer it yourself), or refuse it.",
+        option("action", choices=("list", "resume", "change", "block"), metavar="ACTION"),
+        option("number", metavar="ID", nargs="?", type=int, help="as `list` shows it"),
+        option("--params", metavar="JSON", help="all params of the request, anew"),
+        option("--result", metavar="JSON", help="what the asker gets instead"),
+        option("--reason", metavar="TEXT", help="what the asker is told"),
+        JSON,
+        URL,
+        ADMIN_TOKEN,
+        usage="(list | resume ID | change ID | block ID) [options]",
+        examples="  fairlead intercept list\n"
+        "  fairlead intercept resume 3\n"
+        '  fairlead intercept change 3 --params \'{"name": "add", "arguments": {"a": 1}}\'\n'
+        "  fairlead intercept change 3 --result - < result.json\n"
+        "  fairlead intercept block 3 --reason 'not on a Friday'",
+    ).parse_args(argv)
     if options.action == "list":
         return _list(options)
     if options.number is None:
@@ -27,9 +45,7 @@ def run(argv: Sequence[str]) -> int:
         )
     body = _body(options)
     answer = ask_admin(options, "POST", f"/admin/paused/{options.number}/{options.action}", body)
-    if options.json:
-        write(pretty(answer))
-    else:
+    if not as_json(options, answer):
         (what, number), *_ = answer.items()
         say(what, str(number), "32")
     return 0
@@ -58,8 +74,7 @@ def _body(options: Namespace) -> dict[str, Any] | None:
 
 def _list(options: Namespace) -> int:
     held = ask_admin(options, "GET", "/admin/paused")
-    if options.json:
-        write(pretty(held))
+    if as_json(options, held):
         return 0
     for one in held:
         left = max(one["until"] - time.time(), 0)
@@ -83,27 +98,3 @@ def _shown(one: dict[str, Any]) -> str:
         return pretty(one["message"])
     size = one.get("size", 0)
     return f"({size} bytes, too many to be shown)" if size else ""
-
-
-def _parser() -> Parser:
-    parser = Parser(
-        "intercept",
-        "Show what a gateway holds at a breakpoint, and decide about it: let it go as it is, let\n"
-        "it go with other params (or answer it yourself), or refuse it.",
-        usage="(list | resume ID | change ID | block ID) [options]",
-        examples="  fairlead intercept list\n"
-        "  fairlead intercept resume 3\n"
-        '  fairlead intercept change 3 --params \'{"name": "add", "arguments": {"a": 1}}\'\n'
-        "  fairlead intercept change 3 --result - < result.json\n"
-        "  fairlead intercept block 3 --reason 'not on a Friday'",
-    )
-    parser.add_argument(
-        "action", choices=("list", "resume", "change", "block"), metavar="ACTION", help="what to do"
-    )
-    parser.add_argument("number", metavar="ID", nargs="?", type=int, help="as `list` shows it")
-    parser.add_argument("--params", metavar="JSON", help="all params of the request, anew")
-    parser.add_argument("--result", metavar="JSON", help="what the asker gets instead")
-    parser.add_argument("--reason", metavar="TEXT", help="what the asker is told")
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
-    add_admin_options(parser)
-    return parser

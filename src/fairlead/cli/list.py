@@ -1,11 +1,11 @@
 """`fairlead list`: every server that some program on this machine has configured, and how it is."""
 
-import os
+import shutil
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..manager.cache import MCPToolCache
 from ..manager.discovering import configured
@@ -17,38 +17,27 @@ from ..observe.redact import redact
 from ..protocol.revisions import Revision
 from .connection import be_quiet, run_async
 from .described import source_of
-from .failed import USAGE, Failed
-from .named import every_server
-from .output import counted, pretty, safe, visible, write
-from .usage import Parser
-
-if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
+from .failed import styled
+from .named import every_server, require_project
+from .output import as_json, columns, counted, first_line, visible, write_styled
+from .usage import JSON, PROJECT, Parser, flag
 
 __all__ = ["run"]
 
 Row = dict[str, Any]
 
-_ONE_LINE = 10_000  # columns: what no terminal shows, a program such as `grep` looks for in lines
-
 
 def run(argv: Sequence[str]) -> int:
-    parser = Parser(
+    options = Parser(
         "list",
         "List the MCP servers that programs on this machine have configured, connect to each, and "
         "say how it is. Servers of project files are not started before they are approved.",
-        usage="[options]",
+        flag("--no-connect", help="only read the files"),
+        JSON,
+        PROJECT,
         examples="  fairlead list\n  fairlead list --no-connect\n  fairlead list --json | jq",
-    )
-    parser.add_argument("--no-connect", action="store_true", help="only read the files")
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
-    parser.add_argument(
-        "--project", metavar="FOLDER", default=os.curdir, help="whose project files count, too"
-    )
-    options = parser.parse_args(argv)
-    if not os.path.isdir(options.project):
-        raise Failed(f"There is no folder {visible(options.project)}", code=USAGE)
+    ).parse_args(argv)
+    require_project(options)
     be_quiet()
     return run_async(_list(options))
 
@@ -66,10 +55,8 @@ async def _list(options: Namespace) -> int:
                 await manager.connect_servers(approved)
                 await manager.settled()
             rows = _rows(found, manager, trust)
-    if options.json:
-        problems = [str(problem) for problem in found.warnings]
-        write(pretty({"servers": rows, "problems": problems}))
-    else:
+    problems = [str(problem) for problem in found.warnings]
+    if not as_json(options, {"servers": rows, "problems": problems}):
         _show(rows, found)
     return 0
 
@@ -124,60 +111,61 @@ def _progress(rows: Callable[[], list[Row]]) -> Iterator[Callable[[], None]]:
     if not (sys.stderr.isatty() and sys.stdout.isatty()):
         yield lambda: None
         return
-    from rich.console import Console
-    from rich.live import Live
+    drawn = 0
 
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
-    with Live(console=console, transient=True, get_renderable=lambda: _table(rows())) as live:
-        yield live.refresh
+    def draw(lines: list[str]) -> None:
+        nonlocal drawn
+        width = shutil.get_terminal_size().columns
+        fresh = "".join(f"{line[:width]}\n" for line in lines)
+        sys.stderr.write("\x1b[1A\x1b[2K" * drawn + fresh)  # over those that are there
+        sys.stderr.flush()
+        drawn = len(lines)
+
+    try:
+        yield lambda: draw(columns([[text for text, _ in row] for row in _table(rows())]))
+    finally:
+        draw([])
 
 
 def _show(rows: list[Row], found: Loaded) -> None:
-    from rich.text import Text
-
-    from .rendering import Page
-
-    page = Page(width=_ONE_LINE)
     if not rows:
-        page.print("No servers are configured. `fairlead mcp add` adds one.")
-    else:
-        page.print(_table(rows))
-        for row in rows:
-            if row.get("error"):
-                first = safe(row["error"]).strip().partition("\n")[0]
-                first = first.removesuffix(". Its last words on stderr:")
-                page.print(Text(f"{visible(row['name'])}: {first}", "red"))
+        write_styled("No servers are configured. `fairlead mcp add` adds one.")
+    for line in columns(_table(rows)):
+        write_styled(line)
+    for row in rows:
+        if row.get("error"):
+            text = f"{visible(row['name'])}: {first_line(row['error'])}"
+            write_styled(styled(text, "31", sys.stdout))
     for problem in found.warnings:
-        page.print(Text(visible(str(problem)), "yellow"))
+        write_styled(styled(visible(str(problem)), "33", sys.stdout))
     well = ("connected", "configured", "idle", "disabled", "duplicate")
     if any(row["status"] not in well for row in rows):
-        page.print(Text("`fairlead doctor` says what to do about it.", "dim"))
+        write_styled(styled("`fairlead doctor` says what to do about it.", "2", sys.stdout))
 
 
-def _table(rows: list[Row]) -> "Table":
-    from rich.table import Table
-    from rich.text import Text
+def _table(rows: list[Row]) -> list[list[tuple[str, str]]]:
+    """A text and its colour for each cell."""
+    return [
+        [
+            (row["name"], "1"),
+            (f"is {row['sameServerAs']}", "2")
+            if "sameServerAs" in row
+            else (row["status"], _COLOURS.get(row["status"], "31")),
+            (row["transport"], "2"),
+            (f"{row.get('protocolVersion') or ''} {row.get('era') or ''}".strip(), "2"),
+            (counted(row["tools"], "tool") if "tools" in row else "", ""),
+            (f"{row['latency_ms']} ms" if "latency_ms" in row else "", "2"),
+            (source_of(row["source"], row["level"]), "2"),
+        ]
+        for row in rows
+    ]
 
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for row in rows:
-        version, era = row.get("protocolVersion") or "", row.get("era") or ""
-        table.add_row(
-            Text(visible(row["name"]), "bold"),
-            _status(row),
-            Text(row["transport"], "dim"),
-            Text(f"{visible(version)} {era}".strip(), "dim"),
-            Text(counted(row["tools"], "tool") if "tools" in row else ""),
-            Text(f"{row['latency_ms']} ms" if "latency_ms" in row else "", "dim"),
-            Text(visible(source_of(row["source"], row["level"])), "dim"),
-        )
-    return table
 
-
-def _status(row: Row) -> "Text":
-    from rich.text import Text
-
-    if "sameServerAs" in row:
-        return Text(f"is {visible(row['sameServerAs'])}", "dim")
-    quiet = dict.fromkeys(("disabled", "connecting"), "dim")
-    colours = {"connected": "green", "configured": "", "idle": "cyan", "not approved": "yellow"}
-    return Text(row["status"], (colours | quiet).get(row["status"], "red"))
+_COLOURS = {
+    "connected": "32",
+    "configured": "",
+    "idle": "36",
+    "not approved": "33",
+    "disabled": "2",
+    "connecting": "2",
+}

@@ -1,15 +1,16 @@
 """`fairlead lock`: what tools are, written down; and whether they are that still."""
 
 import asyncio
+import os
 import re
 import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..errors import ConfigError
+from ..errors import ConfigError, FairleadError
 from ..gateway.locking import (
     Difference,
     Lock,
@@ -20,11 +21,14 @@ from ..gateway.locking import (
     write_lock,
 )
 from ..gateway.locking.file import FILE
-from .connection import connected, run_async
+from .connection import be_quiet, connected, run_async
 from .failed import FAILED, NO_CONNECTION, USAGE, Failed, say, styled
-from .output import pretty, safe, visible, write
+from .output import as_json, counted, safe, visible, write
 from .target import Target, split_target
-from .usage import Parser, add_connection_options
+from .usage import Parser, add_connection_options, flag, option
+
+if TYPE_CHECKING:
+    from .gateway_servers import Wanted
 
 __all__ = ["run"]
 
@@ -41,9 +45,8 @@ def run(argv: Sequence[str]) -> int:
     if options.gateway is not None:
         if target.command or options.name:
             raise Failed("--gateway names its servers itself", code=USAGE)
-        from .lock_gateway import lock_of
-
-        options.output = options.output or lock_of(options.gateway)
+        if options.output is None and (file := _gateway(options.gateway).file) is not None:
+            options.output = file.lock
         names = {name: Target(name=name) for name in options.names}
     else:
         names = _named(options, target)
@@ -54,9 +57,10 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _write(options: Namespace, targets: Mapping[str, Target]) -> int:
-    tools, failed = run_collecting(targets, options)
+    tools, failed = _collect(targets, options)
     if not tools:
-        raise _none(failed)
+        details = [f"{visible(name)}: {why}" for name, why in failed.items()]
+        raise Failed("No server answered", details=details, code=NO_CONNECTION)
     known: dict[str, Any] = {}
     if options.names or failed or targets.keys() != tools.keys() or _is_alone(targets):
         try:
@@ -70,12 +74,11 @@ def _write(options: Namespace, targets: Mapping[str, Target]) -> int:
     except OSError as exc:
         raise Failed(f"{options.output} cannot be written: {exc.strerror or exc}") from exc
     odd = _odd(tools)
-    if options.json:
-        counts = {name: len(listed) for name, listed in tools.items()}
-        write(pretty({"file": options.output, "tools": counts, "odd": odd, "failed": failed}))
-    else:
-        for name, listed in tools.items():
-            write(f"{visible(name)}: {len(listed)} tool{'' if len(listed) == 1 else 's'}")
+    counts = {name: len(listed) for name, listed in tools.items()}
+    about = {"file": options.output, "tools": counts, "odd": odd, "failed": failed}
+    if not as_json(options, about):
+        for name, count in counts.items():
+            write(f"{visible(name)}: {counted(count, 'tool')}")
         _show_odd(odd)
         say("written", options.output, "32")
     _tell_failed(failed)
@@ -91,26 +94,20 @@ def _check(options: Namespace, targets: Mapping[str, Target]) -> int:
         ) from exc
     if not options.names and not _is_alone(targets) and options.gateway is None:
         targets = {name: Target(name=name) for name in lock.servers}
-    tools, failed = run_collecting(targets, options)
+    tools, failed = _collect(targets, options)
     changed = {
-        name: compare(lock.servers[name], listed) if name in lock.servers else _all_new(listed)
+        name: compare(lock.servers.get(name) or lock_tools([]), listed)
         for name, listed in tools.items()
     }
     odd = _odd(tools)
-    if options.json:
-        plain = {name: msgspec.to_builtins(found) for name, found in changed.items()}
-        write(pretty({"differences": plain, "odd": odd, "failed": failed}))
-    else:
+    plain = msgspec.to_builtins(changed)
+    if not as_json(options, {"differences": plain, "odd": odd, "failed": failed}):
         _show_changed(changed)
         _show_odd(odd)
     _tell_failed(failed)
     if any(changed.values()):
         return FAILED
     return NO_CONNECTION if failed else 0
-
-
-def _all_new(tools: Tools) -> list[Difference]:
-    return compare(lock_tools([]), tools)
 
 
 # What there is
@@ -148,25 +145,17 @@ def _named(options: Namespace, target: Target) -> dict[str, Target]:
     return {name: Target(name=name) for name in found}
 
 
-def run_collecting(
+def _collect(
     targets: Mapping[str, Target], options: Namespace
 ) -> tuple[dict[str, Tools], dict[str, str]]:
     """The tools of each server that answers, and why the others did not."""
-    if options.gateway is not None:
-        from .lock_gateway import gateway_tools
-
-        found: list[tuple[dict[str, Tools], dict[str, str]]] = []
-
-        async def gather() -> int:
-            found.append(await gateway_tools(options.gateway, options.names))
-            return 0
-
-        run_async(gather())
-        return found[0]
     tools: dict[str, Tools] = {}
     failed: dict[str, str] = {}
 
     async def collect() -> int:
+        if options.gateway is not None:
+            await _ask_gateway(options, tools, failed)
+            return 0
         slots = asyncio.Semaphore(AT_ONCE)
 
         async def ask(name: str, target: Target) -> None:
@@ -184,6 +173,40 @@ def run_collecting(
 
     run_async(collect())
     return {name: tools[name] for name in sorted(tools)}, failed
+
+
+def _gateway(path: str) -> "Wanted":
+    from .gateway_servers import Address, of_file
+
+    return of_file(path, os.curdir, Address(), {})
+
+
+async def _ask_gateway(options: Namespace, tools: dict[str, Tools], failed: dict[str, str]) -> None:
+    """The tools of a gateway's servers, as the servers themselves list them."""
+    from ..manager.manager import MCPManager
+
+    be_quiet()
+    names, servers = options.names, _gateway(options.gateway).servers
+    if unknown := [name for name in names if name not in servers]:
+        there = ", ".join(sorted(servers)) or "none"
+        raise Failed(
+            f"There is no server {unknown[0]!r} in {options.gateway}; there are {there}", code=USAGE
+        )
+    # Equal servers share a name; what one of them says is what all of them are.
+    wanted = {name: several[0] for name, several in servers.items() if not names or name in names}
+    async with MCPManager(os.curdir, on_roots=None) as manager:
+        await manager.connect_servers(wanted, startup="wait")
+        for name in wanted:
+            connection = manager.connections.get(name)
+            if connection is None:
+                supervisor = manager.describe().get(name)
+                error = None if supervisor is None else supervisor.error
+                failed[name] = safe(str(getattr(error, "summary", None) or error or "no answer"))
+                continue
+            try:
+                tools[name] = [dict(tool) for tool in await connection.client.list_tools()]
+            except FairleadError as exc:
+                failed[name] = safe(str(exc))
 
 
 def _odd(tools: Mapping[str, Tools]) -> list[dict[str, str]]:
@@ -225,17 +248,25 @@ def _tell_failed(failed: Mapping[str, str]) -> None:
         say("warning", f"{visible(name)} was left out: {why}", "33")
 
 
-def _none(failed: Mapping[str, str]) -> Failed:
-    details = [f"{visible(name)}: {why}" for name, why in failed.items()]
-    return Failed("No server answered", details=details, code=NO_CONNECTION)
-
-
 def _parser() -> Parser:
     parser = Parser(
         "lock",
         "Write down the definition of every tool, with its digest. Later, `--check` shows what\n"
         "has changed under a name that you approved, and a gateway can refuse it. Descriptions\n"
         "with hidden characters, or with instructions to the model, are pointed out.",
+        option("names", metavar="NAME", nargs="*", help="configured servers (default: all)"),
+        option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help=f"the lock file (default: what the gateway's file says, or {FILE})",
+        ),
+        option("--gateway", metavar="FILE", help="the servers of this gateway's file instead"),
+        flag(
+            "--check",
+            help="compare with the file, show what differs, and end with 1 if something does",
+        ),
+        option("--name", help="what to call a server that is a URL or a command"),
         usage="[options] [NAME... | URL | -- COMMAND...]",
         examples="  fairlead lock\n"
         "  fairlead lock notes search -o fairlead.lock.json\n"
@@ -243,23 +274,5 @@ def _parser() -> Parser:
         "  fairlead lock --gateway gateway.toml\n"
         "  fairlead lock --name time -- uvx mcp-server-time",
     )
-    parser.add_argument(
-        "names", metavar="NAME", nargs="*", help="servers that are configured (default: all)"
-    )
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help=f"the lock file (default: what the gateway's file says, or {FILE})",
-    )
-    parser.add_argument(
-        "--gateway", metavar="FILE", help="the servers of this gateway's file, not those configured"
-    )
-    parser.add_argument(
-        "--check",
-        action="store_true",
-        help="compare with the file, show what differs, and end with 1 if something does",
-    )
-    parser.add_argument("--name", help="what to call a server that is a URL or a command")
     add_connection_options(parser)
     return parser

@@ -10,7 +10,7 @@ __all__ = ["COMMANDS", "run"]
 COMMANDS = {
     "list": ("list them all, and how they are", "list"),
     "add": ("add one to your file, or to the project's", "mcp_add"),
-    "remove": ("remove one from it", "mcp_remove"),
+    "remove": ("remove one from it", "mcp_switch"),
     "enable": ("use one again, wherever it is configured", "mcp_switch"),
     "disable": ("hide one, wherever it is configured", "mcp_switch"),
     "test": ("connect to one, step by step", "mcp_test"),

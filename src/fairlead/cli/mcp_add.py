@@ -2,7 +2,7 @@
 
 import os
 import re
-from argparse import ArgumentTypeError, Namespace
+from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,9 +10,10 @@ from urllib.parse import urlsplit
 from .failed import USAGE, Failed, say
 from .named import every_server
 from .output import visible, write
-from .own import add_file_option, changing, own_file
+from .own import OURS, changing, own_file
 from .suggest import quoted, suggest
-from .usage import Parser, read_pairs
+from .target import read_headers
+from .usage import Parser, flag, milliseconds, option, read_pairs, repeated
 
 __all__ = ["run_add"]
 
@@ -40,32 +41,29 @@ def run_add(argv: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
+    return Parser(
         "mcp add",
         "Add a server to your own file, or to the project's. Values may hold ${VARIABLE}, which is "
         "filled in when it is connected; a value of --env or --header that begins with ! is a "
         "command that prints it.",
+        option("name", metavar="NAME", help="letters, digits, _ - . :"),
+        option("url", metavar="URL", nargs="?", help="where it is, if it is elsewhere"),
+        OURS,
+        flag("--force", help="replace an entry of that name"),
+        repeated("--env", "NAME=VALUE"),
+        option("--cwd", metavar="FOLDER", help="where the command is run"),
+        repeated("--header", "'NAME: VALUE'"),
+        option(
+            "--type", choices=("http", "sse", "ws"), help="how to talk to the URL (default: by it)"
+        ),
+        option("--timeout", type=milliseconds, metavar="MS", help="milliseconds for an answer"),
+        flag("--lazy", help="start it when it is first used"),
         usage="NAME [options] (URL | -- COMMAND...)",
         examples="  fairlead mcp add time -- uvx mcp-server-time\n"
         "  fairlead mcp add files --env ROOT=/data -- python files.py\n"
         "  fairlead mcp add notes https://notes.example/mcp \\\n"
         "      --header 'Authorization: Bearer ${NOTES_TOKEN}'",
     )
-    parser.add_argument("name", metavar="NAME", help="letters, digits, _ - . :")
-    parser.add_argument("url", metavar="URL", nargs="?", help="where it is, if it is elsewhere")
-    add_file_option(parser)
-    parser.add_argument("--force", action="store_true", help="replace an entry of that name")
-    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
-    parser.add_argument("--cwd", metavar="FOLDER", help="where the command is run")
-    parser.add_argument("--header", action="append", default=[], metavar="'NAME: VALUE'")
-    parser.add_argument(
-        "--type", choices=("http", "sse", "ws"), help="how to talk to the URL (default: by it)"
-    )
-    parser.add_argument(
-        "--timeout", type=_milliseconds, metavar="MS", help="milliseconds for an answer"
-    )
-    parser.add_argument("--lazy", action="store_true", help="start it when it is first used")
-    return parser
 
 
 def _entry(options: Namespace, command: list[str]) -> dict[str, Any]:
@@ -93,7 +91,7 @@ def _entry(options: Namespace, command: list[str]) -> dict[str, Any]:
                 code=USAGE,
             )
         kind = options.type or ("ws" if options.url[:2].lower() == "ws" else "http")
-        entry = {"type": kind, "url": options.url, "headers": _headers(options.header)}
+        entry = {"type": kind, "url": options.url, "headers": read_headers(options.header)}
     entry["timeout"] = options.timeout
     entry["lazy"] = options.lazy or None
     return {key: value for key, value in entry.items() if value not in (None, {}, [])}
@@ -103,26 +101,6 @@ def _refuse(options: Namespace, whose: str, **given: Any) -> None:
     for name, value in given.items():
         if value:
             raise Failed(f"--{name} is for {whose}", code=USAGE)
-
-
-def _headers(texts: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for text in texts:
-        name, colon, value = text.partition(":")
-        if not colon or not name.strip():
-            raise Failed("--header is written 'Name: value'", code=USAGE)
-        found[name.strip()] = value.strip()
-    return found
-
-
-def _milliseconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1
-    if not 0 < value < float("inf"):
-        raise ArgumentTypeError(f"{text!r} is no number of milliseconds above 0")
-    return int(value) if value == int(value) else value
 
 
 def _is_url(text: str) -> bool:

@@ -10,23 +10,21 @@ from ..manager.export import EXPORTS, export, export_all
 from .failed import USAGE, Failed, say
 from .named import every_server, find_server
 from .output import for_stream, visible
-from .usage import Parser
+from .usage import Parser, option
 
 __all__ = ["run_export"]
 
 
 def run_export(argv: Sequence[str]) -> int:
-    parser = Parser(
+    options = Parser(
         "mcp export",
         "Print configured servers as another program writes them into its file. Variables stay "
         "variables; values that are written down are printed as they are.",
-        usage="PROGRAM [NAME ...]",
+        option("host", metavar="PROGRAM", help=", ".join(sorted(EXPORTS))),
+        option("names", metavar="NAME", nargs="*", help="which ones (default: all)"),
         examples="  fairlead mcp export cursor notes\n"
         "  fairlead mcp export codex notes >> ~/.codex/config.toml",
-    )
-    parser.add_argument("host", metavar="PROGRAM", help=", ".join(sorted(EXPORTS)))
-    parser.add_argument("names", metavar="NAME", nargs="*", help="which ones (default: all)")
-    options = parser.parse_args(argv)
+    ).parse_args(argv)
     if options.host not in EXPORTS:
         raise Failed(
             f"There is no program {visible(options.host)!r} whose files we can write",
@@ -48,11 +46,8 @@ def run_export(argv: Sequence[str]) -> int:
         entries[name] = entry
         held = entry.env if isinstance(entry, MCPStdioServerConfig) else entry.headers
         for key in (key for key, value in held.items() if value.startswith("!")):
-            say(
-                "note",
-                visible(f"{name}: {key} is a command, which other programs do not run"),
-                "33",
-            )
+            text = f"{name}: {key} is a command, which other programs do not run"
+            say("note", visible(text), "33")
     if not entries:
         raise Failed("There is nothing to export", hint="`fairlead list` shows what there is")
     sys.stdout.write(for_stream(export_all(entries, options.host), sys.stdout))

@@ -4,7 +4,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from ..errors import ConfigError
-from ..manager.adopt import Adopted, adopt
+from ..manager.adopt import adopt
 from ..manager.found import Found
 from ..manager.load import Loaded, load_all_mcp_configs
 from ..manager.sources import HOSTS
@@ -13,26 +13,24 @@ from ..manager.write import ConfigFile
 from .failed import USAGE, Failed, say
 from .named import unknown
 from .output import visible, write
-from .own import add_file_option, changing, own_file
+from .own import OURS, changing, own_file
 from .suggest import suggest
-from .usage import Parser
+from .usage import Parser, flag, option
 
 __all__ = ["run_import"]
 
 
 def run_import(argv: Sequence[str]) -> int:
-    parser = Parser(
+    options = Parser(
         "mcp import",
         "Copy servers that another program has configured into your own file, or the project's. "
         "Variables stay variables, spelled our way; the program's file is not changed.",
-        usage="PROGRAM [NAME ...] [--project] [--force]",
+        option("host", metavar="PROGRAM", help="cursor, claude-code, vscode, codex, ..."),
+        option("names", metavar="NAME", nargs="*", help="which ones (default: all)"),
+        flag("--force", help="replace entries of the same names"),
+        OURS,
         examples="  fairlead mcp import cursor\n  fairlead mcp import claude-code notes",
-    )
-    parser.add_argument("host", metavar="PROGRAM", help="cursor, claude-code, vscode, codex, ...")
-    parser.add_argument("names", metavar="NAME", nargs="*", help="which ones (default: all)")
-    parser.add_argument("--force", action="store_true", help="replace entries of the same names")
-    add_file_option(parser)
-    options = parser.parse_args(argv)
+    ).parse_args(argv)
     loaded = _servers_of(options.host)
     wanted = _wanted(options, loaded)
     file = own_file(options)
@@ -82,11 +80,7 @@ def _import(file: ConfigFile, name: str, found: Found, options: Namespace) -> bo
     except ConfigError as exc:
         say("left out", visible(f"{name}: {exc.args[0]}"), "33")
         return False
-    _report(name, found, adopted)
-    return True
-
-
-def _report(name: str, found: Found, adopted: Adopted) -> None:
     write(visible(f"{name}, from {found.place}"))
     for note in adopted.notes:
         say("note", visible(f"{name}: {note}"), "33")
+    return True

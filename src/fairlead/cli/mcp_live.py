@@ -3,14 +3,15 @@ gateway that runs."""
 
 import time
 from argparse import Namespace
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from .admin_calling import add_admin_options, ask_admin
+from . import simple_commands
+from .admin_calling import ADMIN_TOKEN, URL, ask_admin
 from .failed import Failed, say
-from .output import counted, pretty, visible, write
-from .usage import Parser
+from .output import as_json, counted, visible, write
+from .usage import JSON, Parser, option
 
 __all__ = ["run_notifications", "run_prompts", "run_reconnect", "run_reload", "run_resources"]
 
@@ -42,9 +43,7 @@ def run_reconnect(argv: Sequence[str]) -> int:
 
 def run_resources(argv: Sequence[str]) -> int:
     if not _is_live(argv):
-        from .resources import run
-
-        return run(argv)
+        return simple_commands.run_resources(argv)
     about = "List what the servers of a running gateway have to read; with SERVER, as\n"
     options = _options("resources", f"{about}`fairlead resources SERVER` does.", argv)
     return _offers(options, "resource", ("uri", "uriTemplate"))
@@ -52,9 +51,7 @@ def run_resources(argv: Sequence[str]) -> int:
 
 def run_prompts(argv: Sequence[str]) -> int:
     if not _is_live(argv):
-        from .prompts import run
-
-        return run(argv)
+        return simple_commands.run_prompts(argv)
     about = "List the prompts of all servers of a running gateway; with SERVER, as\n"
     options = _options("prompts", f"{about}`fairlead prompts SERVER` does.", argv)
     return _offers(options, "prompt", ("name",))
@@ -67,8 +64,7 @@ def run_notifications(argv: Sequence[str]) -> int:
         argv,
     )
     heard = ask_admin(options, "GET", "/admin/notifications")
-    if options.json:
-        write(pretty(heard))
+    if as_json(options, heard):
         return 0
     for one in heard:
         at = time.strftime("%H:%M:%S", time.localtime(one["at"]))
@@ -86,51 +82,38 @@ def _is_live(argv: Sequence[str]) -> bool:
 
 def _servers(options: Namespace, found: Sequence[Mapping[str, Any]]) -> int:
     """One line for each: how it is, and where it comes from."""
-    if options.json:
-        write(pretty(list(found)))
-        return 0
+
+    def facts(one: Mapping[str, Any]) -> list[str | None]:
+        return [one["status"], counted(one["tools"], "tool"), one["source"], one["path"]]
+
+    simple_commands.show_list(options, found, "server", "name", facts)
     for one in found:
-        facts = [one["status"], counted(one["tools"], "tool"), one["source"], one["path"]]
-        _line(one["name"], facts, found, "name")
-        if one["error"]:
+        if one["error"] and not options.json:
             say("warning", visible(f"{one['name']}: {one['error']}"), "33")
     return 0
 
 
 def _offers(options: Namespace, what: str, keys: Sequence[str]) -> int:
     found = ask_admin(options, "GET", f"/admin/{what}s")
-    if options.json:
-        write(pretty(found))
+    if as_json(options, found):
         return 0
     rows = [{"key": next(one[key] for key in keys if key in one), **one} for one in found]
-    for row in rows:
-        _line(row["key"], [row["server"], row["status"], row["source"]], rows, "key")
-    if not rows:
-        write(f"no {what}s")
-    return 0
-
-
-def _line(
-    name: str, facts: Iterable[str | None], all_of: Sequence[Mapping[str, Any]], key: str
-) -> None:
-    width = min(max(len(one[key]) for one in all_of), 40)
-    rest = "  ".join(visible(fact) for fact in facts if fact)
-    write(f"{visible(name).ljust(width)}  {rest}".rstrip())
+    return simple_commands.show_list(
+        options, rows, what, "key", lambda row: (row["server"], row["status"], row["source"])
+    )
 
 
 def _options(command: str, about: str, argv: Sequence[str], *, name: bool = False) -> Namespace:
-    parser = Parser(
+    words = f"  fairlead mcp {command}{' notes' if name else ''}"
+    options = Parser(
         f"mcp {command}",
         about,
-        usage="NAME [options]" if name else "[options]",
-        examples=f"  fairlead mcp {command}{' notes' if name else ''}\n"
-        f"  fairlead mcp {command}{' notes' if name else ''} --url http://127.0.0.1:9000 --json",
-    )
-    if name:
-        parser.add_argument("name", metavar="NAME", help="as `fairlead up` shows it")
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
-    add_admin_options(parser)
-    options = parser.parse_args(argv)
+        *([option("name", metavar="NAME", help="as `fairlead up` shows it")] if name else []),
+        JSON,
+        URL,
+        ADMIN_TOKEN,
+        examples=f"{words}\n{words} --url http://127.0.0.1:9000 --json",
+    ).parse_args(argv)
     if name and not options.name.strip("/"):
         raise Failed("Which server? A name is missing", code=2)
     return options

@@ -1,4 +1,4 @@
-"""`fairlead mcp enable` and `disable`: a name used or hidden, wherever it is configured."""
+"""`fairlead mcp enable`, `disable` and `remove`: a name used, hidden, or out of a file of ours."""
 
 from argparse import Namespace
 from collections.abc import Sequence
@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from ..manager.load import Loaded
 from ..manager.write import ConfigFile
 from .failed import USAGE, Failed, say
-from .named import every_server, unknown
+from .named import every_server, places_of
 from .output import safe, visible, write
-from .own import add_file_option, changing, own_file
+from .own import OURS, changing, own_file
 from .suggest import suggest
-from .usage import Parser
+from .usage import NAME, Parser
 
-__all__ = ["run_disable", "run_enable"]
+__all__ = ["run_disable", "run_enable", "run_remove"]
 
 
 def run_enable(argv: Sequence[str]) -> int:
@@ -58,18 +58,10 @@ def run_disable(argv: Sequence[str]) -> int:
 
 
 def _options(command: str, description: str, argv: Sequence[str]) -> Namespace:
-    parser = Parser(
-        f"mcp {command}",
-        description,
-        usage="NAME [--project]",
-        examples=f"  fairlead mcp {command} notes",
-    )
-    parser.add_argument("name", metavar="NAME")
-    add_file_option(parser)
+    examples = f"  fairlead mcp {command} notes"
+    parser = Parser(f"mcp {command}", description, NAME, OURS, examples=examples)
     options = parser.parse_args(argv)
-    loaded = every_server()
-    if options.name not in loaded.places:
-        raise unknown(options.name, loaded)
+    places_of(options.name, every_server())
     return options
 
 
@@ -85,3 +77,39 @@ def _report(options: Namespace, file: ConfigFile, ours: bool, key: str) -> None:
 def _why(loaded: Loaded, name: str) -> str:
     found, what = loaded.places[name][0]
     return safe(f"{found.place}: {what.removeprefix('not used: ')}")
+
+
+def run_remove(argv: Sequence[str]) -> int:
+    options = Parser(
+        "mcp remove",
+        "Remove a server from your own file, or from the project's. Files of other programs are "
+        "never changed; `fairlead mcp disable` hides what they have.",
+        NAME,
+        OURS,
+        examples="  fairlead mcp remove notes",
+    ).parse_args(argv)
+    file = own_file(options)
+    with changing(file):
+        if options.name not in file.entries():
+            raise _elsewhere(options.name, str(file.path))
+        file.remove(options.name)
+    write(f"{options.name} is no longer in {file.path}")
+    return 0
+
+
+def _elsewhere(name: str, path: str) -> Failed:
+    found = places_of(name, every_server())[0][0]
+    if found.dialect == "fairlead":
+        option = ["--project"] if found.level == "project" else []
+        hint = (
+            suggest("mcp", "remove", *option, operands=[name])
+            if found.path.endswith("mcp.json")
+            else f"remove it there by hand: {found.place}"
+        )
+    else:
+        hint = f"we never change their files; {suggest('mcp', 'disable', operands=[name])} hides it"
+    return Failed(
+        f"{visible(name)} is not in {path}: it comes from {visible(found.host_title)}, "
+        f"{visible(found.place)}",
+        hint=safe(hint),
+    )

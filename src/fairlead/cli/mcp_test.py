@@ -5,32 +5,28 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from ..manager.found import Found
-from .checkup import Checkup, Step, check_up
+from .checkup import Step, check_up
 from .connection import be_quiet, run_async
 from .described import source_of
 from .failed import say, styled
 from .named import ask_inputs, every_server, find_server
-from .output import pretty, visible, write
-from .usage import Parser, add_input_option, read_pairs, seconds
+from .output import pretty, visible, write, write_styled
+from .usage import INPUT, JSON, NAME, Parser, read_pairs, wait_option
 
-__all__ = ["run_test", "show_step"]
+__all__ = ["mark", "run_test", "show_step"]
 
 
 def run_test(argv: Sequence[str]) -> int:
-    parser = Parser(
+    options = Parser(
         "mcp test",
         "Connect to a configured server and show each step: whether it may run, what it needs, "
         "where its program is, what it answers, and how long each takes.",
-        usage="NAME [options]",
+        NAME,
+        JSON,
+        wait_option("for the connection"),
+        INPUT,
         examples="  fairlead mcp test notes\n  fairlead mcp test notes --json",
-    )
-    parser.add_argument("name", metavar="NAME")
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
-    parser.add_argument(
-        "--timeout", type=seconds, metavar="SECONDS", help="for the connection (default: 30)"
-    )
-    add_input_option(parser)
-    options = parser.parse_args(argv)
+    ).parse_args(argv)
     found = find_server(options.name, every_server())
     be_quiet()
     return run_async(_test(found, options))
@@ -46,10 +42,6 @@ async def _test(found: Found, options: Namespace) -> int:
     write(visible(f"{found.name}, of {source}, {found.place}"))
     sys.stdout.flush()
     checkup = await check_up(found, inputs=given, timeout=options.timeout, tell=show_step)
-    return _finish(checkup)
-
-
-def _finish(checkup: Checkup) -> int:
     for warning in checkup.warnings:
         say("warning", warning, "33")
     if checkup.failed is None:
@@ -62,12 +54,9 @@ def _finish(checkup: Checkup) -> int:
 
 def show_step(step: Step) -> None:
     """One line for a step."""
-    mark = styled("✓", "32", sys.stdout) if step.ok else styled("✗", "31", sys.stdout)
-    line = f"  {mark} {step.name.ljust(8)} {step.seconds * 1000:7.0f} ms  {step.text}"
-    write_plain(line.rstrip())
+    line = f"  {mark(step.ok)} {step.name.ljust(8)} {step.seconds * 1000:7.0f} ms  {step.text}"
+    write_styled(line.rstrip())
 
 
-def write_plain(line: str) -> None:
-    """A line whose colours are ours; what strangers say in it was made safe before."""
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+def mark(ok: bool) -> str:
+    return styled("✓", "32", sys.stdout) if ok else styled("✗", "31", sys.stdout)

@@ -10,31 +10,25 @@ from ..manager.preview import preview
 from ..manager.trust import Trust
 from .described import needs_of
 from .failed import FAILED, USAGE, Failed
-from .named import every_server, unknown
-from .output import pretty, visible, write
+from .named import every_server, places_of
+from .output import as_json, ask, can_ask, pretty, visible, write
 from .suggest import suggest
-from .usage import Parser
+from .usage import NAME, Parser, flag
 
 __all__ = ["run_approve", "run_revoke"]
 
 
 def run_approve(argv: Sequence[str]) -> int:
-    parser = Parser(
+    options = Parser(
         "mcp approve",
         "Let a server run that a file of the project configures. Shows what it would run or reach, "
         "where each value comes from and what has changed since the last approval, and asks. When "
         "the entry changes, or an input or a file that it refers to, it has to be approved again.",
-        usage="NAME [--yes] [--json]",
+        NAME,
+        flag("--yes", help="do not ask"),
+        flag("--json", help="print JSON, for programs; approves nothing without --yes"),
         examples="  fairlead mcp approve notes\n  fairlead mcp approve notes --json",
-    )
-    parser.add_argument("name", metavar="NAME")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        help="print JSON, for programs; approves nothing without --yes",
-    )
-    options = parser.parse_args(argv)
+    ).parse_args(argv)
     found, trust = _find(options.name), Trust()
     about = _about(found, trust)
     if not options.json and about["approved"]:
@@ -51,22 +45,15 @@ def run_approve(argv: Sequence[str]) -> int:
             trust.approve(found)
         except OSError as exc:
             raise _unwritable(trust, exc) from exc
-    if options.json:
-        write(pretty({**about, "approved": True, "approval": "approved"}))
-    else:
+    if not as_json(options, {**about, "approved": True, "approval": "approved"}):
         written = visible(str(trust.path))
         write(f"{visible(found.name)} is approved, as it stands; written to {written}")
     return 0
 
 
 def run_revoke(argv: Sequence[str]) -> int:
-    parser = Parser(
-        "mcp revoke",
-        "Take back that a server of a project's file may run.",
-        usage="NAME",
-        examples="  fairlead mcp revoke notes",
-    )
-    parser.add_argument("name", metavar="NAME")
+    about = "Take back that a server of a project's file may run."
+    parser = Parser("mcp revoke", about, NAME, examples="  fairlead mcp revoke notes")
     options = parser.parse_args(argv)
     found, trust = _find(options.name), Trust()
     if found.level != "project":
@@ -85,10 +72,7 @@ def run_revoke(argv: Sequence[str]) -> int:
 
 def _find(name: str) -> Found:
     """The place of that name that counts, whether it is switched on or not."""
-    loaded = every_server()
-    if name not in loaded.places:
-        raise unknown(name, loaded)
-    return loaded.places[name][0][0]
+    return places_of(name, every_server())[0][0]
 
 
 def _about(found: Found, trust: Trust) -> dict[str, Any]:
@@ -156,15 +140,16 @@ def _asked(need: dict[str, Any]) -> str:
 
 
 def _agrees() -> bool:
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not can_ask():
         raise Failed(
             "Nobody is there to be asked",
             hint="read what it would run; then --yes approves it",
             code=USAGE,
         )
-    sys.stderr.write("let it run? [y/N] ")
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    try:
+        return ask("let it run? [y/N] ").lower() in ("y", "yes")
+    except EOFError:
+        return False
 
 
 def _unwritable(trust: Trust, exc: OSError) -> Failed:

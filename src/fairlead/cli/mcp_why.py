@@ -6,38 +6,31 @@ from typing import Any
 from ..manager.load import Loaded
 from ..manager.trust import Trust
 from .described import describe, needs_of, source_of
-from .named import every_server, unknown
-from .output import pretty, visible, write
+from .named import every_server, places_of
+from .output import as_json, visible, write
 from .suggest import suggest
-from .usage import Parser
+from .usage import JSON, NAME, Parser
 
 __all__ = ["run_why"]
 
 
 def run_why(argv: Sequence[str]) -> int:
-    parser = Parser(
+    options = Parser(
         "mcp why",
         "Say where a server is configured, which other places have that name, whether it is used, "
         "and what it needs. Nothing is run; values that are written down are not shown.",
-        usage="NAME [--json]",
+        NAME,
+        JSON,
         examples="  fairlead mcp why notes",
-    )
-    parser.add_argument("name", metavar="NAME")
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
-    options = parser.parse_args(argv)
-    loaded = every_server()
-    if options.name not in loaded.places:
-        raise unknown(options.name, loaded)
-    facts = _facts(options.name, loaded)
-    if options.json:
-        write(pretty(facts))
-    else:
+    ).parse_args(argv)
+    facts = _facts(options.name, every_server())
+    if not as_json(options, facts):
         _show(facts)
     return 0
 
 
 def _facts(name: str, loaded: Loaded) -> dict[str, Any]:
-    places = loaded.places[name]
+    places = places_of(name, loaded)
     found, what = places[0]
     trust = Trust()
     same = [other for other, whose in loaded.duplicates.items() if whose == name]

@@ -3,27 +3,34 @@
 import asyncio
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from getpass import getpass
 
 from ..client.entries import MCPServerEntry, MCPStdioServerConfig
-from ..errors import ConfigError
+from ..errors import ConfigError, FairleadError
 from ..manager.commands import Commands
 from ..manager.expand import Resolved, resolve_in_thread
 from ..manager.found import Found, Input
 from ..manager.load import Loaded, load_all_mcp_configs
 from ..manager.trust import Trust
-from .failed import USAGE, Failed
-from .output import visible
+from .failed import USAGE, Failed, say
+from .output import ask, can_ask, safe, visible
+from .remedies import diagnose
 from .suggest import suggest
+from .usage import read_pairs
 
 __all__ = [
+    "NamedServer",
     "ask_inputs",
     "every_server",
     "fill_in",
     "find_server",
-    "inputs_of",
+    "named_server",
+    "places_of",
+    "require_project",
     "unknown",
     "values_to_hide",
 ]
@@ -34,6 +41,12 @@ _SHORTEST = 6  # as in the manager: shorter values are no secrets
 def every_server(project: str = os.curdir) -> Loaded:
     """What is configured on this machine. Nothing is left out: no server is built in here."""
     return load_all_mcp_configs(project, filter_exa=False)
+
+
+def require_project(options: Namespace) -> None:
+    """Raise `Failed` if the folder of the project is none."""
+    if not os.path.isdir(options.project):
+        raise Failed(f"There is no folder {visible(options.project)}", code=USAGE)
 
 
 def find_server(name: str, loaded: Loaded, *, or_command: bool = False) -> Found:
@@ -54,6 +67,13 @@ def find_server(name: str, loaded: Loaded, *, or_command: bool = False) -> Found
     raise unknown(name, loaded, or_command=or_command)
 
 
+def places_of(name: str, loaded: Loaded) -> list[tuple[Found, str]]:
+    """What has a name, used or not, and what became of each. Raises `Failed` if nothing has."""
+    if name not in loaded.places:
+        raise unknown(name, loaded)
+    return loaded.places[name]
+
+
 def unknown(name: str, loaded: Loaded, *, or_command: bool = False) -> Failed:
     """Nobody has configured that name: here are those that are near, and what could not be read."""
     near = get_close_matches(name, list(loaded.places), 3, 0.5)
@@ -69,6 +89,43 @@ def unknown(name: str, loaded: Loaded, *, or_command: bool = False) -> Failed:
     )
 
 
+@dataclass(frozen=True)
+class NamedServer:
+    """A configured server whose values are filled in, and what a person was asked for that."""
+
+    found: Found
+    given: dict[str, str]
+    resolved: Resolved
+
+    @property
+    def entry(self) -> MCPServerEntry:
+        return self.resolved.entry
+
+    @property
+    def secrets(self) -> list[str]:
+        return values_to_hide(self.entry)
+
+    def diagnose(self, exc: FairleadError) -> Failed:
+        return diagnose(exc, self.found, self.resolved.missing)
+
+
+async def named_server(name: str, options: Namespace) -> NamedServer:
+    """The server of a name, ready to be connected.
+
+    Raises:
+        Failed: there is none, or something is missing or wrong in it.
+    """
+    found = find_server(name, every_server(), or_command=True)
+    try:
+        given = await ask_inputs(found, read_pairs(options.input, "--input"))
+        resolved = await fill_in(found, given)
+    except ConfigError as exc:
+        raise diagnose(exc, found) from exc
+    for warning in resolved.warnings:
+        say("warning", safe(warning), "33")
+    return NamedServer(found, given, resolved)
+
+
 async def fill_in(
     found: Found, given: Mapping[str, str] | None = None, *, trust: Trust | None = None
 ) -> Resolved:
@@ -80,11 +137,11 @@ async def fill_in(
     """
     trust = trust or Trust()
     trust.require(found)
-    inputs = inputs_of(found, given or {})
+    inputs = _inputs_of(found, given or {})
     return await resolve_in_thread(found, commands=Commands(trust), inputs=inputs)
 
 
-def inputs_of(found: Found, given: Mapping[str, str]) -> dict[str, str]:
+def _inputs_of(found: Found, given: Mapping[str, str]) -> dict[str, str]:
     """What the entry asks of a person; the defaults stand for what was not given."""
     defaults = {one.id: one.default for one in found.needs_input if one.default is not None}
     return {**defaults, **given}
@@ -92,9 +149,9 @@ def inputs_of(found: Found, given: Mapping[str, str]) -> dict[str, str]:
 
 async def ask_inputs(found: Found, given: Mapping[str, str]) -> dict[str, str]:
     """The same, but somebody at the terminal is asked for what is missing."""
-    known = inputs_of(found, given)
+    known = _inputs_of(found, given)
     missing = [one for one in found.needs_input if one.id not in given]
-    if not missing or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not missing or not can_ask():
         return known
     for one in missing:
         answer = await asyncio.to_thread(_ask, one)
@@ -110,12 +167,10 @@ def _ask(one: Input) -> str:
     prompt = f"{about}{choices}{default}: "
     if one.password:
         return getpass(prompt, stream=sys.stderr)
-    sys.stderr.write(prompt)
-    sys.stderr.flush()
-    line = sys.stdin.readline()
-    if not line:
-        raise ConfigError(f"the input {one.id!r} has to be given first")
-    return line.strip()
+    try:
+        return ask(prompt)
+    except EOFError:
+        raise ConfigError(f"the input {one.id!r} has to be given first") from None
 
 
 def values_to_hide(entry: MCPServerEntry) -> list[str]:

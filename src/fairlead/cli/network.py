@@ -9,10 +9,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from socket import AF_UNIX, socket
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
-from ..server import MCPServer
 from ..transport.http.settings import HttpSettings
 from .failed import FAILED, USAGE, Failed, say
 from .suggest import quoted
@@ -20,15 +19,16 @@ from .suggest import quoted
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-    from ..server.http import HttpApp
+    from ..gateway import Relay
+    from ..server import MCPServer
     from ..transport.http.session_store import SessionStore
 
-__all__ = ["Endpoint", "Exposure", "run_http"]
+__all__ = ["EVERYWHERE", "Endpoint", "Exposure", "run_http", "serve_at"]
 
 TOKEN_VARIABLE = "FAIRLEAD_AUTH_TOKEN"
 GENERATED = "auto"  # as a token: make one
 _NAMED = 3  # other users that a warning names
-_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # to connect to; our guard knows these names
+EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # to connect to; our guard knows these names
 
 
 @dataclass(frozen=True)
@@ -98,25 +98,26 @@ class Endpoint:
             is_generated=is_generated,
         )
 
-    def settings(self, server: MCPServer) -> HttpSettings:
-        """For the application of a server.
+    def settings(self, **more: Any) -> HttpSettings:
+        """For the application that is served; `auth_token` counts where the endpoint has none.
 
         Raises:
             Failed: strangers could reach it, and nothing keeps them out.
         """
         settings = HttpSettings(
-            auth_token=self.token or server.config.auth_token,
             allowed_hosts=self.hosts,
             allowed_origins=self.origins,
-            session_store=self.session_store(),
+            session_store=self._session_store(),
+            **more,
         )
+        settings.auth_token = self.token or settings.auth_token
         if self.workers > 1:  # nobody knows which of them gets the next request
             settings.sessions = False
             settings.sse_path = None
-        self.require_guard(settings)
+        self._require_guard(settings)
         return settings
 
-    def session_store(self) -> "SessionStore | None":
+    def _session_store(self) -> "SessionStore | None":
         """Where sessions survive a restart, if anywhere.
 
         Raises:
@@ -131,7 +132,7 @@ class Endpoint:
         except OSError as exc:
             raise Failed(f"--sessions {self.sessions}: {exc}", code=USAGE) from exc
 
-    def require_guard(self, settings: HttpSettings) -> None:
+    def _require_guard(self, settings: HttpSettings) -> None:
         """Raises `Failed` if strangers could reach it, and nothing keeps them out."""
         from ..server.run_http import is_exposed
 
@@ -180,17 +181,11 @@ class Endpoint:
                 os.unlink(self.unix)
 
     def announce(
-        self,
-        name: str,
-        listening: socket,
-        *,
-        has_token: bool,
-        settings: HttpSettings | None = None,
+        self, name: str, listening: socket, settings: HttpSettings, *, has_token: bool
     ) -> None:
         """Tell the person at the terminal what is where, how to connect and how to stop."""
         from ..server.run_http import url_of
 
-        settings = settings or HttpSettings()
         tls = self.certificate is not None
         url = url_of(listening, settings.path, tls=tls)
         pasted = self.reachable(url)
@@ -246,9 +241,9 @@ class Endpoint:
 
     def reachable(self, url: str) -> str:
         """An address that means all of this machine's is none to connect to."""
-        if self.host not in _EVERYWHERE:
+        if self.host not in EVERYWHERE:
             return url
-        shown, other = (f"[{h}]" if ":" in h else h for h in (self.host, _EVERYWHERE[self.host]))
+        shown, other = (f"[{h}]" if ":" in h else h for h in (self.host, EVERYWHERE[self.host]))
         return url.replace(shown, other, 1)
 
 
@@ -261,17 +256,22 @@ def _is_open_to_all(folder: str) -> bool:
     return bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX
 
 
-class Served(Protocol):
-    """A server, or something that stands for one."""
+def serve_at(server: "MCPServer | Relay", endpoint: Endpoint, settings: HttpSettings) -> None:
+    """Listen, tell so, and serve until a signal comes."""
+    listening = endpoint.listen()
 
-    @property
-    def name(self) -> str: ...
+    def started() -> None:
+        has_token = settings.auth_token is not None
+        endpoint.announce(server.name, listening, settings, has_token=has_token)
 
-    def create_http_app(self, settings: HttpSettings, /) -> "HttpApp": ...
+    try:
+        run_http(server, endpoint, listening, settings, started)
+    finally:
+        endpoint.clean_up(listening)
 
 
 def run_http(
-    server: Served,
+    server: "MCPServer | Relay",
     endpoint: Endpoint,
     listening: socket,
     settings: HttpSettings,

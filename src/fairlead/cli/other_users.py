@@ -1,7 +1,6 @@
 """Other people on this machine, who can connect to every port on its loopback address."""
 
 import os
-import struct
 import sys
 from collections.abc import Iterator
 
@@ -13,11 +12,6 @@ _NO_LOGIN = ("nologin", "false", "sync", "shutdown", "halt")
 
 _PROC = "/proc"
 _LOGGED_IN = "/run/systemd/users"  # a file for each, named like its user id
-_UTMP = "/run/utmp"
-_RECORD = struct.Struct("=h2xi32s4s32s")  # type, pid, line, id, user: how a record begins
-_SIZES = (384, 400)  # of a record; the second one where times have 64 bits
-_USER_PROCESS = 7
-_MOST = 1 << 20  # bytes of that file that are worth reading
 
 
 def other_users() -> list[str]:
@@ -27,14 +21,13 @@ def other_users() -> list[str]:
     """
     if sys.platform == "win32":
         return []
-    from pwd import getpwnam, getpwuid
+    from pwd import getpwuid
 
     found = set()
-    known: set[int | str] = {*_process_owners(), *_sessions(), *_utmp_users()}
-    for who in known:
+    for uid in {*_process_owners(), *_sessions()}:
         try:
-            person = getpwuid(who) if isinstance(who, int) else getpwnam(who)
-        except (KeyError, OSError, ValueError):
+            person = getpwuid(uid)
+        except (KeyError, OSError):
             continue  # a container's user, or one that is gone
         shell = os.path.basename(person.pw_shell)
         if (
@@ -66,17 +59,3 @@ def _sessions() -> Iterator[int]:
         yield from (int(name) for name in os.listdir(_LOGGED_IN) if name.isdigit())
     except OSError:
         return
-
-
-def _utmp_users() -> Iterator[str]:
-    """Yield the names of users who are logged in, from the file that `who` reads."""
-    try:
-        with open(_UTMP, "rb") as file:
-            content = file.read(_MOST)
-    except OSError:
-        return
-    size = next((size for size in _SIZES if len(content) % size == 0), _SIZES[0])
-    for start in range(0, len(content) - _RECORD.size + 1, size):
-        kind, _, _, _, user = _RECORD.unpack_from(content, start)
-        if kind == _USER_PROCESS:
-            yield user.partition(b"\0")[0].decode("utf-8", "replace")

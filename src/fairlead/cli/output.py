@@ -1,12 +1,34 @@
 """What strangers say, on its way to a person: safe for a terminal, and never a heap of bytes."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from argparse import Namespace
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from ..observe.display import json_text, prose, safe, visible
+from .failed import styled
 
-__all__ = ["blocks", "counted", "for_stream", "pretty", "safe", "size", "visible", "write"]
+__all__ = [
+    "StatusLine",
+    "as_json",
+    "ask",
+    "blocks",
+    "can_ask",
+    "columns",
+    "counted",
+    "first_line",
+    "for_stream",
+    "pretty",
+    "safe",
+    "size",
+    "visible",
+    "write",
+    "write_styled",
+]
+
+_CLEAR = "\r\x1b[K"
+_SHORT = 75  # columns of a status line: a longer one could not be taken back
+_WIDEST = 40  # columns of a cell
 
 
 def write(text: str) -> None:
@@ -25,6 +47,71 @@ def pretty(value: Any) -> str:
     return json_text(value, indent=2)
 
 
+def as_json(options: Namespace, value: Any) -> bool:
+    """Print a value as JSON if `--json` asks for it; return whether it does."""
+    if options.json:
+        write(pretty(value))
+    return bool(options.json)
+
+
+def can_ask() -> bool:
+    """Whether somebody sits at the terminal."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def ask(prompt: str) -> str:
+    """Ask the person at the terminal. Raises `EOFError` if nothing more comes."""
+    sys.stderr.write(visible(prompt))
+    sys.stderr.flush()
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError
+    return line.strip()
+
+
+class StatusLine:
+    """One line on stderr that is written over and over, and gone at the end."""
+
+    def __init__(self) -> None:
+        self._dirty = False
+
+    def show(self, text: str) -> None:
+        self._dirty = True
+        sys.stderr.write(f"{_CLEAR}{visible(text)[:_SHORT]}")
+        sys.stderr.flush()
+
+    def clear(self) -> None:
+        if self._dirty:
+            self._dirty = False
+            sys.stderr.write(_CLEAR)
+            sys.stderr.flush()
+
+
+def write_styled(line: str) -> None:
+    """Write a line whose colours are ours; what strangers say in it was made safe before."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def columns(rows: Sequence[Sequence[str | tuple[str, str]]]) -> list[str]:
+    """Lines whose cells stand below each other; a cell may be a text and its colour.
+
+    What is empty in all rows takes no room, and what is very long stands out.
+    """
+    table = [[(cell, "") if isinstance(cell, str) else cell for cell in row] for row in rows]
+    table = [[(visible(text), colour) for text, colour in row] for row in table]
+    longest = [max(len(text) for text, _ in cells) for cells in zip(*table, strict=True)]
+    widths = [min(length, _WIDEST) for length in longest]
+    return [
+        "  ".join(
+            styled(text, colour, sys.stdout) + " " * (width - len(text))
+            for (text, colour), width in zip(row, widths, strict=True)
+            if width
+        ).rstrip()
+        for row in table
+    ]
+
+
 def blocks(result: Mapping[str, Any]) -> Iterator[str]:
     """The content of a tool's result, block by block: text as it is, the rest in a line each."""
     content = [b for b in result.get("content") or () if isinstance(b, Mapping)]
@@ -40,6 +127,11 @@ def blocks(result: Mapping[str, Any]) -> Iterator[str]:
 def counted(count: int, what: str) -> str:
     """How many of something there are: 1 tool, 2 tools."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def first_line(error: str) -> str:
+    """Return the first line of an error; a server's last words follow it."""
+    return safe(error).strip().partition("\n")[0].removesuffix(". Its last words on stderr:")
 
 
 def size(count: int) -> str:

@@ -8,17 +8,12 @@ from ..errors import ConfigError
 from ..manager.write import ConfigFile
 from .failed import Failed
 from .output import safe
-from .usage import Parser
+from .usage import flag
 
-__all__ = ["add_file_option", "changing", "own_file"]
+__all__ = ["OURS", "changing", "own_file"]
 
 
-def add_file_option(parser: Parser) -> None:
-    parser.add_argument(
-        "--project",
-        action="store_true",
-        help="change .fairlead/mcp.json of the project, not your own file",
-    )
+OURS = flag("--project", help="change .fairlead/mcp.json of the project, not your own file")
 
 
 def own_file(options: Namespace) -> ConfigFile:

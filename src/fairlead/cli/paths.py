@@ -6,22 +6,20 @@ from collections.abc import Sequence
 from ..manager.places import this_machine
 from ..manager.trust import Trust
 from ..manager.write import ConfigFile
-from .output import pretty, visible, write
-from .usage import Parser
+from .output import as_json, visible, write
+from .usage import JSON, Parser
 
 __all__ = ["run"]
 
 
 def run(argv: Sequence[str]) -> int:
-    parser = Parser(
+    options = Parser(
         "paths",
         "Print where our files are: your settings, those of the project, what can be had again, "
         "and what only you may read. FAIRLEAD_HOME moves all but the project's.",
-        usage="[--json]",
+        JSON,
         examples="  fairlead paths\n  FAIRLEAD_HOME=/tmp/try fairlead paths",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
-    options = parser.parse_args(argv)
+    ).parse_args(argv)
     machine = this_machine()
     places = {
         "config": machine.own_config[0],
@@ -35,9 +33,7 @@ def run(argv: Sequence[str]) -> int:
         "approvals": str(Trust.of(machine).path),
         "tapes": machine.join(machine.own_data, "tapes"),
     }
-    if options.json:
-        home = machine.variable("FAIRLEAD_HOME") or None
-        write(pretty({**places, "FAIRLEAD_HOME": home}))
+    if as_json(options, {**places, "FAIRLEAD_HOME": machine.variable("FAIRLEAD_HOME") or None}):
         return 0
     for name, path in places.items():
         there = "" if os.path.lexists(path) else "  (not there yet)"

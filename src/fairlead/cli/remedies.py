@@ -2,27 +2,29 @@
 
 import os
 import re
+import shutil
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from ..client.entries import MCPServerEntry, MCPStdioServerConfig
-from ..errors import ChannelClosed, ConfigError, ConnectFailed, FairleadError, HttpError
+from ..errors import ChannelClosed, ConfigError, ConnectFailed, FairleadError
 from ..manager.found import Found
 from ..manager.trust import NotApproved
+from ..transport.process import child_environment
+from .connection import explain, http_error
 from .failed import FAILED, Failed
 from .output import safe
 from .suggest import quoted, suggest, suggest_any
 from .target import Target
 
-__all__ = ["INSTALL", "diagnose", "program_of", "where_to_get"]
+__all__ = ["INSTALL", "diagnose", "find_program", "where_to_get"]
 
 # How programs are installed that servers are often started with.
+_NODE = "install Node.js (https://nodejs.org), which brings node, npm and npx"
+_UV = "install uv (https://docs.astral.sh/uv), which brings uv and uvx"
 INSTALL = {
-    "node": "install Node.js (https://nodejs.org), which brings node, npm and npx",
-    "npm": "install Node.js (https://nodejs.org), which brings node, npm and npx",
-    "npx": "install Node.js (https://nodejs.org), which brings node, npm and npx",
-    "uv": "install uv (https://docs.astral.sh/uv), which brings uv and uvx",
-    "uvx": "install uv (https://docs.astral.sh/uv), which brings uv and uvx",
+    **dict.fromkeys(("node", "npm", "npx"), _NODE),
+    **dict.fromkeys(("uv", "uvx"), _UV),
     "docker": "install Docker (https://docs.docker.com/get-docker) and start it",
     "podman": "install Podman (https://podman.io)",
     "bun": "install Bun (https://bun.sh)",
@@ -34,8 +36,6 @@ INSTALL = {
 
 def diagnose(exc: FairleadError, found: Found, missing: Sequence[str] = ()) -> Failed:
     """An expected failure of a configured server: what it is, and what to do."""
-    from .connection import explain
-
     failed = explain(exc, _target(found.entry))
     hint = _remedy(exc, found) or failed.hint or _otherwise(failed, found)
     if missing and not isinstance(exc, NotApproved):
@@ -45,9 +45,18 @@ def diagnose(exc: FairleadError, found: Found, missing: Sequence[str] = ()) -> F
     return Failed(failed.sentence, hint=safe(hint), details=failed.details, code=code)
 
 
-def program_of(command: str) -> str:
+def _program_of(command: str) -> str:
     """The bare name of a program."""
     return os.path.basename(command).removesuffix(".exe").removesuffix(".cmd")
+
+
+def find_program(entry: MCPStdioServerConfig) -> str | None:
+    """Where the program is that an entry starts; None if it is not there."""
+    if os.path.dirname(entry.command):
+        place = os.path.join(entry.cwd or "", entry.command)
+        return place if os.path.lexists(place) else None
+    path = child_environment(entry.env, entry.inherit_env).get("PATH")
+    return shutil.which(entry.command, path=path)
 
 
 def where_to_get(command: str) -> str:
@@ -56,7 +65,7 @@ def where_to_get(command: str) -> str:
         return "write the whole path as `command`: nobody replaces the ~"
     if os.path.dirname(command):
         return f"nothing is at {command}; correct `command` of the entry"
-    known = INSTALL.get(program_of(command))
+    known = INSTALL.get(_program_of(command))
     full = 'or write its full path as `command`, or set "PATH" in `env` of the entry'
     return f"{known}; {full}" if known else f"install {command}, {full}"
 
@@ -67,8 +76,8 @@ def _remedy(exc: FairleadError, found: Found) -> str:
         return f"{suggest('mcp', 'approve', operands=[name])} shows what it would run, and asks you"
     if isinstance(exc, ConfigError):
         return _for_config(exc, found)
-    if (status := _status(exc)) is not None:
-        return _for_status(status, found)
+    if (answer := http_error(exc)) is not None:
+        return _for_status(answer.status, found)
     if isinstance(exc, FairleadError) and isinstance(exc.__cause__, TimeoutError):
         return _for_timeout(entry)
     if not isinstance(exc, ConnectFailed | ChannelClosed):
@@ -118,7 +127,7 @@ def _for_status(status: int, found: Found) -> str:
 
 def _for_timeout(entry: MCPServerEntry) -> str:
     slow = ""
-    if isinstance(entry, MCPStdioServerConfig) and program_of(entry.command) in INSTALL:
+    if isinstance(entry, MCPStdioServerConfig) and _program_of(entry.command) in INSTALL:
         slow = ", which it may need the first time, to download what it runs"
     return f'give it more time{slow}: --timeout, or "timeout" (milliseconds) in its entry'
 
@@ -147,14 +156,6 @@ def _for_process(exc: ConnectFailed | ChannelClosed, entry: MCPStdioServerConfig
     if "EACCES" in said or "permission denied" in said.lower():
         return "it may not read or write something; its last words say what"
     return ""
-
-
-def _status(exc: BaseException | None) -> int | None:
-    while exc is not None:
-        if isinstance(exc, HttpError):
-            return exc.status
-        exc = exc.__cause__
-    return None
 
 
 def _target(entry: MCPServerEntry) -> Target:

@@ -9,15 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import to_builtins
+
 from . import proxy
 from .failed import FAILED, NO_CONNECTION, USAGE, Failed, say
-from .output import pretty, safe, visible, write
+from .output import as_json, safe, visible, write
 from .suggest import suggest
 from .tape_diff import shown
-from .tape_doubts import tell_doubts
-from .tape_places import open_tape
-from .target import Target, split_target
-from .usage import Parser, add_input_option, seconds
+from .tape_places import open_tape, progress, reading, tell_doubts
+from .target import Target, parse_with_server
+from .usage import IGNORE, INPUT, JSON, TAPE, Parser, add_url_options, flag, option, wait_option
 
 if TYPE_CHECKING:
     from ..errors import FairleadError
@@ -34,7 +35,7 @@ def run(argv: Sequence[str]) -> int:
     options = _serving_parser().parse_args(argv)
     pace = _pace(options.timing)
     keyed = options.timing == "stepped"
-    if keyed and proxy.Listen.of(options.listen).stdio:
+    if keyed and proxy.Listen.of(options.listen).kind == "stdio":
         raise Failed(
             "Steps are taken with the keyboard, and the client has it",
             hint="add --listen http://HOST:PORT",
@@ -56,17 +57,10 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _player(reader: "TapeReader", options: Namespace, pace: "Pace") -> "TapeServer":
-    from ..errors import ConfigError
     from ..gateway.replay import TapeServer
-    from .tape_progress import progress
 
-    try:
-        with progress(reader):
-            player = TapeServer(reader, matching=options.match, pace=pace)
-    except ConfigError as exc:
-        raise Failed(str(exc.args[0])) from exc
-    except OSError as exc:
-        raise Failed(f"{exc.filename} cannot be read: {exc.strerror}") from exc
+    with reading(), progress(reader):
+        player = TapeServer(reader, matching=options.match, pace=pace)
     tell_doubts(reader)
     player.seek(options.seek)
     return player
@@ -112,27 +106,28 @@ def _serving_parser() -> Parser:
         "replay",
         "Serve what is on a tape, to clients of either era; or, with --against, play it to a\n"
         "server and compare the answers (`fairlead replay TAPE --against --help`).",
+        TAPE,
+        option(
+            "--match",
+            choices=("tolerant", "strict"),
+            default="tolerant",
+            help="by method, target and arguments in any order (default), or in the order of the "
+            "tape",
+        ),
+        option(
+            "--timing",
+            default="immediate",
+            metavar="WHEN",
+            help="immediate (default), original, stepped, or a number: 2 is twice as fast",
+        ),
+        option(
+            "--seek", type=int, default=0, metavar="N", help="what is before message N was played"
+        ),
         usage="TAPE [options]\n"
         "       fairlead replay TAPE --against [options] (SERVER | URL | -- COMMAND...)",
         examples="  fairlead replay monday\n"
         "  fairlead replay monday --listen http://127.0.0.1:8080 --timing original\n"
         "  fairlead replay monday --against -- python server.py",
-    )
-    parser.add_argument("tape", metavar="TAPE", help="its name, or its path")
-    parser.add_argument(
-        "--match",
-        choices=("tolerant", "strict"),
-        default="tolerant",
-        help="by method, target and arguments in any order (default), or in the order of the tape",
-    )
-    parser.add_argument(
-        "--timing",
-        default="immediate",
-        metavar="WHEN",
-        help="immediate (default), original, stepped, or a number: 2 is twice as fast",
-    )
-    parser.add_argument(
-        "--seek", type=int, default=0, metavar="N", help="what is before message N was played"
     )
     proxy.add_listen_options(parser)
     return parser
@@ -142,15 +137,14 @@ def _serving_parser() -> Parser:
 
 
 def _against(argv: Sequence[str]) -> int:
-    from ..errors import ConfigError, FairleadError
+    from ..errors import FairleadError
     from ..gateway.replay import play_against
-    from .tape_progress import progress
 
-    options, target = _read_against(argv)
+    options, target = parse_with_server(_against_parser(), argv, "replay TAPE --against")
     reader = open_tape(options.tape)
     way, _ = proxy.way_of(options, target)
     try:
-        with progress(reader):
+        with reading(), progress(reader):
             report = asyncio.run(
                 play_against(
                     reader,
@@ -163,18 +157,10 @@ def _against(argv: Sequence[str]) -> int:
             )
     except ValueError as exc:
         raise Failed(str(exc), code=USAGE) from exc
-    except ConfigError as exc:
-        raise Failed(str(exc.args[0])) from exc
     except FairleadError as exc:
         raise _nobody_there(exc, options, target) from exc
-    except OSError as exc:
-        raise Failed(f"{exc.filename or 'It'} cannot be read: {exc.strerror}") from exc
     tell_doubts(reader)
-    if options.json:
-        import msgspec
-
-        write(pretty({"same": report.same, "compared": msgspec.to_builtins(report.compared)}))
-    else:
+    if not as_json(options, {"same": report.same, "compared": to_builtins(report.compared)}):
         wrong = sum(not each.same for each in report.compared)
         write(f"{len(report.compared)} compared, {wrong} differ")
     return 0 if report.same else FAILED
@@ -212,48 +198,22 @@ def _show(each: "Compared") -> None:
         write(visible(f"    {one.path}: {shown(one.recorded)} -> {shown(one.given)}"))
 
 
-def _read_against(argv: Sequence[str]) -> tuple[Namespace, Target]:
-    own, target = list(argv), Target()
-    if "--" in own:
-        own, target = split_target(own)
-    options = _against_parser().parse_intermixed_args(own)
-    if options.server:
-        if target.command or len(options.server) > 1:
-            raise Failed("There are two servers to talk to", hint="name one", code=USAGE)
-        _, target = split_target(options.server)
-    about = {"header": options.header, "sse": options.sse, "input": options.input}
-    target.require(
-        Namespace(**about, token=None, insecure_tls=False), "fairlead replay TAPE --against"
-    )
-    return options, target
-
-
 def _against_parser() -> Parser:
     parser = Parser(
         "replay",
         "Ask a server what was asked on a tape, and compare its answers with those on it. The\n"
         "exit code is 1 if they differ, and 3 if the server cannot be reached.",
+        TAPE,
+        option("server", nargs="*", help="one that is configured, or a URL"),
+        flag("--against", help="play it to a server"),
+        IGNORE,
+        flag("--notifications", help="compare what the server tells too"),
+        wait_option("for each answer"),
+        JSON,
+        INPUT,
         usage="TAPE --against [options] (SERVER | URL | -- COMMAND...)",
         examples="  fairlead replay monday --against -- python server.py\n"
         "  fairlead replay monday --against --ignore 'result.content.*.text' notes",
     )
-    parser.add_argument("tape", metavar="TAPE", help="its name, or its path")
-    parser.add_argument("server", nargs="*", help="one that is configured, or a URL")
-    parser.add_argument("--against", action="store_true", help="play it to a server")
-    parser.add_argument(
-        "--ignore",
-        action="append",
-        default=[],
-        metavar="PATH",
-        help="what may differ; `*` is any member, `**` any number of them. May be repeated",
-    )
-    parser.add_argument(
-        "--notifications", action="store_true", help="compare what the server tells too"
-    )
-    parser.add_argument(
-        "--timeout", type=seconds, metavar="SECONDS", help="for each answer (default: 30)"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
-    add_input_option(parser)
-    proxy.add_url_options(parser)
+    add_url_options(parser)
     return parser

@@ -1,6 +1,5 @@
 """JSON Schema as far as a command line needs it: what to call a type, and how to read a value."""
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,7 +10,15 @@ __all__ = ["Misfit", "name_type", "read_value"]
 Schema = Mapping[str, Any]
 
 _NESTING = 20  # references and unions inside each other; a schema that goes round ends here
-_INTEGER = re.compile(r"[+-]?\d+")
+_KINDS = {
+    type(None): "null",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    list: "array",
+    dict: "object",
+}
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
@@ -47,14 +54,11 @@ def read_value(text: str, schema: Any, root: Schema) -> Any:
         kinds |= _kinds(option)
     if not kinds:
         return text
-    for kind, read in _READERS:
-        if kind in kinds:
-            try:
-                return read(text)
-            except ValueError:
-                continue  # perhaps it is one of the other types
-    if "string" in kinds:
-        return text
+    try:
+        return _read(text, kinds - {"string"})
+    except ValueError:
+        if "string" in kinds:
+            return text
     raise Misfit(name_type(schema, root))
 
 
@@ -92,7 +96,7 @@ def _kinds(schema: Schema) -> set[str]:
         return {kind}
     if isinstance(kind, list):
         return {name for name in kind if isinstance(name, str)}
-    return {_kind_of(choice) for choice in _choices(schema) or ()}
+    return {_KINDS[type(choice)] for choice in _choices(schema) or ()}
 
 
 def _choices(schema: Schema) -> list[Any] | None:
@@ -122,69 +126,19 @@ def _range(schema: Schema) -> str:
     return f"≤ {high}" if low is None else f"{low}..{high}"
 
 
-# Reading. Each raises ValueError for a text that is no such thing.
+def _read(text: str, kinds: set[str]) -> Any:
+    """The value of a text as JSON, if it is of one of these types.
 
-
-def _read_null(text: str) -> None:
-    if text != "null":
-        raise ValueError(text)
-
-
-def _read_boolean(text: str) -> bool:
-    try:
+    Raises:
+        ValueError: it is not.
+    """
+    if "boolean" in kinds and text.lower() in _WORDS:
         return _WORDS[text.lower()]
-    except KeyError:
-        raise ValueError(text) from None
-
-
-def _read_integer(text: str) -> int:
-    if not _INTEGER.fullmatch(text):
-        raise ValueError(text)
-    return int(text)
-
-
-def _read_number(text: str) -> int | float:
-    if _INTEGER.fullmatch(text):
-        return int(text)
-    value = float(text)
-    if value - value != 0:  # infinities and NaN have no JSON form
-        raise ValueError(text)
-    return value
-
-
-def _read_array(text: str) -> list[Any]:
-    return msgspec.json.decode(text, type=list[Any])
-
-
-def _read_object(text: str) -> dict[str, Any]:
-    return msgspec.json.decode(text, type=dict[str, Any])
-
-
-_READERS: tuple[tuple[str, Any], ...] = (
-    ("null", _read_null),
-    ("integer", _read_integer),
-    ("number", _read_number),
-    ("boolean", _read_boolean),
-    ("array", _read_array),
-    ("object", _read_object),
-)
-
-
-def _kind_of(value: Any) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int():
-            return "integer"
-        case float():
-            return "number"
-        case str():
-            return "string"
-        case list():
-            return "array"
-    return "object"
+    value = msgspec.json.decode(text)
+    kind = _KINDS[type(value)]
+    if kind in kinds or (kind == "integer" and "number" in kinds):
+        return value
+    raise ValueError(text)
 
 
 def _json(value: Any) -> str:

@@ -2,16 +2,16 @@
 
 import os
 import sys
-from argparse import ArgumentTypeError, Namespace
+from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
 from ..server import MCPServer
-from .access import add_access_options
+from .access import ACCESS, require_network
 from .failed import USAGE, Failed
 from .loading import Serve, load
-from .usage import Parser
+from .usage import Parser, flag, number, option, port, repeated
 
 if TYPE_CHECKING:
     from .network import Endpoint
@@ -68,25 +68,15 @@ def _run_configured(server: MCPServer, options: Namespace) -> None:
 
 
 def _serve_here(server: MCPServer, endpoint: "Endpoint") -> None:
-    from .network import run_http
+    from .network import serve_at
 
-    settings = endpoint.settings(server)
-    listening = endpoint.listen()
-
-    def started() -> None:
-        has_token = settings.auth_token is not None
-        endpoint.announce(server.name, listening, has_token=has_token)
-
-    try:
-        run_http(server, endpoint, listening, settings, started)
-    finally:
-        endpoint.clean_up(listening)
+    serve_at(server, endpoint, endpoint.settings(auth_token=server.config.auth_token))
 
 
 def _serve_for_parent(server: MCPServer, endpoint: "Endpoint", worker: "Worker") -> None:
     from .network import run_http
 
-    settings = endpoint.settings(server)
+    settings = endpoint.settings(auth_token=server.config.auth_token)
     worker.loaded(server.name, has_token=settings.auth_token is not None)
     run_http(server, endpoint, worker.listening, settings, worker.ready)
 
@@ -107,16 +97,9 @@ def _is_on_network(options: Namespace) -> bool:
             hint="add --http PORT, or let the client start it again",
             code=USAGE,
         )
-    for name in ("token", "host", "port", "allow_host", "allow_origin", "tls_cert", "tls_key"):
-        if getattr(options, name) not in (None, []):
-            raise _only_on_network(f"--{name.replace('_', '-')}")
-    if options.insecure or options.workers > 1:
-        raise _only_on_network("--insecure" if options.insecure else "--workers")
+    more = ["--host", "--port", *(["--workers"] if options.workers > 1 else [])]
+    require_network(options, "servers on the network", "add --http PORT", *more)
     return False
-
-
-def _only_on_network(option: str) -> Failed:
-    return Failed(f"{option} is for servers on the network", hint="add --http PORT", code=USAGE)
 
 
 def _parser() -> Parser:
@@ -124,6 +107,25 @@ def _parser() -> Parser:
         "serve",
         "Run a server on stdin and stdout, where a client that started this command talks\n"
         "to it, or on the network.",
+        option(
+            "target",
+            metavar="FILE_OR_MODULE[:OBJ]",
+            nargs="?",
+            help="a Python file or a dotted module name; OBJ names the MCPServer in it (default: "
+            "`server`, `mcp` or `app`, or the only one there is)",
+        ),
+        repeated(
+            "--module",
+            "MODULE",
+            "also serve the functions of this module that are marked with `mcp_tool`; without a "
+            "server, a plain one of just these. One that cannot be imported is reported and "
+            "skipped",
+        ),
+        flag(
+            "--entry-points",
+            help="also serve the modules that installed packages name as `fairlead.tools`",
+        ),
+        flag("--list-tools", help="say what it offers, instead of serving it"),
         usage="[options] [FILE_OR_MODULE[:OBJ]]",
         examples="  fairlead serve server.py\n"
         "  fairlead serve server.py:weather\n"
@@ -133,34 +135,6 @@ def _parser() -> Parser:
         "  FAIRLEAD_AUTH_TOKEN=... fairlead serve server.py --http 0.0.0.0:8080 --workers 4\n"
         "  fairlead serve server.py --unix /tmp/server.sock",
     )
-    parser.add_argument(
-        "target",
-        metavar="FILE_OR_MODULE[:OBJ]",
-        nargs="?",
-        help="a Python file or a dotted module name; OBJ names the MCPServer in it (default: "
-        "`server`, `mcp` or `app`, or the only one there is)",
-    )
-    parser.add_argument(
-        "--module",
-        action="append",
-        default=[],
-        metavar="MODULE",
-        help="also serve the functions of this module that are marked with `mcp_tool`; without a "
-        "server, a plain one of just these. One that cannot be imported is reported and skipped",
-    )
-    parser.add_argument(
-        "--entry-points",
-        action="store_true",
-        help="also serve the modules that installed packages name as `fairlead.tools`",
-    )
-    parser.add_argument(
-        "--list-tools", action="store_true", help="say what it offers, instead of serving it"
-    )
-    _add_network_options(parser)
-    return parser
-
-
-def _add_network_options(parser: Parser) -> None:
     network = parser.add_argument_group(
         "on the network",
         "HTTP at /mcp and WebSocket at /ws of one address. What other machines can reach\n"
@@ -174,36 +148,24 @@ def _add_network_options(parser: Parser) -> None:
         "--ws", metavar="[HOST:]PORT", help="the same, for clients that use the WebSocket"
     )
     places.add_argument("--unix", metavar="PATH", help="HTTP on a unix socket, for this user only")
-    network.add_argument(
-        "--transport", choices=("stdio", "http"), help="the long form of --http, with"
-    )
-    network.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
-    network.add_argument("--port", type=_port, metavar="PORT", help="and the port (default: 8080)")
-    add_access_options(network)
-    network.add_argument(
-        "--reload", action="store_true", help="serve the new code when its files change"
-    )
-    network.add_argument(
+    for names, facts in (*_NETWORK, *ACCESS):
+        network.add_argument(*names, **facts)
+    return parser
+
+
+_NETWORK = (
+    option("--transport", choices=("stdio", "http"), help="the long form of --http, with"),
+    option("--host", help="the address to listen on (default: 127.0.0.1)"),
+    option("--port", type=port, metavar="PORT", help="and the port (default: 8080)"),
+    flag("--reload", help="serve the new code when its files change"),
+    option(
         "--workers",
-        type=_count,
+        type=lambda text: number(text, 1, 256),
         default=1,
         metavar="N",
         help="serve with so many processes, without sessions; one that dies is replaced",
-    )
-
-
-def _count(text: str) -> int:
-    return _number(text, 1, 256)
-
-
-def _port(text: str) -> int:
-    return _number(text, 0, 65535)
-
-
-def _number(text: str, least: int, most: int) -> int:
-    if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
-        raise ArgumentTypeError(f"{text!r} is no number from {least} to {most}")
-    return int(text)
+    ),
+)
 
 
 def _require_something(options: Namespace) -> None:

@@ -2,16 +2,29 @@
 
 from collections.abc import Sequence
 
-from .admin_calling import add_admin_options, ask_admin
+from .admin_calling import ADMIN_TOKEN, URL, ask_admin
 from .failed import USAGE, Failed, say
-from .output import pretty, visible, write
-from .usage import Parser
+from .output import as_json, counted, visible, write
+from .usage import JSON, Parser, option
 
 __all__ = ["run"]
 
 
 def run(argv: Sequence[str]) -> int:
-    options = _parser().parse_args(argv)
+    options = Parser(
+        "session",
+        "Show which clients are connected to a gateway, and end sessions. A client may come back,\n"
+        "with a new one.",
+        option("action", choices=("list", "end"), metavar="ACTION", help="what to do"),
+        option("numbers", metavar="ID", nargs="*", type=int, help="as `list` shows them"),
+        JSON,
+        URL,
+        ADMIN_TOKEN,
+        usage="(list | end ID ...) [options]",
+        examples="  fairlead session list\n"
+        "  fairlead session end 3\n"
+        "  fairlead session list --url http://127.0.0.1:9000 --json",
+    ).parse_args(argv)
     if options.action == "end":
         if not options.numbers:
             raise Failed(
@@ -20,20 +33,17 @@ def run(argv: Sequence[str]) -> int:
                 code=USAGE,
             )
         ended = [ask_admin(options, "DELETE", f"/admin/sessions/{n}") for n in options.numbers]
-        if options.json:
-            write(pretty(ended))
-        for one in () if options.json else ended:
+        for one in () if as_json(options, ended) else ended:
             say("ended", str(one["ended"]), "32")
         return 0
     found = ask_admin(options, "GET", "/admin/sessions")
-    if options.json:
-        write(pretty(found))
+    if as_json(options, found):
         return 0
     for one in found:
         client = visible(one["client"] or "somebody")
         whom = f" as {visible(one['principal'])}" if one.get("principal") else ""
         watched = len(one["subscriptions"])
-        watches = f", watches {watched} resource{'' if watched == 1 else 's'}" if watched else ""
+        watches = f", watches {counted(watched, 'resource')}" if watched else ""
         write(
             f"#{one['id']} {client}{whom}: {one['protocol_version'] or 'no handshake'} over "
             f"{one['transport']}{watches}"
@@ -41,20 +51,3 @@ def run(argv: Sequence[str]) -> int:
     if not found:
         say("note", "nobody is connected; requests that stand alone are no sessions")
     return 0
-
-
-def _parser() -> Parser:
-    parser = Parser(
-        "session",
-        "Show which clients are connected to a gateway, and end sessions. A client may come back,\n"
-        "with a new one.",
-        usage="(list | end ID ...) [options]",
-        examples="  fairlead session list\n"
-        "  fairlead session end 3\n"
-        "  fairlead session list --url http://127.0.0.1:9000 --json",
-    )
-    parser.add_argument("action", choices=("list", "end"), metavar="ACTION", help="what to do")
-    parser.add_argument("numbers", metavar="ID", nargs="*", type=int, help="as `list` shows them")
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
-    add_admin_options(parser)
-    return parser

@@ -1,11 +1,12 @@
 """Commands that a hint suggests: quoted, so that pasting one runs exactly what it shows."""
 
 import shlex
+import sys
 from collections.abc import Iterable
 
 from ..observe.display import visible
 
-__all__ = ["quoted", "suggest", "suggest_any"]
+__all__ = ["our_program", "quoted", "suggest", "suggest_any"]
 
 
 def suggest(*words: str, operands: Iterable[str] = ()) -> str:
@@ -22,6 +23,15 @@ def suggest_any(*words: str, operands: Iterable[str] = ()) -> str:
     given = list(operands)
     end = ["--"] if any(word.startswith("-") for word in given) else []
     return " ".join(map(quoted, [*words, *end, *given]))
+
+
+def our_program() -> str:
+    """The whole path of `fairlead`: programs with windows do not know the PATH of a shell."""
+    import shutil
+    from pathlib import Path
+
+    script = Path(sys.executable).with_name("fairlead")
+    return str(script) if script.exists() else shutil.which("fairlead") or "fairlead"
 
 
 def quoted(word: str) -> str:

@@ -17,6 +17,7 @@ from collections.abc import Sequence, Set
 from contextlib import suppress
 
 from ..server.sealing import KEYS_VARIABLE
+from ..transport.http.settings import HttpSettings
 from .changed import Code
 from .failed import FAILED, USAGE, Failed, say
 from .network import Endpoint
@@ -100,13 +101,9 @@ class _Process:
     async def wait(self) -> int:
         return await self.process.wait()
 
-    def terminate(self) -> None:
+    def send(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):
-            self.process.terminate()
-
-    def kill(self) -> None:
-        with suppress(ProcessLookupError):
-            self.process.kill()
+            self.process.send_signal(number)
 
     def hang_up(self) -> None:
         self._writer.close()
@@ -247,12 +244,12 @@ class _Supervisor:
         if not processes:
             return
         for process in processes:
-            process.terminate()
+            process.send(signal.SIGTERM)
         ends = [asyncio.ensure_future(process.wait()) for process in processes]
         await asyncio.wait(ends, timeout=STOP_LIMIT)
         for process in processes:
             if process.process.returncode is None:
-                process.kill()
+                process.send(signal.SIGKILL)
         await asyncio.wait(ends)
         for process in processes:
             self._forget(process)
@@ -262,7 +259,8 @@ class _Supervisor:
             say("reload", f"{process.name} is served as it is now", "32")
             return
         self._announced = True
-        self._endpoint.announce(process.name, self._listening, has_token=process.has_token)
+        has_token = process.has_token
+        self._endpoint.announce(process.name, self._listening, HttpSettings(), has_token=has_token)
         if self._code is not None:
             folders = ", ".join(map(_shown, self._code.folders))
             say("reload", f"it follows the Python files in {folders}", "36")

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from .failed import USAGE, Failed
-from .usage import Parser, seconds
+from .usage import RULES, Parser, option, seconds
 
 __all__ = ["run"]
 
@@ -83,13 +83,20 @@ def _parser() -> Parser:
         "signals and the exit code too. `fairlead watch` shows the conversation in another\n"
         "terminal while it goes on; a tape of it is written, without secrets. With --rules,\n"
         "messages pass through a relay that does what the rules say.",
+        option("--name", help="what `fairlead watch` shall call it"),
+        option(
+            "--hangs-after",
+            type=seconds,
+            metavar="SECONDS",
+            help="flag a request that has no answer by then (default: 30)",
+        ),
+        RULES,
         usage="[options] -- COMMAND ARGS...",
         examples="  fairlead tap -- uvx mcp-server-time\n"
         "  fairlead tap --name notes --tape ./notes -- python server.py\n"
         "  fairlead tap --rules rules.toml -- python server.py\n"
         "  fairlead watch notes",
     )
-    parser.add_argument("--name", help="what `fairlead watch` shall call it")
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--tape",
@@ -98,16 +105,4 @@ def _parser() -> Parser:
         "last 20 are kept)",
     )
     where.add_argument("--no-tape", action="store_true", help="do not record")
-    parser.add_argument(
-        "--hangs-after",
-        type=seconds,
-        metavar="SECONDS",
-        help="flag a request that has no answer by then (default: 30)",
-    )
-    parser.add_argument(
-        "--rules",
-        metavar="FILE",
-        help="what happens to messages: TOML, YAML or JSON; it may change while this runs "
-        "(`fairlead rules check FILE`)",
-    )
     return parser

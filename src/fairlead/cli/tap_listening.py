@@ -12,7 +12,6 @@ import msgspec
 
 from ..errors import FairleadError
 from ..gateway.journal import Journal, Overheard
-from ..gateway.journal.announcing import announced
 from ..gateway.moment import Moment
 from ..gateway.tape.secrets import secrets_in
 from ..gateway.tape.writer import TapeWriter
@@ -20,6 +19,7 @@ from ..observe.redactor import Redactor
 from ..protocol.envelope import Direction
 from ..wire import LineSplitter, TooLong, to_json
 from .failed import say
+from .tap_relaying import watchable
 from .tap_telling import HEAD
 from .tape_places import new_place
 
@@ -77,14 +77,7 @@ class Listening:
         """Until nothing more comes."""
         about = self._about
         try:
-            async with contextlib.AsyncExitStack() as stack:
-                try:
-                    shown = announced(
-                        self._journal, about.name, "tap", self._command, pid=about.pid
-                    )
-                    await stack.enter_async_context(shown)
-                except (OSError, FairleadError) as exc:
-                    say("warning", f"nobody can watch: {exc}", "33")
+            async with watchable(self._journal, about.name, "tap", self._command, pid=about.pid):
                 while (frame := await frames.next()) is not None:
                     self._take(frame)
                 self._finish()

@@ -11,11 +11,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from functools import partial
+from typing import TYPE_CHECKING
 
 from .failed import NO_CONNECTION, Failed
 
-__all__ = ["DOWN", "UP", "Listens", "run_command"]
+if TYPE_CHECKING:
+    from .tap_telling import Telling
+
+__all__ = ["DOWN", "UP", "run_command"]
 
 UP, DOWN = b"u", b"d"  # to the server, and to the client
 CHUNK = 256 << 10
@@ -23,15 +27,7 @@ DRAIN = 1.0  # seconds for the last words of a command that has ended
 _PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGWINCH", "SIGCONT")
 
 
-class Listens(Protocol):
-    """Whoever hears what passes; `hear` is called by two threads, and returns at once."""
-
-    def hear(self, way: bytes, chunk: bytes) -> None: ...
-
-    def stop(self) -> None: ...
-
-
-def run_command(command: Sequence[str], start: Callable[[], Listens]) -> int:
+def run_command(command: Sequence[str], start: Callable[[], "Telling"]) -> int:
     """Run it until it ends; its exit code. If a signal ended it, the same one ends us.
 
     Raises:
@@ -58,7 +54,7 @@ def run_command(command: Sequence[str], start: Callable[[], Listens]) -> int:
     return code if code >= 0 else _end_like(-code)
 
 
-def _run(process: "subprocess.Popen[bytes]", listens: Listens) -> int:
+def _run(process: "subprocess.Popen[bytes]", listens: "Telling") -> int:
     assert process.stdin is not None
     assert process.stdout is not None
     sink, source = process.stdin, process.stdout
@@ -66,14 +62,15 @@ def _run(process: "subprocess.Popen[bytes]", listens: Listens) -> int:
         with contextlib.suppress(OSError):
             os.set_blocking(ours, True)  # whoever had it before us may have wanted otherwise
     # Nobody waits for this one: it may sit in a read of our stdin for ever.
+    drop_stdin, drop_stdout = partial(_replace, 0, os.O_RDONLY), partial(_replace, 1, os.O_WRONLY)
     there = threading.Thread(
         target=_copy,
-        args=(0, sink.fileno(), UP, listens.hear, _drop_stdin, sink.close),
+        args=(0, sink.fileno(), UP, listens.hear, drop_stdin, sink.close),
         daemon=True,
     )
     back = threading.Thread(
         target=_copy,
-        args=(source.fileno(), 1, DOWN, listens.hear, source.close, _drop_stdout),
+        args=(source.fileno(), 1, DOWN, listens.hear, source.close, drop_stdout),
         daemon=True,
     )
     there.start()
@@ -125,14 +122,6 @@ def _copy(
             close_source()  # nobody reads it any more: whoever writes hears so
     with contextlib.suppress(OSError):
         close_sink()
-
-
-def _drop_stdin() -> None:
-    _replace(0, os.O_RDONLY)
-
-
-def _drop_stdout() -> None:
-    _replace(1, os.O_WRONLY)
 
 
 def _replace(descriptor: int, flags: int) -> None:

@@ -12,7 +12,18 @@ from ..gateway.journal.announcing import announced
 from ..interceptor import Interceptor
 from .failed import say
 
-__all__ = ["WatchedRelay"]
+__all__ = ["WatchedRelay", "watchable"]
+
+
+@asynccontextmanager
+async def watchable(journal: Journal, *about: str, pid: int | None = None) -> AsyncIterator[None]:
+    """Let `fairlead watch` find a journal; what cannot be watched still serves."""
+    async with AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(announced(journal, *about, pid=pid))
+        except (OSError, FairleadError) as exc:
+            say("warning", f"nobody can watch: {exc}", "33")
+        yield
 
 
 class WatchedRelay(Relay):
@@ -33,19 +44,10 @@ class WatchedRelay(Relay):
         super().__init__(target, interceptors=[Journaling(self._journal), *interceptors], **options)
 
     async def run_stdio(self) -> None:
-        async with self._announced():
+        async with watchable(self._journal, self.name, self._kind):
             await super().run_stdio()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        async with self._announced(), super().running():
-            yield None
-
-    @asynccontextmanager
-    async def _announced(self) -> AsyncIterator[None]:
-        async with AsyncExitStack() as stack:
-            try:
-                await stack.enter_async_context(announced(self._journal, self.name, self._kind))
-            except (OSError, FairleadError) as exc:
-                say("warning", f"nobody can watch: {exc}", "33")
+        async with watchable(self._journal, self.name, self._kind), super().running():
             yield None

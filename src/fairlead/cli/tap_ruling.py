@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shutil
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from ..client.entries import MCPStdioServerConfig
 from ..client.transports import StdioTransport
-from ..errors import ChannelClosed, ConfigError
+from ..errors import ChannelClosed
 from ..gateway import Relay, RelaySettings
 from ..gateway.interceptors.recording import Recorder
 from ..gateway.journal import Journal
@@ -24,8 +23,8 @@ from ..interceptor import Interceptor
 from ..observe.redactor import Redactor
 from ..server.run import run_program
 from ..transport.base import Channel
-from .failed import NO_CONNECTION, USAGE, Failed, say
-from .output import safe
+from .failed import say
+from .proxy import require_program
 from .tap_relaying import WatchedRelay
 from .tape_places import new_place
 
@@ -36,18 +35,13 @@ def run_ruled(command: Sequence[str], rules: str, about: dict[str, Any]) -> int:
     """Stand between the client on our stdin and stdout and a command, until one of them ends.
 
     Raises:
-        Failed: the rules have mistakes, or there is no such command.
+        Failed: there is no such command.
+        ConfigError: the rules have mistakes.
     """
-    if shutil.which(command[0]) is None:
-        raise Failed(
-            f"{command[0]} cannot be started: there is no such program", code=NO_CONNECTION
-        )
-    redactor = Redactor(values=secrets_in(command, os.environ))
-    try:
-        acting = RuleSet.of_file(rules, actions=wired_actions(), known=redactor)
-    except ConfigError as exc:
-        raise Failed(safe(str(exc)), code=USAGE) from exc
     server = _Server(command)
+    require_program(server.entry)
+    redactor = Redactor(values=secrets_in(command, os.environ))
+    acting = RuleSet.of_file(rules, actions=wired_actions(), known=redactor)
     tape = _tape(about, redactor) if about["record"] else None
     interceptors: list[Interceptor] = [] if tape is None else [Recorder(tape)]
     relay = WatchedRelay(
@@ -71,7 +65,7 @@ class _Server:
     """The command, whose end is ours too: whoever started us must be able to tell no difference."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        self._entry = MCPStdioServerConfig(
+        self.entry = MCPStdioServerConfig(
             command=command[0],
             args=list(command[1:]),
             env=dict(os.environ),  # all of it is meant for the server: it was given for it to us
@@ -79,7 +73,7 @@ class _Server:
         self._running: Channel | None = None
 
     async def start(self) -> Channel:
-        channel = await StdioTransport(self._entry, on_stderr=_show).open_channel()
+        channel = await StdioTransport(self.entry, on_stderr=_show).open_channel()
         self._running = channel
         return channel
 

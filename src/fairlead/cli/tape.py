@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from .failed import Failed
 from .groups import run_one
+from .tape_places import reading
 
 __all__ = ["run"]
 
@@ -24,9 +24,5 @@ is named, or given by its path."""
 
 
 def run(argv: Sequence[str]) -> int:
-    try:
+    with reading():
         return run_one("tape", _COMMANDS, _ABOUT, argv)
-    except BrokenPipeError:
-        raise
-    except OSError as exc:
-        raise Failed(f"{exc.filename or 'It'} cannot be read: {exc.strerror}") from exc

@@ -6,32 +6,28 @@ from ..errors import ConfigError
 from ..gateway.tape.parts import files_of
 from ..gateway.tape.trimming import trim
 from .failed import Failed
-from .output import pretty, safe, write
-from .tape_doubts import tell_doubts
-from .tape_forcing import add_force_option, there_already
-from .tape_listing import add_choosing_options, wanted
-from .tape_places import open_tape, place_of
-from .tape_progress import progress
-from .usage import Parser
+from .output import as_json, safe, write
+from .tape_listing import CHOOSING, wanted
+from .tape_places import FORCE, open_tape, place_of, progress, tell_doubts, there_already
+from .usage import JSON, TAPE, Parser, option
 
 __all__ = ["run_delete", "run_trim"]
 
 
 def run_trim(argv: Sequence[str]) -> int:
-    parser = Parser(
+    options = Parser(
         "tape trim",
         "Keep a part of a tape: some of its messages, with their answers. The first words of a\n"
         "session stay, so that it can be played.",
+        TAPE,
+        *CHOOSING,
+        option("-o", "--output", metavar="TAPE", help="another one (default: itself)"),
+        FORCE,
+        JSON,
         usage="TAPE [options] [-o TAPE [--force]]",
         examples="  fairlead tape trim monday --from 120 --to 300 -o short\n"
         "  fairlead tape trim monday --session s2",
-    )
-    parser.add_argument("tape", metavar="TAPE", help="its name, or its path")
-    add_choosing_options(parser)
-    parser.add_argument("-o", "--output", metavar="TAPE", help="another one (default: itself)")
-    add_force_option(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
-    options = parser.parse_args(argv)
+    ).parse_args(argv)
     reader = open_tape(options.tape, exactly=options.output is None)
     target = reader.base if options.output is None else place_of(options.output)
     overwrite = options.force or options.output is None
@@ -43,23 +39,19 @@ def run_trim(argv: Sequence[str]) -> int:
     except (ConfigError, OSError) as exc:
         raise Failed(safe(str(exc))) from exc
     tell_doubts(reader)
-    if options.json:
-        write(pretty({"path": f"{target}.tape.jsonl", "entries": count}))
-    else:
+    if not as_json(options, {"path": f"{target}.tape.jsonl", "entries": count}):
         write(safe(f"{count} messages are left on {target}.tape.jsonl"))
     return 0
 
 
 def run_delete(argv: Sequence[str]) -> int:
-    parser = Parser(
+    options = Parser(
         "tape delete",
         "Delete tapes, with everything that belongs to them.",
-        usage="TAPE ...",
+        option("tapes", metavar="TAPE", nargs="+", help="their names, or paths"),
+        JSON,
         examples="  fairlead tape delete monday tuesday",
-    )
-    parser.add_argument("tapes", metavar="TAPE", nargs="+", help="their names, or paths")
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
-    options = parser.parse_args(argv)
+    ).parse_args(argv)
     deleted = []
     for name in options.tapes:
         reader = open_tape(name, exactly=True)
@@ -71,8 +63,6 @@ def run_delete(argv: Sequence[str]) -> int:
             except OSError as exc:
                 raise Failed(f"{file} cannot be deleted: {exc.strerror}") from exc
             deleted.append(str(file))
-    if options.json:
-        write(pretty(deleted))
-    for path in () if options.json else deleted:
+    for path in () if as_json(options, deleted) else deleted:
         write(safe(f"deleted {path}"))
     return 0

@@ -8,52 +8,37 @@ from typing import Any
 
 import msgspec
 
-from ..errors import ConfigError
-from ..gateway.tape import Entry
 from ..gateway.tape.comparing import Change, changes, summary
 from ..gateway.tape.differing import read_path
 from .failed import FAILED, USAGE, Failed
 from .output import pretty, visible, write
-from .tape_doubts import tell_doubts
-from .tape_places import open_tape
-from .tape_progress import progress
-from .usage import Parser
+from .tape_places import open_tape, progress, tell_doubts
+from .usage import IGNORE, JSON, Parser, option
 
 __all__ = ["run_diff", "shown"]
 
 
 def run_diff(argv: Sequence[str]) -> int:
-    parser = Parser(
+    options = Parser(
         "tape diff",
         "Show where two tapes differ. Times, ids and tokens do not count. The exit code is 1 if\n"
         "they do.",
-        usage="TAPE TAPE [--ignore PATH] [--json]",
+        option("first", metavar="TAPE"),
+        option("second", metavar="TAPE"),
+        IGNORE,
+        JSON,
         examples="  fairlead tape diff monday tuesday --ignore 'result.content.*.text'",
-    )
-    parser.add_argument("first", metavar="TAPE")
-    parser.add_argument("second", metavar="TAPE")
-    parser.add_argument(
-        "--ignore",
-        action="append",
-        default=[],
-        metavar="PATH",
-        help="what may differ; `*` is any member, `**` any number of them. May be repeated",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
-    options = parser.parse_args(argv)
+    ).parse_args(argv)
     try:
         ignore = [read_path(text) for text in options.ignore]
     except ValueError as exc:
         raise Failed(str(exc), code=USAGE) from exc
     first, second = open_tape(options.first), open_tape(options.second)
-    try:
-        with progress(first, second):
-            found = changes(first, second, ignore)
-            change = next(found, None)
-        rest = () if change is None else chain([change], found)
-        count = _show_json(rest) if options.json else sum(map(_show, rest))
-    except ConfigError as exc:
-        raise Failed(visible(str(exc))) from exc
+    with progress(first, second):
+        found = changes(first, second, ignore)
+        change = next(found, None)
+    rest = () if change is None else chain([change], found)
+    count = _show_json(rest) if options.json else sum(map(_show, rest))
     tell_doubts(first, second)
     if not count and not options.json:
         write("They are the same, but for time and ids")
@@ -90,12 +75,8 @@ def shown(value: Any) -> str:
 
 def _plain(change: Change) -> dict[str, Any]:
     return {
-        "first": _seq(change.first),
-        "second": _seq(change.second),
+        "first": change.first and change.first.seq,
+        "second": change.second and change.second.seq,
         "what": summary(change.first or change.second),  # type: ignore[arg-type]
         "differences": msgspec.to_builtins(change.differences),
     }
-
-
-def _seq(entry: Entry | None) -> int | None:
-    return None if entry is None else entry.seq

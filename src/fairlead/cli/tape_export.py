@@ -14,11 +14,8 @@ from ..gateway.tape.testing import text_of_test
 from ..observe.redact import REDACTED
 from .failed import Failed, say
 from .output import for_stream
-from .tape_doubts import tell_doubts
-from .tape_forcing import add_force_option, there_already
-from .tape_places import open_tape
-from .tape_progress import progress
-from .usage import Parser
+from .tape_places import FORCE, open_tape, progress, tell_doubts, there_already
+from .usage import TAPE, Parser
 
 __all__ = ["run_export"]
 
@@ -28,16 +25,16 @@ def run_export(argv: Sequence[str]) -> int:
         "tape export",
         "Make something else of a tape: an HTTP archive (HAR 1.2), or a test for pytest that\n"
         "plays it to the server it was recorded from and compares the answers.",
+        TAPE,
+        FORCE,
         usage="TAPE (--har | --pytest) [-o FILE [--force]]",
         examples="  fairlead tape export monday --har -o monday.har\n"
         "  fairlead tape export monday --pytest -o tests/test_monday.py",
     )
-    parser.add_argument("tape", metavar="TAPE", help="its name, or its path")
     kind = parser.add_mutually_exclusive_group(required=True)
     kind.add_argument("--har", action="store_true", help="an HTTP archive")
     kind.add_argument("--pytest", action="store_true", help="a test")
     parser.add_argument("-o", "--output", metavar="FILE", help="where to (default: stdout)")
-    add_force_option(parser)
     options = parser.parse_args(argv)
     reader = open_tape(options.tape)
     pieces = har_text(reader.info, reader) if options.har else _test(reader, options.output)

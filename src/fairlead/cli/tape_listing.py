@@ -3,7 +3,7 @@
 import json
 import sys
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -21,26 +21,30 @@ from ..gateway.tape.parts import tapes_in
 from ..gateway.tape.trimming import Choice, chosen
 from ..protocol.envelope import Direction
 from .failed import Failed, say
-from .output import pretty, safe, size, visible, write
-from .tape_doubts import tell_doubts
-from .tape_places import open_tape, tapes_folder
-from .tape_progress import progress
-from .usage import Parser
+from .output import as_json, columns, pretty, safe, size, visible, write
+from .tape_places import open_tape, progress, tapes_folder, tell_doubts
+from .usage import JSON, TAPE, Parser, flag, option
 
-__all__ = ["add_choosing_options", "run_list", "run_show", "wanted"]
+__all__ = ["CHOOSING", "run_list", "run_show", "wanted"]
+
+# Which messages are meant.
+CHOOSING = (
+    option("--from", dest="first", type=int, default=0, metavar="N", help="from this number on"),
+    option("--to", dest="last", type=int, metavar="N", help="up to this number"),
+    option("--session", metavar="NAME", help="only of this session (s1, s2, ...)"),
+    option("--method", metavar="PATTERN", help="only these (`tools/*`), with their answers"),
+)
 
 
 def run_list(argv: Sequence[str]) -> int:
-    parser = Parser(
+    options = Parser(
         "tape list",
         "List the tapes in our own folder, or in another one.",
-        usage="[FOLDER] [--tag TAG] [--json]",
+        option("folder", metavar="FOLDER", nargs="?", help="where to look"),
+        option("--tag", metavar="TAG", help="only those that have it"),
+        JSON,
         examples="  fairlead tape list\n  fairlead tape list tests/tapes --json",
-    )
-    parser.add_argument("folder", metavar="FOLDER", nargs="?", help="where to look")
-    parser.add_argument("--tag", metavar="TAG", help="only those that have it")
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
-    options = parser.parse_args(argv)
+    ).parse_args(argv)
     folder = Path(options.folder) if options.folder else tapes_folder()
     if options.folder and not folder.is_dir():
         raise Failed(f"There is no folder {visible(str(folder))}")
@@ -56,17 +60,19 @@ def run_list(argv: Sequence[str]) -> int:
                 say("note", visible(f"{found[-1]['name']}: {trouble}"), "33")
     if options.tag:
         found = [tape for tape in found if options.tag in tape["tags"]]
-    if options.json:
-        write(pretty(found))
-    elif not found:
+    if as_json(options, found):
+        return 0
+    if not found:
         write(f"There are no tapes in {visible(str(folder))}")
-    width = max((len(tape["name"]) for tape in found), default=0)
-    for tape in () if options.json else found:
+    rows = []
+    for tape in found:
         began = datetime.fromtimestamp(tape["began"]).strftime("%Y-%m-%d %H:%M")
         count = "" if tape["entries"] is None else f"{tape['entries']} messages"
         tags = " ".join(f"#{tag}" for tag in tape["tags"])
         facts = [tape["status"], began, count, size(tape["size"]), tape["target"], tags]
-        write(visible(f"{tape['name'].ljust(width)}  {'  '.join(filter(None, facts))}"))
+        rows.append([tape["name"], "  ".join(filter(None, facts))])
+    for line in columns(rows):
+        write(line)
     return 0
 
 
@@ -87,25 +93,19 @@ def _about(reader: TapeReader) -> dict[str, Any]:
 
 
 def run_show(argv: Sequence[str]) -> int:
-    parser = Parser(
+    options = Parser(
         "tape show",
         "Show what is on a tape: a line for each message, or all of it.",
-        usage="TAPE [options]",
+        TAPE,
+        *CHOOSING,
+        option("--limit", type=_count, metavar="N", help="at most so many; the rest is not read"),
+        flag("--full", help="show the messages themselves too"),
+        flag("--json", help="print each entry as a line of JSON, for programs"),
         examples="  fairlead tape show monday\n"
         "  fairlead tape show monday --method 'tools/*' --full\n"
         "  fairlead tape show monday --from 5000 --limit 20\n"
         "  fairlead tape show monday --json | jq .message",
-    )
-    parser.add_argument("tape", metavar="TAPE", help="its name, or its path")
-    add_choosing_options(parser)
-    parser.add_argument(
-        "--limit", type=_count, metavar="N", help="at most so many; the rest is not read"
-    )
-    parser.add_argument("--full", action="store_true", help="show the messages themselves too")
-    parser.add_argument(
-        "--json", action="store_true", help="print each entry as a line of JSON, for programs"
-    )
-    options = parser.parse_args(argv)
+    ).parse_args(argv)
     reader = open_tape(options.tape)
     with nullcontext() if sys.stdout.isatty() else progress(reader):
         for entry in islice(chosen(reader, wanted(options)), options.limit):
@@ -119,32 +119,14 @@ def run_show(argv: Sequence[str]) -> int:
     return 0
 
 
-def add_choosing_options(parser: Parser) -> None:
-    """Which messages are meant."""
-    parser.add_argument(
-        "--from", dest="first", type=int, default=0, metavar="N", help="from this number on"
-    )
-    parser.add_argument("--to", dest="last", type=int, metavar="N", help="up to this number")
-    parser.add_argument("--session", metavar="NAME", help="only of this session (s1, s2, ...)")
-    parser.add_argument(
-        "--method", metavar="PATTERN", help="only these (`tools/*`), with their answers"
-    )
-
-
 def wanted(options: Any, *, opening: bool = False) -> Choice:
     """The same for the tape; with `opening`, the first words of sessions as well."""
     pattern = options.method
-    fits: Callable[[str], bool] | None = None
-    if pattern is not None:
-
-        def fits(method: str) -> bool:
-            return fnmatchcase(method, pattern)
-
     return Choice(
         first=options.first,
         last=options.last,
         session=options.session,
-        method=fits,
+        method=None if pattern is None else lambda method: fnmatchcase(method, pattern),
         opening=opening,
     )
 

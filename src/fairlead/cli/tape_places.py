@@ -1,24 +1,42 @@
-"""Where tapes are: in our own folder by their names, or anywhere by their paths."""
+"""Tapes on disk: where they are, how they are opened, read, and written over."""
 
 import contextlib
 import os
 import re
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ..manager.places import this_machine
 from .failed import Failed, say
-from .output import visible
+from .output import StatusLine, size, visible
+from .usage import flag
 
 if TYPE_CHECKING:
     from ..gateway.tape import TapeReader
 
-__all__ = ["new_place", "open_tape", "place_of", "tapes_folder"]
+__all__ = [
+    "FORCE",
+    "new_place",
+    "open_tape",
+    "place_of",
+    "progress",
+    "reading",
+    "tapes_folder",
+    "tell_doubts",
+    "there_already",
+]
 
 KEPT = 20  # tapes of one name that nobody asked to keep elsewhere
 LOOKED_AT = 1 << 20  # bytes of a file that may be a tape
 NAMED = 5  # tapes that a hint names
+QUIET: Final = 1.0  # seconds in which nobody wonders how far a tape has been read
+AGAIN: Final = 0.2
+# `--overwrite` is the word of the commands that record.
+FORCE = flag("--force", "--overwrite", help="even if there is one already")
 _ENDINGS = (".tape.jsonl", ".tape.json")
 _WHEN = re.compile(r"-(\d{8}-\d{6})(?:-\d+)?$")  # what a name ends with that nobody chose
 
@@ -65,18 +83,32 @@ def _drop_old(folder: Path, name: str) -> None:
                 part.unlink(missing_ok=True)
 
 
+@contextmanager
+def reading() -> Iterator[None]:
+    """Raise `Failed` for what is wrong with a tape."""
+    from ..errors import ConfigError, FairleadError
+
+    try:
+        yield
+    except ConfigError as exc:
+        raise Failed(visible(str(exc.args[0]))) from exc
+    except (BrokenPipeError, FairleadError):
+        raise
+    except OSError as exc:
+        raise Failed(f"{exc.filename or 'It'} cannot be read: {exc.strerror}") from exc
+
+
 def open_tape(name: str, *, exactly: bool = False) -> "TapeReader":
     """A tape; or, unless it is to be `exactly` that, the newest one whose name begins so.
 
     Raises:
         Failed: there is none, or it cannot be read.
     """
-    from ..errors import ConfigError
     from ..gateway.tape import TapeReader
 
     place, others = place_of(name), []
     bytes(16 << 20)  # from then on glibc keeps the memory of a long line for the next one
-    try:
+    with reading():
         if place.with_name(f"{place.name}.tape.jsonl").is_file():
             return TapeReader(place)
         if Path(name).is_file() and _looks_like_one(name):
@@ -86,10 +118,6 @@ def open_tape(name: str, *, exactly: bool = False) -> "TapeReader":
         if len({_WHEN.sub("", other) for other in others}) == 1 and not exactly:
             say("tape", visible(others[0]))
             return TapeReader(tapes_folder() / others[0])
-    except ConfigError as exc:
-        raise Failed(str(exc.args[0])) from exc
-    except OSError as exc:
-        raise Failed(f"{name} cannot be read: {exc}") from exc
     hint = "`fairlead tape list` shows which there are"
     if others:
         more = " and more" if len(others) > NAMED else ""
@@ -131,3 +159,57 @@ def _looks_like_one(path: str) -> bool:
             msgspec.json.decode(line, type=Entry)
             return True
     return not whole and (not rest or len(rest) == LOOKED_AT)  # a first line that is very long
+
+
+def there_already(exc: FileExistsError) -> Failed:
+    """Why nothing was written, and the ways out."""
+    return Failed(
+        f"There is a file {visible(str(exc.filename))} already",
+        hint="take another name, or write it anew with --force",
+    )
+
+
+# Reading
+
+
+def tell_doubts(*readers: "TapeReader") -> None:
+    """On stderr, once it was read."""
+    from ..gateway.tape.doubts import doubts
+
+    for reader in {one.base: one for one in readers}.values():
+        whose = f"{Path(reader.base).name}: " if len(readers) > 1 else ""
+        for sentence in doubts(reader):
+            say("note", visible(f"{whose}{sentence}"), "33")
+
+
+@contextmanager
+def progress(*readers: "TapeReader") -> Iterator[None]:
+    """Show it while these are read; nowhere but on a terminal, and on no line of its own."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    shown = _Shown(sum(reader.size for reader in readers))
+    for reader in readers:
+        reader.on_read = shown.add
+    try:
+        yield
+    finally:
+        for reader in readers:
+            reader.on_read = None
+        shown.clear()
+
+
+class _Shown(StatusLine):
+    def __init__(self, total: int) -> None:
+        super().__init__()
+        self._total = max(total, 1)
+        self._done = 0
+        self._next = time.monotonic() + QUIET
+
+    def add(self, count: int) -> None:
+        self._done += count
+        if self._done >= self._total:  # what comes now has the line for itself
+            self.clear()
+        elif (now := time.monotonic()) >= self._next:
+            self._next = now + AGAIN
+            self.show(f"reading: {self._done * 100 // self._total}% of {size(self._total)}")

@@ -5,12 +5,17 @@ import re
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from .failed import USAGE, Failed
 from .suggest import suggest
+from .usage import Parser
 
-__all__ = ["Target", "split_target"]
+if TYPE_CHECKING:
+    from ..client.entries import MCPServerEntry
+
+__all__ = ["Target", "parse_with_server", "read_headers", "split_target"]
 
 TOKEN_VARIABLE = "FAIRLEAD_TOKEN"
 HOME_VARIABLE = "FAIRLEAD_HOME"
@@ -42,6 +47,19 @@ class Target:
         """
         home = os.environ.get(HOME_VARIABLE)
         return {} if home is None else {HOME_VARIABLE: home}
+
+    def entry(self, headers: dict[str, str], *, sse: bool) -> "MCPServerEntry":
+        """The entry of a configuration file that says the same; not for a name."""
+        from ..client import entries
+
+        if self.command:
+            program, *args = self.command
+            return entries.MCPStdioServerConfig(command=program, args=args, env=self.environment)
+        if self.is_websocket:
+            url = _with_path(self.url)
+            return entries.MCPWebSocketServerConfig(url=url, headers=headers)
+        kind = entries.MCPSseServerConfig if sse else entries.MCPHttpServerConfig
+        return kind(url=self.url, headers=headers)
 
     def require(self, options: Namespace, example: str) -> None:
         """Raises `Failed` if there is no server, or an option that does not fit it."""
@@ -81,7 +99,7 @@ class Target:
             )
         raise Failed(
             "The server's command goes after `--`",
-            hint=suggest(name, "--", *words),
+            hint=suggest(*name.split(), "--", *words),
             code=USAGE,
         )
 
@@ -91,12 +109,7 @@ class Target:
         Raises:
             Failed: for what is no header; values may be secret and are not shown.
         """
-        found: dict[str, str] = {}
-        for text in options.header:
-            name, colon, value = text.partition(":")
-            if not colon or not _FIELD.fullmatch(name) or _BAD_VALUE.search(value):
-                raise Failed("--header is written 'Name: value'", code=USAGE)
-            found[name] = value.strip()
+        found = read_headers(options.header)
         has_one = any(name.lower() == "authorization" for name in found)
         if has_one and options.token is not None:
             raise Failed("--token and an Authorization header exclude each other", code=USAGE)
@@ -117,6 +130,17 @@ class Target:
             password = ""
         values += [password, unquote(password)]
         return sorted({value for value in values if len(value) > 3}, key=len, reverse=True)
+
+
+def read_headers(texts: Sequence[str]) -> dict[str, str]:
+    """Read the texts of `--header`. Raises `Failed` for one that is no header."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, colon, value = text.partition(":")
+        if not colon or not _FIELD.fullmatch(name.strip()) or _BAD_VALUE.search(value):
+            raise Failed("--header is written 'Name: value'", code=USAGE)
+        found[name.strip()] = value.strip()
+    return found
 
 
 def split_target(
@@ -143,6 +167,37 @@ def split_target(
     if heads > needs:
         return own[: words[0]] + own[words[0] + 1 :], Target(name=own[words[0]])
     return own, Target()
+
+
+def parse_with_server(
+    parser: Parser, argv: Sequence[str], command: str
+) -> tuple[Namespace, Target]:
+    """Parse options and `SERVER | URL | -- COMMAND`, of which the first two are `options.server`.
+
+    Raises:
+        Failed: there is no server, or more than one, or an option does not fit it.
+    """
+    own, target = split_target(argv) if "--" in argv else (list(argv), Target())
+    options = parser.parse_intermixed_args(own)
+    if options.server:
+        if target.command:
+            raise Failed("There are two servers to talk to", hint="name one", code=USAGE)
+        if len(options.server) > 1:
+            target.require_no_stray(options.server, command)
+        _, target = split_target(options.server)
+    # A --token is for clients of ours.
+    about = Namespace(**{**vars(options), "token": None, "insecure_tls": False})
+    target.require(about, f"fairlead {command}")
+    return options, target
+
+
+def _with_path(url: str) -> str:
+    """A WebSocket without a path is meant to be where `fairlead serve` has it."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url  # the library says what is wrong with it
+    return url if parts.path not in ("", "/") else parts._replace(path="/ws").geturl()
 
 
 def _spelled(url: str) -> str:

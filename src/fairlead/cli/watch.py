@@ -12,10 +12,10 @@ from ..errors import FairleadError
 from ..gateway.journal.announcing import Hello, Lost, find, folder_of, hear
 from ..gateway.journal.record import Record
 from ..observe.display import escape_json
-from .admin_calling import add_admin_options, ask_admin
+from .admin_calling import ADMIN_TOKEN, ask_admin
 from .failed import Failed, say
-from .output import pretty, safe, visible
-from .usage import Parser
+from .output import as_json, safe, visible
+from .usage import Parser, flag, option
 from .watch_lines import Lines
 
 __all__ = ["run"]
@@ -47,8 +47,7 @@ def run(argv: Sequence[str]) -> int:
 
 def _list(options: Namespace) -> int:
     found = [hello for _, hello in find()]
-    if options.json:
-        print(pretty([msgspec.to_builtins(hello) for hello in found]))
+    if as_json(options, msgspec.to_builtins(found)):
         return 0
     for hello in found:
         print(f"{visible(hello.hello)}  {hello.kind} {hello.pid}  {visible(hello.about)}")
@@ -58,17 +57,15 @@ def _list(options: Namespace) -> int:
 
 
 def _show(events: Iterator[Record | Lost | Hello | None], options: Namespace) -> int:
-    lines = Lines(sys.stdout, details=options.details)
+    lines = Lines(sys.stdout)
     for event in events:
         if isinstance(event, Record):
             if options.id is not None and event.id != options.id:
                 continue
             if options.json:
                 print(escape_json(msgspec.json.encode(event).decode()))
-            elif options.id is not None:
-                lines.show(event, details=True)
             else:
-                lines.show(event)
+                lines.show(event, details=options.details or options.id is not None)
             if options.id is not None:
                 return 0
         elif isinstance(event, Lost):
@@ -112,10 +109,7 @@ def _path(options: Namespace) -> Path:
             return found[0][0]
         whom = "a tap or a gateway" if options.name is None else f"{options.name!r}"
         if options.once or options.id is not None:
-            raise Failed(
-                f"Nobody is there to watch: {whom}",
-                hint=_HOW,
-            )
+            raise Failed(f"Nobody is there to watch: {whom}", hint=_HOW)
         if not waits:
             say("waiting", f"for {whom}, in {folder_of(make=False)}; {_HOW}")
             waits = True
@@ -147,31 +141,28 @@ def _of_gateway(options: Namespace) -> Iterator[Record | None]:
 
 
 def _parser() -> Parser:
-    parser = Parser(
+    return Parser(
         "watch",
         "Show what a server and its client say, while they do: one line for each exchange. Waits\n"
         "for somebody to watch, if nobody is there. Secrets are not shown.",
+        option(
+            "name",
+            metavar="NAME",
+            nargs="?",
+            help="of a tap or a gateway on this machine (default: the newest), its process id, or "
+            "the URL of a gateway that has an admin_token",
+        ),
+        flag("--details", help="show whole messages, too"),
+        option(
+            "--id", type=int, metavar="N", help="show all of one exchange: the number in its line"
+        ),
+        flag("--once", help="show what is remembered, and do not wait for more"),
+        flag("--list", help="show who could be watched"),
+        flag("--json", help="print JSON, one object a line"),
+        ADMIN_TOKEN,
         usage="[options] [NAME | URL]",
         examples="  fairlead watch\n"
         "  fairlead watch notes --details\n"
         "  fairlead watch notes --id 12\n"
         "  fairlead watch http://127.0.0.1:8765 --json",
     )
-    parser.add_argument(
-        "name",
-        metavar="NAME",
-        nargs="?",
-        help="of a tap or a gateway on this machine (default: the newest), its process id, or the "
-        "URL of a gateway that has an admin_token",
-    )
-    parser.add_argument("--details", action="store_true", help="show whole messages, too")
-    parser.add_argument(
-        "--id", type=int, metavar="N", help="show all of one exchange: the number in its line"
-    )
-    parser.add_argument(
-        "--once", action="store_true", help="show what is remembered, and do not wait for more"
-    )
-    parser.add_argument("--list", action="store_true", help="show who could be watched")
-    parser.add_argument("--json", action="store_true", help="print JSON, one object a line")
-    add_admin_options(parser, url=False)
-    return parser

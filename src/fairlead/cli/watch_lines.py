@@ -31,13 +31,12 @@ SHORTEST = 12  # and so many also on a narrow terminal
 class Lines:
     """Writes records to a stream, in colour where it is a terminal."""
 
-    def __init__(self, stream: TextIO, *, details: bool = False) -> None:
+    def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._details = details
 
-    def show(self, record: Record, *, details: bool | None = None) -> None:
+    def show(self, record: Record, *, details: bool = False) -> None:
         self._stream.write(self._fitted(record) + "\n")
-        if self._details if details is None else details:
+        if details:
             for part in _details(record):
                 self._stream.write("".join(f"    {line}\n" for line in part.splitlines()))
 

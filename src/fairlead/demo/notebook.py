@@ -4,6 +4,7 @@ Meant to be read and copied, so it imports Fairlead the way your own server woul
 """
 
 import asyncio
+import base64
 import random
 import re
 from typing import Annotated, Any
@@ -11,8 +12,6 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from fairlead import Context, MCPServer, MCPToolError
-
-from .picture import draw_sunrise
 
 __all__ = ["server"]
 
@@ -160,8 +159,14 @@ def about() -> str:
 
 @server.resource("demo://sunrise.png", title="A sunrise", mime_type="image/png")
 def sunrise() -> bytes:
-    """A tiny picture, drawn when it is read."""
-    return draw_sunrise()
+    """A sun over the sea, in eight by eight pixels."""
+    return base64.b64decode(SUNRISE)
+
+
+SUNRISE = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAPUlEQVR42mP41ZOHFTF87yvAihi+TCjCihg+TirBihje"
+    "TSmDoP+XAiAIwmUQcavAihhEPCqwIgYRrwqsCAA32mLMmYif/QAAAABJRU5ErkJggg=="
+)
 
 
 # Prompts: messages that a person picks, with blanks to fill in.

@@ -14,7 +14,7 @@ from ..client.entries import (
 )
 from ..client.inprocess import Attaches
 from ..client.network import HttpTransport
-from ..client.transports import transport_of
+from ..client.transports import StdioTransport, transport_of
 from ..protocol.principal import ANONYMOUS
 from ..transport.base import Channel
 
@@ -37,10 +37,12 @@ def way_to(
     name: str = "server",
     *,
     resolve: Callable[[], Awaitable[MCPServerEntry]] | None = None,
+    on_stderr: Callable[[str], None] | None = None,
 ) -> Way:
     """The way to an entry of a configuration file, or to a server object.
 
-    `resolve` gives the entry with its variables filled in, for each connection anew.
+    `resolve` gives the entry with its variables filled in, for each connection anew. `on_stderr`
+    hears what a child process writes there.
 
     Raises:
         ConfigError: the entry is wrong.
@@ -55,7 +57,7 @@ def way_to(
     find = resolve or as_it_is
 
     async def dial() -> Channel:
-        return await _dial(await find())
+        return await _dial(await find(), on_stderr)
 
     return Way(
         name=name,
@@ -65,7 +67,9 @@ def way_to(
     )
 
 
-async def _dial(entry: MCPServerEntry) -> Channel:
+async def _dial(entry: MCPServerEntry, on_stderr: Callable[[str], None] | None) -> Channel:
+    if isinstance(entry, MCPStdioServerConfig):
+        return await StdioTransport(entry, on_stderr=on_stderr).open_channel()
     if isinstance(entry, MCPHttpServerConfig | MCPSseServerConfig):
         return await HttpTransport(entry, http={"pool_size": CALLS_AT_ONCE}).open_channel()
     return await transport_of(entry).open_channel()
