@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fairlead.gateway.locking.suspicion import suspicions
 from fairlead.gateway.rules.comparing import Wrong, compare
 from fairlead.limits import TEMPLATE_TEXT, TEMPLATE_VARIABLES, URI_TEXT
+from fairlead.manager.formats import _COLON as colon
 from fairlead.observe.patterns import LinearPattern
 from fairlead.observe.redact import _OPENING as opening
 from fairlead.observe.redact import redact
@@ -150,7 +151,7 @@ EXPRESSIONS = [
     for name, value in vars(module).items()
     if isinstance(value, re.Pattern)
 ]
-AT_A_PLACE = (answer, opening)  # only used with `match`
+AT_A_PLACE = (answer, opening, colon)  # only used with `match`
 PIECES = [
     *("a", " ", '"', "\\", "\\\\", "{", "[", "=", "&", "//", ":", "bearer ", "token=", "é", "-"),
     *('"a":', "password", "://a", "x@", "\n", "\r\n", "0", "1.", "\\u", "_", "/", "%41", "<", "aA"),

@@ -2,7 +2,6 @@
 
 import hmac
 import json
-from collections.abc import Sequence
 from html import escape as escape_html
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final
@@ -80,7 +79,7 @@ class GatewayPages:
     async def serve(self, call: AsgiCall, path: str, principal: Principal) -> None:
         """Answer one request."""
         path = path.rstrip("/") or "/"
-        routes: Sequence[Route] = _PAGES
+        routes = _PAGES
         if path == "/admin" or path.startswith("/admin/"):
             if (refusal := self._not_admitted(call)) is not None:
                 await call.say(*refusal)
@@ -94,11 +93,11 @@ class GatewayPages:
         route = found.get("GET" if call.method == "HEAD" else call.method)
         if route is not None:
             await self._answer(route, PageRequest(call, principal, route.values(path) or ()))
+        elif routes is _ADMIN:
+            await call.say(404, f"there are, where they are on: {', '.join(map(str, _ADMIN))}")
         elif found:
             allowed = ", ".join(found)
             await call.say(405, f"there is {allowed}", [(b"allow", allowed.encode())])
-        elif routes is _ADMIN:
-            await call.say(404, f"there are, where they are on: {', '.join(map(str, _ADMIN))}")
         else:
             await call.say(404, f"MCP is at {self._settings.path}; / shows the servers")
 
@@ -157,9 +156,8 @@ def _metrics(pages: GatewayPages, request: PageRequest) -> _Page:
     metrics = None if gateway.observing is None else gateway.observing.collect(gateway)
     if metrics is None:
         raise ConfigError("there are no metrics: the gateway's file has no `metrics = true`")
-    if gateway.view_for(request.principal) != View.everything() and not pages.is_admin(
-        request.call
-    ):
+    sees_all = gateway.view_for(request.principal) == View.everything()
+    if not sees_all and not pages.is_admin(request.call):
         raise _Forbidden("who sees only a part needs X-Admin-Token: they are about all")
     return _Page(metrics.prometheus().encode(), _METRICS)
 
@@ -168,14 +166,14 @@ def _itself(pages: GatewayPages) -> GatewayPages:
     return pages
 
 
-_PAGES: Final = (
+_PAGES: Final[tuple[Route, ...]] = (
     Route("GET", "/", _itself, _home),
     Route("GET", "/health", _itself, _health),
     Route("GET", "/ready", _itself, _ready),
     Route("GET", "/metrics", _itself, _metrics),
     Route("GET", "/status", _itself, lambda pages, r: public_status(pages.gateway, r.principal)),
 )
-_ADMIN: Final = (*admin_servers.ROUTES, *admin_observing.ROUTES)
+_ADMIN: Final[tuple[Route, ...]] = (*admin_servers.ROUTES, *admin_observing.ROUTES)
 
 
 def _escape(text: str) -> str:

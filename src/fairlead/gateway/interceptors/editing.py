@@ -5,12 +5,13 @@ from typing import Any
 import msgspec
 from msgspec import UnsetType
 
+from ...errors import RpcError
 from ...interceptor import Exchange
 from ...protocol.caller import read_head
 from ...protocol.rewriting import encoded, members_of
-from ...wire import Params
+from ...wire import Params, to_json
 
-__all__ = ["with_params", "with_whole_params"]
+__all__ = ["error_json", "with_params", "with_whole_params"]
 
 
 def with_params(exchange: Exchange, **members: Any) -> Exchange:
@@ -22,6 +23,14 @@ def with_params(exchange: Exchange, **members: Any) -> Exchange:
         # They were the server's and the client's words for the other name.
         changed.alias = changed.displayed = None
     return changed
+
+
+def error_json(error: RpcError) -> bytes:
+    """Return the error object of an answer, as it came if it came from a peer."""
+    if error.raw is not None:
+        return error.raw
+    said = {"code": error.code, "message": error.message, "data": error.data}
+    return to_json({name: value for name, value in said.items() if value is not None})
 
 
 def with_whole_params(exchange: Exchange, params: Params) -> Exchange:

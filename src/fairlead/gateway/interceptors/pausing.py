@@ -9,10 +9,10 @@ from ...errors import RpcError
 from ...interceptor import Answer, Exchange, Proceed
 from ...protocol.principal import principal_name
 from ...protocol.rewriting import encoded, members_of
-from ...wire import Params, Request, to_json
+from ...wire import Params, Request
 from ..pausing import Desk, Outcome, Phase, Verdict
 from .blocking import blocked
-from .editing import with_whole_params
+from .editing import error_json, with_whole_params
 
 __all__ = ["Pause"]
 
@@ -70,7 +70,7 @@ class Pause:
         try:
             answer = await proceed(exchange)
         except RpcError as exc:
-            verdict = await self._hold("error", exchange, _shown(exc))
+            verdict = await self._hold("error", exchange, error_json(exc))
             if verdict.action == "resume":
                 raise
         else:
@@ -105,11 +105,6 @@ def _spoken(exchange: Exchange, result: Raw) -> Raw:
     if not exchange.caller.stateless or members is None or "resultType" in members:
         return result
     return encoded({"resultType": "complete", **members})
-
-
-def _shown(error: RpcError) -> bytes:
-    said = {"code": error.code, "message": error.message, "data": error.data}
-    return to_json({name: value for name, value in said.items() if value is not None})
 
 
 def _with_meta(params: Raw, before: Params) -> Raw:

@@ -13,7 +13,7 @@ from ...observe.redactor import Redactor
 from ...protocol.envelope import Direction
 from ...protocol.rewriting import members_of
 from ...wire import to_json
-from .editing import with_whole_params
+from .editing import error_json, with_whole_params
 
 __all__ = ["Redact"]
 
@@ -97,10 +97,7 @@ class Redact(TwoHalves):
         return members if clean is raw else members_of(clean) or {}
 
     def _error(self, error: RpcError) -> RpcError:
-        raw = error.raw
-        if raw is None:
-            plain = {"code": error.code, "message": error.message, "data": error.data}
-            raw = to_json({key: value for key, value in plain.items() if value is not None})
+        raw = error_json(error)
         clean = self._message(raw)
         if clean is raw:
             return error

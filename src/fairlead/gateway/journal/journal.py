@@ -314,12 +314,7 @@ class Reader:
             left = limit - asyncio.get_running_loop().time()
             if left <= 0:
                 break
-            self._news.clear()
-            try:
-                async with asyncio.timeout(min(left, LOOK_EVERY)):
-                    await self._news.wait()
-            except TimeoutError:
-                self._journal.look_over()
+            await self._wait_for_news(min(left, LOOK_EVERY))
         found = list(self._queue)
         self._queue.clear()
         return found
@@ -331,10 +326,13 @@ class Reader:
         while not self._queue:
             if self.closed:
                 raise StopAsyncIteration
-            self._news.clear()
-            try:
-                async with asyncio.timeout(LOOK_EVERY):
-                    await self._news.wait()
-            except TimeoutError:
-                self._journal.look_over()
+            await self._wait_for_news(LOOK_EVERY)
         return self._queue.popleft()
+
+    async def _wait_for_news(self, seconds: float) -> None:
+        self._news.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        except TimeoutError:
+            self._journal.look_over()

@@ -82,7 +82,7 @@ def same_ends(
 def aligned(
     first: Sequence[Any], second: Sequence[Any], effort: int
 ) -> list[tuple[str, int, int, int, int]] | None:
-    """Return which stretches belong together, as `SequenceMatcher` does; None for what is too much.
+    """Return which stretches belong together, as `SequenceMatcher` does; None if it is too much.
 
     Matching looks at all pairs of equal items for each stretch that it finds, so it is only done if
     there are few: others chose what they are.
