@@ -9,13 +9,13 @@ __all__ = ["lazy_names"]
 
 
 def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package; `homes` has the relative module of each name."""
+    """Return the `__getattr__` of a package; `homes` has the module of each name."""
 
     def load(name: str) -> Any:
         home = homes.get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(home, package), name)
+        value = getattr(import_module(home), name)
         setattr(sys.modules[package], name, value)
         return value
 

@@ -26,7 +26,7 @@ def run_one(
         return _help(f"fairlead {group}".strip(), commands, about, examples)
     if name not in commands:
         raise _unknown(group, commands, name)
-    module = import_module(f".{commands[name][1]}", __package__)
+    module = import_module(commands[name][1])
     function = getattr(module, f"run_{name}", None) or module.run
     code: int = function(argv[1:])
     return code

@@ -9,12 +9,15 @@ __all__ = ["run"]
 
 # What it does, and the module whose `run_...` does it.
 _COMMANDS = {
-    "list": ("list them", "tape_listing"),
-    "show": ("show what is on one, a line for each message", "tape_listing"),
-    "export": ("make an HTTP archive (HAR) or a test for pytest of one", "tape_export"),
-    "diff": ("show where two of them differ, but for time and ids", "tape_diff"),
-    "trim": ("keep a part of one", "tape_changing"),
-    "delete": ("delete them", "tape_changing"),
+    "list": ("list them", "fairlead.cli.tape_listing"),
+    "show": ("show what is on one, a line for each message", "fairlead.cli.tape_listing"),
+    "export": (
+        "make an HTTP archive (HAR) or a test for pytest of one",
+        "fairlead.cli.tape_export",
+    ),
+    "diff": ("show where two of them differ, but for time and ids", "fairlead.cli.tape_diff"),
+    "trim": ("keep a part of one", "fairlead.cli.tape_changing"),
+    "delete": ("delete them", "fairlead.cli.tape_changing"),
 }
 
 

@@ -72,5 +72,5 @@ __all__ = [
 
 # `call_mcp` needs the HTTP client, `parse_sse` hardly anybody.
 __getattr__ = lazy_names(
-    __name__, {"call_mcp": "..transport.http.direct", "parse_sse": "..wire.sse"}
+    __name__, {"call_mcp": "fairlead.transport.http.direct", "parse_sse": "fairlead.wire.sse"}
 )

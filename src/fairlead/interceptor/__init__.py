@@ -37,4 +37,7 @@ __all__ = [
 ]
 
 # Limits are loaded by those who have some.
-__getattr__ = lazy_names(__name__, {"CircuitBreaker": ".breaker", "RateLimiter": ".limit"})
+__getattr__ = lazy_names(
+    __name__,
+    {"CircuitBreaker": "fairlead.interceptor.breaker", "RateLimiter": "fairlead.interceptor.limit"},
+)

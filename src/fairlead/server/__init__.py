@@ -40,8 +40,8 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "MemorySessionStore": "..transport.http.session_store",
-        "SessionStore": "..transport.http.session_store",
-        "SqliteSessionStore": "..transport.http.sqlite_sessions",
+        "MemorySessionStore": "fairlead.transport.http.session_store",
+        "SessionStore": "fairlead.transport.http.session_store",
+        "SqliteSessionStore": "fairlead.transport.http.sqlite_sessions",
     },
 )
