@@ -16,13 +16,13 @@ from typing import Any
 
 from telling import Clock, tell
 
-from fairlead.client.entries import read_entry
+from fairlead.client.server_entry import read_entry
 from fairlead.manager import load_all_mcp_configs
-from fairlead.manager.cache import MCPToolCache, MemoryStore
-from fairlead.manager.catalog import Catalog
-from fairlead.manager.discovering import discover_and_load_mcp_tools
+from fairlead.manager.configured_servers import discover_and_load_mcp_tools
 from fairlead.manager.manager import MCPManager
 from fairlead.manager.supervisor import Rules
+from fairlead.manager.tools.catalog import Catalog
+from fairlead.manager.tools.tool_cache import MCPToolCache, MemoryStore
 
 SERVERS, TOOLS = 200, 50
 
@@ -117,7 +117,7 @@ async def lists() -> None:
 
     from fairlead import MCPClient
     from fairlead.gateway import Gateway
-    from fairlead.gateway.catalog import Kind
+    from fairlead.gateway.catalog.merged_catalog import Kind
 
     items = [msgspec.Raw(msgspec.json.encode(tool)) for tool in definitions(40)]
     async with Gateway() as gateway:

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.gateway import Relay
-from fairlead.gateway.interceptors import Allow, RateLimit, Redact
-from fairlead.gateway.interceptors.journaling import Journaling
-from fairlead.gateway.interceptors.recording import Recorder
-from fairlead.gateway.journal import Journal
-from fairlead.gateway.rules import RuleSet
-from fairlead.gateway.tape import TapeWriter
 from fairlead.interceptor import Answer, Exchange, Interceptor, Proceed
-from fairlead.server.run import run_program
+from fairlead.policy.actions import Allow, RateLimit, Redact
+from fairlead.policy.rules import RuleSet
+from fairlead.recording.journal import Journal
+from fairlead.recording.journal.journal_interceptor import Journaling
+from fairlead.recording.tape import TapeWriter
+from fairlead.recording.tape.tape_interceptor import Recorder
+from fairlead.server.run_program import run_program
 
 RULES = 200
 

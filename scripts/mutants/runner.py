@@ -64,10 +64,10 @@ def order(tests: Sequence[Test], module: str, budget: float = _BUDGET) -> list[T
 
 def is_named_after(module: str, file: str) -> bool:
     """Return True for `tests/wire/test_codec.py` or `test_codec_errors.py` and `wire/codec.py`."""
-    *folders, stem = module.removesuffix(".py").split("/")
-    test = file.rpartition("/")[2].removesuffix(".py").removeprefix("test_")
-    names = {stem, *(f"{folder}_{stem}" for folder in folders)}
-    return any(test == name or test.startswith(f"{name}_") for name in names)
+    folder, _, stem = f"tests/{module.removesuffix('.py')}".rpartition("/")
+    home, _, name = file.removesuffix(".py").rpartition("/")
+    test = name.removeprefix("test_")
+    return home == folder and (test == stem or test.startswith(f"{stem}_"))
 
 
 def _varied(tests: list[Test]) -> list[Test]:

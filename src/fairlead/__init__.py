@@ -7,10 +7,10 @@ from .lazy_names import lazy_names
 if TYPE_CHECKING:
     from .client import MCPClient, MCPClientConfig, MCPTransport
     from .errors import FairleadError, MCPClientError, MCPToolError, RpcError
-    from .manager.cache import MCPToolCache
-    from .manager.discovering import discover_and_load_mcp_tools, discover_mcp_servers
+    from .manager.configured_servers import discover_and_load_mcp_tools, discover_mcp_servers
     from .manager.manager import MCPManager
-    from .manager.tools import DeferredMCPTool, MCPTool
+    from .manager.tools.tool import DeferredMCPTool, MCPTool
+    from .manager.tools.tool_cache import MCPToolCache
     from .server import Context, MCPServer, MCPServerConfig, mcp_tool
 
 __all__ = [
@@ -39,7 +39,7 @@ __version__ = "0.1.0"
 # client.
 _HOMES = {
     "Context": "fairlead.server",
-    "DeferredMCPTool": "fairlead.manager.tools",
+    "DeferredMCPTool": "fairlead.manager.tools.tool",
     "FairleadError": "fairlead.errors",
     "MCPClient": "fairlead.client",
     "MCPClientConfig": "fairlead.client",
@@ -47,14 +47,14 @@ _HOMES = {
     "MCPManager": "fairlead.manager.manager",
     "MCPServer": "fairlead.server",
     "MCPServerConfig": "fairlead.server",
-    "MCPTool": "fairlead.manager.tools",
-    "MCPToolCache": "fairlead.manager.cache",
+    "MCPTool": "fairlead.manager.tools.tool",
+    "MCPToolCache": "fairlead.manager.tools.tool_cache",
     "MCPToolError": "fairlead.errors",
     "MCPTransport": "fairlead.client",
     "RpcError": "fairlead.errors",
-    "discover_and_load_mcp_tools": "fairlead.manager.discovering",
-    "discover_mcp_servers": "fairlead.manager.discovering",
-    "mcp_tool": "fairlead.server.modules",
+    "discover_and_load_mcp_tools": "fairlead.manager.configured_servers",
+    "discover_mcp_servers": "fairlead.manager.configured_servers",
+    "mcp_tool": "fairlead.server.features.tool_modules",
 }
 
 __getattr__ = lazy_names(__name__, _HOMES)

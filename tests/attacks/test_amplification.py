@@ -18,15 +18,15 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
-from fleet import LIMIT
 
 from fairlead import MCPServer
 from fairlead.gateway import Gateway
-from fairlead.gateway.interceptors import Allow, Cache, RateLimit, Redact, SchemaCheck
-from fairlead.gateway.rules import RuleSet
 from fairlead.limits import BATCH_QUEUE
+from fairlead.policy.actions import Allow, Cache, RateLimit, Redact, SchemaCheck
+from fairlead.policy.rules import RuleSet
 from fairlead.transport.memory import memory_pair
 from fairlead.wire import encode
+from tests.support.gateway_servers import LIMIT
 
 SIZE = 60_000  # bytes of a request, or nearly
 TIMES = 50  # the processor time of an echo

@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.living import Person, person
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from project_files import project_files, put, servers_in, written
 
-from fairlead.client.entries import MCPServerEntry, MCPStdioServerConfig
+from fairlead.client.server_entry import MCPServerEntry, MCPStdioServerConfig
+from fairlead.config.discovery import Loaded, load_all_mcp_configs
+from fairlead.config.found_server import Found
+from fairlead.config.hosts import HOSTS, Host
+from fairlead.config.trust import NotApproved, Trust
+from fairlead.config.variables.resolve import resolve
 from fairlead.errors import ConfigError
-from fairlead.manager.discovering import configured
-from fairlead.manager.expand import resolve
-from fairlead.manager.found import Found
-from fairlead.manager.load import Loaded, load_all_mcp_configs
-from fairlead.manager.reloading import reading_of
-from fairlead.manager.sources import HOSTS, Host
-from fairlead.manager.trust import NotApproved, Trust
+from fairlead.manager.config_watch import reading_of
+from fairlead.manager.configured_servers import configured
+from tests.support.cli_user import Person, person
+from tests.support.project_files import project_files, put, servers_in, written
 
 pytestmark = pytest.mark.slow  # part of `make test-all`
 
@@ -330,7 +330,7 @@ def test_a_file_whose_path_an_answer_decides_is_never_read(tmp_path: Path) -> No
 
 
 def test_the_default_of_one_file_answers_no_other(tmp_path: Path, monkeypatch: Any) -> None:
-    from fairlead.cli.gateway_servers import Address, discovered
+    from fairlead.cli.gateway.choose_servers import Address, discovered
 
     home = tmp_path / "home"
     monkeypatch.setenv("HOME", str(home))
@@ -554,7 +554,7 @@ def test_a_project_cannot_choose_which_variable_is_taken_for_a_key(tmp_path: Pat
 def test_files_on_other_machines_are_not_opened_before_approval(tmp_path: Path) -> None:
     from msgspec import structs
 
-    from fairlead.manager.references import files_of
+    from fairlead.config.variables.entry_references import files_of
 
     found = vscode(tmp_path, {"command": "x", "envFile": "//evil.example/share/.env"})
     assert files_of(found, ENV) == ["//evil.example/share/.env"]

@@ -9,8 +9,8 @@ import pytest
 
 from fairlead import MCPServer
 from fairlead.limits import ERROR_DATA, ERROR_TEXT, EXPLAINED_PATHS, PROBLEMS
-from fairlead.protocol.json_schema import SchemaValidator
-from fairlead.server.checking import Checker
+from fairlead.protocol.schema.json_schema import SchemaValidator
+from fairlead.protocol.schema.validation import Checker
 from fairlead.wire import failure
 
 QUICK = 0.25  # seconds of processor time

@@ -16,11 +16,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from fairlead import MCPClient, MCPClientConfig, MCPServer
-from fairlead.cli.arguments import parse
+from fairlead.cli.client.call_arguments import parse
 from fairlead.gateway import Gateway
 from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.manager import MCPManager
-from fairlead.manager.adapters import as_callables, run_anthropic, run_openai
+from fairlead.manager.tools.provider_adapters import as_callables, run_anthropic, run_openai
 
 LIMIT = 30.0
 

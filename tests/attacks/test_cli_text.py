@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.living import Person, person
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fairlead import MCPServer
-from fairlead.cli.failed import Failed, say
-from fairlead.cli.gateway_screen import how_to_connect
-from fairlead.cli.output import pretty
-from fairlead.cli.suggest import quoted, suggest
-from fairlead.gateway.pages import render
-from fairlead.observe.display import escape_json, json_text, prose, safe, visible
+from fairlead.cli.framework.errors import Failed, say
+from fairlead.cli.framework.output import pretty
+from fairlead.cli.framework.suggested_commands import quoted, suggest
+from fairlead.cli.gateway.screen import how_to_connect
+from fairlead.gateway.admin.http_pages import render
+from fairlead.observe.safe_display import escape_json, json_text, prose, safe, visible
+from tests.support.cli_user import Person, person
 
 __all__ = ["person"]
 
@@ -235,7 +235,7 @@ def test_pages_show_names_as_they_are(evil: str) -> None:
     def tool() -> str:
         return ""
 
-    from fairlead.server.page import render_page
+    from fairlead.server.http_app.status_page import render_page
 
     item = {"name": evil, "description": evil, "title": evil, "uri": evil, "uriTemplate": evil}
     tools = [{**item, "inputSchema": {"properties": {evil: {"type": evil, "description": evil}}}}]

@@ -18,12 +18,12 @@ from websockets.exceptions import ConnectionClosed
 
 from fairlead import MCPServer
 from fairlead.limits import Limit
-from fairlead.protocol.client_key import client_key, network_of
-from fairlead.protocol.principal import ANONYMOUS
-from fairlead.transport.http.client_shares import ClientShares, NoShareLeft
-from fairlead.transport.http.resume import MemoryEventStore
-from fairlead.transport.http.session_store import MemorySessionStore, StoredSession
-from fairlead.transport.http.sqlite_sessions import SqliteSessionStore
+from fairlead.protocol.identity.client_key import client_key, network_of
+from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.transport.client_shares import ClientShares, NoShareLeft
+from fairlead.transport.http.server.sessions.event_store import MemoryEventStore
+from fairlead.transport.http.server.sessions.session_store import MemorySessionStore, StoredSession
+from fairlead.transport.http.server.sessions.sqlite_session_store import SqliteSessionStore
 
 LIMIT = 10.0
 OPENING = {

@@ -13,20 +13,20 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from project_files import put, written
 
-from fairlead.cli.described import describe, needs_of
+from fairlead.cli.framework.describe_entry import describe, needs_of
 from fairlead.cli.main import main
+from fairlead.config.discovery import Loaded, load_all_mcp_configs
+from fairlead.config.entry_preview import preview
+from fairlead.config.files.formats import parse
+from fairlead.config.files.reader import Files
+from fairlead.config.hosts import HOSTS
+from fairlead.config.paths import Machine
 from fairlead.errors import ConfigError
-from fairlead.gateway.config import read_gateway_file
-from fairlead.gateway.rules.mistakes import RulesError
-from fairlead.gateway.rules.reading import read_rules
-from fairlead.manager.files import Files
-from fairlead.manager.formats import parse
-from fairlead.manager.load import Loaded, load_all_mcp_configs
-from fairlead.manager.places import Machine
-from fairlead.manager.preview import preview
-from fairlead.manager.sources import HOSTS
+from fairlead.gateway.gateway_file import read_gateway_file
+from fairlead.policy.conditions.rules_error import RulesError
+from fairlead.policy.rules.load_rules import read_rules
+from tests.support.project_files import put, written
 
 pytestmark = pytest.mark.slow  # part of `make test-all`
 

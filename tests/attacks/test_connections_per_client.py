@@ -11,14 +11,14 @@ import pytest
 from fairlead import MCPClient, MCPServer
 from fairlead.errors import ConnectFailed, FairleadError, ServerBusy
 from fairlead.gateway import Gateway
-from fairlead.gateway.link import Link
-from fairlead.gateway.settings import RelaySettings
-from fairlead.gateway.upstream import MOST_BACKOFFS, Upstream
-from fairlead.gateway.way import Way, way_to
 from fairlead.protocol.caller import Caller
-from fairlead.protocol.principal import ANONYMOUS, Principal
+from fairlead.protocol.identity.principal import ANONYMOUS, Principal
 from fairlead.protocol.revisions import NEWEST
-from fairlead.transport.base import Channel
+from fairlead.relay.server_target import Way, way_to
+from fairlead.relay.settings import RelaySettings
+from fairlead.relay.upstream_connection import Link
+from fairlead.relay.upstream_pool import MOST_BACKOFFS, Upstream
+from fairlead.transport.channel import Channel
 
 LIMIT = 30.0
 

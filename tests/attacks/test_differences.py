@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from fairlead.gateway.locking.difference import difference_of
-from fairlead.gateway.locking.file import LockedTool, digest_of
-from fairlead.gateway.locking.suspicion import suspicions
 from fairlead.limits import DIFFERENCE_LINES, DIFFERENCE_TEXT
-from fairlead.protocol.unique_names import merge_names
+from fairlead.policy.tool_lock.diff import difference_of
+from fairlead.policy.tool_lock.lock_file import LockedTool, digest_of
+from fairlead.policy.tool_lock.suspicious_text import suspicions
+from fairlead.protocol.targets.unique_names import merge_names
 
 QUICK = 0.5  # seconds of processor time; 6 KB took 12
 

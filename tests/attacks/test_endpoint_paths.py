@@ -3,11 +3,11 @@
 import asyncio
 
 import pytest
-from fleet import LIMIT, make, until
-from web import serving
 
 from fairlead.gateway import Gateway
 from fairlead.interceptor import Answer, Exchange, Proceed
+from tests.support.gateway_servers import LIMIT, make, until
+from tests.support.http_server import serving
 
 
 @pytest.mark.attack(

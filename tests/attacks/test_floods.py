@@ -9,16 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fleet import LIMIT, until
-from handmade import heard, program
 from msgspec import Raw
 
 from fairlead import MCPClient, MCPServer
-from fairlead.client.mailbox import Mailbox
+from fairlead.client.mcp_transport.notification_queue import Mailbox
 from fairlead.errors import ChannelClosed
 from fairlead.gateway import Gateway
-from fairlead.gateway.outbox import PeerOutbox
-from fairlead.gateway.search import ToolSearch
+from fairlead.gateway.search.search_index import ToolSearch
 from fairlead.limits import (
     LOG_LINES,
     LOG_SEARCHED,
@@ -30,14 +27,17 @@ from fairlead.limits import (
     all_limits,
 )
 from fairlead.manager import MCPManager
-from fairlead.observe.logs import ABOUT, cleaned
+from fairlead.observe.log_filter import ABOUT, cleaned
 from fairlead.observe.metrics import Metrics
 from fairlead.peer import Peer
-from fairlead.protocol.conversation import Conversation, Role
-from fairlead.protocol.principal import ANONYMOUS
+from fairlead.protocol.conversation.conversation import Conversation, Role
+from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.relay.notification_outbox import PeerOutbox
 from fairlead.transport.memory import memory_pair
-from fairlead.transport.process import spawn
+from fairlead.transport.stdio.child_process import spawn
 from fairlead.wire import Notification, to_json
+from tests.support.gateway_servers import LIMIT, until
+from tests.support.scripted_stdio_server import heard, program
 
 QUICK = 0.25  # seconds of processor time
 
@@ -223,7 +223,7 @@ def test_metrics_keep_no_long_names_and_count_hits_of_limits() -> None:
 
 
 async def test_a_cache_counts_what_was_asked() -> None:
-    from fairlead.gateway.interceptors import Cache
+    from fairlead.policy.actions import Cache
 
     cache = Cache(max_entries=1000, max_bytes=10_000)
     cache._kept["resources/read", b"x" * 9_000, None] = 0.0, b"{}"

@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import pytest
-from fleet import BOTH, LIMIT, Ears, config, until
-from web import Web, serving, stateless
 
 from fairlead import MCPClient, MCPServer
 from fairlead.gateway import Gateway
-from fairlead.gateway.views import View
+from fairlead.gateway.catalog.views import View
 from fairlead.server import Header
+from tests.support.gateway_servers import BOTH, LIMIT, Ears, config, until
+from tests.support.http_server import Web, serving, stateless
 
 HEADER_MISMATCH, INVALID_PARAMS = -32020, -32602
 BOB = {"Authorization": "Bearer bob"}

@@ -13,7 +13,9 @@ from typing import Any
 
 import aiohttp
 import pytest
-from identity_scene import (
+
+from fairlead.protocol.identity.principal import ANONYMOUS
+from tests.support.gateway_entry_points import (
     ENTRIES,
     HANDSHAKE,
     KINDS,
@@ -34,8 +36,6 @@ from identity_scene import (
     Spy,
     StatelessPost,
 )
-
-from fairlead.protocol.principal import ANONYMOUS
 
 _runners: list[asyncio.Runner] = []  # of the `host` that runs
 

@@ -5,19 +5,19 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from fleet import LIMIT, joining, make, names, serving, until
-from handmade import program
 from msgspec import Raw
 
 from fairlead import MCPClient, MCPClientConfig
-from fairlead.client.list_budget import ListBudget, ListTooLarge
+from fairlead.client.api.list_budget import ListBudget, ListTooLarge
 from fairlead.gateway import Gateway
-from fairlead.gateway.catalog import Catalog, Kind
-from fairlead.gateway.views import View
+from fairlead.gateway.catalog.merged_catalog import Catalog, Kind
+from fairlead.gateway.catalog.views import View
 from fairlead.limits import ITEM_BYTES, LIST_BYTES, PAGE_BYTES, TEMPLATES
 from fairlead.manager import MCPManager
 from fairlead.protocol.revisions import Revision
 from fairlead.wire import to_json
+from tests.support.gateway_servers import LIMIT, joining, make, names, serving, until
+from tests.support.scripted_stdio_server import program
 
 ENDLESS = """
 number = 0

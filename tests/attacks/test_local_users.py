@@ -13,21 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.gateways import post, running
-from cli.living import Person, person
 
-from fairlead.cli import other_users as module
-from fairlead.cli.gateway_screen import how_to_connect
-from fairlead.cli.network import Endpoint
-from fairlead.cli.other_users import other_users
-from fairlead.gateway.journal import Journal
-from fairlead.gateway.journal.announcing import announced, folder_of
-from fairlead.gateway.tape.writer import TapeWriter
-from fairlead.manager.places import Machine
-from fairlead.server.run_http import bind
-from fairlead.transport.http.settings import HttpSettings
-from fairlead.transport.http.sqlite_sessions import SqliteSessionStore
+from fairlead.cli.framework import other_users as module
+from fairlead.cli.framework.listen_address import Endpoint
+from fairlead.cli.framework.other_users import other_users
+from fairlead.cli.gateway.screen import how_to_connect
+from fairlead.config.paths import Machine
+from fairlead.recording.journal import Journal
+from fairlead.recording.journal.watch_socket import announced, folder_of
+from fairlead.recording.tape.writer import TapeWriter
+from fairlead.server.http_app.uvicorn_runner import bind
+from fairlead.transport.http.server.sessions.sqlite_session_store import SqliteSessionStore
+from fairlead.transport.http.server.settings import HttpSettings
 from fairlead.transport.socket import listen_unix
+from tests.support.cli_user import Person, person
+from tests.support.running_gateway import post, running
 
 __all__ = ["person"]
 
@@ -125,7 +125,8 @@ def test_up_mentions_other_users(person: Person, tmp_path: Path) -> None:
     site = tmp_path / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(
-        "import fairlead.cli.other_users as module\nmodule.other_users = lambda: ['bob', 'eve']\n"
+        "import fairlead.cli.framework.other_users as module\n"
+        "module.other_users = lambda: ['bob', 'eve']\n"
     )
     env = {"PYTHONPATH": str(site)}
     with running(person, "up", "--port", "0", env=env) as up:

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.gateway.locking.suspicion import suspicions
-from fairlead.gateway.rules.comparing import Wrong, compare
+from fairlead.config.files.formats import _COLON as colon
 from fairlead.limits import TEMPLATE_TEXT, TEMPLATE_VARIABLES, URI_TEXT
-from fairlead.manager.formats import _COLON as colon
-from fairlead.observe.patterns import LinearPattern
-from fairlead.observe.redact import _OPENING as opening
-from fairlead.observe.redact import redact
-from fairlead.observe.redactor import Redactor
-from fairlead.server.template_matching import Optional, Step, Variable, match_steps
-from fairlead.server.templates import UriTemplate
+from fairlead.policy.conditions.operators import Wrong, compare
+from fairlead.policy.tool_lock.suspicious_text import suspicions
+from fairlead.protocol.uri_templates.matching import Optional, Step, Variable, match_steps
+from fairlead.protocol.uri_templates.template import UriTemplate
+from fairlead.redaction.linear_regex import LinearPattern
+from fairlead.redaction.redact_messages import Redactor
+from fairlead.redaction.redact_text import _OPENING as opening
+from fairlead.redaction.redact_text import redact
 from fairlead.wire.codec import _ANSWER as answer
 
 QUICK = 0.25  # seconds of processor time; the attacks below took minutes
@@ -134,18 +134,34 @@ EXPRESSIONS = [
     for module in map(
         importlib.import_module,
         [
-            *("fairlead.observe.redact", "fairlead.observe.redactor", "fairlead.wire.codec"),
-            *("fairlead.wire.sse", "fairlead.server.checking", "fairlead.server.templates"),
-            *("fairlead.server.prompts", "fairlead.server.headers", "fairlead.server.signature"),
+            *(
+                "fairlead.redaction.redact_text",
+                "fairlead.redaction.redact_messages",
+                "fairlead.wire.codec",
+            ),
+            *(
+                "fairlead.wire.sse",
+                "fairlead.protocol.schema.validation",
+                "fairlead.protocol.uri_templates.template",
+            ),
+            *(
+                "fairlead.server.features.prompts",
+                "fairlead.server.schema.param_headers",
+                "fairlead.server.schema.signature",
+            ),
             *(
                 "fairlead.protocol.headers",
-                "fairlead.gateway.search",
-                "fairlead.protocol.unique_names",
+                "fairlead.gateway.search.search_index",
+                "fairlead.protocol.targets.unique_names",
             ),
-            *("fairlead.gateway.locking.suspicion", "fairlead.gateway.journal.tool_error"),
-            *("fairlead.gateway.views", "fairlead.transport.process"),
-            *("fairlead.manager.twice", "fairlead.manager.formats", "fairlead.manager.expand"),
-            *("fairlead.manager.validate", "fairlead.server.forms"),
+            *("fairlead.policy.tool_lock.suspicious_text", "fairlead.recording.journal.tool_error"),
+            *("fairlead.gateway.catalog.views", "fairlead.transport.stdio.child_process"),
+            *(
+                "fairlead.config.files.duplicate_keys",
+                "fairlead.config.files.formats",
+                "fairlead.config.variables.resolve",
+            ),
+            *("fairlead.config.validate", "fairlead.server.context.elicitation_forms"),
         ],
     )
     for name, value in vars(module).items()

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fleet import LIMIT, STATELESS, config, make, serving, until
 
 from fairlead import MCPClient, MCPServer
 from fairlead.errors import ConfigError, RpcError
 from fairlead.gateway import Gateway
-from fairlead.gateway.admission import Admission
-from fairlead.gateway.config import read_gateway_file
-from fairlead.gateway.interceptors import Cache
-from fairlead.gateway.rules import RuleSet
+from fairlead.gateway.clients.admission import Admission
+from fairlead.gateway.gateway_file import read_gateway_file
 from fairlead.interceptor import Answer, Exchange, Interceptor, Proceed
+from fairlead.policy.actions import Cache
+from fairlead.policy.rules import RuleSet
+from tests.support.gateway_servers import LIMIT, STATELESS, config, make, serving, until
 
 ALICE = '[clients.alice]\ntoken = "a"\n'
 BOB = '[clients.bob]\ntoken = "b"\nview = "bobs"\n'

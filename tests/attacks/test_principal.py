@@ -8,18 +8,27 @@ from msgspec import Raw
 
 from fairlead import Context, MCPServer
 from fairlead.errors import RpcError
-from fairlead.gateway.bridge.parking import Parked
-from fairlead.gateway.interceptors.caching import Cache
-from fairlead.gateway.settings import RelaySettings
 from fairlead.interceptor import Exchange
 from fairlead.interceptor.direct_edge import DirectEdge
+from fairlead.policy.actions.cache import Cache
 from fairlead.protocol.caller import Caller, read_head, stateless_caller
-from fairlead.protocol.conversation import Conversation, Role
+from fairlead.protocol.conversation.conversation import Conversation, Role
 from fairlead.protocol.envelope import Direction, TransportContext
-from fairlead.protocol.principal import ANONYMOUS, Principal, principal_from, principal_name
+from fairlead.protocol.identity.principal import (
+    ANONYMOUS,
+    Principal,
+    principal_from,
+    principal_name,
+)
 from fairlead.protocol.revisions import NEWEST
-from fairlead.transport.http.reviving import Reviver
-from fairlead.transport.http.session_store import MemorySessionStore, StoredSession, key_of
+from fairlead.relay.bridge.parked_calls import Parked
+from fairlead.relay.settings import RelaySettings
+from fairlead.transport.http.server.sessions.session_restore import Reviver
+from fairlead.transport.http.server.sessions.session_store import (
+    MemorySessionStore,
+    StoredSession,
+    key_of,
+)
 from fairlead.transport.memory import memory_pair
 from fairlead.wire import Request
 

@@ -17,17 +17,17 @@ from hypothesis import strategies as st
 
 from fairlead import MCPClient, MCPClientConfig
 from fairlead.gateway import Gateway
-from fairlead.gateway.interceptors.auditing import Audit
-from fairlead.gateway.interceptors.redacting import Redact
-from fairlead.gateway.journal import Journal
-from fairlead.gateway.observing import Observing
-from fairlead.gateway.tape import TapeReader
-from fairlead.gateway.tape.har import har_text
-from fairlead.gateway.tape.secrets import secrets_of
-from fairlead.gateway.taping import Taping
-from fairlead.observe.redact import REDACTED, redact
-from fairlead.observe.redactor import Redactor
-from fairlead.observe.tokens import may_hold_token
+from fairlead.gateway.operations.observability import Observing
+from fairlead.gateway.operations.tape_control import Taping
+from fairlead.policy.actions.audit import Audit
+from fairlead.policy.actions.redact import Redact
+from fairlead.recording.export.har_export import har_text
+from fairlead.recording.journal import Journal
+from fairlead.recording.tape import TapeReader
+from fairlead.recording.tape.known_secrets import secrets_of
+from fairlead.redaction.redact_messages import Redactor
+from fairlead.redaction.redact_text import REDACTED, redact
+from fairlead.redaction.token_patterns import may_hold_token
 
 ROOT = Path(__file__).parents[2]
 LETTERS = "Zq7Xk2Lm9Rt4Vw8Yb3Nc6Df1Gh5Js0Pa"  # 32 of them, in no order

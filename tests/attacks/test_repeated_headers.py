@@ -3,8 +3,9 @@
 import asyncio
 
 import pytest
-from fleet import LIMIT, make
-from web import serving
+
+from tests.support.gateway_servers import LIMIT, make
+from tests.support.http_server import serving
 
 
 @pytest.mark.attack(

@@ -11,8 +11,8 @@ import pytest
 
 from fairlead import MCPServer
 from fairlead.gateway import Gateway
-from fairlead.gateway.observing import Observing
-from fairlead.gateway.taping import Taping
+from fairlead.gateway.operations.observability import Observing
+from fairlead.gateway.operations.tape_control import Taping
 
 LIMIT = 20.0
 ADMIN = "open sesame"

@@ -13,9 +13,9 @@ import pytest
 
 from fairlead import MCPServer
 from fairlead.gateway import Gateway
-from fairlead.gateway.observing import Observing
-from fairlead.gateway.pausing import Desk
+from fairlead.gateway.operations.observability import Observing
 from fairlead.limits import BODY_RATE
+from fairlead.policy.hold_desk import Desk
 
 LIMIT = 10.0
 TOKEN = "right"

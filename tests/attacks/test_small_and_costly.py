@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 from fairlead.errors import RpcError
-from fairlead.gateway.locking.suspicion import suspicions
 from fairlead.limits import DECLARATION_BYTES, LOG_SECRET_TEXT
-from fairlead.observe.logs import ABOUT, clean_logs
+from fairlead.observe.log_filter import ABOUT, clean_logs
+from fairlead.policy.tool_lock.suspicious_text import suspicions
 from fairlead.protocol.caller import Meta, stateless_caller
-from fairlead.protocol.json_schema import SchemaValidator
-from fairlead.protocol.principal import ANONYMOUS
+from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.schema.json_schema import SchemaValidator
 
 
 def seconds(work: object) -> float:

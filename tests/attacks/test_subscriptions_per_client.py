@@ -7,9 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from fleet import LIMIT, STATELESS, config, serving, until
 from msgspec import structs
-from rawwire import META, Wire
 
 from fairlead import MCPClient, MCPServer, RpcError
 from fairlead.gateway import Gateway, Relay
@@ -21,8 +19,10 @@ from fairlead.limits import (
     SUBSCRIPTIONS,
     Limit,
 )
-from fairlead.server.subscription_quota import SubscriptionQuota
+from fairlead.server.features.subscription_quota import SubscriptionQuota
 from fairlead.transport.memory import memory_pair
+from tests.support.gateway_servers import LIMIT, STATELESS, config, serving, until
+from tests.support.raw_server_client import META, Wire
 
 
 @contextlib.contextmanager

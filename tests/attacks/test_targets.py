@@ -15,28 +15,38 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
-from fleet import HANDSHAKE, LIMIT, STATELESS, Ears, Gate, config, joining, serving, until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from rawends import Client, Scene, Server, scene
-from web import stateless as stateless_request
 from websockets.asyncio.client import connect as connect_websocket
 from yarl import URL
 
 from fairlead import MCPClient, MCPServer
-from fairlead.client.entries import read_entry
+from fairlead.client.server_entry import read_entry
 from fairlead.errors import ConnectFailed, RpcError
 from fairlead.gateway import Gateway, View
-from fairlead.gateway.interceptors import Allow, Audit, Cache, RateLimit, Rename, SchemaCheck
-from fairlead.gateway.interceptors.toollock import ToolLock
-from fairlead.gateway.locking import Lock, lock_tools
-from fairlead.gateway.rules import RuleSet, rehearse
-from fairlead.gateway.tape import Entry
 from fairlead.interceptor import Interceptor
 from fairlead.manager.manager import Configured
+from fairlead.policy.actions import Allow, Audit, Cache, RateLimit, Rename, SchemaCheck
+from fairlead.policy.actions.tool_lock import ToolLock
+from fairlead.policy.rules import RuleSet, rehearse
+from fairlead.policy.tool_lock import Lock, lock_tools
 from fairlead.protocol.envelope import Direction
-from fairlead.protocol.targets import Patterns, Target, uri_forms
-from fairlead.protocol.unique_names import full_name, merge_names
+from fairlead.protocol.targets.targets import Patterns, Target, uri_forms
+from fairlead.protocol.targets.unique_names import full_name, merge_names
+from fairlead.recording.tape import Entry
+from tests.support.gateway_servers import (
+    HANDSHAKE,
+    LIMIT,
+    STATELESS,
+    Ears,
+    Gate,
+    config,
+    joining,
+    serving,
+    until,
+)
+from tests.support.http_server import stateless as stateless_request
+from tests.support.raw_relay import Client, Scene, Server, scene
 
 pytestmark = pytest.mark.slow  # part of `make test-all`
 

@@ -8,13 +8,12 @@ import time
 from typing import Any
 
 import pytest
-from web import Desk, Web, make_server, serving
 
-import fairlead.server.run_http as run_http
-import fairlead.transport.http.connection as connection
+import fairlead.server.http_app.uvicorn_runner as run_http
+import fairlead.transport.http.server.guarded_protocol as connection
 from fairlead import Context, MCPServer
-
-from .bytes_over_http import ADD, Line, line_to, request
+from tests.support.http_server import Desk, Web, make_server, serving
+from tests.support.raw_http_client import ADD, Line, line_to, request
 
 BEAT = 0.04
 WAIT: dict[str, Any] = {"name": "wait", "arguments": {}}

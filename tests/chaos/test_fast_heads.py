@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import pytest
-from web import Web, make_server, serving
 
-from .bytes_over_http import ADD, Got, Line, line_to, request
+from tests.support.http_server import Web, make_server, serving
+from tests.support.raw_http_client import ADD, Got, Line, line_to, request
 
 FLUSH = b"\x00" * 20_000  # no part of any request: completes what is open, and ends the connection
 GOOD = request(ADD)

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rawends import Client, Scene, scene
 
 from fairlead import MCPServer
 from fairlead.errors import RpcError
 from fairlead.gateway import Relay
-from fairlead.gateway.way import Way
 from fairlead.interceptor import Answer, Exchange, Proceed
-from fairlead.protocol.principal import ANONYMOUS
+from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.relay.server_target import Way
 from fairlead.transport.socket import connect_unix, listen_unix
+from tests.support.raw_relay import Client, Scene, scene
 
 LIMIT = 10.0
 CANCELLED = "notifications/cancelled"

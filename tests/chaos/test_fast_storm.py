@@ -16,17 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from web import META, Web, introduction, serving
 
 from fairlead import Context, MCPServer
 from fairlead.gateway import Relay
-from fairlead.gateway.shortcut import _Led, _Passed
-from fairlead.gateway.way import Way
 from fairlead.interceptor import Answer, Exchange, Proceed
-from fairlead.transport.http.lane_call import LaneCall
+from fairlead.relay.fastpath.taskless_forwarder import _Led, _Passed
+from fairlead.relay.server_target import Way
+from fairlead.transport.http.server.fastpath.call import LaneCall
 from fairlead.transport.socket import connect_unix
-
-from .bytes_over_http import Got, Line, line_to, request
+from tests.support.http_server import META, Web, introduction, serving
+from tests.support.raw_http_client import Got, Line, line_to, request
 
 KINDS = ("echo", "echo", "echo", "chatty", "late", "twice", "fail")
 CLIENTS, STEPS = 8, 25

@@ -9,22 +9,22 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from rawhttp import (
+
+from fairlead import MCPClient, MCPClientConfig
+from fairlead.client.connection.era_cache import known_eras
+from fairlead.errors import (
+    FairleadError,
+    HttpError,
+    RequestTimeout,
+    TransportError,
+)
+from tests.support.scripted_http_server import (
     Call,
     RawServer,
     handshake_server,
     handshake_server_with_listening,
     raw_server,
     stateless_server,
-)
-
-from fairlead import MCPClient, MCPClientConfig
-from fairlead.client.eras import known_eras
-from fairlead.errors import (
-    FairleadError,
-    HttpError,
-    RequestTimeout,
-    TransportError,
 )
 
 Rest = Callable[[Call], Awaitable[None]]

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from web import META, Desk, introduction, make_server, serving, stateless
 
-import fairlead.server.run_http as run_http
-import fairlead.transport.http.connection as connection
-
-from .bytes_over_http import ADD, Line, ask, chunked, line_to, program, request
+import fairlead.server.http_app.uvicorn_runner as run_http
+import fairlead.transport.http.server.guarded_protocol as connection
+from tests.support.http_server import META, Desk, introduction, make_server, serving, stateless
+from tests.support.raw_http_client import ADD, Line, ask, chunked, line_to, program, request
 
 WAIT: dict[str, Any] = {"name": "wait", "arguments": {}}
 STEPS: dict[str, Any] = {"name": "steps", "arguments": {"n": 3}}
@@ -229,7 +228,7 @@ async def test_a_client_may_wait_before_it_sends_a_body(options: dict[str, Any])
 
 
 async def test_plain_http_to_a_tls_port(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
-    from test_http_limits import _certificate
+    from tests.transport.http.server.test_guarded_protocol import _certificate
 
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
     _certificate(key, certificate)

@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 
 from fairlead.client import MCPClientConfig
-from fairlead.client.eras import known_eras
+from fairlead.client.connection.era_cache import known_eras
 from fairlead.manager.manager import MCPManager
 from fairlead.manager.supervisor import Rules
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE
-
-from .rough import Rough, nothing_left, run, until
+from tests.support.faulty_servers import Rough, nothing_left, run, until
 
 QUICK = MCPClientConfig(max_retries=1, retry_delay=0.05, timeout_seconds=5)
 HANDSHAKE = MCPClientConfig(

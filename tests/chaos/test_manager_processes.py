@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from fairlead.client import MCPClientConfig
-from fairlead.client.eras import known_eras
+from fairlead.client.connection.era_cache import known_eras
 from fairlead.errors import ConnectFailed, FairleadError
-from fairlead.manager.connecting import connect_to_server, disconnect_server
 from fairlead.manager.manager import MCPManager, StatusEvent
+from fairlead.manager.open_connection import connect_to_server, disconnect_server
 from fairlead.manager.supervisor import Rules
-
-from .rough import Rough, nothing_left, run, until
+from tests.support.faulty_servers import Rough, nothing_left, run, until
 
 
 @pytest.fixture(autouse=True)

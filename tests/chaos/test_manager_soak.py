@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from fairlead.client import MCPClientConfig
-from fairlead.client.eras import known_eras
+from fairlead.client.connection.era_cache import known_eras
 from fairlead.errors import FairleadError
 from fairlead.manager.manager import MCPManager
 from fairlead.manager.supervisor import Rules
-
-from .rough import Rough, nothing_left
+from tests.support.faulty_servers import Rough, nothing_left
 
 SECONDS = 2.5
 LIMIT = 2.0  # seconds for a call

@@ -7,8 +7,7 @@ import pytest
 
 from fairlead import __version__
 from fairlead.cli.main import main
-
-from .running import DEMO, LIMIT, fairlead, on_terminal
+from tests.support.cli_process import DEMO, LIMIT, fairlead, on_terminal
 
 
 def test_the_version() -> None:

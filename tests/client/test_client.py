@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fairlead import MCPClient, MCPClientConfig
-from fairlead.client.eras import known_eras
+from fairlead.client.connection.era_cache import known_eras
 from fairlead.errors import ChannelClosed, ConnectFailed, RemoteProtocolError, RequestTimeout
 
 PRELUDE = """

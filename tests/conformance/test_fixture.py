@@ -11,7 +11,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from fixture import serving
+
+from tests.conformance.fixture import serving
 
 META = "io.modelcontextprotocol/"
 CAPABILITIES: dict[str, Any] = {"sampling": {}, "elicitation": {}, "roots": {}}

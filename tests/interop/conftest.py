@@ -3,7 +3,8 @@
 import gc
 
 import pytest
-from processes import Stage
+
+from tests.support.interop.server_processes import Stage
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -3,18 +3,13 @@
 import asyncio
 import json
 import shutil
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-from node import unavailable
-
-sys.path.append(str(Path(__file__).parents[1] / "server" / "http"))  # for `web`
-
-from web import Desk, Web, introduction, make_server, serving, stateless
 
 from fairlead import Context
+from tests.support.http_server import Desk, Web, introduction, make_server, serving, stateless
+from tests.support.interop.node_packages import unavailable
 
 JSON = ("-H", "Content-Type: application/json")
 LIMIT = 10.0

@@ -7,11 +7,11 @@ from pathlib import Path
 from time import perf_counter
 
 import pytest
-from processes import command, our_client
 
 from fairlead import MCPClient, MCPClientConfig
 from fairlead.errors import ConnectFailed
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
+from tests.support.interop.server_processes import command, our_client
 
 HANDSHAKE = ["initialize", "notifications/initialized"]
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import mcp_types
 import pytest
-import visits
 from fastmcp import Client
 from fastmcp.client.elicitation import ElicitResult
 from fastmcp.client.transports import StdioTransport
@@ -21,7 +20,12 @@ from fastmcp.exceptions import ToolError
 from mcp import MCPError
 from mcp.client.subscriptions import ResourceUpdated, ToolsListChanged, listen
 from mcp.shared.exceptions import MCPDeprecationWarning
-from processes import (
+
+from fairlead import MCPClient
+from fairlead.client import InputNotGiven
+from fairlead.protocol.revisions import NEWEST_HANDSHAKE, Revision
+from tests.support.interop import client_features as visits
+from tests.support.interop.server_processes import (
     FOLDER,
     LIMIT,
     PAGE,
@@ -32,10 +36,6 @@ from processes import (
     our_visit,
     shake_hands,
 )
-
-from fairlead import MCPClient
-from fairlead.client import InputNotGiven
-from fairlead.protocol.revisions import NEWEST_HANDSHAKE, Revision
 
 # Logging, roots and sampling are on their way out, and still spoken.
 pytestmark = pytest.mark.filterwarnings(

@@ -9,16 +9,23 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-import visits
 from fastmcp import Client
 from fastmcp.client.elicitation import ElicitResult
 from fastmcp.client.transports import SSETransport, StreamableHttpTransport
-from processes import LIMIT, Host, Stage, shake_hands
-from serving import OURS, TALKATIVE, TERSE, our_addresses, our_network_visit, served
-from test_fastmcp import *  # noqa: F403 - all of it; `guest` and `visit` are those below
 
 from fairlead import MCPClient
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE, Revision
+from tests.interop.test_fastmcp import *  # noqa: F403 - all of it; `guest` and `visit` are those below
+from tests.support.interop import client_features as visits
+from tests.support.interop.http_servers import (
+    OURS,
+    TALKATIVE,
+    TERSE,
+    our_addresses,
+    our_network_visit,
+    served,
+)
+from tests.support.interop.server_processes import LIMIT, Host, Stage, shake_hands
 
 # Its client at our server
 

@@ -30,9 +30,9 @@ from mcp_types import (
     TextContent,
     ToolUseContent,
 )
-from processes import LIMIT, PIXEL, Host, Refused, Stage, shake_hands
-from serving import OURS, our_addresses
-from test_official_client import (
+
+from fairlead.protocol.revisions import HANDSHAKE, NEWEST, NEWEST_HANDSHAKE, Revision
+from tests.interop.test_official_client import (
     TOOLS,
     Sampled,
     Visitor,
@@ -53,8 +53,8 @@ from test_official_client import (
     test_we_complete_what_it_types,
     texts,
 )
-
-from fairlead.protocol.revisions import HANDSHAKE, NEWEST, NEWEST_HANDSHAKE, Revision
+from tests.support.interop.http_servers import OURS, our_addresses
+from tests.support.interop.server_processes import LIMIT, PIXEL, Host, Refused, Stage, shake_hands
 
 __all__ = [
     "test_a_question_that_it_refuses_ends_the_call",

@@ -8,10 +8,11 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-import visits
-from processes import Host, Stage, answering
-from serving import TALKATIVE, TERSE, our_network_client, our_network_visit, port_of, served
-from test_official_server import (
+
+from fairlead import MCPClient
+from fairlead.errors import RequestTimeout
+from fairlead.protocol.revisions import HANDSHAKE, NEWEST, NEWEST_HANDSHAKE, Revision
+from tests.interop.test_official_server import (
     test_a_question_that_we_refuse_ends_the_call,
     test_all_its_questions_of_one_call_are_answered,
     test_calls_end_in_results_or_errors,
@@ -32,10 +33,16 @@ from test_official_server import (
     test_we_hear_of_resources_we_subscribed_to,
     test_we_hear_that_its_lists_have_changed,
 )
-
-from fairlead import MCPClient
-from fairlead.errors import RequestTimeout
-from fairlead.protocol.revisions import HANDSHAKE, NEWEST, NEWEST_HANDSHAKE, Revision
+from tests.support.interop import client_features as visits
+from tests.support.interop.http_servers import (
+    TALKATIVE,
+    TERSE,
+    our_network_client,
+    our_network_visit,
+    port_of,
+    served,
+)
+from tests.support.interop.server_processes import Host, Stage, answering
 
 __all__ = [
     "test_a_question_that_we_refuse_ends_the_call",

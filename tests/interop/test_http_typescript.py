@@ -10,10 +10,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import test_typescript
-from processes import PIXEL, SERVERS, Host, Stage, command
-from serving import ERAS, our_network_client, started
-from test_typescript import (
+
+from fairlead import MCPClient
+from fairlead.client import Question, accept, cancel, decline
+from fairlead.errors import RequestTimeout
+from fairlead.protocol.revisions import HANDSHAKE
+from fairlead.protocol.types.content import TextContent
+from tests.interop import test_typescript
+from tests.interop.test_typescript import (
     ADA,
     MORE_OPTIONS,
     NOTE,
@@ -36,12 +40,8 @@ from test_typescript import (
     test_its_client_reads_what_we_offer,
     test_its_client_uses_our_server,
 )
-
-from fairlead import MCPClient
-from fairlead.client import Question, accept, cancel, decline
-from fairlead.errors import RequestTimeout
-from fairlead.protocol.revisions import HANDSHAKE
-from fairlead.protocol.types.content import TextContent
+from tests.support.interop.http_servers import ERAS, our_network_client, started
+from tests.support.interop.server_processes import PIXEL, SERVERS, Host, Stage, command
 
 __all__ = [
     "node_path",

@@ -10,11 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_public_servers import node_servers, python_servers  # noqa: F401  (fixtures)
 
 from fairlead.client import MCPClientConfig
-from fairlead.manager.adapters import run_anthropic, run_openai, to_anthropic, to_openai
 from fairlead.manager.manager import MCPManager
+from fairlead.manager.tools.provider_adapters import (
+    run_anthropic,
+    run_openai,
+    to_anthropic,
+    to_openai,
+)
+from tests.interop.test_public_servers import node_servers, python_servers  # noqa: F401  (fixtures)
 
 LIMIT = 30.0
 

@@ -2,20 +2,16 @@
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[1] / "server" / "http"))  # for `web`
-
-from reverse_proxy import program, proxied
-from web import Desk, Web, make_server, next_message, serving, stateless
-
 from fairlead import Context, MCPClient, MCPClientConfig, MCPServer
-from fairlead.client.eras import known_eras
+from fairlead.client.connection.era_cache import known_eras
+from tests.support.http_server import Desk, Web, make_server, next_message, serving, stateless
+from tests.support.interop.nginx import program, proxied
 
 ADD = {"name": "add", "arguments": {"a": 1, "b": 2}}
 

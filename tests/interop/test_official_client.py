@@ -45,7 +45,9 @@ from mcp_types import (
     UnsubscribeRequestParams,
     UrlElicitationCapability,
 )
-from processes import (
+
+from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
+from tests.support.interop.server_processes import (
     FOLDER,
     LIMIT,
     PAGE,
@@ -56,8 +58,6 @@ from processes import (
     official_session,
     parameters,
 )
-
-from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
 
 TOOLS = ["echo", "add", "count", "count_and_hold", "go_on"]
 TOOLS += ["fail", "blocks", "big", "wait", "was_stopped"]

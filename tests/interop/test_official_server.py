@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import visits
-from processes import FOLDER, PIXEL, Stage, our_client, our_visit
 
 from fairlead import MCPClient, RpcError
 from fairlead.client import InputNotGiven
 from fairlead.protocol.revisions import HANDSHAKE, NEWEST, NEWEST_HANDSHAKE, Revision
+from tests.support.interop import client_features as visits
+from tests.support.interop.server_processes import FOLDER, PIXEL, Stage, our_client, our_visit
 
 TOOLS = ["echo", "add", "count", "fail", "blocks", "big", "wait", "was_stopped"]
 

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from node import CACHE, alone, packages, run
 
 from fairlead import MCPClient, MCPClientConfig, RpcError
 from fairlead.client import Question, accept, cancel, decline
@@ -29,6 +28,7 @@ from fairlead.protocol.types.content import (
     ResourceLink,
     TextContent,
 )
+from tests.support.interop.node_packages import CACHE, alone, packages, run
 
 LIMIT = 20.0  # seconds for everything that is done with one server
 

@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from guests import GUESTS, Guest, Refusal
 from mcp.shared.exceptions import MCPDeprecationWarning
-from node import packages
-from processes import FOLDER, LIMIT, Host, command
-from serving import served, started
-from test_public_servers import NODE
-from test_typescript import PACKAGES, SCRIPTS
 
 from fairlead.gateway import Relay
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
+from tests.interop.test_public_servers import NODE
+from tests.interop.test_typescript import PACKAGES, SCRIPTS
+from tests.support.interop.http_servers import served, started
+from tests.support.interop.node_packages import packages
+from tests.support.interop.other_clients import GUESTS, Guest, Refusal
+from tests.support.interop.server_processes import FOLDER, LIMIT, Host, command
 
 # Logging, roots and sampling are on their way out, and still spoken.
 pytestmark = pytest.mark.filterwarnings(

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_public_servers import node_servers  # noqa: F401  (a fixture)
 
 from fairlead import MCPClient, MCPClientConfig, RpcError
 from fairlead.client import Question, accept, decline
 from fairlead.gateway import Relay
-from fairlead.gateway.interceptors.recording import Recorder
-from fairlead.gateway.replay import TapeServer
-from fairlead.gateway.tape import TapeWriter
+from fairlead.recording.replay import TapeServer
+from fairlead.recording.tape import TapeWriter
+from fairlead.recording.tape.tape_interceptor import Recorder
+from tests.interop.test_public_servers import node_servers  # noqa: F401  (a fixture)
 
 LIMIT = 30.0
 HANDSHAKE, STATELESS = "2025-11-25", "auto"

@@ -16,7 +16,8 @@ from mcp_types import (
     Root,
     TextContent,
 )
-from test_public_servers import node_servers  # noqa: F401  (a fixture)
+
+from tests.interop.test_public_servers import node_servers  # noqa: F401  (a fixture)
 
 LIMIT = 30.0
 OURS = (sys.executable, "-m", "fairlead")

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import LIMIT
-from test_public_servers import node_servers  # noqa: F401  (a fixture)
-from test_typescript import SCRIPTS, node_path  # noqa: F401  (a fixture)
 
-from fairlead.gateway.tape import TapeReader, plain
+from fairlead.recording.tape import TapeReader, plain
+from tests.interop.test_public_servers import node_servers  # noqa: F401  (a fixture)
+from tests.interop.test_typescript import SCRIPTS, node_path  # noqa: F401  (a fixture)
+from tests.support.interop.server_processes import LIMIT
 
 OURS = (sys.executable, "-m", "fairlead")
 # Keeps what passes, as it passes.

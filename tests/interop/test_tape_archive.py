@@ -7,9 +7,10 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from node import packages
-from processes import LIMIT, command
-from test_tape_clients import OURS, serving
+
+from tests.interop.test_tape_clients import OURS, serving
+from tests.support.interop.node_packages import packages
+from tests.support.interop.server_processes import LIMIT, command
 
 VALIDATOR = {"har-validator": "5.1.5"}
 VALIDATE = """

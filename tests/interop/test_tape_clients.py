@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from guests import GUESTS, Refusal
 from mcp.shared.exceptions import MCPDeprecationWarning
-from node import packages
-from processes import LIMIT, Host, command
-from test_public_servers import NODE
-from test_relay_interop import EVERYTHING, OFFICIAL, Words
-from test_typescript import PACKAGES
 
-from fairlead.gateway.tape import TapeReader, plain
+from fairlead.recording.tape import TapeReader, plain
+from tests.interop.test_public_servers import NODE
+from tests.interop.test_relay_interop import EVERYTHING, OFFICIAL, Words
+from tests.interop.test_typescript import PACKAGES
+from tests.support.interop.node_packages import packages
+from tests.support.interop.other_clients import GUESTS, Refusal
+from tests.support.interop.server_processes import LIMIT, Host, command
 
 # Logging, roots and sampling are on their way out, and still spoken.
 pytestmark = pytest.mark.filterwarnings(

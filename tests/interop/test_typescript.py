@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from node import packages
-from processes import LIMIT, PIXEL, command
 
 from fairlead import MCPClient, MCPClientConfig, RpcError
 from fairlead.client import Question, accept, cancel, decline
@@ -31,6 +29,8 @@ from fairlead.protocol.types.content import (
     ResourceLink,
     TextContent,
 )
+from tests.support.interop.node_packages import packages
+from tests.support.interop.server_processes import LIMIT, PIXEL, command
 
 SCRIPTS = Path(__file__).parent / "typescript"
 VERSION = "2.4.0"

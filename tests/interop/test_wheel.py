@@ -12,7 +12,8 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-from node import run, unavailable
+
+from tests.support.interop.node_packages import run, unavailable
 
 REPOSITORY = Path(__file__).parents[2]
 TEST = """

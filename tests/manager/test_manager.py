@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from managed import entry
 
-from fairlead.client.eras import known_eras
+from fairlead.client.connection.era_cache import known_eras
 from fairlead.errors import ConfigError, FairleadError, RpcError
-from fairlead.manager.cache import MCPToolCache, MemoryStore
 from fairlead.manager.manager import MCPManager, Source, StatusEvent
 from fairlead.manager.supervisor import Rules
-from fairlead.manager.tools import DeferredMCPTool
+from fairlead.manager.tools.tool import DeferredMCPTool
+from fairlead.manager.tools.tool_cache import MCPToolCache, MemoryStore
+from tests.support.managed_servers import entry
 
 LIMIT = 20.0
 

@@ -7,8 +7,11 @@ from collections.abc import AsyncIterator
 from typing import Any, cast
 
 import pytest
-from server_program import make
-from test_matrix import (
+
+from fairlead import MCPClient, MCPClientConfig
+from fairlead.gateway import Gateway
+from fairlead.protocol.revisions import Revision
+from tests.matrix.test_matrix import (
     LIMIT,
     PROGRAM,
     Scene,
@@ -20,10 +23,7 @@ from test_matrix import (
     questions,
     serving,
 )
-
-from fairlead import MCPClient, MCPClientConfig
-from fairlead.gateway import Gateway
-from fairlead.protocol.revisions import Revision
+from tests.support.matrix_server import make
 
 PROCESS = {"command": sys.executable, "args": [str(PROGRAM)]}
 

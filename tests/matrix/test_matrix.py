@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from server_program import make
 
 from fairlead import MCPClient, MCPClientConfig, MCPServer, RpcError
 from fairlead.client import Question, accept
-from fairlead.client.eras import known_eras
+from fairlead.client.connection.era_cache import known_eras
 from fairlead.errors import RequestTimeout
 from fairlead.protocol.contracts import validate_tool_error, validate_tool_response
-from fairlead.protocol.principal import ANONYMOUS
+from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import Revision
 from fairlead.transport.socket import listen_unix
+from tests.support.matrix_server import make
 
 LIMIT = 30.0
-PROGRAM = Path(__file__).parent / "server_program.py"
+PROGRAM = Path(__file__).parents[1] / "support" / "matrix_server.py"
 TRANSPORTS = ["stdio", "unix", "http", "http-sse-answers", "http-unix", "sse", "ws"]
 
 

@@ -7,8 +7,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from server_program import make
-from test_matrix import (
+
+from fairlead import MCPClient, MCPClientConfig
+from fairlead.gateway import Relay
+from fairlead.protocol.revisions import Revision
+from tests.matrix.test_matrix import (
     LIMIT,
     PROGRAM,
     Scene,
@@ -21,10 +24,7 @@ from test_matrix import (
     questions,
     serving,
 )
-
-from fairlead import MCPClient, MCPClientConfig
-from fairlead.gateway import Relay
-from fairlead.protocol.revisions import Revision
+from tests.support.matrix_server import make
 
 FRONTS = ["memory", "http", "ws", "sse"]
 UPSTREAMS = ["memory", "stdio", "http", "ws", "sse"]

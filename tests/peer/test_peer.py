@@ -20,10 +20,10 @@ from fairlead.errors import (
 )
 from fairlead.interceptor import Answer, Exchange, Handler
 from fairlead.peer import Peer
-from fairlead.protocol.conversation import Agreement, Conversation, Role
-from fairlead.protocol.principal import ANONYMOUS
+from fairlead.protocol.conversation.conversation import Agreement, Conversation, Role
+from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE
-from fairlead.transport.lines import LineChannel
+from fairlead.transport.line_channel import LineChannel
 from fairlead.transport.memory import memory_pair
 from fairlead.wire import Failure, Notification, Request, Success, decode
 

@@ -8,7 +8,7 @@ from msgspec import UNSET, Raw
 
 from fairlead.errors import RpcError
 from fairlead.protocol.caller import Caller, Head, Meta, read_head, stateless_caller
-from fairlead.protocol.principal import ANONYMOUS
+from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import HANDSHAKE, NEWEST, Revision
 from fairlead.wire import to_json
 

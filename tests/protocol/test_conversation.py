@@ -11,9 +11,8 @@ from msgspec import UNSET, Raw
 
 from fairlead.errors import LocalProtocolError, RemoteProtocolError
 from fairlead.protocol.caller import Caller, Head, Meta
-from fairlead.protocol.conversation import Agreement, Conversation, Role
-from fairlead.protocol.envelope import SessionContext, SessionState
-from fairlead.protocol.events import (
+from fairlead.protocol.conversation.conversation import Agreement, Conversation, Role
+from fairlead.protocol.conversation.conversation_events import (
     Answered,
     Asked,
     Cancelled,
@@ -23,8 +22,9 @@ from fairlead.protocol.events import (
     Stray,
     Told,
 )
-from fairlead.protocol.outgoing import Identity
-from fairlead.protocol.principal import ANONYMOUS
+from fairlead.protocol.envelope import SessionContext, SessionState
+from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.outgoing_params import Identity
 from fairlead.protocol.revisions import HANDSHAKE, NEWEST, NEWEST_HANDSHAKE, Revision
 from fairlead.wire import (
     Decoder,

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 import pytest
-from rawwire import META, wire_to
 
 from fairlead import Context, MCPServer, RpcError
 from fairlead.interceptor import Answer, Exchange, Proceed
+from tests.support.raw_server_client import META, wire_to
 
 
 def weather() -> MCPServer:

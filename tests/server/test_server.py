@@ -17,7 +17,7 @@ from fairlead import Context, MCPServer, MCPServerConfig, MCPToolError, RpcError
 from fairlead.client import MCPClient, MCPClientConfig
 from fairlead.errors import MCPErrorCode
 from fairlead.interceptor import Answer, Exchange, Proceed
-from fairlead.protocol.principal import ANONYMOUS
+from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.types.content import ImageContent, TextContent
 from fairlead.protocol.types.tools import CallToolResult, ToolAnnotations
 from fairlead.transport.memory import memory_pair

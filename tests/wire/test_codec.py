@@ -23,7 +23,7 @@ from fairlead.wire import (
     failure,
 )
 from fairlead.wire.codec import MAX_BATCH, MAX_BATCH_MISTAKES
-from fairlead.wire.codes import INVALID_REQUEST, PARSE_ERROR
+from fairlead.wire.error_codes import INVALID_REQUEST, PARSE_ERROR
 
 # What any peer could say.
 

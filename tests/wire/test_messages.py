@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
 from fairlead import wire
-from fairlead.wire import Failure, Notification, Request, Success, codes, decode, encode, failure
+from fairlead.wire import Failure, Notification, Request, Success, decode, encode, failure
+from fairlead.wire import error_codes as codes
 
 
 @pytest.mark.covers("RPC-01")

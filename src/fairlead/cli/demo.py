@@ -8,19 +8,19 @@ from statistics import median
 from typing import Any
 
 from ..client import MCPClient, MCPClientConfig
-from ..client.connecting import Connecting
+from ..client.connection.connect import Connecting
 from ..errors import FairleadError, RemoteProtocolError
-from ..transport.base import Channel, Deliver, Incoming, Lost
-from ..transport.loop import new_loop
-from ..transport.process import spawn
+from ..transport.channel import Channel, Deliver, Incoming, Lost
+from ..transport.event_loop import new_loop
+from ..transport.stdio.child_process import spawn
 from ..wire import Batch, Message, RequestId, encode
-from .connection import explain, run_async
-from .failed import styled
-from .output import blocks, safe, size
-from .suggest import our_program, quoted
-from .target import Target
-from .tools import arguments_of
-from .usage import Parser
+from .client.tools import arguments_of
+from .framework.connect_target import Target
+from .framework.connection import explain, run_async
+from .framework.errors import styled
+from .framework.output import blocks, safe, size
+from .framework.parser import Parser
+from .framework.suggested_commands import our_program, quoted
 
 __all__ = ["run"]
 

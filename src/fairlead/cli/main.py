@@ -9,46 +9,64 @@ import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
 
-from .failed import FAILED, INTERRUPTED, USAGE, Failed
-from .groups import run_one
+from .command_group import run_one
+from .framework.errors import FAILED, INTERRUPTED, USAGE, Failed
 
 __all__ = ["main"]
 
 _COMMANDS = {
-    "serve": ("run a server of yours, on stdin and stdout or on the network", "fairlead.cli.serve"),
-    "list": ("list the servers that programs on this machine have configured", "fairlead.cli.list"),
-    "mcp": ("add, remove, test, approve, import and export them", "fairlead.cli.mcp"),
-    "doctor": ("find out what is wrong with them, and what to do", "fairlead.cli.doctor"),
-    "tools": ("list the tools of a server", "fairlead.cli.tools"),
-    "call": ("call a tool of a server", "fairlead.cli.call"),
-    "resources": ("list what a server has to read", "fairlead.cli.simple_commands"),
-    "read": ("read a resource of a server", "fairlead.cli.simple_commands"),
-    "prompts": ("list the prompts of a server", "fairlead.cli.simple_commands"),
-    "prompt": ("fill in a prompt of a server", "fairlead.cli.simple_commands"),
-    "complete": ("ask what a server suggests for an argument", "fairlead.cli.simple_commands"),
-    "ping": ("see whether a server answers", "fairlead.cli.simple_commands"),
+    "serve": (
+        "run a server of yours, on stdin and stdout or on the network",
+        "fairlead.cli.serve.serve",
+    ),
+    "list": (
+        "list the servers that programs on this machine have configured",
+        "fairlead.cli.mcp.list",
+    ),
+    "mcp": ("add, remove, test, approve, import and export them", "fairlead.cli.mcp.mcp"),
+    "doctor": ("find out what is wrong with them, and what to do", "fairlead.cli.mcp.doctor"),
+    "tools": ("list the tools of a server", "fairlead.cli.client.tools"),
+    "call": ("call a tool of a server", "fairlead.cli.client.call"),
+    "resources": ("list what a server has to read", "fairlead.cli.client.simple_commands"),
+    "read": ("read a resource of a server", "fairlead.cli.client.simple_commands"),
+    "prompts": ("list the prompts of a server", "fairlead.cli.client.simple_commands"),
+    "prompt": ("fill in a prompt of a server", "fairlead.cli.client.simple_commands"),
+    "complete": (
+        "ask what a server suggests for an argument",
+        "fairlead.cli.client.simple_commands",
+    ),
+    "ping": ("see whether a server answers", "fairlead.cli.client.simple_commands"),
     "proxy": (
         "stand between clients and a server, whatever either of them speaks",
-        "fairlead.cli.proxy",
+        "fairlead.cli.gateway.proxy",
     ),
-    "gateway": ("serve many servers as one, as a file describes them", "fairlead.cli.gateway"),
-    "up": ("serve everything that is configured here as one", "fairlead.cli.gateway"),
+    "gateway": (
+        "serve many servers as one, as a file describes them",
+        "fairlead.cli.gateway.gateway",
+    ),
+    "up": ("serve everything that is configured here as one", "fairlead.cli.gateway.gateway"),
     "record": (
         "stand between them in the same way, and keep what they say on a tape",
-        "fairlead.cli.proxy",
+        "fairlead.cli.gateway.proxy",
     ),
-    "tape": ("list, show, compare, export and trim tapes", "fairlead.cli.tape"),
+    "tape": ("list, show, compare, export and trim tapes", "fairlead.cli.recording.tape"),
     "replay": (
         "serve what is on a tape, or play it to a server and compare",
-        "fairlead.cli.replay",
+        "fairlead.cli.recording.replay",
     ),
-    "tap": ("run a server as it is, and listen to what is said", "fairlead.cli.tap"),
-    "watch": ("show what clients and servers say, while they do", "fairlead.cli.watch"),
-    "intercept": ("decide about messages that a gateway holds", "fairlead.cli.intercept"),
-    "session": ("list the clients of a gateway, and end their sessions", "fairlead.cli.session"),
-    "rules": ("check a file of rules, or try it on a tape", "fairlead.cli.rules"),
-    "lock": ("write down what tools are, and see whether they have changed", "fairlead.cli.lock"),
-    "paths": ("show where our files are", "fairlead.cli.paths"),
+    "tap": ("run a server as it is, and listen to what is said", "fairlead.cli.tap.tap"),
+    "watch": ("show what clients and servers say, while they do", "fairlead.cli.tap.watch"),
+    "intercept": ("decide about messages that a gateway holds", "fairlead.cli.policy.intercept"),
+    "session": (
+        "list the clients of a gateway, and end their sessions",
+        "fairlead.cli.gateway.session_commands",
+    ),
+    "rules": ("check a file of rules, or try it on a tape", "fairlead.cli.policy.rules"),
+    "lock": (
+        "write down what tools are, and see whether they have changed",
+        "fairlead.cli.policy.lock",
+    ),
+    "paths": ("show where our files are", "fairlead.cli.mcp.paths"),
     "demo": ("watch a client and a server talk, in both eras of the protocol", "fairlead.cli.demo"),
 }
 

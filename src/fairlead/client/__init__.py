@@ -4,21 +4,15 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputNotGiven, OutputMismatch, UrlElicitationRequired
 from ..lazy_names import lazy_names
-from ..protocol.tracing import tracing
-from .answers import Question, accept, cancel, decline
+from ..protocol.trace_context import tracing
+from .api.typed_results import Called, Message, Prompted
 from .callbacks import Callbacks
-from .changes import Change
 from .client import MCPClient
 from .config import MCPClientConfig
-from .entries import (
-    MCPHttpServerConfig,
-    MCPServerEntry,
-    MCPSseServerConfig,
-    MCPStdioServerConfig,
-    MCPWebSocketServerConfig,
-)
-from .transport import AbortSignal, MCPTransport, RequestOptions
-from .transports import (
+from .connection.change_stream import Change
+from .input.answers import Question, accept, cancel, decline
+from .mcp_transport.base import AbortSignal, MCPTransport, RequestOptions
+from .mcp_transport.factory import (
     HttpTransport,
     StdioTransport,
     WebSocketTransport,
@@ -28,10 +22,16 @@ from .transports import (
     create_websocket_transport,
     register_transport,
 )
-from .values import Called, Message, Prompted
+from .server_entry import (
+    MCPHttpServerConfig,
+    MCPServerEntry,
+    MCPSseServerConfig,
+    MCPStdioServerConfig,
+    MCPWebSocketServerConfig,
+)
 
 if TYPE_CHECKING:
-    from ..transport.http.direct import call_mcp
+    from ..transport.http.client.one_shot import call_mcp
     from ..wire.sse import parse_sse
 
 __all__ = [
@@ -72,5 +72,6 @@ __all__ = [
 
 # `call_mcp` needs the HTTP client, `parse_sse` hardly anybody.
 __getattr__ = lazy_names(
-    __name__, {"call_mcp": "fairlead.transport.http.direct", "parse_sse": "fairlead.wire.sse"}
+    __name__,
+    {"call_mcp": "fairlead.transport.http.client.one_shot", "parse_sse": "fairlead.wire.sse"},
 )

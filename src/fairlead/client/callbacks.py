@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypedDict
 
 from ..interceptor import Interceptor
-from .answers import OnElicit, OnRoots, OnSample
-from .mailbox import Listener
-from .transport import OnRequest
+from .input.answers import OnElicit, OnRoots, OnSample
+from .mcp_transport.base import OnRequest
+from .mcp_transport.notification_queue import Listener
 
 __all__ = ["Callbacks", "OnLog"]
 

@@ -6,14 +6,22 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from ..errors import FairleadError
 from ..protocol.envelope import SessionContext
-from ..protocol.outgoing import Identity
-from ..transport.base import Channel
-from .cache import Cache
+from ..protocol.outgoing_params import Identity
+from ..transport.channel import Channel
+from .api.lists import read_object, read_result
+from .api.notifications import Hearing
+from .api.result_cache import Cache
 from .callbacks import Callbacks
-from .channels import ChannelOptions, ChannelTransport
 from .config import MCPClientConfig
-from .connecting import Connecting
-from .entries import (
+from .connection.connect import Connecting
+from .connection.era_cache import known_eras
+from .connection.handshake import agree_with
+from .connection.reconnect import Keeper
+from .mcp_transport.channel_transport import ChannelOptions, ChannelTransport
+from .mcp_transport.factory import StdioTransport, transport_of
+from .mcp_transport.inprocess import Attaches, InProcessTransport
+from .mcp_transport.network import HttpOptions, HttpTransport, WebSocketTransport
+from .server_entry import (
     MCPHttpServerConfig,
     MCPServerEntry,
     MCPSseServerConfig,
@@ -21,14 +29,6 @@ from .entries import (
     MCPWebSocketServerConfig,
     read_entry,
 )
-from .eras import known_eras
-from .hearing import Hearing
-from .inprocess import Attaches, InProcessTransport
-from .keeping import Keeper
-from .network import HttpOptions, HttpTransport, WebSocketTransport
-from .opening import agree_with
-from .reading import read_object, read_result
-from .transports import StdioTransport, transport_of
 
 if TYPE_CHECKING:
     from ssl import SSLContext

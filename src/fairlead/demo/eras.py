@@ -2,7 +2,7 @@
 
 from fairlead.errors import RpcError
 from fairlead.interceptor import Answer, Exchange, Proceed
-from fairlead.wire.codes import METHOD_NOT_FOUND
+from fairlead.wire.error_codes import METHOD_NOT_FOUND
 
 __all__ = ["only_handshake", "only_stateless"]
 

@@ -21,43 +21,43 @@ import msgspec
 from ..interceptor import Answer, Exchange, Handler, Interceptor, chain, hearers
 from ..manager import MCPManager
 from ..peer import Peer
-from ..peer.intercepted import InterceptedNotifier
+from ..peer.intercepted_peer import InterceptedNotifier
+from ..policy.view_dependent import notify_of_views
 from ..protocol.caller import Caller
-from ..protocol.conversation import Conversation, Role
+from ..protocol.conversation.conversation import Conversation, Role
 from ..protocol.envelope import TransportContext
 from ..protocol.headers import ParamHeader
-from ..protocol.outgoing import Identity
+from ..protocol.identity.principal import ANONYMOUS, Principal, principal_name
+from ..protocol.outgoing_params import Identity
 from ..protocol.own_errors import ours
-from ..protocol.principal import ANONYMOUS, Principal, principal_name
-from ..protocol.targets import Target
-from ..server.framing import Framing
-from ..server.serving import ServesHttp
-from ..server.subscription_quota import SubscriptionQuota
-from ..server.subscriptions import Changes
-from ..transport.base import Channel
-from ..transport.http.settings import HttpSettings
+from ..protocol.targets.targets import Target
+from ..relay.bridge.parked_calls import Parked
+from ..server.features.subscription_quota import SubscriptionQuota
+from ..server.features.subscriptions import Changes
+from ..server.http_app.http_runnable import ServesHttp
+from ..server.results.result_envelope import Framing
+from ..transport.channel import Channel
+from ..transport.http.server.settings import HttpSettings
 from ..wire import Notification, to_json
-from ..wire.codes import INVALID_PARAMS, METHOD_NOT_FOUND
-from .admin_servers import Hearsay
-from .bridge.parking import Parked
-from .catalog import Catalog, Kind
-from .finding import Finding
-from .gateway_settings import GatewaySettings
-from .interceptors.view_dependent import notify_of_views
-from .introducing import CAPABILITIES, discovered, initialized
-from .levels import Levels
-from .listing import Listing
-from .roster import Entry, Roster
-from .showing import Showing
-from .subscribing import Subscribing
-from .target_resolver import TargetResolver
-from .views import View
-from .visitor import Visitor
+from ..wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND
+from .admin.servers_api import Hearsay
+from .backends.roster import Entry, Roster
+from .catalog.list_requests import Listing
+from .catalog.merged_catalog import Catalog, Kind
+from .catalog.routing import Finding
+from .catalog.target_resolver import TargetResolver
+from .catalog.views import View
+from .clients.client_sessions import Visitor
+from .clients.log_levels import Levels
+from .clients.subscriptions import Subscribing
+from .clients.view_changes import Showing
+from .handshake_results import CAPABILITIES, discovered, initialized
+from .settings import GatewaySettings
 
 if TYPE_CHECKING:
-    from ..server.http import HttpApp
-    from .observing import Observing
-    from .searching import Searching
+    from ..server.http_app.app import HttpApp
+    from .operations.observability import Observing
+    from .search.search_tools import Searching
 
 __all__ = ["Gateway"]
 
@@ -193,15 +193,15 @@ class Gateway(ServesHttp):
 
     async def run_stdio(self) -> None:
         """Serve stdin and stdout until they end."""
-        from ..transport.stdio import open_stdio
+        from ..transport.stdio.own_stdio import open_stdio
 
         async with open_stdio() as channel:
             await self.serve(channel)
 
     def create_http_app(self, settings: HttpSettings | None = None, **options: Any) -> "HttpApp":
         """The ASGI application: all servers at `/mcp`, each one at `/mcp/NAME`, a page at `/`."""
-        from ..server.http import HttpApp
-        from .pages import GatewayPages
+        from ..server.http_app.app import HttpApp
+        from .admin.http_pages import GatewayPages
 
         chosen = settings if settings is not None else HttpSettings(**options)
         others = {f"{chosen.path}/{name}": door for name, door in self.doors.items()}
@@ -457,7 +457,7 @@ class Gateway(ServesHttp):
         return self._framing.called(found, exchange.caller)
 
     def _search_mode(self, interceptors: Sequence[Interceptor]) -> "Searching":
-        from .searching import Searching  # most gateways have none
+        from .search.search_tools import Searching  # most gateways have none
 
         shown = [one.shown for one in interceptors if hasattr(one, "shown")]  # a tool lock
         return Searching(self.catalog, shown, listed=self.listed, expect=self.finding.expect_tool)

@@ -3,16 +3,16 @@
 from typing import TYPE_CHECKING
 
 from ..lazy_names import lazy_names
-from .beside import Members, OnMembers, beside
 from .chain import Interceptor, Proceed, chain
-from .claims import claims
 from .exchange import Answer, Edge, Exchange, Handler
-from .halves import After, Outcome, TwoHalves
-from .offence import Offence, OnOffence, hearers
+from .extra_members import Members, OnMembers, beside
+from .interceptor_flags import claims
+from .malformed_frame import Offence, OnOffence, hearers
+from .sync_interceptor import After, Outcome, TwoHalves
 
 if TYPE_CHECKING:
-    from .breaker import CircuitBreaker
-    from .limit import RateLimiter
+    from .circuit_breaker import CircuitBreaker
+    from .rate_limiter import RateLimiter
 
 __all__ = [
     "After",
@@ -39,5 +39,8 @@ __all__ = [
 # Limits are loaded by those who have some.
 __getattr__ = lazy_names(
     __name__,
-    {"CircuitBreaker": "fairlead.interceptor.breaker", "RateLimiter": "fairlead.interceptor.limit"},
+    {
+        "CircuitBreaker": "fairlead.interceptor.circuit_breaker",
+        "RateLimiter": "fairlead.interceptor.rate_limiter",
+    },
 )

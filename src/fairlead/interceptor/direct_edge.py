@@ -7,12 +7,12 @@ from msgspec import Raw
 
 from ..errors import RpcError
 from ..protocol.caller import Caller, Head, read_head
-from ..protocol.conversation import Conversation, Role
+from ..protocol.conversation.conversation import Conversation, Role
 from ..protocol.envelope import Direction, SessionContext, TransportContext
-from ..protocol.principal import Principal
+from ..protocol.identity.principal import Principal
 from ..protocol.revisions import NEWEST_HANDSHAKE
 from ..wire import Notification, Request
-from ..wire.codes import METHOD_NOT_FOUND
+from ..wire.error_codes import METHOD_NOT_FOUND
 from .exchange import Exchange
 
 __all__ = ["DirectEdge", "direct_exchange"]

@@ -12,7 +12,7 @@ from ..protocol.envelope import Direction, MessageEnvelope, SessionContext, Tran
 from ..wire import Notification, Request, RequestId
 
 if TYPE_CHECKING:
-    from ..protocol.targets import Target
+    from ..protocol.targets.targets import Target
 
 __all__ = ["Answer", "Edge", "Exchange", "Handler"]
 
@@ -99,7 +99,9 @@ class Exchange(Struct):
         if self.resolver is not None:
             found = self.resolver(self)
         else:
-            from ..protocol.targets import targets_of  # servers without policies need none of it
+            from ..protocol.targets.targets import (
+                targets_of,
+            )  # servers without policies need none of it
 
             found = targets_of(self.message.method, self.head, self.message.params)
         if self.displayed is None or not found:

@@ -6,27 +6,37 @@ configuration of a server of our own.
 
 from typing import TYPE_CHECKING
 
-from ..client.entries import (
+from ..client.server_entry import (
     MCPHttpServerConfig,
     MCPServerEntry,
     MCPSseServerConfig,
     MCPStdioServerConfig,
     MCPWebSocketServerConfig,
 )
+from ..config.discovery import Filtered, Loaded, SourceMeta, load_all_mcp_configs
+from ..config.edit.export_entry import export
+from ..config.edit.own_file import ConfigFile
+from ..config.edit.own_file_schema import config_schema
+from ..config.found_server import Found, Input, Problem, Source
+from ..config.server_filters import ExaFilter, Removal, ServerFilter
+from ..config.trust import NotApproved, Trust
+from ..config.validate import is_server_name, validate_server_config
+from ..config.variables.resolve import Resolved, resolve, resolve_in_thread
+from ..config.variables.secret_commands import Commands
 from ..lazy_names import lazy_names
-from .commands import Commands
-from .expand import Resolved, resolve, resolve_in_thread
-from .export import export
-from .filters import ExaFilter, Removal, ServerFilter
-from .found import Found, Input, Problem, Source
-from .load import Filtered, Loaded, SourceMeta, load_all_mcp_configs
-from .schema import config_schema
-from .trust import NotApproved, Trust
-from .validate import is_server_name, validate_server_config
-from .write import ConfigFile
 
 if TYPE_CHECKING:
-    from .adapters import (
+    from .configured_servers import discover_and_load_mcp_tools, discover_mcp_servers
+    from .manager import MCPManager, StatusEvent
+    from .open_connection import (
+        MCPServerConnection,
+        call_tool,
+        connect_to_server,
+        disconnect_server,
+        list_tools,
+    )
+    from .supervisor import Rules
+    from .tools.provider_adapters import (
         as_callables,
         run_anthropic,
         run_openai,
@@ -34,19 +44,9 @@ if TYPE_CHECKING:
         to_openai,
         to_openai_responses,
     )
-    from .cache import MCPToolCache
-    from .connecting import (
-        MCPServerConnection,
-        call_tool,
-        connect_to_server,
-        disconnect_server,
-        list_tools,
-    )
-    from .discovering import discover_and_load_mcp_tools, discover_mcp_servers
-    from .manager import MCPManager, StatusEvent
-    from .session import ToolSession, create_tool_session
-    from .supervisor import Rules
-    from .tools import DeferredMCPTool, MCPTool
+    from .tools.tool import DeferredMCPTool, MCPTool
+    from .tools.tool_cache import MCPToolCache
+    from .tools.tool_session import ToolSession, create_tool_session
 
 MCPServerConfig = MCPServerEntry
 
@@ -104,27 +104,27 @@ __all__ = [
 
 # Those who only read files do not pay for what connects.
 _HOMES = {
-    "DeferredMCPTool": "fairlead.manager.tools",
+    "DeferredMCPTool": "fairlead.manager.tools.tool",
     "MCPManager": "fairlead.manager.manager",
-    "MCPServerConnection": "fairlead.manager.connecting",
-    "MCPTool": "fairlead.manager.tools",
-    "MCPToolCache": "fairlead.manager.cache",
+    "MCPServerConnection": "fairlead.manager.open_connection",
+    "MCPTool": "fairlead.manager.tools.tool",
+    "MCPToolCache": "fairlead.manager.tools.tool_cache",
     "Rules": "fairlead.manager.supervisor",
     "StatusEvent": "fairlead.manager.manager",
-    "ToolSession": "fairlead.manager.session",
-    "as_callables": "fairlead.manager.adapters",
-    "call_tool": "fairlead.manager.connecting",
-    "connect_to_server": "fairlead.manager.connecting",
-    "create_tool_session": "fairlead.manager.session",
-    "disconnect_server": "fairlead.manager.connecting",
-    "discover_and_load_mcp_tools": "fairlead.manager.discovering",
-    "discover_mcp_servers": "fairlead.manager.discovering",
-    "list_tools": "fairlead.manager.connecting",
-    "run_anthropic": "fairlead.manager.adapters",
-    "run_openai": "fairlead.manager.adapters",
-    "to_anthropic": "fairlead.manager.adapters",
-    "to_openai": "fairlead.manager.adapters",
-    "to_openai_responses": "fairlead.manager.adapters",
+    "ToolSession": "fairlead.manager.tools.tool_session",
+    "as_callables": "fairlead.manager.tools.provider_adapters",
+    "call_tool": "fairlead.manager.open_connection",
+    "connect_to_server": "fairlead.manager.open_connection",
+    "create_tool_session": "fairlead.manager.tools.tool_session",
+    "disconnect_server": "fairlead.manager.open_connection",
+    "discover_and_load_mcp_tools": "fairlead.manager.configured_servers",
+    "discover_mcp_servers": "fairlead.manager.configured_servers",
+    "list_tools": "fairlead.manager.open_connection",
+    "run_anthropic": "fairlead.manager.tools.provider_adapters",
+    "run_openai": "fairlead.manager.tools.provider_adapters",
+    "to_anthropic": "fairlead.manager.tools.provider_adapters",
+    "to_openai": "fairlead.manager.tools.provider_adapters",
+    "to_openai_responses": "fairlead.manager.tools.provider_adapters",
 }
 
 __getattr__ = lazy_names(__name__, _HOMES)

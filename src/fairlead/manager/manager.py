@@ -12,21 +12,21 @@ from msgspec import Struct
 
 from ..client import MCPClient, MCPClientConfig
 from ..client.callbacks import Callbacks
-from ..client.entries import MCPServerEntry, read_entry
-from ..client.eras import known_eras
+from ..client.connection.era_cache import known_eras
+from ..client.server_entry import MCPServerEntry, read_entry
 from ..errors import ConfigError
-from ..protocol.targets import normalize_name
-from .cache import MCPToolCache
-from .catalog import Catalog, Listed
-from .connecting import MCPServerConnection, Source
-from .eras import KeptEras
-from .offers import Offered
-from .slots import StartSlots
+from ..protocol.targets.targets import normalize_name
+from .era_store import KeptEras
+from .open_connection import MCPServerConnection, Source
+from .resources_prompts import Offered
+from .start_limiter import StartSlots
 from .supervisor import END_LIMIT, Rules, Supervisor
-from .tools import MCPTool
+from .tools.catalog import Catalog, Listed
+from .tools.tool import MCPTool
+from .tools.tool_cache import MCPToolCache
 
 if TYPE_CHECKING:
-    from .reloading import Reloader
+    from .config_watch import Reloader
 
 __all__ = [
     "STARTUP_TIMEOUT_MS",
@@ -235,7 +235,7 @@ class MCPManager(Offered):
 
         `watch`: the files are followed from then on, until the manager is closed.
         """
-        from .discovering import discover_and_load_mcp_tools
+        from .configured_servers import discover_and_load_mcp_tools
 
         found = await discover_and_load_mcp_tools(self.cwd, manager=self, **options)
         if watch:
@@ -250,7 +250,7 @@ class MCPManager(Offered):
         Options are those of `discover_and_load_mcp_tools`. Servers that were connected by hand
         are left alone. Ends with the manager, or when it is called again.
         """
-        from .reloading import Reloader, reading_of
+        from .config_watch import Reloader, reading_of
 
         if self._closed:
             raise ConfigError("the manager is closed")

@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from ..client import MCPClient, MCPClientConfig
 from ..client.callbacks import Callbacks
-from ..client.entries import MCPServerEntry, MCPStdioServerConfig
-from ..client.retry import Retry
+from ..client.connection.retry import Retry
+from ..client.server_entry import MCPServerEntry, MCPStdioServerConfig
 from ..errors import (
     ChannelClosed,
     ConfigError,
@@ -29,10 +29,10 @@ from ..errors import (
     public_reason,
 )
 from ..transport.backoff import Backoff
-from .attending import Attending
-from .connecting import open_client, timed_out
-from .pulse import Pulse
-from .slots import StartSlots
+from ..upstream.liveness import Pulse
+from .connection_tasks import Attending
+from .open_connection import open_client, timed_out
+from .start_limiter import StartSlots
 
 __all__ = ["END_LIMIT", "Rules", "State", "Supervisor", "Wants"]
 

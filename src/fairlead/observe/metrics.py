@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ..limits import all_limits
-from .redact import redact
+from ..redaction.redact_text import redact
 
 __all__ = ["BUCKETS", "OTHER", "Metrics", "Series"]
 

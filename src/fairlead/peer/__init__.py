@@ -1,13 +1,13 @@
 """Connections that are driven: who waits for what, for how long, and how it ends."""
 
-from ..observe.logs import clean_logs
-from .answering import Inline
+from ..observe.log_filter import clean_logs
 from .deadlines import Deadlines
-from .outcome import OnProgress
+from .inbound_in_flight import Taken
+from .inbound_requests import Inline
+from .outbound_pending import OnProgress
 from .peer import Peer
-from .replies import refusal_of
-from .taking import Take
-from .work import Taken
+from .responses import refusal_of
+from .taskless_requests import Take
 
 __all__ = ["Deadlines", "Inline", "OnProgress", "Peer", "Take", "Taken", "refusal_of"]
 

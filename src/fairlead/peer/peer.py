@@ -16,16 +16,16 @@ from msgspec.structs import replace
 from ..errors import ChannelClosed
 from ..interceptor import Exchange, Handler, OnOffence
 from ..limits import IN_FLIGHT
-from ..protocol.conversation import Conversation, Role
+from ..protocol.conversation.conversation import Conversation, Role
 from ..protocol.envelope import SessionContext
-from ..transport.base import Channel
+from ..transport.channel import Channel
 from ..wire import Notification, RequestId, Success
-from .answering import Answering, Inline, OnCancelled
-from .asking import Asking
-from .hearing import Hearing
-from .line import Line
-from .taking import Take
-from .work import Work
+from .connection_state import Line
+from .inbound_dispatch import Hearing
+from .inbound_in_flight import Work
+from .inbound_requests import Answering, Inline, OnCancelled
+from .outbound_requests import Asking
+from .taskless_requests import Take
 
 __all__ = ["Peer"]
 

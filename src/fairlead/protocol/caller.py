@@ -14,9 +14,9 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 from ..errors import RpcError
 from ..limits import DECLARATION_BYTES
 from ..wire import Params
-from ..wire.codes import INVALID_PARAMS, UNSUPPORTED_VERSION
+from ..wire.error_codes import INVALID_PARAMS, UNSUPPORTED_VERSION
+from .identity.principal import Principal
 from .methods import has_capability
-from .principal import Principal
 from .revisions import HANDSHAKE, STATELESS, Revision, known
 
 __all__ = [

@@ -15,9 +15,7 @@ from typing import Any, Final
 
 from msgspec import Raw
 
-from .methods import METHODS
-from .revisions import NEWEST, Revision
-from .rewriting import (
+from .json_edit import (
     Edit,
     Encoded,
     Members,
@@ -38,6 +36,8 @@ from .rewriting import (
     without,
     without_keys,
 )
+from .methods import METHODS
+from .revisions import NEWEST, Revision
 
 __all__ = [
     "CACHEABLE",

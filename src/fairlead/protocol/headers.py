@@ -15,7 +15,7 @@ from msgspec import Raw, Struct, UnsetType
 
 from ..errors import RpcError
 from ..wire import Notification, Request
-from ..wire.codes import (
+from ..wire.error_codes import (
     HEADER_MISMATCH,
     INVALID_PARAMS,
     INVALID_REQUEST,

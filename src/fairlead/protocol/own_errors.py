@@ -1,7 +1,7 @@
 """Refusals that come from whoever passes messages on, and not from a server."""
 
 from ..errors import HttpError, RpcError, public_reason
-from ..wire.codes import INTERNAL_ERROR
+from ..wire.error_codes import INTERNAL_ERROR
 
 __all__ = ["ours", "unreachable"]
 

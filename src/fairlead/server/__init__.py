@@ -4,19 +4,19 @@ from typing import TYPE_CHECKING
 
 from ..errors import CannotAsk
 from ..lazy_names import lazy_names
-from ..transport.http.settings import HttpSettings
+from ..transport.http.server.settings import HttpSettings
 from .config import MCPServerConfig
-from .context import Context
-from .forms import Elicited
-from .headers import Header
-from .media import Audio, File, Image
-from .modules import mcp_tool
-from .registry import MCPToolRegistry
+from .context.context import Context
+from .context.elicitation_forms import Elicited
+from .features.tool_modules import mcp_tool
+from .features.tool_registry import MCPToolRegistry
+from .results.media import Audio, File, Image
+from .schema.param_headers import Header
 from .server import MCPServer
 
 if TYPE_CHECKING:
-    from ..transport.http.session_store import MemorySessionStore, SessionStore
-    from ..transport.http.sqlite_sessions import SqliteSessionStore
+    from ..transport.http.server.sessions.session_store import MemorySessionStore, SessionStore
+    from ..transport.http.server.sessions.sqlite_session_store import SqliteSessionStore
 
 __all__ = [
     "Audio",
@@ -40,8 +40,8 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "MemorySessionStore": "fairlead.transport.http.session_store",
-        "SessionStore": "fairlead.transport.http.session_store",
-        "SqliteSessionStore": "fairlead.transport.http.sqlite_sessions",
+        "MemorySessionStore": "fairlead.transport.http.server.sessions.session_store",
+        "SessionStore": "fairlead.transport.http.server.sessions.session_store",
+        "SqliteSessionStore": "fairlead.transport.http.server.sessions.sqlite_session_store",
     },
 )

@@ -10,9 +10,9 @@ from msgspec import Raw, structs
 from ..interceptor import Answer, Exchange, Handler
 from ..protocol.caller import SERVER_INFO_KEY
 from ..wire import to_json
-from .lists import Listing
-from .prompts import PromptEntry
-from .tools import ToolEntry
+from .features.paged_list import Listing
+from .features.prompts import PromptEntry
+from .features.tools import ToolEntry
 
 if TYPE_CHECKING:
     from .server import MCPServer

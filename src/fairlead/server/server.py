@@ -14,47 +14,42 @@ from msgspec import UNSET, Raw, UnsetType
 from ..errors import MCPErrorCode, MCPToolError, RemoteProtocolError, RpcError
 from ..interceptor import Answer, Exchange, Handler, Interceptor, chain, hearers
 from ..interceptor.direct_edge import DirectEdge, direct_exchange
-from ..interceptor.limit import RateLimiter
+from ..interceptor.rate_limiter import RateLimiter
 from ..peer import Peer
 from ..protocol.caller import SERVER_INFO_KEY, Caller
-from ..protocol.conversation import Conversation, Role
+from ..protocol.conversation.conversation import Conversation, Role
+from ..protocol.conversation.conversation_events import Asked, Refused
 from ..protocol.downgrade import downgrade_result
 from ..protocol.envelope import TransportContext
-from ..protocol.events import Asked, Refused
+from ..protocol.identity.principal import ANONYMOUS, Principal
 from ..protocol.methods import by_era
-from ..protocol.outgoing import Identity
-from ..protocol.principal import ANONYMOUS, Principal
+from ..protocol.outgoing_params import Identity
 from ..protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
-from ..protocol.tracing import is_traced, names_trace, of_request
-from ..transport.base import Channel
-from ..transport.http.settings import HttpSettings
+from ..protocol.trace_context import is_traced, names_trace, of_request
+from ..transport.channel import Channel
+from ..transport.http.server.settings import HttpSettings
 from ..wire import Batch, Failure, Notification, decode, encode, encode_success, failure, to_json
-from ..wire.codes import (
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    METHOD_NOT_FOUND,
-    RESOURCE_NOT_FOUND,
-)
-from .asking import answered_or_asked
-from .calls import Calls
+from ..wire.error_codes import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND
 from .config import MCPServerConfig
-from .context import LOG_LEVELS, Context
-from .correlation import HEADER, correlation_id
-from .framing import Framing
+from .context.context import LOG_LEVELS, Context
+from .context.correlation_id import HEADER, correlation_id
+from .execution.error_logging import log_refusals, refused
+from .execution.input_required import answered_or_asked
+from .execution.tool_runner import Calls
+from .features.paged_list import Listing
+from .features.prompts import PromptEntry
+from .features.resources import ResourceEntry, TemplateEntry, not_found
+from .features.tool_registry import MCPToolRegistry
+from .http_app.http_runnable import ServesHttp
 from .lifespan import Lifespan, LifespanFactory
-from .lists import Listing
-from .offers import Offers
-from .prompts import PromptEntry
-from .refusals import log_refusals, refused
-from .registry import MCPToolRegistry
-from .resources import ResourceEntry, TemplateEntry, not_found
-from .results import error_content, prompt_messages, resource_contents
-from .serving import ServesHttp
+from .registration import Offers
+from .results.result_encoding import error_content, prompt_messages, resource_contents
+from .results.result_envelope import Framing
 
 if TYPE_CHECKING:
     from ..protocol.headers import ParamHeader
-    from .heard import Heard
-    from .http import HttpApp
+    from .http_app.app import HttpApp
+    from .interception import Heard
 
 __all__ = ["MCPServer"]
 
@@ -100,7 +95,7 @@ class MCPServer(ServesHttp, Offers):
         # Outside of a connection, notifications tell a server nothing: only its interceptors.
         self.told_alone: Callable[[Notification, Caller, TransportContext], None] | None = None
         if interceptors:
-            from . import heard
+            from . import interception as heard
 
             self._heard = heard.Heard(tuple(interceptors), self.info, self._handle)
             self.handler = chain((log_refusals, *interceptors), self._heard)
@@ -136,13 +131,13 @@ class MCPServer(ServesHttp, Offers):
 
     def run(self) -> None:
         """Serve the transport of the configuration until the peer or a signal ends it."""
-        from .run import run_server
+        from .run_program import run_server
 
         run_server(self)
 
     async def run_stdio(self) -> None:
         """Serve stdin and stdout until they end."""
-        from ..transport.stdio import open_stdio
+        from ..transport.stdio.own_stdio import open_stdio
 
         self.load_configured()
         async with open_stdio(limit=self.config.max_message_bytes) as channel:
@@ -153,8 +148,8 @@ class MCPServer(ServesHttp, Offers):
 
         Options are fields of `HttpSettings`.
         """
-        from .http import HttpApp
-        from .rest import Rest
+        from .http_app.app import HttpApp
+        from .http_app.rest import Rest
 
         chosen = _settings(settings, options)
         return HttpApp(self, chosen, pages=Rest(self, chosen))
@@ -236,7 +231,7 @@ class MCPServer(ServesHttp, Offers):
         """Import the modules of the configuration; more than once is harmless."""
         config = self.config
         if config.tool_modules or config.tool_entry_points:
-            from .modules import load_modules
+            from .features.tool_modules import load_modules
 
             load_modules(self._registry, config.tool_modules, entry_points=config.tool_entry_points)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 if TYPE_CHECKING:
-    from .taped import Taped
+    from .taped_server import Taped
 
 __all__ = ["TapeFactory", "fairlead_tape", "pytest_addoption"]
 
@@ -61,7 +61,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 @pytest.fixture
 def fairlead_tape(request: pytest.FixtureRequest) -> Iterator[TapeFactory]:
     """Tapes beside the test, in `tapes/`; one of a test that fails is not kept."""
-    from .taped import Taped
+    from .taped_server import Taped
 
     mode = request.config.getoption("--fairlead-tapes")
     folder = Path(request.path).parent / "tapes"

@@ -1,0 +1,1 @@
+"""Channels: streams of messages over stdio, HTTP, WebSocket, sockets and in memory."""

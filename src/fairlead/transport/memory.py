@@ -4,7 +4,7 @@ import asyncio
 
 from ..protocol.envelope import TransportContext
 from ..wire import MAX_MESSAGE
-from .lines import HIGH_WATER, LineChannel
+from .line_channel import HIGH_WATER, LineChannel
 
 __all__ = ["memory_pair"]
 

@@ -11,7 +11,7 @@ from typing import cast
 from ..errors import ConnectFailed
 from ..protocol.envelope import TransportContext
 from ..wire import MAX_MESSAGE
-from .lines import BothSides, LineChannel
+from .line_channel import BothSides, LineChannel
 
 __all__ = ["connect_tcp", "connect_unix", "listen_tcp", "listen_unix"]
 

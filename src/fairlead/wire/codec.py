@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ..errors import RemoteProtocolError
 from ..limits import BATCH, BATCH_BYTES, BATCH_MISTAKES
-from .codes import INVALID_REQUEST, PARSE_ERROR
+from .error_codes import INVALID_REQUEST, PARSE_ERROR
 from .json import CR, LF, single_line, to_json
 from .messages import Failure, Message, Notification, Request, RequestId, Success
 

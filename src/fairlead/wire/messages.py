@@ -11,7 +11,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ..limits import ERROR_DATA, ERROR_TEXT
 from .json import to_json
-from .quoting import shortened
+from .quote_text import shortened
 
 __all__ = [
     "Failure",

@@ -13,11 +13,11 @@ from typing import Any
 import httpx2
 import uvicorn
 
-from fairlead.client.eras import known_eras
+from fairlead.client.connection.era_cache import known_eras
 from fairlead.gateway import Gateway, Relay, View
-from fairlead.gateway.way import Way
-from fairlead.protocol.principal import ANONYMOUS
-from fairlead.server.serving import ServesHttp
+from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.relay.server_target import Way
+from fairlead.server.http_app.http_runnable import ServesHttp
 from fairlead.transport.socket import connect_tcp, listen_tcp
 
 PATH = os.environ.get("SUITE_PATH", "direct")

@@ -12,8 +12,8 @@ from ...errors import ChannelClosed, RemoteProtocolError
 from ...limits import MESSAGES_PER_TURN
 from ...protocol.envelope import TransportContext
 from ...wire import Decoder, Message, RequestId, encode, encode_success
-from ..base import Deliver, Incoming, SharedStream
-from .outbox import Outbox
+from ..channel import Deliver, Incoming, SharedStream
+from .write_queue import Outbox
 
 __all__ = ["SUBPROTOCOL", "Gone", "Socket", "WebSocketChannel", "describe"]
 

@@ -21,9 +21,9 @@ from websockets.typing import Subprotocol
 from ...errors import ConfigError, ConnectFailed, HttpError
 from ...protocol.envelope import TransportContext
 from ...wire import MAX_MESSAGE
-from .asides import ClientChannel
 from .channel import LINGER, SUBPROTOCOL, Gone, WebSocketChannel
-from .toolcall import ToolCallChannel
+from .client_channel import ClientChannel
+from .toolcall_dialect import ToolCallChannel
 
 __all__ = ["Dialect", "connect_websocket"]
 

@@ -1,0 +1,1 @@
+"""Commands that call one server: `tools`, `call`, `read`, `prompt`, `ping` and others."""

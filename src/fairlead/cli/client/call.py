@@ -1,0 +1,178 @@
+"""`fairlead call`: call one tool of a server."""
+
+import sys
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from difflib import get_close_matches
+from typing import Any
+
+from ...client import MCPClient
+from ...errors import RpcError
+from ...wire.quote_text import shortened
+from ..framework.connect_target import Target, split_target
+from ..framework.connection import connected, explain, run_async
+from ..framework.errors import FAILED, USAGE, Failed, say
+from ..framework.output import StatusLine, as_json, blocks, pretty, safe, visible, write
+from ..framework.parser import Parser, add_connection_options, option, two_ways
+from ..framework.suggested_commands import suggest
+from .call_arguments import Given, parse
+from .elicitation_prompt import ask_person
+
+__all__ = ["run"]
+
+Tools = Sequence[Mapping[str, Any]]
+
+_COLOURS = {"debug": "2", "info": "36", "notice": "36", "warning": "33"}  # the others are errors
+
+
+def run(argv: Sequence[str]) -> int:
+    own, target = split_target(argv, 1)
+    options = _parser().parse_intermixed_args(own)
+    given = parse(options.arguments, options.args)
+    _require_tool(options, target)
+    target.require(options, f"fairlead call {options.tool}")
+    return run_async(_call(options, given, target))
+
+
+def _require_tool(options: Namespace, target: Target) -> None:
+    """A single word may be the name of a server, and the tool is what was forgotten."""
+    if target != Target() or options.arguments or options.args:
+        return
+    from ..framework.server_lookup import every_server
+
+    name = options.tool
+    if name in every_server().places:
+        hint = f"{suggest('tools', name)} lists them; then {suggest('call', name, 'TOOL')}"
+        raise Failed(f"Which tool of {visible(name)}?", hint=hint, code=USAGE)
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "call",
+        "Call a tool of a server and show the result.",
+        option("tool", metavar="TOOL", help="the name of the tool"),
+        option(
+            "arguments",
+            metavar="key=value",
+            nargs="*",
+            help="an argument, read as the type the tool asks for; key:=JSON gives exact JSON, "
+            "key=@FILE the text of a file",
+        ),
+        option(
+            "--args",
+            metavar="JSON|@FILE|-",
+            help="all arguments at once: a JSON object, a file with one, or stdin",
+        ),
+        usage=two_ways("call", "TOOL [key=value ...] [--args JSON|@FILE|-]"),
+        examples="  fairlead call notes add a=1 b=2\n"
+        "  fairlead call add a=1 b=2 -- python server.py\n"
+        "  fairlead call add a=1 b=2 http://127.0.0.1:8080\n"
+        '  fairlead call note text=@today.md tags:=\'["a", "b"]\' -- python server.py\n'
+        "  echo '{\"a\": 1}' | fairlead call add --args - b=2 --json -- python server.py\n\n"
+        "exit codes:\n"
+        "  0    success\n"
+        "  1    the tool failed, or the server refused\n"
+        "  2    the command line is wrong\n"
+        "  3    no connection, or it was lost\n"
+        "  4    no answer in time\n"
+        "  130  Ctrl-C",
+    )
+    add_connection_options(parser)
+    return parser
+
+
+async def _call(options: Namespace, given: Given, target: Target) -> int:
+    watching = _Watch()
+    try:
+        async with connected(target, options, on_log=watching.log, on_elicit=ask_person) as client:
+            tools = await _prepare(client)
+            arguments = given.fit(_schema(options.tool, tools))
+            result = await _ask(client, options, arguments, tools, watching)
+    finally:
+        watching.line.clear()
+    return _show(result, options, tools)
+
+
+class _Watch:
+    """Tells on stderr what a running call says: log messages, and progress."""
+
+    def __init__(self) -> None:
+        self.line = StatusLine()
+
+    def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        amount = f"{progress:g}" if total is None else f"{progress:g}/{total:g}"
+        text = f"{amount} {safe(message)}" if message else amount
+        if sys.stderr.isatty():
+            self.line.show(f"progress: {text}")
+        else:
+            say("progress", text)
+
+    def log(self, level: str, data: Any, logger: str | None) -> None:
+        self.line.clear()
+        text = data if isinstance(data, str) else pretty(data)
+        label = f"{level} [{logger}]" if logger else level
+        say(visible(label), safe(text), _COLOURS.get(level, "31"))
+
+
+async def _prepare(client: MCPClient) -> Tools:
+    """The tools, for their schemas and names, and log messages; a server may lack either."""
+    with suppress(RpcError):
+        await client.set_log_level("info")
+    with suppress(RpcError):
+        return await client.list_tools()
+    return ()
+
+
+async def _ask(
+    client: MCPClient, options: Namespace, arguments: dict[str, Any], tools: Tools, watching: _Watch
+) -> dict[str, Any]:
+    try:
+        return await client.call_tool(
+            options.tool, arguments, options.timeout, on_progress=watching.progress
+        )
+    except RpcError as exc:
+        raise _with_suggestion(explain(exc), options.tool, tools) from exc
+
+
+def _show(result: Mapping[str, Any], options: Namespace, tools: Tools) -> int:
+    if as_json(options, result):
+        return FAILED if result.get("isError") else 0
+    if result.get("isError"):
+        raise _with_suggestion(_tool_failure(result), options.tool, tools)
+    for text in blocks(result):
+        write(text)
+    return 0
+
+
+def _tool_failure(result: Mapping[str, Any]) -> Failed:
+    """What the tool says about its failure, structured or not."""
+    error = MCPClient.tool_error(result)
+    if error is not None:
+        return Failed(safe(error.message), hint=safe(error.suggestion or ""))
+    sentence, *rest = safe("\n".join(blocks(result))).strip().splitlines() or [
+        "The tool failed and did not say why"
+    ]
+    return Failed(sentence, details=rest)
+
+
+def _with_suggestion(failed: Failed, name: str, tools: Tools) -> Failed:
+    """If there is no such tool, that is why: name those that are near."""
+    names = [str(tool.get("name")) for tool in tools]
+    if not names or name in names:
+        return failed
+    # Comparing takes the product of both lengths, and a server chooses how long its names are.
+    comparable = [one for one in names[:2000] if len(one) <= 200]
+    near = get_close_matches(name[:200], comparable, 3, 0.5)
+    hint = f"did you mean {' or '.join(map(visible, near))}?"
+    if not near:
+        hint = f"there are {', '.join(visible(shortened(one, 100)) for one in names[:10])}"
+    return Failed(f"The server has no tool {name!r}", hint=hint)
+
+
+def _schema(name: str, tools: Tools) -> Mapping[str, Any]:
+    for tool in tools:
+        schema = tool.get("inputSchema")
+        if tool.get("name") == name and isinstance(schema, Mapping):
+            return schema
+    return {}

@@ -1,0 +1,66 @@
+"""Questions of a server, put to whoever sits at the terminal; without one they are declined."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from ...client.input.answers import Question, accept, cancel, decline
+from ..framework.errors import say
+from ..framework.output import ask, can_ask, safe, visible
+from .schema_values import Misfit, name_type, read_value
+
+__all__ = ["ask_person"]
+
+
+async def ask_person(question: Question) -> dict[str, Any]:
+    """Ask for each field in turn. An empty answer takes the default; Ctrl-D declines."""
+    if not can_ask():
+        say("declined", f"the server asks: {safe(question.message)}", "33")
+        return decline()
+    # In a thread, so that the connection lives on while somebody thinks.
+    return await asyncio.to_thread(_ask, question)
+
+
+def _ask(question: Question) -> dict[str, Any]:
+    say("the server asks", safe(question.message), "36")
+    try:
+        if question.mode == "url":
+            say("it wants you to open", visible(question.url or ""), "36")
+            agreed = ask("open it yourself, then continue? [y/N] ") == "y"
+            return accept() if agreed else decline()
+        return accept(_fields(question.schema or {}))
+    except EOFError:
+        return decline()
+    except KeyboardInterrupt:
+        return cancel()
+
+
+def _fields(schema: Mapping[str, Any]) -> dict[str, Any]:
+    content: dict[str, Any] = {}
+    required = schema.get("required") or ()
+    for name, part in (schema.get("properties") or {}).items():
+        value = _field(name, part, schema, required=name in required)
+        if value is not None:
+            content[name] = value
+    return content
+
+
+def _field(name: str, part: Mapping[str, Any], root: Mapping[str, Any], *, required: bool) -> Any:
+    about = safe(str(part.get("title") or part.get("description") or name))
+    choices = part.get("enum")
+    kind = " | ".join(map(str, choices)) if isinstance(choices, list) else name_type(part, root)
+    default = part.get("default")
+    shown = f" [{default}]" if default is not None else "" if required else " (optional)"
+    while True:
+        text = ask(f"  {about} ({visible(kind)}){shown}: ")
+        if not text and (default is not None or not required):
+            return default
+        try:
+            value = read_value(text, part, root)
+        except Misfit as exc:
+            say("not understood", f"it is of type {exc}", "33")
+            continue
+        if isinstance(choices, list) and value not in choices:
+            say("not understood", f"choose one of {', '.join(map(str, choices))}", "33")
+            continue
+        return value

@@ -1,0 +1,238 @@
+"""Commands that ask a server one thing, and the way every such command starts."""
+
+import base64
+import sys
+from argparse import SUPPRESS, Namespace
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from ...client import MCPClient
+from ..framework.connect_target import Target, split_target
+from ..framework.connection import connected, run_async
+from ..framework.errors import FAILED
+from ..framework.output import as_json, blocks, columns, safe, size, visible, write
+from ..framework.parser import Option, Parser, add_connection_options, option, two_ways
+from .call_arguments import parse
+
+__all__ = [
+    "run_command",
+    "run_complete",
+    "run_ping",
+    "run_prompt",
+    "run_prompts",
+    "run_read",
+    "run_resources",
+    "show_list",
+]
+
+Act = Callable[[MCPClient, Namespace], Awaitable[int]]
+
+_STRAY = option("stray", nargs="*", help=SUPPRESS)  # a command without its `--`
+
+
+def run_command(
+    name: str,
+    description: str,
+    act: Act,
+    argv: Sequence[str],
+    *,
+    words: Sequence[Option] = (_STRAY,),
+    usage: str = "",
+    sample: str = "",
+    needs: int = 0,
+    more: Sequence[str] = (),
+) -> int:
+    """Parse, connect and act.
+
+    `words` are what the command takes besides its server, at least `needs` of them; `sample` is
+    what stands there in the examples, and `more` are further examples.
+    """
+    own, target = split_target(argv, needs, reads=name == "read")
+    lines = [f"notes {sample}", f"{sample} -- python server.py", f"{sample} http://127.0.0.1:8080"]
+    examples = "".join(f"  fairlead {name} {line.strip()}\n" for line in [*lines, *more])
+    parser = Parser(name, description, *words, usage=two_ways(name, usage), examples=examples)
+    add_connection_options(parser)
+    options = parser.parse_intermixed_args(own)
+    target.require_no_stray(getattr(options, "stray", ()), name)
+    target.require(options, f"fairlead {name} {usage}".strip())
+    return run_async(_run(options, target, act))
+
+
+async def _run(options: Namespace, target: Target, act: Act) -> int:
+    async with connected(target, options) as client:
+        return await act(client, options)
+
+
+async def _ping(client: MCPClient, options: Namespace) -> int:
+    health = await client.health_check()
+    version = client.protocol_version
+    if as_json(options, {**health, "protocolVersion": version}):
+        pass
+    elif health["ok"]:
+        name = visible(str(health.get("server") or "the server"))
+        write(f"{name} answers in {health['latency_ms']:g} ms and speaks {version}")
+    else:
+        write(f"no answer: {safe(str(health.get('error')))}")
+    return 0 if health["ok"] else FAILED
+
+
+async def _read(client: MCPClient, options: Namespace) -> int:
+    result = await client.read_resource(options.uri)
+    if as_json(options, result):
+        return 0
+    for content in result.get("contents") or ():
+        if isinstance(text := content.get("text"), str):
+            write(text)
+            continue
+        data = base64.b64decode(str(content.get("blob") or ""))
+        if sys.stdout.isatty():
+            write(f"[{content.get('mimeType') or 'binary'}, {size(len(data))}]")
+        else:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(data)
+    return 0
+
+
+async def _resources(client: MCPClient, options: Namespace) -> int:
+    def facts(item: Mapping[str, Any]) -> list[object]:
+        amount = item.get("size")
+        shown = size(amount) if isinstance(amount, int) else None
+        about = item.get("title") or item.get("description") or item.get("name")
+        return [item.get("mimeType"), shown, str(about or "").partition("\n")[0]]
+
+    resources = await client.list_resources()
+    templates = [
+        {"uri": template.get("uriTemplate"), **template}
+        for template in await client.list_resource_templates()
+    ]
+    return show_list(options, [*resources, *templates], "resource", "uri", facts)
+
+
+async def _prompts(client: MCPClient, options: Namespace) -> int:
+    def facts(prompt: Mapping[str, Any]) -> list[object]:
+        arguments = prompt.get("arguments")
+        named = [
+            f"{argument.get('name')}{'*' if argument.get('required') else ''}"
+            for argument in (arguments if isinstance(arguments, list) else ())
+            if isinstance(argument, Mapping)
+        ]
+        about = str(prompt.get("title") or prompt.get("description") or "").partition("\n")[0]
+        return [f"({', '.join(named)})" if named else "", about]
+
+    return show_list(options, await client.list_prompts(), "prompt", "name", facts)
+
+
+async def _prompt(client: MCPClient, options: Namespace) -> int:
+    result = await client.get_prompt(options.name, _texts(options.arguments))
+    if as_json(options, result):
+        return 0
+    for message in result.get("messages") or ():
+        shown = "\n".join(blocks({"content": [message.get("content")]}))
+        write(f"{visible(str(message.get('role')))}: {shown}")
+    return 0
+
+
+async def _complete(client: MCPClient, options: Namespace) -> int:
+    words = list(options.rest)
+    beginning = words.pop(0) if words and "=" not in words[0] else ""
+    found = await client.complete(
+        "resource" if "://" in options.of else "prompt",
+        options.of,
+        options.argument,
+        beginning,
+        filled=_texts(words) or None,
+    )
+    if not as_json(options, list(found.values)):
+        for value in found.values:
+            write(safe(value))
+    return 0
+
+
+def _texts(words: Sequence[str]) -> dict[str, str]:
+    """The arguments of a prompt, which are all texts."""
+    return {key: str(value) for key, value in parse(words, None).fit({}).items()}
+
+
+def show_list(
+    options: Namespace,
+    items: Sequence[Mapping[str, Any]],
+    what: str,
+    key: str,
+    facts: Callable[[Mapping[str, Any]], Iterable[object]],
+) -> int:
+    """One line for each item: its key, and what else there is to know."""
+    if as_json(options, list(items)):
+        return 0
+    rows = [
+        [str(item.get(key)), "  ".join(str(fact) for fact in facts(item) if fact)] for item in items
+    ]
+    for line in columns(rows) or [f"no {what}s"]:
+        write(line)
+    return 0
+
+
+run_ping = partial(
+    run_command,
+    "ping",
+    "See whether a server answers, in which version of the protocol and how fast.",
+    _ping,
+)
+run_read = partial(
+    run_command,
+    "read",
+    "Read a resource of a server. Binary contents go to a file or pipe as they are; on a "
+    "terminal they are only described.",
+    _read,
+    words=[option("uri", help="the URI of the resource")],
+    usage="URI",
+    sample="notes://all",
+    needs=1,
+    more=["demo://sunrise.png -- python server.py > sunrise.png"],
+)
+run_resources = partial(
+    run_command,
+    "resources",
+    "List the resources and resource templates of a server.",
+    _resources,
+)
+run_prompts = partial(
+    run_command,
+    "prompts",
+    "List the prompts of a server, with the arguments that each takes (* required).",
+    _prompts,
+)
+run_prompt = partial(
+    run_command,
+    "prompt",
+    "Fill in a prompt of a server and show the messages.",
+    _prompt,
+    words=[
+        option("name", help="the name of the prompt"),
+        option("arguments", nargs="*", help="key=value, or key=@FILE for the text of a file"),
+    ],
+    usage="NAME [key=value ...]",
+    sample="review code=@app.py",
+    needs=1,
+)
+run_complete = partial(
+    run_command,
+    "complete",
+    "Ask a server what it suggests for one argument of a prompt, or for one variable of a "
+    "resource template.",
+    _complete,
+    words=[
+        option("of", metavar="PROMPT_OR_TEMPLATE", help="the name of a prompt, or a URI template"),
+        option("argument", metavar="ARGUMENT", help="which of its arguments"),
+        option(
+            "rest",
+            metavar="BEGINNING, key=value",
+            nargs="*",
+            help="how it begins, and key=value for arguments that are known already",
+        ),
+    ],
+    usage="PROMPT_OR_TEMPLATE ARGUMENT [BEGINNING] [key=value ...]",
+    sample="review language py",
+    needs=2,
+    more=["'users://{id}/profile' id -- python server.py"],
+)

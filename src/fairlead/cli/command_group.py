@@ -1,0 +1,60 @@
+"""Commands with commands of their own: found, run, and listed in their help."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+
+from .framework.errors import USAGE, Failed, styled
+
+__all__ = ["run_one"]
+
+Commands = Mapping[str, tuple[str, str]]  # what each does, and which module does it
+
+
+def run_one(
+    group: str, commands: Commands, about: str, argv: Sequence[str], *, examples: str = ""
+) -> int:
+    """Run one command of a group: `run_NAME` of its module, or `run`. No group is `fairlead`.
+
+    Raises:
+        Failed: there is no such command.
+    """
+    name = argv[0] if argv else "--help"
+    if name in ("-h", "--help", "help"):
+        if len(argv) > 1:
+            return run_one(group, commands, about, [argv[1], "--help"])
+        return _help(f"fairlead {group}".strip(), commands, about, examples)
+    if name not in commands:
+        raise _unknown(group, commands, name)
+    module = import_module(commands[name][1])
+    function = getattr(module, f"run_{name}", None) or module.run
+    code: int = function(argv[1:])
+    return code
+
+
+def _unknown(group: str, commands: Commands, name: str) -> Failed:
+    from difflib import get_close_matches
+
+    from .mcp.mcp import COMMANDS as managing
+
+    program = f"fairlead {group}".strip()
+    if name.startswith("-"):
+        hint = f"`{program} --help` lists what there is"
+        return Failed(f"There is no option {name}", hint=hint, code=USAGE)
+    near = get_close_matches(name, commands, 1, 0.5)
+    hint = f"did you mean `{program} {near[0]}`?" if near else f"there are {', '.join(commands)}"
+    if not group and name in managing:
+        hint = f"did you mean `fairlead mcp {name}`?"
+    return Failed(f"There is no command '{f'{group} {name}'.strip()}'", hint=hint, code=USAGE)
+
+
+def _help(program: str, commands: Commands, about: str, examples: str) -> int:
+    width = max(map(len, commands))
+    print(f"{styled('usage:', '1', sys.stdout)} {program} COMMAND ...\n\n{about}\n")
+    print(styled("commands:", "1", sys.stdout))
+    for name, (does, _) in commands.items():
+        print(f"  {styled(name.ljust(width), '36', sys.stdout)}  {does}")
+    if examples:
+        print(f"\n{styled('examples:', '1', sys.stdout)}\n{examples}", end="")
+    print(f"\n`{program} COMMAND --help` says more.")
+    return 0

@@ -1,0 +1,39 @@
+"""The options of commands that put something on the network: who may come in."""
+
+from argparse import Namespace
+
+from .errors import USAGE, Failed
+from .parser import flag, option, repeated
+
+__all__ = ["ACCESS", "require_network"]
+
+ACCESS = (
+    option(
+        "--token",
+        metavar="TOKEN",
+        help="let in only who knows it (Authorization: Bearer); better in the environment, as "
+        "FAIRLEAD_AUTH_TOKEN, where no list of processes shows it; `auto` makes one and shows it",
+    ),
+    repeated("--allow-host", "NAME", "a name under which clients know this machine"),
+    repeated("--allow-origin", "ORIGIN", "let web pages from there in (https://example.com)"),
+    option("--tls-cert", metavar="FILE", help="serve https and wss with this chain"),
+    option("--tls-key", metavar="FILE", help="its key, if that is another file"),
+    flag(
+        "--insecure",
+        help="no token, although others can reach it: something in front checks who comes in",
+    ),
+    option(
+        "--sessions",
+        metavar="FILE",
+        help="keep sessions of clients with a handshake in this file (SQLite), so that they go on "
+        "after a restart",
+    ),
+)
+
+
+def require_network(options: Namespace, who: str, hint: str, *more: str) -> None:
+    """Raise `Failed` for an option that only makes sense on the network."""
+    for name in (*(names[0] for names, _ in ACCESS), *more):
+        value = getattr(options, name.removeprefix("--").replace("-", "_"))
+        if value not in (None, []) and value is not False:
+            raise Failed(f"{name} is for {who}", hint=hint, code=USAGE)

@@ -1,0 +1,175 @@
+"""What strangers say, on its way to a person: safe for a terminal, and never a heap of bytes."""
+
+import sys
+from argparse import Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TextIO
+
+from ...observe.safe_display import json_text, prose, safe, visible
+from .errors import styled
+
+__all__ = [
+    "StatusLine",
+    "as_json",
+    "ask",
+    "blocks",
+    "can_ask",
+    "columns",
+    "counted",
+    "first_line",
+    "for_stream",
+    "pretty",
+    "safe",
+    "size",
+    "visible",
+    "write",
+    "write_styled",
+]
+
+_CLEAR = "\r\x1b[K"
+_SHORT = 75  # columns of a status line: a longer one could not be taken back
+_WIDEST = 40  # columns of a cell
+
+
+def write(text: str) -> None:
+    """Write a text and a line end to stdout; to a terminal only what is safe there."""
+    shown = for_stream(text, sys.stdout)
+    sys.stdout.write(shown if shown.endswith("\n") else f"{shown}\n")
+
+
+def for_stream(text: str, stream: TextIO) -> str:
+    """As it is for a file or a pipe, safe for a terminal."""
+    return prose(text) if stream.isatty() else text
+
+
+def pretty(value: Any) -> str:
+    """JSON that people can read too. Nothing in it acts on a terminal or hides."""
+    return json_text(value, indent=2)
+
+
+def as_json(options: Namespace, value: Any) -> bool:
+    """Print a value as JSON if `--json` asks for it; return whether it does."""
+    if options.json:
+        write(pretty(value))
+    return bool(options.json)
+
+
+def can_ask() -> bool:
+    """Whether somebody sits at the terminal."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def ask(prompt: str) -> str:
+    """Ask the person at the terminal. Raises `EOFError` if nothing more comes."""
+    sys.stderr.write(visible(prompt))
+    sys.stderr.flush()
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError
+    return line.strip()
+
+
+class StatusLine:
+    """One line on stderr that is written over and over, and gone at the end."""
+
+    def __init__(self) -> None:
+        self._dirty = False
+
+    def show(self, text: str) -> None:
+        self._dirty = True
+        sys.stderr.write(f"{_CLEAR}{visible(text)[:_SHORT]}")
+        sys.stderr.flush()
+
+    def clear(self) -> None:
+        if self._dirty:
+            self._dirty = False
+            sys.stderr.write(_CLEAR)
+            sys.stderr.flush()
+
+
+def write_styled(line: str) -> None:
+    """Write a line whose colours are ours; what strangers say in it was made safe before."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def columns(rows: Sequence[Sequence[str | tuple[str, str]]]) -> list[str]:
+    """Lines whose cells stand below each other; a cell may be a text and its colour.
+
+    What is empty in all rows takes no room, and what is very long stands out.
+    """
+    table = [[(cell, "") if isinstance(cell, str) else cell for cell in row] for row in rows]
+    table = [[(visible(text), colour) for text, colour in row] for row in table]
+    longest = [max(len(text) for text, _ in cells) for cells in zip(*table, strict=True)]
+    widths = [min(length, _WIDEST) for length in longest]
+    return [
+        "  ".join(
+            styled(text, colour, sys.stdout) + " " * (width - len(text))
+            for (text, colour), width in zip(row, widths, strict=True)
+            if width
+        ).rstrip()
+        for row in table
+    ]
+
+
+def blocks(result: Mapping[str, Any]) -> Iterator[str]:
+    """The content of a tool's result, block by block: text as it is, the rest in a line each."""
+    content = [b for b in result.get("content") or () if isinstance(b, Mapping)]
+    structured = "structuredContent" in result
+    if structured and not any(block.get("text") for block in content):
+        content = [block for block in content if block.get("type") != "text"]  # empty ones
+    for block in content:
+        yield str(block.get("text", "")) if block.get("type") == "text" else _described(block)
+    if structured and not any(block.get("text") for block in content):
+        yield pretty(result["structuredContent"])
+
+
+def counted(count: int, what: str) -> str:
+    """How many of something there are: 1 tool, 2 tools."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def first_line(error: str) -> str:
+    """Return the first line of an error; a server's last words follow it."""
+    return safe(error).strip().partition("\n")[0].removesuffix(". Its last words on stderr:")
+
+
+def size(count: int) -> str:
+    """A number of bytes, for people."""
+    if count < 1000:
+        return f"{count} byte{'' if count == 1 else 's'}"
+    for unit, much in (("kB", 1e3), ("MB", 1e6)):
+        if count < 1000 * much:
+            return f"{count / much:.1f} {unit}"
+    return f"{count / 1e9:.1f} GB"
+
+
+def _described(block: Mapping[str, Any]) -> str:
+    kind = str(block.get("type"))
+    match kind:
+        case "image" | "audio":
+            facts = [block.get("mimeType"), _encoded_size(block.get("data"))]
+        case "resource":
+            resource = block.get("resource")
+            held: Mapping[str, Any] = resource if isinstance(resource, Mapping) else {}
+            text = held.get("text")
+            amount = (
+                size(len(text.encode("utf-8", "replace")))
+                if isinstance(text, str)
+                else _encoded_size(held.get("blob"))
+            )
+            facts = [held.get("uri"), held.get("mimeType"), amount]
+        case "resource_link":
+            count = block.get("size")
+            amount = size(count) if isinstance(count, int) else None
+            facts = [block.get("uri"), block.get("name"), block.get("mimeType"), amount]
+            kind = "link"
+        case _:
+            facts = [f"of a kind that is not known here, {size(len(pretty(block)))} of JSON"]
+    return f"[{kind}: {', '.join(str(fact) for fact in facts if fact)}]"
+
+
+def _encoded_size(data: Any) -> str | None:
+    if not isinstance(data, str):
+        return None
+    return size(len(data) * 3 // 4 - data[-2:].count("="))

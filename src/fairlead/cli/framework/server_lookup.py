@@ -1,0 +1,181 @@
+"""Servers by the name they are configured under: found, allowed, and filled in."""
+
+import asyncio
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from getpass import getpass
+
+from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig
+from ...config.discovery import Loaded, load_all_mcp_configs
+from ...config.found_server import Found, Input
+from ...config.trust import Trust
+from ...config.variables.resolve import Resolved, resolve_in_thread
+from ...config.variables.secret_commands import Commands
+from ...errors import ConfigError, FairleadError
+from .errors import USAGE, Failed, say
+from .output import ask, can_ask, safe, visible
+from .parser import read_pairs
+from .remedies import diagnose
+from .suggested_commands import suggest
+
+__all__ = [
+    "NamedServer",
+    "ask_inputs",
+    "every_server",
+    "fill_in",
+    "find_server",
+    "named_server",
+    "places_of",
+    "require_project",
+    "unknown",
+    "values_to_hide",
+]
+
+_SHORTEST = 6  # as in the manager: shorter values are no secrets
+
+
+def every_server(project: str = os.curdir) -> Loaded:
+    """What is configured on this machine. Nothing is left out: no server is built in here."""
+    return load_all_mcp_configs(project, filter_exa=False)
+
+
+def require_project(options: Namespace) -> None:
+    """Raise `Failed` if the folder of the project is none."""
+    if not os.path.isdir(options.project):
+        raise Failed(f"There is no folder {visible(options.project)}", code=USAGE)
+
+
+def find_server(name: str, loaded: Loaded, *, or_command: bool = False) -> Found:
+    """The entry that a name stands for; `or_command` if a command could have been meant.
+
+    Raises:
+        Failed: if there is none, or it is switched off.
+    """
+    name = loaded.duplicates.get(name, name)
+    if name in loaded.found:
+        return loaded.found[name]
+    if name in loaded.disabled:
+        [(_, why), *_] = loaded.places[name]
+        raise Failed(
+            f"{visible(name)} is switched off: {visible(why.removeprefix('not used: '))}",
+            hint=f"{suggest('mcp', 'enable', operands=[name])} switches it on",
+        )
+    raise unknown(name, loaded, or_command=or_command)
+
+
+def places_of(name: str, loaded: Loaded) -> list[tuple[Found, str]]:
+    """What has a name, used or not, and what became of each. Raises `Failed` if nothing has."""
+    if name not in loaded.places:
+        raise unknown(name, loaded)
+    return loaded.places[name]
+
+
+def unknown(name: str, loaded: Loaded, *, or_command: bool = False) -> Failed:
+    """Nobody has configured that name: here are those that are near, and what could not be read."""
+    near = get_close_matches(name, list(loaded.places), 3, 0.5)
+    hint = f"did you mean {' or '.join(map(visible, near))}? " if near else ""
+    hint += "`fairlead list` shows those there are"
+    if or_command:
+        hint += "; the command of one that is not configured goes after `--`"
+    return Failed(
+        f"There is no server {visible(name)!r} in any configuration",
+        hint=hint,
+        details=[visible(str(problem)) for problem in loaded.warnings if not problem.harmless],
+        code=USAGE,
+    )
+
+
+@dataclass(frozen=True)
+class NamedServer:
+    """A configured server whose values are filled in, and what a person was asked for that."""
+
+    found: Found
+    given: dict[str, str]
+    resolved: Resolved
+
+    @property
+    def entry(self) -> MCPServerEntry:
+        return self.resolved.entry
+
+    @property
+    def secrets(self) -> list[str]:
+        return values_to_hide(self.entry)
+
+    def diagnose(self, exc: FairleadError) -> Failed:
+        return diagnose(exc, self.found, self.resolved.missing)
+
+
+async def named_server(name: str, options: Namespace) -> NamedServer:
+    """The server of a name, ready to be connected.
+
+    Raises:
+        Failed: there is none, or something is missing or wrong in it.
+    """
+    found = find_server(name, every_server(), or_command=True)
+    try:
+        given = await ask_inputs(found, read_pairs(options.input, "--input"))
+        resolved = await fill_in(found, given)
+    except ConfigError as exc:
+        raise diagnose(exc, found) from exc
+    for warning in resolved.warnings:
+        say("warning", safe(warning), "33")
+    return NamedServer(found, given, resolved)
+
+
+async def fill_in(
+    found: Found, given: Mapping[str, str] | None = None, *, trust: Trust | None = None
+) -> Resolved:
+    """The entry with its values in place; commands that it names are run.
+
+    Raises:
+        NotApproved: if it comes from a file of the project that nobody approved.
+        ConfigError: for what is missing or wrong in it.
+    """
+    trust = trust or Trust()
+    trust.require(found)
+    inputs = _inputs_of(found, given or {})
+    return await resolve_in_thread(found, commands=Commands(trust), inputs=inputs)
+
+
+def _inputs_of(found: Found, given: Mapping[str, str]) -> dict[str, str]:
+    """What the entry asks of a person; the defaults stand for what was not given."""
+    defaults = {one.id: one.default for one in found.needs_input if one.default is not None}
+    return {**defaults, **given}
+
+
+async def ask_inputs(found: Found, given: Mapping[str, str]) -> dict[str, str]:
+    """The same, but somebody at the terminal is asked for what is missing."""
+    known = _inputs_of(found, given)
+    missing = [one for one in found.needs_input if one.id not in given]
+    if not missing or not can_ask():
+        return known
+    for one in missing:
+        answer = await asyncio.to_thread(_ask, one)
+        if answer or one.id not in known:
+            known[one.id] = answer
+    return known
+
+
+def _ask(one: Input) -> str:
+    about = visible(one.description or one.id)
+    choices = f" ({' | '.join(map(visible, one.options))})" if one.options else ""
+    default = f" [{visible(one.default)}]" if one.default is not None and not one.password else ""
+    prompt = f"{about}{choices}{default}: "
+    if one.password:
+        return getpass(prompt, stream=sys.stderr)
+    try:
+        return ask(prompt)
+    except EOFError:
+        raise ConfigError(f"the input {one.id!r} has to be given first") from None
+
+
+def values_to_hide(entry: MCPServerEntry) -> list[str]:
+    """Values of an entry that was filled in, which no text may show."""
+    held = entry.env if isinstance(entry, MCPStdioServerConfig) else entry.headers
+    sent = [value for name, value in held.items() if name != "PATH"]  # where programs are sought
+    values = [*sent, *(value.partition(" ")[2] for value in sent)]
+    return sorted({v for v in values if len(v) >= _SHORTEST}, key=len, reverse=True)

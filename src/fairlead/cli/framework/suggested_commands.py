@@ -1,0 +1,51 @@
+"""Commands that a hint suggests: quoted, so that pasting one runs exactly what it shows."""
+
+import shlex
+import sys
+from collections.abc import Iterable
+
+from ...observe.safe_display import visible
+
+__all__ = ["our_program", "quoted", "suggest", "suggest_any"]
+
+
+def suggest(*words: str, operands: Iterable[str] = ()) -> str:
+    """Return a command line of ours, in backticks.
+
+    `operands` are names, paths and other words that come from elsewhere; one that looks like an
+    option is kept from being read as one.
+    """
+    return f"`{suggest_any('fairlead', *words, operands=operands)}`"
+
+
+def suggest_any(*words: str, operands: Iterable[str] = ()) -> str:
+    """Return the command line of any program."""
+    given = list(operands)
+    end = ["--"] if any(word.startswith("-") for word in given) else []
+    return " ".join(map(quoted, [*words, *end, *given]))
+
+
+def our_program() -> str:
+    """The whole path of `fairlead`: programs with windows do not know the PATH of a shell."""
+    import shutil
+    from pathlib import Path
+
+    script = Path(sys.executable).with_name("fairlead")
+    return str(script) if script.exists() else shutil.which("fairlead") or "fairlead"
+
+
+def quoted(word: str) -> str:
+    """Return one word for a shell; what cannot be seen is spelled out as bash and zsh read it."""
+    if visible(word) == word:
+        return shlex.quote(word)
+    return f"$'{''.join(map(_spelled, word))}'"
+
+
+def _spelled(sign: str) -> str:
+    if sign in "\\'":
+        return f"\\{sign}"
+    if sign.isascii() and sign.isprintable():
+        return sign
+    is_byte = "\udc80" <= sign <= "\udcff"  # of a path that is not UTF-8
+    encoded = sign.encode("utf-8", "surrogateescape" if is_byte else "surrogatepass")
+    return "".join(f"\\x{byte:02x}" for byte in encoded)

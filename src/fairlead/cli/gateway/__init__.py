@@ -1,0 +1,1 @@
+"""`fairlead gateway`, `up`, `proxy` and `session`."""

@@ -1,0 +1,165 @@
+"""Which servers a gateway is to have: those of files, without itself and what nobody approved."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from ...client.server_entry import MCPStdioServerConfig
+from ...config.discovery import Loaded, load_all_mcp_configs
+from ...config.found_server import Found, Source
+from ...config.trust import Trust
+from ...config.variables.variable_syntax import Scope, substitute
+from ...errors import ConfigError
+from ...gateway.gateway_file import GatewayFile, read_gateway_file
+from ...manager.configured_servers import configured
+from ...manager.manager import Configured
+from ..framework.output import visible
+from ..framework.suggested_commands import suggest_any
+
+__all__ = ["Address", "LeftOut", "Read", "Wanted", "demo_servers", "discovered", "of_file"]
+
+_DEMO = Source(provider="demo", provider_name="Fairlead's demo")
+
+
+class LeftOut(Struct, frozen=True):
+    """A server that was found and is not used."""
+
+    name: str
+    reason: str
+    hint: str = ""
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """What the files say now."""
+
+    servers: Mapping[str, list[Configured]]
+    left_out: Sequence[LeftOut] = ()
+    problems: Sequence[str] = ()
+    files: Sequence[str] = ()  # to look at; those that do not exist may appear
+    broken: frozenset[str] = frozenset()  # those that could not be read as a whole
+    demo: bool = False
+    file: GatewayFile | None = None  # of the gateway itself
+
+
+Read = Callable[[], Wanted]
+
+
+class Address(Struct, frozen=True):
+    """Where the gateway itself is, which is not to be connected to itself."""
+
+    host: str = ""
+    port: int = 0
+    unix: str | None = None
+
+    def is_in(self, found: Found) -> bool:
+        """Whether an entry leads here, by its URL or by one that its command is given."""
+        entry = found.entry
+        texts = (
+            [entry.command, *entry.args] if isinstance(entry, MCPStdioServerConfig) else [entry.url]
+        )
+        scope = Scope(env=os.environ, home=found.home, workspace=found.workspace)
+        return any(self._is(_filled(text, found.dialect, scope)) for text in texts)
+
+    def _is(self, text: str) -> bool:
+        try:
+            parts = urlsplit(text)
+            port = parts.port or {"https": 443, "wss": 443}.get(parts.scheme, 80)
+        except ValueError:
+            return False
+        if parts.scheme == "unix":
+            return self.unix is not None and os.path.realpath(parts.path) == self.unix
+        if parts.scheme not in ("http", "https", "ws", "wss") or self.unix is not None:
+            return False
+        host = parts.hostname or ""
+        return port == self.port and (host == self.host or _is_here(host))
+
+
+def discovered(
+    project: str, address: Address, inputs: Mapping[str, str], *, or_demo: bool = False
+) -> Wanted:
+    """Everything that programs on this machine have configured."""
+    found = load_all_mcp_configs(project, filter_exa=False)
+    trust = Trust()
+    usable: dict[str, Found] = {}
+    left_out: list[LeftOut] = []
+    for name, one in sorted(found.found.items()):
+        if address.is_in(one):
+            left_out.append(LeftOut(name, f"it is this gateway ({one.place})"))
+        elif "#" in name:
+            left_out.append(LeftOut(name, f"its name has a # in it ({one.place})"))
+        elif not trust.trusts(one):
+            hint = suggest_any("fairlead", "mcp", "approve", operands=[name])
+            left_out.append(LeftOut(name, f"{one.place} {trust.why_not(one)}", hint))
+        else:
+            usable[name] = one
+    # The defaults of inputs are each entry's own: one file must not answer for another.
+    ready = configured(Loaded(found=usable), trust=trust, inputs=inputs)
+    return Wanted(
+        servers={name: [one] for name, one in ready.items()} or (demo_servers() if or_demo else {}),
+        left_out=left_out,
+        problems=[visible(str(problem)) for problem in found.warnings],
+        files=[*found.looked_for, str(trust.path)],
+        # An empty file is how the writing of a new one begins.
+        broken=frozenset([*found.unreadable, *(f for f in found.files if _is_empty(f))]),
+        demo=or_demo and not ready,
+    )
+
+
+def of_file(path: str, project: str, address: Address, inputs: Mapping[str, str]) -> Wanted:
+    """The servers of a gateway's file, and those it includes. Raises `ConfigError`."""
+    file = read_gateway_file(path)
+    if not file.discovered:
+        return Wanted(servers=file.servers, files=[file.path], file=file)
+    more = discovered(project, address, inputs)
+    return Wanted(
+        servers={**more.servers, **file.servers},
+        left_out=[one for one in more.left_out if one.name not in file.servers],
+        problems=more.problems,
+        files=[file.path, *more.files],
+        broken=more.broken,
+        file=file,
+    )
+
+
+def demo_servers() -> dict[str, list[Configured]]:
+    """Two servers to play with, of one era each."""
+    commands = {
+        "harbour": ["-m", "fairlead.demo.harbour"],
+        "notebook": ["-m", "fairlead.demo", "stateless"],
+    }
+    return {
+        name: [
+            Configured(
+                entry=MCPStdioServerConfig(command=sys.executable, args=args),
+                source=_DEMO,
+                digest=f"demo {name}",
+            )
+        ]
+        for name, args in commands.items()
+    }
+
+
+def _filled(text: str, dialect: str, scope: Scope) -> str:
+    try:
+        return substitute(text, dialect, scope)
+    except ConfigError:
+        return text
+
+
+def _is_here(host: str) -> bool:
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    return address.is_loopback or address.is_unspecified
+
+
+def _is_empty(path: str) -> bool:
+    try:
+        return os.stat(path).st_size == 0
+    except OSError:
+        return False

@@ -1,0 +1,93 @@
+"""A port that cannot be had: who holds it, and whether that is a gateway one could use instead."""
+
+import json
+import os
+from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPException
+from socket import socket
+
+from ...wire.quote_text import shortened
+from ..framework.errors import Failed
+from ..framework.listen_address import EVERYWHERE, Endpoint
+from ..framework.output import counted, safe
+
+__all__ = ["listen"]
+
+_PROBE = 2.0  # seconds for whoever is there to say what it is
+_LISTENING = "0A"  # in the kernel's table
+
+
+def listen(endpoint: Endpoint) -> socket:
+    """The socket. Raises `Failed`, with who has the port if that can be known."""
+    try:
+        return endpoint.listen()
+    except Failed as failed:
+        if endpoint.unix is not None or "Address already in use" not in failed.sentence:
+            raise
+        raise _taken(endpoint, failed.code) from None
+
+
+def _taken(endpoint: Endpoint, code: int) -> Failed:
+    holder = _holder(endpoint.port)
+    what = f"Port {endpoint.port} is taken" + (f" by {holder}" if holder else "")
+    other = "--port 0 takes any that is free"
+    servers = _servers_of_gateway(endpoint)
+    if servers is None:
+        return Failed(what, hint=f"choose another port; {other}", code=code)
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    there = endpoint.reachable(f"http://{host}:{endpoint.port}/mcp")
+    return Failed(
+        f"{what}, a Fairlead gateway with {counted(servers, 'server')}",
+        hint=f"use that one, at {there}; or start another: {other}",
+        code=code,
+    )
+
+
+def _servers_of_gateway(endpoint: Endpoint) -> int | None:
+    """How many servers the gateway there has; None if it is none, or does not say.
+
+    It is asked without our token: whoever holds the port may be anybody.
+    """
+    host = EVERYWHERE.get(endpoint.host, endpoint.host)
+    connection = HTTPConnection(host, endpoint.port, timeout=_PROBE)
+    try:
+        connection.request("GET", "/health")
+        said = json.loads(connection.getresponse().read(10_000))
+    except (OSError, HTTPException, ValueError):
+        return None
+    finally:
+        connection.close()
+    if not isinstance(said, dict) or "connected" not in said:
+        return None
+    return said["servers"] if isinstance(said.get("servers"), int) else None
+
+
+def _holder(port: int) -> str | None:
+    """The process that listens on a port, where the kernel shows it to us (Linux)."""
+    wanted = {f"socket:[{number}]" for number in _sockets(port)}
+    if not wanted:
+        return None
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        folder = f"/proc/{process}/fd"
+        try:
+            held = {os.readlink(f"{folder}/{name}") for name in os.listdir(folder)}
+            if held & wanted:
+                with open(f"/proc/{process}/cmdline", "rb") as file:
+                    words = file.read(2000).replace(b"\0", b" ").decode("utf-8", "replace")
+                return safe(f"process {process} ({shortened(words.strip(), 80)})")
+        except OSError:
+            continue  # somebody else's, or gone by now
+    return None
+
+
+def _sockets(port: int) -> Iterator[str]:
+    """The kernel's numbers of the sockets that listen on a port."""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(table) as file:
+                rows = [line.split() for line in file][1:]
+        except OSError:
+            continue
+        for row in rows:
+            if row[3] == _LISTENING and int(row[1].rpartition(":")[2], 16) == port:
+                yield row[9]

@@ -1,0 +1,322 @@
+"""`fairlead proxy`: one server for clients that speak something else, or come another way."""
+
+import asyncio
+import os
+import re
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from ..framework.access_options import ACCESS, require_network
+from ..framework.connect_target import Target, parse_with_server
+from ..framework.errors import NO_CONNECTION, USAGE, Failed, say
+from ..framework.parser import INPUT, JOURNAL, RULES, Parser, add_url_options, flag, option, seconds
+from ..recording.record_options import add_record_options, recording
+
+if TYPE_CHECKING:
+    from ...client.server_entry import MCPServerEntry
+    from ...gateway import Relay
+    from ...interceptor import Interceptor
+    from ...policy.rules.ruleset import RuleSet
+    from ...relay.server_target import Way
+
+__all__ = [
+    "Listen",
+    "add_listen_options",
+    "require_program",
+    "run",
+    "run_record",
+    "serve",
+    "way_of",
+]
+
+
+def run(argv: Sequence[str]) -> int:
+    options, target = parse_with_server(_parser(), argv, "proxy")
+    made: list[Relay] = []
+    with recording(options) as interceptors:
+
+        def make() -> "Relay":
+            made.append(_relay(options, target, interceptors))
+            return made[0]
+
+        code = serve(options, make)
+    if options.listen == "stdio" and not made[0].upstream.wanted:
+        say("note", f"stdin ended before a client asked for anything; {made[0].name} was not used")
+    return code
+
+
+def run_record(argv: Sequence[str]) -> int:
+    """`fairlead record NAME ...` is `fairlead proxy --record NAME ...`."""
+    if not argv or argv[0] in ("-h", "--help"):
+        Parser(
+            "record",
+            "Stand between clients and one server, and write all that passes to a tape. The\n"
+            "same as `fairlead proxy --record NAME`, with all of its options.",
+            usage="NAME [options] (SERVER | URL | -- COMMAND...)",
+            examples="  fairlead record monday -- uvx some-server\n"
+            "  fairlead record monday --listen http://127.0.0.1:8080 notes\n"
+            "  fairlead tape show monday\n\n`fairlead proxy --help` shows the options.",
+        ).print_help()
+        return 0
+    if argv[0].startswith("-"):
+        raise Failed(
+            "The name of the tape comes first", hint="`fairlead record NAME ...`", code=USAGE
+        )
+    return run(["--record", *argv])
+
+
+def serve(options: Namespace, make: Callable[[], "Relay"]) -> int:
+    """Serve what `make` makes, where `--listen` says."""
+    listen = Listen.of(options.listen)
+    if listen.kind == "stdio":
+        who, hint = "clients that come over the network", "add --listen http://HOST:PORT"
+        require_network(options, who, hint)
+        return _on_stdio(make())
+    return _on_network(listen, options, make)
+
+
+@dataclass(frozen=True)
+class Listen:
+    """Where clients come in; the default is the client that started us."""
+
+    kind: str = "stdio"  # or http, ws, unix; with an s at the end for TLS
+    place: str = ""  # HOST:PORT, or the path of a socket
+    path: str = ""  # of the endpoint
+
+    @classmethod
+    def of(cls, text: str) -> "Listen":
+        """Raises `Failed` for what is no place to listen at."""
+        if text == "stdio":
+            return cls()
+        if text.startswith("unix:") and text != "unix:":
+            return cls("unix", text.removeprefix("unix:").removeprefix("//"))
+        if re.fullmatch(r"(?:[^/]*:)?\d+", text):  # [HOST:]PORT, as other commands have it
+            text = f"http://{text}" if ":" in text else f"http://127.0.0.1:{text}"
+        try:
+            parts = urlsplit(text)
+            known = parts.scheme in ("http", "https", "ws", "wss") and bool(parts.hostname)
+            extra = parts.query or parts.fragment or parts.username is not None
+            if known and not extra and parts.port is not None:
+                return cls(parts.scheme, parts.netloc, "" if parts.path == "/" else parts.path)
+        except ValueError:
+            pass
+        raise Failed(
+            f"{text!r} is no place to listen at",
+            hint="it is stdio, [HOST:]PORT, http://HOST:PORT[/path], ws://HOST:PORT[/path] or "
+            "unix:PATH; port 0 takes any that is free",
+            code=USAGE,
+        )
+
+
+def _on_stdio(relay: "Relay") -> int:
+    from ...server.run_program import run_program
+
+    if sys.stdin is not None and sys.stdin.isatty():
+        say("serving", f"{relay.name} on stdin and stdout. Ctrl-C or Ctrl-D ends it.", "32")
+    run_program(relay.run_stdio)
+    return 0
+
+
+def _on_network(listen: Listen, options: Namespace, make: Callable[[], "Relay"]) -> int:
+    from ..framework.listen_address import Endpoint, serve_at
+
+    if listen.kind in ("https", "wss") and options.tls_cert is None:
+        raise Failed(f"{listen.kind} needs a certificate: --tls-cert FILE", code=USAGE)
+    kind = {"https": "http", "wss": "ws"}.get(listen.kind, listen.kind)
+    places: dict[str, str | None] = {"http": None, "ws": None, "unix": None, kind: listen.place}
+    endpoint = Endpoint.of(Namespace(**vars(options), **places, host=None, port=None, workers=1))
+    path = "ws_path" if listen.kind.startswith("ws") else "path"
+    settings = endpoint.settings(**({path: listen.path} if listen.path else {}))
+    serve_at(make(), endpoint, settings)
+    return 0
+
+
+# The server behind us
+
+
+def _relay(
+    options: Namespace,
+    target: Target,
+    interceptors: "Callable[[MCPServerEntry], list[Interceptor]]",
+) -> "Relay":
+    from ...gateway import Relay, RelaySettings
+
+    limits = {}
+    if options.timeout is not None:
+        limits = {"connect_timeout": options.timeout, "call_timeout": options.timeout}
+    settings = RelaySettings(
+        upstream=options.upstream, era=options.era, strict=options.strict, **limits
+    )
+    way, entry = way_of(options, target)
+    require_program(entry)
+    rules = _rules(options.rules, entry)
+    among = [*interceptors(entry), *rules]
+    if options.journal:
+        relay = _watched(way, entry, settings=settings, interceptors=among)
+    else:
+        relay = Relay(way, settings=settings, interceptors=among)
+    for one in rules:
+        one.stand_before(relay)
+    return relay
+
+
+def _watched(way: "Way", entry: "MCPServerEntry", **options: Any) -> "Relay":
+    from ...recording.journal import Journal
+    from ...recording.tape.known_secrets import secrets_of
+    from ...redaction.redact_messages import Redactor
+    from ..tap.watched_relay import WatchedRelay
+
+    journal = Journal(redactor=Redactor(values=secrets_of(entry)))
+    return WatchedRelay(way, journal=journal, **options)
+
+
+def require_program(entry: "MCPServerEntry") -> None:
+    """What cannot be found is told now; the first client may come much later."""
+    from ...client.server_entry import MCPStdioServerConfig
+    from ..framework.output import visible
+    from ..framework.remedies import find_program
+
+    if isinstance(entry, MCPStdioServerConfig) and find_program(entry) is None:
+        raise Failed(
+            f"There is no program {visible(entry.command)!r}",
+            hint="check the spelling and the PATH",
+            code=NO_CONNECTION,
+        )
+
+
+def _rules(path: str | None, entry: "MCPServerEntry") -> "list[RuleSet]":
+    """What happens to messages, if somebody says so."""
+    if path is None:
+        return []
+    from ...policy.rules.gateway_actions import wired_actions
+    from ...policy.rules.ruleset import RuleSet
+    from ...recording.tape.known_secrets import secrets_of
+    from ...redaction.redact_messages import Redactor
+
+    known = Redactor(values=secrets_of(entry))
+    return [RuleSet.of_file(path, actions=wired_actions(), known=known)]
+
+
+def way_of(options: Namespace, target: Target) -> "tuple[Way, MCPServerEntry]":
+    """How to reach the server that a command line names, and what it is now.
+
+    Variables of a server that is configured are filled in for each connection anew.
+    """
+    from ...relay.server_target import way_to
+
+    if target.name:
+        from ..framework.server_lookup import fill_in, named_server
+
+        server = asyncio.run(named_server(target.name, options))
+
+        async def resolve() -> "MCPServerEntry":
+            return (await fill_in(server.found, server.given)).entry
+
+        entry = server.entry
+        return way_to(entry, target.name, resolve=resolve, on_stderr=_show), entry
+    headers = {}
+    if target.url:
+        _require_url(target)
+        headers = target.headers(Namespace(header=options.header, token=None))
+        # Clients are told the name. A key may be anywhere else in the URL, also in its path.
+        parts = urlsplit(target.url)
+        name = parts.netloc.rpartition("@")[2] or os.path.basename(parts.path) or "server"
+    else:
+        name = os.path.basename(target.command[0])
+    entry = target.entry(headers, sse=options.sse)
+    return way_to(entry, name, on_stderr=_show), entry
+
+
+def _require_url(target: Target) -> None:
+    """What can be no server is told now; the first client may come much later."""
+    from ...errors import ConfigError
+    from ...transport.http.client.http1.url import Address
+
+    try:
+        Address.parse(re.sub(r"(?i)^ws", "http", target.url))
+    except ConfigError as exc:
+        raise Failed(
+            "The URL names no server",
+            hint="it is written http://HOST[:PORT][/path], ws://HOST[:PORT][/path] or unix:PATH",
+            code=USAGE,
+        ) from exc
+
+
+def _show(line: str) -> None:
+    """What the server writes to stderr, it would have shown without us too."""
+    from ..framework.output import safe
+
+    sys.stderr.write(f"{safe(line)}\n")
+
+
+# The command line
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "proxy",
+        "Stand between clients and one server. Either side may be of any era and revision,\n"
+        "and come over stdio, HTTP, WebSocket or a unix socket.",
+        option(
+            "server",
+            metavar="SERVER | URL",
+            nargs="*",
+            help="one that is configured (`fairlead list`), or a URL",
+        ),
+        option(
+            "--upstream",
+            choices=("shared", "per-session"),
+            default="shared",
+            help="whether sessions share one process of the server (default), or each has its own",
+        ),
+        option(
+            "--era",
+            choices=("auto", "handshake", "stateless"),
+            default="auto",
+            help="what to speak to the server; by default what the client speaks, if the server "
+            "does",
+        ),
+        flag(
+            "--strict",
+            help="drop notifications that only the other side may send; else they pass like all "
+            "others",
+        ),
+        option(
+            "--timeout",
+            type=seconds,
+            metavar="SECONDS",
+            help="how long the server may take to connect (default: 30), and be silent while it "
+            "works on a call (default: 3600)",
+        ),
+        RULES,
+        INPUT,
+        JOURNAL,
+        usage="[options] (SERVER | URL | -- COMMAND...)",
+        examples="  fairlead proxy --listen http://127.0.0.1:8081 -- uvx some-server\n"
+        "  fairlead proxy https://example.com/mcp --header 'X-Key: ...'\n"
+        "  fairlead proxy --listen ws://127.0.0.1:8080/ws notes\n"
+        "  fairlead proxy --listen unix:/tmp/notes.sock --upstream per-session notes\n"
+        "  fairlead proxy --record monday notes",
+    )
+    add_listen_options(parser)
+    add_record_options(parser)
+    add_url_options(parser)
+    return parser
+
+
+def add_listen_options(parser: Parser) -> None:
+    """Where to serve, and who may come."""
+    parser.add(
+        option(
+            "--listen",
+            default="stdio",
+            metavar="WHERE",
+            help="stdio (default), [HOST:]PORT, http://HOST:PORT[/path], ws://HOST:PORT[/path] or "
+            "unix:PATH. An address serves HTTP and WebSocket; the first is what it says",
+        )
+    )
+    parser.add_group("on the network", "What other machines can reach needs a token.", *ACCESS)

@@ -1,0 +1,99 @@
+"""A gateway that follows its files: what changes in them changes here, and nothing else."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+
+from ...errors import ConfigError
+from ...gateway import Gateway
+from ...gateway.clients.admission import Admission
+from ...manager.config_watch import Stamp, stamps_of
+from ...manager.manager import Configured
+from .choose_servers import Read, Wanted
+
+__all__ = ["Following"]
+
+INTERVAL = 0.5  # seconds between looks
+
+
+class Following:
+    """Gives a gateway the servers of files, and keeps it so."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        read: Read,
+        *,
+        changed: Callable[[Wanted], None],
+        failed: Callable[[str], None],
+        admission: Admission | None = None,
+    ) -> None:
+        """`changed` hears what is wanted from now on, `failed` why files could not be read."""
+        self._admission = admission
+        self._gateway = gateway
+        self._read = read
+        self._changed = changed
+        self._failed = failed
+        self._have: dict[str, list[Configured]] = {}
+        self._applying = asyncio.Lock()
+        gateway.reload = self.reload
+
+    async def apply(self, now: Wanted) -> bool:
+        """Connect what is new, end what is gone; returns whether there was anything.
+
+        A file that cannot be read, perhaps because it is just being written, changes nothing.
+
+        Raises:
+            ConfigError: something cannot be changed while the gateway runs; nothing is.
+        """
+        async with self._applying:
+            return await self._apply(now)
+
+    async def reload(self) -> None:
+        """Read the files now. Raises `ConfigError`."""
+        wanted = await asyncio.to_thread(self._read)
+        if await self.apply(wanted):
+            self._changed(wanted)
+
+    async def _apply(self, now: Wanted) -> bool:
+        admitted = False
+        if self._admission is not None and now.file is not None:
+            admitted = await self._admission.follow(now.file, self._gateway)
+        wanted, have = now.servers, self._have
+        gone = [
+            name
+            for name, old in have.items()
+            if not any(one.source.path in now.broken for one in old)
+            and _digests(wanted.get(name, ())) != _digests(old)
+        ]
+        new = {name: list(wanted[name]) for name in wanted if name in gone or name not in have}
+        for name in gone:
+            del have[name]
+        have.update(new)
+        await asyncio.gather(*(self._gateway.disconnect(name) for name in gone))
+        if new:
+            await self._gateway.connect({name: [*entries] for name, entries in new.items()})
+        self._gateway.arrange(wanted)
+        return bool(gone or new or admitted)
+
+    async def follow(self, files: Sequence[str]) -> None:
+        """Look at the files for ever, and at those that they lead to."""
+        read: dict[str, Stamp] | None = None  # what the files were when they were last read
+        before: dict[str, Stamp] | None = None
+        while True:
+            now = await asyncio.to_thread(stamps_of, files)
+            # Who writes a file may not be done yet: it is read when it was the same twice.
+            if read is None or (now != read and now == before):
+                read = now
+                try:
+                    wanted = await asyncio.to_thread(self._read)
+                    files = wanted.files
+                    if await self.apply(wanted):
+                        self._changed(wanted)
+                except ConfigError as exc:
+                    self._failed(str(exc))
+            before = now
+            await asyncio.sleep(INTERVAL)
+
+
+def _digests(entries: Iterable[Configured]) -> list[str]:
+    return [one.digest for one in entries]

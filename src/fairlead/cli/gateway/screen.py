@@ -1,0 +1,201 @@
+"""What a person, or a program, gets to see of a gateway while it starts and runs."""
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from ...client.server_entry import MCPHttpServerConfig, MCPServerEntry, MCPStdioServerConfig
+from ...config.edit.export_entry import export
+from ...gateway import Gateway
+from ...gateway.admin.status import status
+from ...manager.manager import StatusEvent
+from ...observe.safe_display import json_text
+from ...redaction.redact_text import redact
+from ..framework.errors import say, styled
+from ..framework.listen_address import Exposure
+from ..framework.output import counted, first_line, pretty, safe, visible, write
+from ..framework.suggested_commands import our_program, quoted, suggest_any
+from .choose_servers import LeftOut, Wanted
+
+__all__ = ["Screen", "how_to_connect"]
+
+READY_LIMIT = 10.0  # seconds that slow servers may take before we say how things are
+_NAME = "fairlead"
+_TOKEN = "${FAIRLEAD_TOKEN}"
+PLACEHOLDER = "TOKEN"  # for one that the user has chosen
+
+Row = dict[str, Any]
+
+
+class Screen:
+    """Tells what there is, then what changes, in lines or as one JSON object."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        url: str,
+        *,
+        token: str | None,
+        json: bool,
+        exposure: Exposure | None = None,
+    ) -> None:
+        """`token` is what hints show for it; None if there is none."""
+        self._gateway = gateway
+        self._url = url
+        self._token = token
+        self._exposure = exposure
+        self._json = json
+        self._told: Sequence[LeftOut] = ()
+        self._waiting: set[asyncio.Task[None]] = set()
+
+    def opened(self, wanted: Wanted) -> None:
+        """The endpoint is there; servers may still be on their way."""
+        if self._json:
+            return
+        page = self._url.rpartition("/")[0] + "/" if self._url.startswith("http") else ""
+        _tell("gateway", f"{visible(self._gateway.settings.name)} at {self._url}", "32")
+        if page:
+            _tell("status", page)
+        if wanted.demo:
+            _tell("demo", "no server is configured here, so there are two to play with: notebook,")
+            _tell("", "which is stateless, and harbour, which speaks only the era before")
+            _tell("", "`fairlead mcp add NAME -- COMMAND` adds your own, also while this runs")
+        for program, text in how_to_connect(self._url, token=self._token):
+            _tell("connect", f"{program}: {text}", "36")
+        _tell("stop", "Ctrl-C, or SIGTERM", "36")
+        if self._exposure is not None:
+            self._exposure.show()
+        for problem in wanted.problems:
+            say("warning", safe(problem), "33")
+        self._leave_out(wanted)
+
+    async def settle(self, wanted: Wanted) -> None:
+        """Until every server is there, or known not to be; not for ever."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(READY_LIMIT):
+                await self._everything_listed()
+        if self._json:
+            write(pretty(self._report(wanted)))
+        elif wanted.file is None and any(row["error"] for row in self._rows()):
+            _tell("help", "`fairlead doctor` says what to do about those that failed")
+        sys.stdout.flush()
+
+    async def _everything_listed(self) -> None:
+        for member in list(self._gateway.members.values()):
+            await member.listed.wait()
+
+    def happened(self, event: StatusEvent) -> None:
+        """News of the manager."""
+        if self._json or event.kind == "connecting":
+            return
+        for name in event.names:
+            member = self._gateway.members.get(name.partition("#")[0])
+            if event.kind == "connected" and member is not None and not member.listed.is_set():
+                task = asyncio.get_running_loop().create_task(
+                    self._once(member.listed, name, event)
+                )
+                self._waiting.add(task)
+                task.add_done_callback(self._waiting.discard)
+            else:
+                self._say(name, event)
+
+    async def _once(self, listed: asyncio.Event, name: str, event: StatusEvent) -> None:
+        """A server counts as connected when what it has can be seen here."""
+        await listed.wait()
+        self._say(name, event)
+
+    def _say(self, name: str, event: StatusEvent) -> None:
+        _tell(name, self._news(name, event), _COLOURS.get(event.kind, "2"))
+
+    def close(self) -> None:
+        for task in self._waiting:
+            task.cancel()
+
+    def changed(self, wanted: Wanted) -> None:
+        """Files say something else now."""
+        if not self._json:
+            self._leave_out(wanted)
+
+    def failed(self, reason: str) -> None:
+        say("warning", f"nothing is changed: {safe(reason)}", "33")
+
+    def _leave_out(self, wanted: Wanted) -> None:
+        for one in wanted.left_out:
+            if one not in self._told:
+                hint = f"; `{one.hint}` shows what it would run, and asks you" if one.hint else ""
+                say("left out", visible(f"{one.name}: {one.reason}{hint}"), "33")
+        self._told = wanted.left_out
+
+    def _news(self, name: str, event: StatusEvent) -> str:
+        supervisor = self._gateway.manager.describe().get(name)
+        if event.kind != "connected" or supervisor is None or supervisor.client is None:
+            why = f": {first_line(redact(event.error))}" if event.error else ""
+            return f"{event.kind}{why}"
+        tools = counted(len(supervisor.tools or ()), "tool")
+        return f"connected ({supervisor.client.protocol_version}, {tools})"
+
+    def _rows(self) -> list[Row]:
+        rows: list[Row] = status(self._gateway)["servers"]
+        for row in rows:
+            row["error"] = None if row["error"] is None else first_line(redact(row["error"]))
+        return rows
+
+    def _report(self, wanted: Wanted) -> dict[str, Any]:
+        facts = ("name", "server", "status", "transport", "revision", "era", "tools", "source")
+        return {
+            "name": self._gateway.settings.name,
+            "url": self._url,
+            "pid": os.getpid(),
+            "demo": wanted.demo,
+            **({} if self._token in (None, PLACEHOLDER) else {"token": self._token}),
+            **({} if self._exposure is None else {"warnings": [self._exposure.warning]}),
+            "servers": [
+                {key: row[key] for key in (*facts, "path", "error")} for row in self._rows()
+            ],
+            "left_out": [
+                {"name": one.name, "reason": one.reason, "hint": one.hint or None}
+                for one in wanted.left_out
+            ],
+        }
+
+
+_COLOURS = {"connected": "32", "failed": "31", "reconnecting": "33"}
+
+
+def _tell(label: str, text: str, colour: str = "36") -> None:
+    start = styled(visible(label) + ":", colour, sys.stdout) if label else " " * 5
+    sys.stdout.write(f"{start} {safe(text)}\n")
+    sys.stdout.flush()
+
+
+# How other programs are told of a gateway
+
+
+def how_to_connect(url: str, *, token: str | None) -> list[tuple[str, str]]:
+    """Pairs of a program and what to type, or to put into its file. `token` is shown, if any."""
+    tools = suggest_any("fairlead", "tools", url)
+    if token is not None:
+        tools += f" --token {quoted(token)}"
+    if not url.startswith("http"):
+        return [("Fairlead", tools)]
+    header = "" if token is None else f" --header {quoted(f'Authorization: Bearer {token}')}"
+    sent = _TOKEN if token == PLACEHOLDER else token
+    headers = {} if token is None else {"Authorization": f"Bearer {sent}"}
+    remote = MCPHttpServerConfig(url=url, headers=headers)
+    env = {} if token is None else {"FAIRLEAD_TOKEN": token}
+    bridge = MCPStdioServerConfig(command=our_program(), args=["proxy", url], env=env)
+    return [
+        ("Claude Code", f"claude mcp add --transport http {_NAME} {quoted(url)}{header}"),
+        ("Cursor", _line(remote, "cursor")),
+        ("VS Code", _line(remote, "vscode")),
+        ("Claude Desktop", _line(bridge, "claude-desktop")),
+        ("Fairlead", tools),
+    ]
+
+
+def _line(entry: MCPServerEntry, program: str) -> str:
+    return json_text(json.loads(export(entry, program, name=_NAME)))

@@ -1,0 +1,1 @@
+"""`fairlead mcp`, `list`, `doctor` and `paths`: configured servers."""

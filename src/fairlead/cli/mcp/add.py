@@ -1,0 +1,148 @@
+"""`fairlead mcp add`: a server for your own file, or for the project's."""
+
+import os
+import re
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from ..framework.connect_target import read_headers
+from ..framework.errors import USAGE, Failed, say
+from ..framework.output import visible, write
+from ..framework.parser import Parser, flag, milliseconds, option, read_pairs, repeated
+from ..framework.server_lookup import every_server
+from ..framework.suggested_commands import quoted, suggest
+from .edit_own_file import OURS, changing, own_file
+
+__all__ = ["run_add"]
+
+_URL = re.compile(r"(?i)(https?|wss?|unix)://|\$\{")  # it may be a variable
+
+
+def run_add(argv: Sequence[str]) -> int:
+    index = list(argv).index("--") if "--" in argv else len(argv)
+    options = _parser().parse_intermixed_args(list(argv[:index]))
+    entry = _entry(options, list(argv[index + 1 :]))
+    file = own_file(options)
+    with changing(file):
+        known = file.entries()
+        if options.name in known and not options.force:
+            raise Failed(
+                f"{visible(options.name)} is in {file.path} already",
+                hint="--force puts the new one in its place",
+            )
+        (file.update if options.name in known else file.add)(options.name, entry)
+    write(f"{options.name} is in {file.path}")
+    _mention(options.name, str(file.path))
+    if not options.project:
+        _mention_folder(options, list(argv[index + 1 :]))
+    return 0
+
+
+def _parser() -> Parser:
+    return Parser(
+        "mcp add",
+        "Add a server to your own file, or to the project's. Values may hold ${VARIABLE}, which is "
+        "filled in when it is connected; a value of --env or --header that begins with ! is a "
+        "command that prints it.",
+        option("name", metavar="NAME", help="letters, digits, _ - . :"),
+        option("url", metavar="URL", nargs="?", help="where it is, if it is elsewhere"),
+        OURS,
+        flag("--force", help="replace an entry of that name"),
+        repeated("--env", "NAME=VALUE"),
+        option("--cwd", metavar="FOLDER", help="where the command is run"),
+        repeated("--header", "'NAME: VALUE'"),
+        option(
+            "--type", choices=("http", "sse", "ws"), help="how to talk to the URL (default: by it)"
+        ),
+        option("--timeout", type=milliseconds, metavar="MS", help="milliseconds for an answer"),
+        flag("--lazy", help="start it when it is first used"),
+        usage="NAME [options] (URL | -- COMMAND...)",
+        examples="  fairlead mcp add time -- uvx mcp-server-time\n"
+        "  fairlead mcp add files --env ROOT=/data -- python files.py\n"
+        "  fairlead mcp add notes https://notes.example/mcp \\\n"
+        "      --header 'Authorization: Bearer ${NOTES_TOKEN}'",
+    )
+
+
+def _entry(options: Namespace, command: list[str]) -> dict[str, Any]:
+    if bool(command) == bool(options.url):
+        raise Failed(
+            "A server has a URL, or a command after `--`"
+            + (": both are given" if command else ", and there is neither"),
+            hint=f"for example {_example(options.name, 'python', 'server.py')}",
+            code=USAGE,
+        )
+    entry: dict[str, Any] = {}
+    if command:
+        _refuse(options, "a server with a URL", header=options.header, type=options.type)
+        entry = {"command": command[0], "args": command[1:]}
+        entry["env"] = read_pairs(options.env, "--env")
+        entry["cwd"] = options.cwd
+    else:
+        _refuse(options, "a command", env=options.env, cwd=options.cwd)
+        if not _is_url(options.url):
+            raise Failed(
+                f"{visible(options.url)!r} is no URL",
+                hint="it begins like https://example.com/mcp"
+                if _URL.match(options.url)
+                else f"a command goes after `--`: {_example(options.name, options.url)}",
+                code=USAGE,
+            )
+        kind = options.type or ("ws" if options.url[:2].lower() == "ws" else "http")
+        entry = {"type": kind, "url": options.url, "headers": read_headers(options.header)}
+    entry["timeout"] = options.timeout
+    entry["lazy"] = options.lazy or None
+    return {key: value for key, value in entry.items() if value not in (None, {}, [])}
+
+
+def _refuse(options: Namespace, whose: str, **given: Any) -> None:
+    for name, value in given.items():
+        if value:
+            raise Failed(f"--{name} is for {whose}", code=USAGE)
+
+
+def _is_url(text: str) -> bool:
+    if not _URL.match(text):
+        return False
+    if "${" in text:  # nobody knows what it will be
+        return True
+    try:
+        parts = urlsplit(text)
+        named = parts.path if parts.scheme.lower() == "unix" else parts.hostname
+        return bool(named) and parts.port != 0 and not re.search(r"\s", text)
+    except ValueError:
+        return False
+
+
+def _example(name: str, *command: str) -> str:
+    return suggest("mcp", "add", name, "--", *command)
+
+
+def _mention_folder(options: Namespace, command: list[str]) -> None:
+    """Your own file counts everywhere, but a file named from here is found only from here."""
+    here = [word for word in command if not os.path.isabs(word) and os.path.isfile(word)]
+    if here and options.cwd is None:
+        say(
+            "note",
+            f"{visible(here[0])} will be looked for in the folder where somebody uses it; to have "
+            f"it found from everywhere, add `--cwd {quoted(os.getcwd())} --force`, or write its "
+            "whole path",
+        )
+
+
+def _mention(name: str, path: str) -> None:
+    """What else there is to know about that name now."""
+    places = every_server().places.get(name, [])
+    others = [found for found, _ in places if found.path != path]
+    if places and places[0][0].path != path:
+        say("note", f"{visible(places[0][0].place)} has that name too, and comes first", "33")
+    elif others:
+        say("note", f"it is used instead of the one in {visible(others[0].place)}")
+    mine = next((found for found, _ in places if found.path == path), None)
+    if mine is not None and mine.level == "project":
+        approve = suggest("mcp", "approve", operands=[name])
+        say("next", f"{approve}, as everybody who uses the project has to")
+    else:
+        say("next", suggest("mcp", "test", operands=[name]))

@@ -1,0 +1,190 @@
+"""`fairlead doctor`: what is wrong with the servers of this machine, and what to do about it."""
+
+import asyncio
+import os
+import platform
+import shutil
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...client.server_entry import MCPStdioServerConfig
+from ...config.discovery import Loaded
+from ...config.found_server import Found
+from ...config.paths import this_machine
+from ...config.trust import Trust
+from ..framework.connection import be_quiet, run_async
+from ..framework.describe_entry import source_of
+from ..framework.errors import FAILED, styled
+from ..framework.output import as_json, counted, safe, visible, write_styled
+from ..framework.parser import INPUT, JSON, Parser, option, read_pairs, wait_option
+from ..framework.remedies import INSTALL
+from ..framework.server_lookup import every_server, find_server
+from ..framework.suggested_commands import suggest_any
+from .server_check import Checkup, check_up
+from .test import mark, show_step
+
+__all__ = ["run"]
+
+AT_ONCE = 4  # servers that are tried at the same time
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something about the machine; `hint` is what to do."""
+
+    ok: bool
+    text: str
+    hint: str = ""
+    odd: bool = False  # but it works
+
+
+def run(argv: Sequence[str]) -> int:
+    options = Parser(
+        "doctor",
+        "Look for what is wrong: files that cannot be read, programs that are missing, servers "
+        "that do not start or answer; and say what to do about each. Servers of project files "
+        "that nobody approved are not started. The exit code is 1 if anything is broken.",
+        option("names", metavar="NAME", nargs="*", help="which servers (default: all)"),
+        JSON,
+        wait_option("for each connection"),
+        INPUT,
+        examples="  fairlead doctor\n  fairlead doctor notes\n  fairlead doctor --json",
+    ).parse_args(argv)
+    loaded = every_server()
+    names = options.names or sorted(loaded.found)
+    servers = {name: find_server(name, loaded) for name in names}
+    be_quiet()
+    return run_async(_examine(options, loaded, list(servers.values())))
+
+
+async def _examine(options: Namespace, loaded: Loaded, servers: list[Found]) -> int:
+    findings = _machine(loaded, servers)
+    if not options.json:
+        _show_machine(findings)
+    checkups = await _check_all(options, servers)
+    # What nobody has approved is not broken, unless it was asked for.
+    ill = [c for c in checkups if c.failed and (c.approved or options.names)]
+    broken = len(ill) + sum(not finding.ok for finding in findings)
+    if not as_json(options, _plain(findings, checkups, broken)):
+        _sum_up(checkups, broken)
+    return FAILED if broken else 0
+
+
+async def _check_all(options: Namespace, servers: list[Found]) -> list[Checkup]:
+    """All of them, a few at a time, shown in the order in which they were asked for."""
+    given = read_pairs(options.input, "--input")
+    limit, trust = asyncio.Semaphore(AT_ONCE), Trust()
+
+    async def one(found: Found) -> Checkup:
+        async with limit:
+            return await check_up(found, inputs=given, timeout=options.timeout, trust=trust)
+
+    tasks = [asyncio.create_task(one(found)) for found in servers]
+    try:
+        checkups = []
+        for task in tasks:
+            checkup = await task
+            checkups.append(checkup)
+            if not options.json:
+                _show(checkup)
+        return checkups
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)  # each ends its server
+
+
+def _machine(loaded: Loaded, servers: list[Found]) -> list[Finding]:
+    version = platform.python_version()
+    findings = [Finding(True, f"Python {version} on {platform.system()}, {sys.executable}")]
+    for problem in loaded.warnings:
+        text, odd = visible(str(problem)), problem.harmless
+        hint = "another name would do everywhere" if odd else "correct the file there"
+        findings.append(Finding(odd, text, hint, odd=odd))
+    trust = Trust()
+    for found in servers[:1]:
+        trust.trusts(found)  # which reads the file
+    findings += [Finding(False, safe(warning)) for warning in trust.warnings]
+    findings += _folders()
+    return [*findings, *_programs(servers)]
+
+
+def _folders() -> list[Finding]:
+    """Ours have to be writable, where they are there."""
+    machine = this_machine()
+    folders = (machine.own_config[0], machine.own_cache, machine.own_data)
+    return [
+        Finding(
+            False,
+            f"{visible(folder)} cannot be written to",
+            f"`{suggest_any('ls', '-ld', operands=[folder])}` says why",
+        )
+        for folder in dict.fromkeys(folders)
+        if os.path.exists(folder) and not os.access(folder, os.W_OK | os.X_OK)
+    ]
+
+
+def _programs(servers: list[Found]) -> list[Finding]:
+    """Programs like npx and uvx that entries need: said once, not for each of them."""
+    needed: dict[str, list[str]] = {}
+    for found in servers:
+        entry = found.entry
+        if not isinstance(entry, MCPStdioServerConfig) or "PATH" in entry.env:
+            continue
+        if entry.command in INSTALL:
+            needed.setdefault(entry.command, []).append(found.name)
+    findings = []
+    for program, names in needed.items():
+        place = shutil.which(program)
+        if place is not None:
+            findings.append(Finding(True, f"{program} is {visible(place)}"))
+            continue
+        text = f"{program} is missing, and {visible(', '.join(names))} cannot start without it"
+        findings.append(Finding(False, text, INSTALL[program]))
+    return findings
+
+
+def _show_machine(findings: list[Finding]) -> None:
+    write_styled(styled("this machine", "1", sys.stdout))
+    for finding in findings:
+        sign = styled("!", "33", sys.stdout) if finding.odd else mark(finding.ok)
+        write_styled(f"  {sign} {finding.text}")
+        if finding.hint:
+            write_styled(f"    {styled('→', '36', sys.stdout)} {finding.hint}")
+
+
+def _show(checkup: Checkup) -> None:
+    found, failed = checkup.found, checkup.failed
+    where = f"{source_of(found.host_title, found.level)}, {found.place}"
+    write_styled(f"\n{styled(visible(found.name), '1', sys.stdout)}  {visible(where)}")
+    for step in checkup.steps:
+        show_step(step)
+    for warning in checkup.warnings:
+        write_styled(f"  {styled('!', '33', sys.stdout)} {warning}")
+    if failed is not None:
+        colour = "31" if checkup.approved else "33"
+        write_styled(f"  {styled(failed.sentence, colour, sys.stdout)}")
+        for line in failed.details:
+            write_styled(f"  {styled('|', '2', sys.stdout)} {line}")
+        if failed.hint:
+            write_styled(f"  {styled('→', '36', sys.stdout)} {failed.hint}")
+
+
+def _sum_up(checkups: list[Checkup], broken: int) -> None:
+    well = sum(checkup.failed is None for checkup in checkups)
+    waiting = sum(not checkup.approved for checkup in checkups)
+    parts = [f"{well} of {len(checkups)} servers work"]
+    parts += [f"{waiting} not approved"] if waiting else []
+    parts += [f"{counted(broken, 'thing')} to mend"] if broken else []
+    write_styled(f"\n{', '.join(parts)}")
+
+
+def _plain(findings: list[Finding], checkups: list[Checkup], broken: int) -> dict[str, Any]:
+    return {
+        "ok": broken == 0,
+        "machine": [{"ok": f.ok, "text": f.text, "hint": f.hint} for f in findings],
+        "servers": [checkup.plain() for checkup in checkups],
+    }

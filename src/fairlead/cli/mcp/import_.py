@@ -1,0 +1,86 @@
+"""`fairlead mcp import`: servers of another program, copied into a file of ours."""
+
+from argparse import Namespace
+from collections.abc import Sequence
+
+from ...config.discovery import Loaded, load_all_mcp_configs
+from ...config.edit.import_entry import adopt
+from ...config.edit.own_file import ConfigFile
+from ...config.found_server import Found
+from ...config.hosts import HOSTS
+from ...config.trust import NotApproved, Trust
+from ...errors import ConfigError
+from ..framework.errors import USAGE, Failed, say
+from ..framework.output import visible, write
+from ..framework.parser import Parser, flag, option
+from ..framework.server_lookup import unknown
+from ..framework.suggested_commands import suggest
+from .edit_own_file import OURS, changing, own_file
+
+__all__ = ["run_import"]
+
+
+def run_import(argv: Sequence[str]) -> int:
+    options = Parser(
+        "mcp import",
+        "Copy servers that another program has configured into your own file, or the project's. "
+        "Variables stay variables, spelled our way; the program's file is not changed.",
+        option("host", metavar="PROGRAM", help="cursor, claude-code, vscode, codex, ..."),
+        option("names", metavar="NAME", nargs="*", help="which ones (default: all)"),
+        flag("--force", help="replace entries of the same names"),
+        OURS,
+        examples="  fairlead mcp import cursor\n  fairlead mcp import claude-code notes",
+    ).parse_args(argv)
+    loaded = _servers_of(options.host)
+    wanted = _wanted(options, loaded)
+    file = own_file(options)
+    with changing(file):
+        done = [_import(file, name, found, options) for name, found in wanted.items()]
+    write(f"{sum(done)} of {len(done)} copied to {file.path}")
+    return 0 if all(done) or not options.names else 1
+
+
+def _servers_of(host: str) -> Loaded:
+    known = {one.id: one for one in HOSTS if one.dialect != "fairlead"}
+    if host not in known:
+        raise Failed(
+            f"There is no program {visible(host)!r} whose files we read",
+            hint=f"there are {', '.join(known)}",
+            code=USAGE,
+        )
+    return load_all_mcp_configs(filter_exa=False, hosts=[known[host]])
+
+
+def _wanted(options: Namespace, loaded: Loaded) -> dict[str, Found]:
+    every = {name: places[0][0] for name, places in loaded.places.items()}
+    for name in options.names:
+        if name not in every:
+            raise unknown(name, loaded)
+    if not every:
+        raise Failed(f"{visible(options.host)} has no servers configured")
+    return {name: every[name] for name in options.names or every}
+
+
+def _import(file: ConfigFile, name: str, found: Found, options: Namespace) -> bool:
+    """Whether it was copied; why not is said."""
+    there = name in file.entries()
+    if there and not options.force:
+        say("left out", f"{visible(name)}: {file.path} has one already (--force replaces it)", "33")
+        return False
+    try:
+        if not options.project:
+            # What a stranger wrote would be believed in a file of the user's.
+            Trust().require(found)
+        adopted = adopt(found, anchored=not options.project)
+        (file.update if there else file.add)(name, adopted.fields)
+    except NotApproved:
+        text = f"it is a file of the project's; first {suggest('mcp', 'approve', operands=[name])}"
+        say("left out", visible(f"{name}: {text}"), "33")
+        return False
+    except ConfigError as exc:
+        say("left out", visible(f"{name}: {exc.args[0]}"), "33")
+        return False
+    write(visible(f"{name}, from {found.place}"))
+    for note in adopted.notes:
+        say("note", visible(f"{name}: {note}"), "33")
+    return True

@@ -1,0 +1,183 @@
+"""One configured server, tried step by step: what was done, how long it took, where it stopped."""
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...client import MCPClient, MCPClientConfig
+from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig
+from ...config.found_server import Found
+from ...config.trust import NotApproved, Trust
+from ...errors import FairleadError
+from ...redaction.redact_text import redact
+from ..framework.errors import NO_CONNECTION, Failed
+from ..framework.output import counted, safe, visible
+from ..framework.remedies import diagnose, find_program, where_to_get
+from ..framework.server_lookup import fill_in, values_to_hide
+
+__all__ = ["Checkup", "Step", "check_up"]
+
+LIMIT = 30.0  # seconds for the connection, unless the entry or the caller says otherwise
+_LAST_WORDS = 10  # lines
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something that was tried."""
+
+    name: str
+    ok: bool
+    seconds: float
+    text: str = ""
+
+
+@dataclass
+class Checkup:
+    """How it went; `failed` is why it stopped, `warnings` what is odd but did not stop it."""
+
+    found: Found
+    steps: list[Step] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    failed: Failed | None = None
+    approved: bool = True
+    facts: dict[str, Any] = field(default_factory=dict)
+    tell: Callable[[Step], None] = lambda step: None  # hears of each step when it is over
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[Callable[[str], None]]:
+        """Note a step with its time, also the one that failed."""
+        began = time.monotonic()
+        said: list[str] = []
+        ok = False
+        try:
+            yield said.append
+            ok = True
+        finally:
+            step = Step(name, ok, time.monotonic() - began, safe("".join(said)))
+            self.steps.append(step)
+            self.tell(step)
+
+    def plain(self) -> dict[str, Any]:
+        """For programs."""
+        found, failed = self.found, self.failed
+        status = "ok" if failed is None else "failed" if self.approved else "not approved"
+        about: dict[str, Any] = {
+            "name": found.name,
+            "status": status,
+            "source": found.host_title,
+            "level": found.level,
+            "path": found.place,
+            "transport": found.entry.type,
+            **self.facts,
+            "steps": [
+                {"step": s.name, "ok": s.ok, "ms": round(s.seconds * 1000, 1), "text": s.text}
+                for s in self.steps
+            ],
+            "warnings": self.warnings,
+        }
+        if failed is not None:
+            about |= {"error": failed.sentence, "hint": failed.hint}
+            about["stderr"] = list(failed.details)
+        return about
+
+
+async def check_up(
+    found: Found,
+    *,
+    inputs: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+    trust: Trust | None = None,
+    tell: Callable[[Step], None] = lambda step: None,
+) -> Checkup:
+    """Approve, resolve, find the program, connect, list the tools; stops at the first failure.
+
+    Nothing is left running. `tell` hears of each step when it is over.
+    """
+    checkup = Checkup(found, tell=tell)
+    words: deque[str] = deque(maxlen=_LAST_WORDS)
+    secrets: list[str] = []
+    missing: tuple[str, ...] = ()
+    try:
+        with checkup.step("approve") as say:
+            (trust or Trust()).require(found)
+            say("a file of yours" if found.level != "project" else "approved")
+        with checkup.step("resolve") as say:
+            resolved = await fill_in(found, inputs, trust=trust)
+            missing, entry = resolved.missing, resolved.entry
+            secrets = values_to_hide(entry)
+            checkup.warnings += map(safe, resolved.warnings)
+            checkup.warnings += [f"{name} is not set in the environment" for name in missing]
+            say("everything has its value" if not missing else f"not set: {', '.join(missing)}")
+        if isinstance(entry, MCPStdioServerConfig):
+            with checkup.step("program") as say:
+                say(_program(entry))
+        await _connect(entry, found, timeout, words, checkup)
+    except NotApproved as exc:
+        checkup.approved = False
+        checkup.failed = diagnose(exc, found)
+    except FairleadError as exc:
+        checkup.failed = diagnose(exc, found, missing)
+    except Failed as exc:
+        checkup.failed = exc
+    if checkup.failed is not None:
+        checkup.failed = _showable(checkup.failed, words, secrets)
+    return checkup
+
+
+async def _connect(
+    entry: MCPServerEntry,
+    found: Found,
+    timeout: float | None,
+    words: deque[str],
+    checkup: Checkup,
+) -> None:
+    said = found.startup_timeout or entry.timeout
+    limit = timeout or (said / 1000 if said else LIMIT)
+    config = MCPClientConfig(timeout_seconds=limit)
+    facts = checkup.facts
+    with checkup.step("connect") as say:
+        client = await MCPClient.connect_entry(entry, config, on_stderr=words.append)
+        info = client.server.get("serverInfo") or {}
+        name = f"{info.get('name') or 'a server without a name'} {info.get('version') or ''}"
+        facts["protocolVersion"] = client.protocol_version
+        facts["server"] = visible(name.strip())
+        say(f"{facts['server']} speaks {client.protocol_version}")
+    try:
+        if "tools" not in (client.server.get("capabilities") or {}):
+            return
+        with checkup.step("tools") as say:
+            tools = await client.list_tools()
+            facts["tools"] = len(tools)
+            say(counted(len(tools), "tool"))
+    finally:
+        await client.close()
+
+
+def _showable(failed: Failed, words: deque[str], secrets: list[str]) -> Failed:
+    """With the last words of the server, without what must not be seen."""
+    details = failed.details or tuple(map(safe, words))
+    return Failed(
+        redact(failed.sentence),
+        hint=failed.hint,
+        details=details[-_LAST_WORDS:],
+        code=failed.code,
+    ).without(secrets)
+
+
+def _program(entry: MCPStdioServerConfig) -> str:
+    """Where the program is that would be started."""
+    place = find_program(entry)
+    if place is not None:
+        return visible(place)
+    path = entry.env.get("PATH") or os.environ.get("PATH") or ""
+    by_name = not os.path.dirname(entry.command)
+    raise Failed(
+        f"There is no program {visible(entry.command)!r}{' in the PATH' if by_name else ''}",
+        hint=safe(where_to_get(entry.command)),
+        details=[f"PATH={visible(path)}"] if by_name else [],
+        code=NO_CONNECTION,
+    )

@@ -1,0 +1,1 @@
+"""`fairlead rules`, `lock` and `intercept`."""

@@ -1,0 +1,278 @@
+"""`fairlead lock`: what tools are, written down; and whether they are that still."""
+
+import asyncio
+import os
+import re
+import sys
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ...errors import ConfigError, FairleadError
+from ...policy.tool_lock import (
+    Difference,
+    Lock,
+    compare,
+    lock_tools,
+    read_lock,
+    suspicions,
+    write_lock,
+)
+from ...policy.tool_lock.lock_file import FILE
+from ..framework.connect_target import Target, split_target
+from ..framework.connection import be_quiet, connected, run_async
+from ..framework.errors import FAILED, NO_CONNECTION, USAGE, Failed, say, styled
+from ..framework.output import as_json, counted, safe, visible, write
+from ..framework.parser import Parser, add_connection_options, flag, option
+
+if TYPE_CHECKING:
+    from ..gateway.choose_servers import Wanted
+
+__all__ = ["run"]
+
+AT_ONCE = 4  # servers that are asked at the same time
+
+Tools = list[dict[str, Any]]
+
+
+def run(argv: Sequence[str]) -> int:
+    own, target = list(argv), Target()
+    if "--" in own:
+        own, target = split_target(own)
+    options = _parser().parse_args(own)
+    if options.gateway is not None:
+        if target.command or options.name:
+            raise Failed("--gateway names its servers itself", code=USAGE)
+        if options.output is None and (file := _gateway(options.gateway).file) is not None:
+            options.output = file.lock
+        names = {name: Target(name=name) for name in options.names}
+    else:
+        names = _named(options, target)
+    options.output = options.output or FILE
+    if options.check:
+        return _check(options, names)
+    return _write(options, names)
+
+
+def _write(options: Namespace, targets: Mapping[str, Target]) -> int:
+    tools, failed = _collect(targets, options)
+    if not tools:
+        details = [f"{visible(name)}: {why}" for name, why in failed.items()]
+        raise Failed("No server answered", details=details, code=NO_CONNECTION)
+    known: dict[str, Any] = {}
+    if options.names or failed or targets.keys() != tools.keys() or _is_alone(targets):
+        try:
+            known = dict(read_lock(options.output).servers)  # the others stay as they are
+        except ConfigError as exc:
+            if "cannot be read" not in str(exc):
+                raise Failed(safe(str(exc)), code=USAGE) from exc
+    servers = {**known, **{name: lock_tools(listed) for name, listed in tools.items()}}
+    try:
+        write_lock(options.output, Lock(servers=servers))
+    except OSError as exc:
+        raise Failed(f"{options.output} cannot be written: {exc.strerror or exc}") from exc
+    odd = _odd(tools)
+    counts = {name: len(listed) for name, listed in tools.items()}
+    about = {"file": options.output, "tools": counts, "odd": odd, "failed": failed}
+    if not as_json(options, about):
+        for name, count in counts.items():
+            write(f"{visible(name)}: {counted(count, 'tool')}")
+        _show_odd(odd)
+        say("written", options.output, "32")
+    _tell_failed(failed)
+    return NO_CONNECTION if failed else 0
+
+
+def _check(options: Namespace, targets: Mapping[str, Target]) -> int:
+    try:
+        lock = read_lock(options.output)
+    except ConfigError as exc:
+        raise Failed(
+            safe(str(exc)), hint="`fairlead lock` without --check writes it", code=USAGE
+        ) from exc
+    if not options.names and not _is_alone(targets) and options.gateway is None:
+        targets = {name: Target(name=name) for name in lock.servers}
+    tools, failed = _collect(targets, options)
+    changed = {
+        name: compare(lock.servers.get(name) or lock_tools([]), listed)
+        for name, listed in tools.items()
+    }
+    odd = _odd(tools)
+    plain = msgspec.to_builtins(changed)
+    if not as_json(options, {"differences": plain, "odd": odd, "failed": failed}):
+        _show_changed(changed)
+        _show_odd(odd)
+    _tell_failed(failed)
+    if any(changed.values()):
+        return FAILED
+    return NO_CONNECTION if failed else 0
+
+
+# What there is
+
+
+def _is_alone(targets: Mapping[str, Target]) -> bool:
+    """Whether it is one that was named by its URL or command."""
+    return any(not target.name for target in targets.values())
+
+
+def _named(options: Namespace, target: Target) -> dict[str, Target]:
+    if target.command:
+        if options.names:
+            raise Failed("There are two servers to talk to", hint="name one", code=USAGE)
+        return {options.name or "server": target}
+    urls = [name for name in options.names if re.match(r"(?i)(https?|wss?|unix)://", name)]
+    if urls:
+        if len(options.names) > 1:
+            raise Failed("A URL is locked by itself", code=USAGE)
+        options.names = []
+        return {options.name or "server": Target(url=urls[0])}
+    if options.name:
+        raise Failed("--name is for a server that has none: a URL or a command", code=USAGE)
+    if options.names or options.check:
+        return {name: Target(name=name) for name in options.names}
+    from ..framework.server_lookup import every_server
+
+    found = every_server().found
+    if not found:
+        raise Failed(
+            "No server is configured here",
+            hint="name a URL, or a command after `--`; `fairlead mcp add` configures one",
+            code=USAGE,
+        )
+    return {name: Target(name=name) for name in found}
+
+
+def _collect(
+    targets: Mapping[str, Target], options: Namespace
+) -> tuple[dict[str, Tools], dict[str, str]]:
+    """The tools of each server that answers, and why the others did not."""
+    tools: dict[str, Tools] = {}
+    failed: dict[str, str] = {}
+
+    async def collect() -> int:
+        if options.gateway is not None:
+            await _ask_gateway(options, tools, failed)
+            return 0
+        slots = asyncio.Semaphore(AT_ONCE)
+
+        async def ask(name: str, target: Target) -> None:
+            async with slots:
+                try:
+                    async with connected(target, options) as client:
+                        tools[name] = [dict(tool) for tool in await client.list_tools()]
+                except Failed as exc:
+                    if _is_alone(targets):
+                        raise
+                    failed[name] = exc.sentence
+
+        await asyncio.gather(*(ask(name, target) for name, target in targets.items()))
+        return 0
+
+    run_async(collect())
+    return {name: tools[name] for name in sorted(tools)}, failed
+
+
+def _gateway(path: str) -> "Wanted":
+    from ..gateway.choose_servers import Address, of_file
+
+    return of_file(path, os.curdir, Address(), {})
+
+
+async def _ask_gateway(options: Namespace, tools: dict[str, Tools], failed: dict[str, str]) -> None:
+    """The tools of a gateway's servers, as the servers themselves list them."""
+    from ...manager.manager import MCPManager
+
+    be_quiet()
+    names, servers = options.names, _gateway(options.gateway).servers
+    if unknown := [name for name in names if name not in servers]:
+        there = ", ".join(sorted(servers)) or "none"
+        raise Failed(
+            f"There is no server {unknown[0]!r} in {options.gateway}; there are {there}", code=USAGE
+        )
+    # Equal servers share a name; what one of them says is what all of them are.
+    wanted = {name: several[0] for name, several in servers.items() if not names or name in names}
+    async with MCPManager(os.curdir, on_roots=None) as manager:
+        await manager.connect_servers(wanted, startup="wait")
+        for name in wanted:
+            connection = manager.connections.get(name)
+            if connection is None:
+                supervisor = manager.describe().get(name)
+                error = None if supervisor is None else supervisor.error
+                failed[name] = safe(str(getattr(error, "summary", None) or error or "no answer"))
+                continue
+            try:
+                tools[name] = [dict(tool) for tool in await connection.client.list_tools()]
+            except FairleadError as exc:
+                failed[name] = safe(str(exc))
+
+
+def _odd(tools: Mapping[str, Tools]) -> list[dict[str, str]]:
+    return [
+        {"server": name, "tool": str(tool.get("name")), "what": what}
+        for name, listed in tools.items()
+        for tool in listed
+        for what in suspicions(tool)
+    ]
+
+
+# What is shown
+
+
+def _show_changed(changed: Mapping[str, list[Difference]]) -> None:
+    for name, found in changed.items():
+        if not found:
+            write(f"{visible(name)}: as it was approved")
+        for one in found:
+            write(styled(f"{visible(name)}: {visible(one.name)} {_IS[one.kind]}", "1", sys.stdout))
+            for line in one.lines:
+                colour = {"-": "31", "+": "32"}.get(line[:1], "2")
+                write("  " + styled(visible(line), colour, sys.stdout))
+
+
+_IS = {"changed": "has changed", "new": "is new", "gone": "is gone"}
+
+
+def _show_odd(odd: Sequence[Mapping[str, str]]) -> None:
+    for one in odd:
+        where = f"{visible(one['server'])}/{visible(one['tool'])}"
+        say("look", f"{where}: {visible(one['what'])}", "33")
+    if odd:
+        say("note", "these are hints: what looks harmless may not be, and the other way round")
+
+
+def _tell_failed(failed: Mapping[str, str]) -> None:
+    for name, why in failed.items():
+        say("warning", f"{visible(name)} was left out: {why}", "33")
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "lock",
+        "Write down the definition of every tool, with its digest. Later, `--check` shows what\n"
+        "has changed under a name that you approved, and a gateway can refuse it. Descriptions\n"
+        "with hidden characters, or with instructions to the model, are pointed out.",
+        option("names", metavar="NAME", nargs="*", help="configured servers (default: all)"),
+        option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help=f"the lock file (default: what the gateway's file says, or {FILE})",
+        ),
+        option("--gateway", metavar="FILE", help="the servers of this gateway's file instead"),
+        flag(
+            "--check",
+            help="compare with the file, show what differs, and end with 1 if something does",
+        ),
+        option("--name", help="what to call a server that is a URL or a command"),
+        usage="[options] [NAME... | URL | -- COMMAND...]",
+        examples="  fairlead lock\n"
+        "  fairlead lock notes search -o fairlead.lock.json\n"
+        "  fairlead lock --check\n"
+        "  fairlead lock --gateway gateway.toml\n"
+        "  fairlead lock --name time -- uvx mcp-server-time",
+    )
+    add_connection_options(parser)
+    return parser

@@ -1,0 +1,1 @@
+"""`fairlead tape`, `record` and `replay`."""

@@ -1,0 +1,77 @@
+"""`fairlead tape export`: a tape for other programs."""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import BinaryIO
+
+from ...recording.export.har_export import har_text
+from ...recording.export.pytest_export import text_of_test
+from ...recording.tape import TapeReader
+from ...recording.tape.atomic_write import replacing
+from ...recording.tape.format import command_of
+from ...redaction.redact_text import REDACTED
+from ..framework.errors import Failed, say
+from ..framework.output import for_stream
+from ..framework.parser import TAPE, Parser
+from .places import FORCE, open_tape, progress, tell_doubts, there_already
+
+__all__ = ["run_export"]
+
+
+def run_export(argv: Sequence[str]) -> int:
+    parser = Parser(
+        "tape export",
+        "Make something else of a tape: an HTTP archive (HAR 1.2), or a test for pytest that\n"
+        "plays it to the server it was recorded from and compares the answers.",
+        TAPE,
+        FORCE,
+        usage="TAPE (--har | --pytest) [-o FILE [--force]]",
+        examples="  fairlead tape export monday --har -o monday.har\n"
+        "  fairlead tape export monday --pytest -o tests/test_monday.py",
+    )
+    kind = parser.add_mutually_exclusive_group(required=True)
+    kind.add_argument("--har", action="store_true", help="an HTTP archive")
+    kind.add_argument("--pytest", action="store_true", help="a test")
+    parser.add_argument("-o", "--output", metavar="FILE", help="where to (default: stdout)")
+    options = parser.parse_args(argv)
+    reader = open_tape(options.tape)
+    pieces = har_text(reader.info, reader) if options.har else _test(reader, options.output)
+    if options.output is None:
+        with nullcontext() if sys.stdout.isatty() else progress(reader):
+            _write(pieces)
+        tell_doubts(reader)
+        return 0
+    try:
+        with _opened(Path(options.output), force=options.force) as stream, progress(reader):
+            stream.writelines(pieces)
+    except FileExistsError as exc:
+        raise there_already(exc) from exc
+    except OSError as exc:
+        raise Failed(f"{options.output} cannot be written: {exc.strerror or exc}") from exc
+    tell_doubts(reader)
+    say("written", options.output)
+    return 0
+
+
+def _opened(place: Path, *, force: bool) -> AbstractContextManager[BinaryIO]:
+    if place.exists() and not place.is_file() and not place.is_dir():
+        return place.open("wb")  # a pipe, or a device: nothing of it is lost
+    return replacing(place, overwrite=force)
+
+
+def _write(pieces: Iterable[bytes]) -> None:
+    for piece in pieces:
+        sys.stdout.write(for_stream(piece.decode(), sys.stdout))
+
+
+def _test(reader: TapeReader, output: str | None) -> Iterator[bytes]:
+    url = reader.info.about.get("url")
+    if not command_of(reader.info) and not (url and isinstance(url, str)):
+        raise Failed("The tape does not say from which server it was recorded")
+    if any(REDACTED in word for word in (*command_of(reader.info), str(url))):
+        say("note", f"a secret of the server is not on the tape: mend {REDACTED} in SERVER", "33")
+    place = reader.parts[0].resolve()
+    folder = None if output is None else Path(output).resolve().parent
+    yield text_of_test(reader.info, place, folder).encode()

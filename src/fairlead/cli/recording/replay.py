@@ -1,0 +1,229 @@
+"""`fairlead replay`: a tape as a server, or to one."""
+
+import asyncio
+import sys
+import threading
+from argparse import Namespace
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import to_builtins
+
+from ..framework.connect_target import Target, parse_with_server
+from ..framework.errors import FAILED, NO_CONNECTION, USAGE, Failed, say
+from ..framework.output import as_json, safe, visible, write
+from ..framework.parser import (
+    IGNORE,
+    INPUT,
+    JSON,
+    TAPE,
+    Parser,
+    add_url_options,
+    flag,
+    option,
+    wait_option,
+)
+from ..framework.suggested_commands import suggest
+from ..gateway import proxy
+from .diff import shown
+from .places import open_tape, progress, reading, tell_doubts
+
+if TYPE_CHECKING:
+    from ...errors import FairleadError
+    from ...gateway import Relay
+    from ...recording.replay import Compared, Pace, TapeServer
+    from ...recording.tape import TapeReader
+
+__all__ = ["run"]
+
+
+def run(argv: Sequence[str]) -> int:
+    if "--against" in (argv[: argv.index("--")] if "--" in argv else argv):
+        return _against(argv)
+    options = _serving_parser().parse_args(argv)
+    pace = _pace(options.timing)
+    keyed = options.timing == "stepped"
+    if keyed and proxy.Listen.of(options.listen).kind == "stdio":
+        raise Failed(
+            "Steps are taken with the keyboard, and the client has it",
+            hint="add --listen http://HOST:PORT",
+            code=USAGE,
+        )
+    reader = open_tape(options.tape)
+    player = _player(reader, options, pace)
+    if keyed:
+        _listen_to_keys(player)
+
+    def make() -> "Relay":
+        return player.for_both_eras(f"tape {visible(Path(reader.base).name)}")
+
+    try:
+        return proxy.serve(options, make)
+    finally:
+        for what in dict.fromkeys(player.missed):
+            say("not on the tape", safe(what), "33")
+
+
+def _player(reader: "TapeReader", options: Namespace, pace: "Pace") -> "TapeServer":
+    from ...recording.replay import TapeServer
+
+    with reading(), progress(reader):
+        player = TapeServer(reader, matching=options.match, pace=pace)
+    tell_doubts(reader)
+    player.seek(options.seek)
+    return player
+
+
+def _pace(timing: str) -> "Pace":
+    from ...recording.replay import Pace
+
+    if timing in ("immediate", "stepped"):
+        return Pace(stepped=timing == "stepped")
+    try:
+        return Pace(1.0 if timing == "original" else float(timing.removesuffix("x")))
+    except ValueError:
+        raise Failed(
+            f"{timing!r} is no timing",
+            hint="it is original, immediate, stepped, or a number: 2 is twice as fast",
+            code=USAGE,
+        ) from None
+
+
+def _listen_to_keys(player: "TapeServer") -> None:
+    """Enter is a step, a number so many; p pauses, r resumes, s N seeks."""
+    keys = "Enter: a step, N: so many, p: pause, r: resume, s N: go to message N"
+    say("keys", keys, "36")
+
+    def listen() -> None:
+        for line in sys.stdin:
+            word, _, number = line.strip().partition(" ")
+            if word in ("p", "r"):
+                player.soon(player.pace.pause if word == "p" else player.pace.resume)
+            elif word == "s" and number.isdecimal():
+                player.soon(partial(player.seek, int(number)))
+            elif not word or word.isdecimal():
+                player.soon(partial(player.pace.step, int(word or 1)))
+            else:
+                say("keys", keys, "36")
+
+    threading.Thread(target=listen, daemon=True).start()
+
+
+def _serving_parser() -> Parser:
+    parser = Parser(
+        "replay",
+        "Serve what is on a tape, to clients of either era; or, with --against, play it to a\n"
+        "server and compare the answers (`fairlead replay TAPE --against --help`).",
+        TAPE,
+        option(
+            "--match",
+            choices=("tolerant", "strict"),
+            default="tolerant",
+            help="by method, target and arguments in any order (default), or in the order of the "
+            "tape",
+        ),
+        option(
+            "--timing",
+            default="immediate",
+            metavar="WHEN",
+            help="immediate (default), original, stepped, or a number: 2 is twice as fast",
+        ),
+        option(
+            "--seek", type=int, default=0, metavar="N", help="what is before message N was played"
+        ),
+        usage="TAPE [options]\n"
+        "       fairlead replay TAPE --against [options] (SERVER | URL | -- COMMAND...)",
+        examples="  fairlead replay monday\n"
+        "  fairlead replay monday --listen http://127.0.0.1:8080 --timing original\n"
+        "  fairlead replay monday --against -- python server.py",
+    )
+    proxy.add_listen_options(parser)
+    return parser
+
+
+# To a server
+
+
+def _against(argv: Sequence[str]) -> int:
+    from ...errors import FairleadError
+    from ...recording.replay import play_against
+
+    options, target = parse_with_server(_against_parser(), argv, "replay TAPE --against")
+    reader = open_tape(options.tape)
+    way, _ = proxy.way_of(options, target)
+    try:
+        with reading(), progress(reader):
+            report = asyncio.run(
+                play_against(
+                    reader,
+                    way,
+                    ignore=options.ignore,
+                    notifications=options.notifications,
+                    timeout=options.timeout or 30.0,
+                    on_compared=None if options.json else _show,
+                )
+            )
+    except ValueError as exc:
+        raise Failed(str(exc), code=USAGE) from exc
+    except FairleadError as exc:
+        raise _nobody_there(exc, options, target) from exc
+    tell_doubts(reader)
+    if not as_json(options, {"same": report.same, "compared": to_builtins(report.compared)}):
+        wrong = sum(not each.same for each in report.compared)
+        write(f"{len(report.compared)} compared, {wrong} differ")
+    return 0 if report.same else FAILED
+
+
+def _nobody_there(exc: "FairleadError", options: Namespace, target: Target) -> Failed:
+    """Why there was nothing to compare with. What a server wrote to stderr was shown already."""
+    from ...errors import ChannelClosed, ConnectFailed, HttpError
+    from ..framework.connection import explain
+
+    failed = explain(exc, target)
+    sentence, hint = failed.sentence, failed.hint
+    if isinstance(exc, ChannelClosed) and exc.reason:
+        sentence = safe(exc.reason[:1].upper() + exc.reason[1:])
+    if isinstance(exc, HttpError) and exc.status in (401, 403):
+        hint = "say who you are: FAIRLEAD_TOKEN in the environment, or --header"
+    elif target.name:
+        hint = f"{suggest('doctor', operands=[target.name])} looks for the reason"
+    elif not hint and isinstance(exc, ChannelClosed | ConnectFailed) and exc.stderr:
+        hint = "its last words are above; mend it, or start it by hand to see more"
+    headers = target.headers(Namespace(header=options.header, token=None)) if target.url else {}
+    return Failed(
+        sentence,
+        hint=hint,
+        details=failed.details if isinstance(exc, HttpError) else (),
+        code=NO_CONNECTION,
+    ).without(target.secrets(headers))
+
+
+def _show(each: "Compared") -> None:
+    if each.same:
+        return
+    write(visible(f"{each.seq} {each.what}: {each.error or 'another answer'}"))
+    for one in each.differences:
+        write(visible(f"    {one.path}: {shown(one.recorded)} -> {shown(one.given)}"))
+
+
+def _against_parser() -> Parser:
+    parser = Parser(
+        "replay",
+        "Ask a server what was asked on a tape, and compare its answers with those on it. The\n"
+        "exit code is 1 if they differ, and 3 if the server cannot be reached.",
+        TAPE,
+        option("server", nargs="*", help="one that is configured, or a URL"),
+        flag("--against", help="play it to a server"),
+        IGNORE,
+        flag("--notifications", help="compare what the server tells too"),
+        wait_option("for each answer"),
+        JSON,
+        INPUT,
+        usage="TAPE --against [options] (SERVER | URL | -- COMMAND...)",
+        examples="  fairlead replay monday --against -- python server.py\n"
+        "  fairlead replay monday --against --ignore 'result.content.*.text' notes",
+    )
+    add_url_options(parser)
+    return parser

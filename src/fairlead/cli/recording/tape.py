@@ -1,0 +1,31 @@
+"""`fairlead tape ...`: conversations that were recorded."""
+
+from collections.abc import Sequence
+
+from ..command_group import run_one
+from .places import reading
+
+__all__ = ["run"]
+
+# What it does, and the module whose `run_...` does it.
+_COMMANDS = {
+    "list": ("list them", "fairlead.cli.recording.list_show"),
+    "show": ("show what is on one, a line for each message", "fairlead.cli.recording.list_show"),
+    "export": (
+        "make an HTTP archive (HAR) or a test for pytest of one",
+        "fairlead.cli.recording.export",
+    ),
+    "diff": ("show where two of them differ, but for time and ids", "fairlead.cli.recording.diff"),
+    "trim": ("keep a part of one", "fairlead.cli.recording.trim_delete"),
+    "delete": ("delete them", "fairlead.cli.recording.trim_delete"),
+}
+
+
+_ABOUT = """\
+Look at conversations that were recorded, with `fairlead record` or a gateway. A tape
+is named, or given by its path."""
+
+
+def run(argv: Sequence[str]) -> int:
+    with reading():
+        return run_one("tape", _COMMANDS, _ABOUT, argv)

@@ -1,0 +1,1 @@
+"""`fairlead serve`: loading, supervising and reloading a server."""

@@ -1,0 +1,290 @@
+"""The parent of processes that serve one socket: several at once, or one whose code changes.
+
+It holds the socket, so that nobody is refused while a process is replaced: who comes meanwhile
+waits in the queue of the socket. It never imports the code that is served.
+"""
+
+import asyncio
+import base64
+import json
+import os
+import secrets
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence, Set
+from contextlib import suppress
+
+from ...protocol.sealed_state import KEYS_VARIABLE
+from ...transport.http.server.settings import HttpSettings
+from ..framework.errors import FAILED, USAGE, Failed, say
+from ..framework.listen_address import Endpoint
+from .file_watcher import Code
+from .worker import BEGIN, READY, VARIABLE, hand_down
+
+__all__ = ["supervise"]
+
+STOP_LIMIT = 4.7  # seconds until what has not ended is killed; workers leave after 4.5
+BACKOFF = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before a worker is started again
+STEADY = 10.0  # seconds after which one that died counts as having worked
+
+
+def supervise(argv: Sequence[str], endpoint: Endpoint, code: Code | None = None) -> int:
+    """Serve until a signal comes; `code` is watched, and what is served follows it.
+
+    Raises:
+        Failed: it cannot listen there.
+    """
+    if sys.platform == "win32":
+        raise Failed("--workers and --reload need a system that hands sockets down to children")
+    endpoint.tls()  # whether it can be used is said once, not by each worker
+    listening = endpoint.listen()
+    try:
+        with asyncio.Runner() as runner:
+            return runner.run(_until_signal(_Supervisor(argv, endpoint, listening, code)))
+    finally:
+        endpoint.clean_up(listening)
+
+
+async def _until_signal(supervisor: "_Supervisor") -> int:
+    loop = asyncio.get_running_loop()
+    work = loop.create_task(supervisor.run())
+    stopped = False
+
+    def stop() -> None:
+        nonlocal stopped
+        if not stopped:  # once: a second one must not disturb the end
+            stopped = True
+            work.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, stop)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if not stopped:
+            raise
+        return 0
+    finally:
+        await supervisor.end()
+
+
+class _Process:
+    """One worker, seen from its parent."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self.process = process
+        self.name = ""  # of the server, once it is loaded
+        self.has_token = False
+        self.began = time.monotonic()
+        self._reader = reader
+        self._writer = writer
+
+    async def load(self) -> bool:
+        """Wait for its code. False if it ended instead; then it has said why."""
+        line = await self._hear()
+        if line:
+            self.name, self.has_token = json.loads(line)
+        return bool(line)
+
+    async def begin(self) -> bool:
+        """Let it serve. False if it ended instead."""
+        self._writer.write(BEGIN)
+        return await self._hear() == READY
+
+    async def wait(self) -> int:
+        return await self.process.wait()
+
+    def send(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            self.process.send_signal(number)
+
+    def hang_up(self) -> None:
+        self._writer.close()
+
+    async def _hear(self) -> bytes:
+        try:
+            line = await self._reader.readline()
+        except OSError:
+            return b""
+        return line if line.endswith(b"\n") else b""
+
+
+class _Supervisor:
+    def __init__(
+        self, argv: Sequence[str], endpoint: Endpoint, listening: socket.socket, code: Code | None
+    ) -> None:
+        self._command = [sys.executable, "-P", "-m", "fairlead", "serve", *_without_token(argv)]
+        self._endpoint = endpoint
+        self._listening = listening
+        self._code = code
+        # One ring for all, also for the next version of the code: a call that was asked back by
+        # one process goes on in another.
+        key = base64.b64encode(secrets.token_bytes(32)).decode()
+        self._environment = {KEYS_VARIABLE: f"run:{key}", **os.environ}
+        self._processes: set[_Process] = set()
+        self._keepers: set[asyncio.Task[None]] = set()
+        self._announced = False
+
+    async def run(self) -> int:
+        """Serve; returns only if it cannot."""
+        if self._code is None:
+            return await self._serve_many()
+        return await self._serve_changing(self._code)
+
+    async def end(self) -> None:
+        """Nobody is left behind after this."""
+        for keeper in self._keepers:
+            keeper.cancel()
+        await self._dismiss(set(self._processes))
+
+    # Several at once
+
+    async def _serve_many(self) -> int:
+        first = await self._start()
+        if not (await first.load() and await first.begin()):
+            return max(await first.wait(), FAILED)  # the others would fail as well
+        self._announce(first)
+        self._keep(first)
+        for _ in range(self._endpoint.workers - 1):
+            self._keep(None)
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    def _keep(self, process: _Process | None) -> "asyncio.Task[None]":
+        keeper = asyncio.get_running_loop().create_task(self._keep_one(process))
+        self._keepers.add(keeper)
+        keeper.add_done_callback(self._keepers.discard)
+        return keeper
+
+    async def _keep_one(self, process: _Process | None) -> None:
+        """See to it that one process serves; ever later, if it keeps dying."""
+        failures = 0
+        while True:
+            if process is None:
+                try:
+                    process = await self._start()
+                except OSError as exc:  # no memory, no descriptors: that may pass
+                    say("worker", f"none could be started: {exc.strerror}", "31")
+                    await asyncio.sleep(BACKOFF[-1])
+                    continue
+                _ = await process.load() and await process.begin()
+            code = await process.wait()
+            self._forget(process)
+            if time.monotonic() - process.began > STEADY:
+                failures = 0
+            delay = BACKOFF[min(failures, len(BACKOFF) - 1)]
+            how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+            say("worker", f"{process.process.pid} ended {how}; another one in {delay:g} s", "33")
+            failures += 1
+            process = None
+            await asyncio.sleep(delay)
+
+    # One whose code changes
+
+    async def _serve_changing(self, code: Code) -> int:
+        keeper: asyncio.Task[None] | None = None
+        current: _Process | None = None
+        while True:
+            fresh = await self._start()
+            if await fresh.load():
+                # Only now: until here the last version went on.
+                if keeper is not None:
+                    keeper.cancel()
+                await self._dismiss(self._processes - {fresh})
+                current = fresh if await fresh.begin() else None
+                if current is not None:
+                    keeper = self._keep(current)
+                    self._announce(current)
+            if current is not fresh:
+                exit_code = await fresh.wait()
+                self._forget(fresh)
+                if exit_code == USAGE and not self._announced:
+                    return exit_code
+                still = "the last version goes on meanwhile" if current else "connections wait"
+                say("reload", f"it waits for the next change; {still}", "33")
+            name = await code.changed()
+            say("reload", f"{_shown(name)} has changed", "36")
+
+    # Processes
+
+    async def _start(self) -> _Process:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            handed = hand_down(
+                self._listening, theirs, self._endpoint.token, changing=self._code is not None
+            )
+            reader, writer = await asyncio.open_connection(sock=ours)
+            try:
+                child = await asyncio.create_subprocess_exec(
+                    *self._command,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    env={**self._environment, VARIABLE: handed},
+                    pass_fds=(self._listening.fileno(), theirs.fileno()),
+                    process_group=0,  # Ctrl-C is for us alone; we end them in order
+                )
+            except BaseException:
+                writer.close()  # which also ends a child that was just being started
+                raise
+        process = _Process(child, reader, writer)
+        self._processes.add(process)
+        return process
+
+    def _forget(self, process: _Process) -> None:
+        process.hang_up()
+        self._processes.discard(process)
+
+    async def _dismiss(self, processes: Set[_Process]) -> None:
+        if not processes:
+            return
+        for process in processes:
+            process.send(signal.SIGTERM)
+        ends = [asyncio.ensure_future(process.wait()) for process in processes]
+        await asyncio.wait(ends, timeout=STOP_LIMIT)
+        for process in processes:
+            if process.process.returncode is None:
+                process.send(signal.SIGKILL)
+        await asyncio.wait(ends)
+        for process in processes:
+            self._forget(process)
+
+    def _announce(self, process: _Process) -> None:
+        if self._announced:
+            say("reload", f"{process.name} is served as it is now", "32")
+            return
+        self._announced = True
+        has_token = process.has_token
+        self._endpoint.announce(process.name, self._listening, HttpSettings(), has_token=has_token)
+        if self._code is not None:
+            folders = ", ".join(map(_shown, self._code.folders))
+            say("reload", f"it follows the Python files in {folders}", "36")
+        if (count := self._endpoint.workers) > 1:
+            say(
+                "workers",
+                f"{count} processes share the address. Clients of the handshake era get no session "
+                "and cannot be asked back, HTTP+SSE is not served, and each process counts and "
+                "remembers for itself (rate limits, state)",
+                "36",
+            )
+
+
+def _shown(path: str) -> str:
+    return min(path, os.path.relpath(path), key=len)
+
+
+def _without_token(argv: Sequence[str]) -> list[str]:
+    """Everybody sees the arguments of a process; the token goes down another way."""
+    kept: list[str] = []
+    words = iter(argv)
+    for word in words:
+        if word == "--token":
+            next(words, None)
+        elif not word.startswith("--token="):
+            kept.append(word)
+    return kept

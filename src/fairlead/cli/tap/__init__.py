@@ -1,0 +1,1 @@
+"""`fairlead tap` and `watch`: observing traffic."""

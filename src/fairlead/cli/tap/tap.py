@@ -1,0 +1,108 @@
+"""`fairlead tap -- COMMAND`: a server as it was, and somebody who listens."""
+
+import os
+import re
+import shlex
+from collections.abc import Sequence
+
+from ..framework.errors import USAGE, Failed
+from ..framework.parser import RULES, Parser, option, seconds
+
+__all__ = ["run"]
+
+_TAKE_A_VALUE = ("--name", "--tape", "--hangs-after", "--rules")
+
+
+def run(argv: Sequence[str]) -> int:
+    own, command = list(argv), []
+    if "--" in own:
+        index = own.index("--")
+        own, command = own[:index], own[index + 1 :]
+    first = _first_word(own)
+    options = _parser().parse_args(own[:first])
+    if first is not None:
+        meant = shlex.join(["fairlead", "tap", *own[:first]])
+        raise Failed(
+            "The server's command goes after `--`",
+            hint=f"`{meant} -- {shlex.join(argv[first:])}`",
+            code=USAGE,
+        )
+    if not command:
+        raise Failed(
+            "There is no command to run: it goes after `--`",
+            hint="for example `fairlead tap -- python server.py`",
+            code=USAGE,
+        )
+    if os.name != "posix":
+        raise Failed("`fairlead tap` needs POSIX pipes and signals", code=USAGE)
+    name = options.name or _name_of(command)
+    tape = None if options.tape is None else os.path.abspath(options.tape)
+    about = {
+        "name": name,
+        "pid": os.getpid(),
+        "command": command,
+        "tape": tape,
+        "record": not options.no_tape,
+        "hangs_after": options.hangs_after or 30.0,
+    }
+    if options.rules is not None:
+        from .tap_rules import run_ruled
+
+        return run_ruled(command, options.rules, about)
+    from .tap_feed import Telling
+    from .tap_pump import run_command
+
+    return run_command(command, lambda: Telling(about))
+
+
+def _first_word(own: Sequence[str]) -> int | None:
+    """Where a word is that is neither an option nor its value: we have none of our own."""
+    for index, word in enumerate(own):
+        is_value = index > 0 and own[index - 1] in _TAKE_A_VALUE
+        if not word.startswith("-") and not is_value:
+            return index
+    return None
+
+
+def _name_of(command: Sequence[str]) -> str:
+    """What to call it: the last word that says something."""
+    program = os.path.basename(command[0])
+    words = [word for word in command[1:] if not word.startswith("-")]
+    if words and re.fullmatch(r"(python|node|uv|uvx|npx|bunx?|deno|sh|bash)[\d.]*", program):
+        if words[0] == "run" and len(words) > 1:  # `uv run server.py`
+            del words[0]
+        return os.path.basename(words[0].rstrip("/")) or program
+    return program
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "tap",
+        "Run a server that speaks over stdin and stdout, and listen to what is said. Put it\n"
+        "before the command in any program's configuration: every byte passes as it came, stderr,\n"
+        "signals and the exit code too. `fairlead watch` shows the conversation in another\n"
+        "terminal while it goes on; a tape of it is written, without secrets. With --rules,\n"
+        "messages pass through a relay that does what the rules say.",
+        option("--name", help="what `fairlead watch` shall call it"),
+        option(
+            "--hangs-after",
+            type=seconds,
+            metavar="SECONDS",
+            help="flag a request that has no answer by then (default: 30)",
+        ),
+        RULES,
+        usage="[options] -- COMMAND ARGS...",
+        examples="  fairlead tap -- uvx mcp-server-time\n"
+        "  fairlead tap --name notes --tape ./notes -- python server.py\n"
+        "  fairlead tap --rules rules.toml -- python server.py\n"
+        "  fairlead watch notes",
+    )
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--tape",
+        metavar="PATH",
+        help="where to record, over what is there (default: a new tape in our data folder; the "
+        "last 20 are kept)",
+    )
+    where.add_argument("--no-tape", action="store_true", help="do not record")
+    return parser

@@ -1,0 +1,154 @@
+"""The way from a tap to the process that listens for it: a pipe that never blocks who copies."""
+
+import contextlib
+import json
+import os
+import select
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from typing import Any, Final
+
+from ..framework.errors import say
+
+__all__ = ["HEAD", "Telling"]
+
+# Before each chunk: which way it went, how long it is, and when it passed, by `time.monotonic()`
+# and `time.time()`. Who listens may be late, and must not think that those were who talk.
+HEAD: Final = struct.Struct(">cIdd")
+MAX_WAITING: Final = 64 << 20  # bytes that were not taken yet; more than that goes unheard
+PIPE: Final = 1 << 20
+FLUSH_LIMIT: Final = 2.0  # seconds for what is not told yet when the command ends
+STOP_LIMIT: Final = 1.0  # and for the listener to finish; it goes on by itself after that
+
+_MAIN: Final = "from fairlead.cli.tap.tap_listener import main; main()"
+
+
+class Telling:
+    """Starts the listener, and tells it what passes."""
+
+    def __init__(self, about: dict[str, Any]) -> None:
+        theirs, ours = os.pipe()
+        with contextlib.suppress(OSError, ImportError, AttributeError):
+            import fcntl
+
+            fcntl.fcntl(ours, fcntl.F_SETPIPE_SZ, PIPE)
+        os.set_blocking(ours, False)
+        self.unheard = 0  # bytes that were let go
+        self._pipe: int | None = ours
+        self._waiting: deque[bytes | memoryview] = deque()
+        self._size = 0
+        self._torn: set[bytes] = set()
+        self._guard = threading.Lock()
+        self._flushed = threading.Event()
+        self._flushing = self._stopping = False
+        self._process: subprocess.Popen[bytes] | None = None
+        try:
+            self._process = subprocess.Popen(
+                # What lies in the folder of the command is none of our modules.
+                [sys.executable, "-P", "-c", _MAIN],
+                stdin=theirs,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,  # who ends us wants it to write down what was said
+            )
+        except OSError as exc:
+            say("warning", f"nobody listens: {exc}", "33")
+            self._close()
+        finally:
+            os.close(theirs)
+        self._send(b"i", json.dumps(about).encode())
+
+    def hear(self, way: bytes, chunk: bytes) -> None:
+        with self._guard:  # which also keeps the moments in order
+            self._send(way, chunk)
+
+    def stop(self) -> None:
+        """Nothing more comes; what waits is still told, for a moment."""
+        with self._guard:
+            self._stopping = True
+            flushing = self._flushing
+            if not flushing:
+                self._close()
+        if self._process is None:
+            return
+        if flushing:
+            self._flushed.wait(FLUSH_LIMIT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(STOP_LIMIT)
+        self._process.returncode = 0  # it ends by itself; nobody need wait for it
+        self.unheard += self._size
+        if self.unheard:
+            say("warning", f"{self.unheard} bytes passed too fast to be recorded", "33")
+
+    def _send(self, way: bytes, chunk: bytes) -> None:
+        if self._pipe is None:
+            return
+        if self._size + len(chunk) > MAX_WAITING:
+            self.unheard += len(chunk)
+            self._torn.add(way)
+            return
+        if way in self._torn:  # say that something is missing here
+            self._torn.discard(way)
+            self._put(_head(way.upper(), 0))
+        self._put(_head(way, len(chunk)) + chunk)
+
+    def _put(self, frame: bytes) -> None:
+        assert self._pipe is not None
+        done = 0
+        if not self._waiting:
+            try:
+                done = os.write(self._pipe, frame)
+            except BlockingIOError:
+                pass
+            except OSError:  # it has gone; the conversation goes on
+                self._close()
+                return
+        if done < len(frame):
+            self._waiting.append(memoryview(frame)[done:])
+            self._size += len(frame) - done
+            if not self._flushing:
+                self._flushing = True
+                threading.Thread(target=self._flush, daemon=True).start()
+
+    def _flush(self) -> None:
+        """Tell what did not fit into the pipe at once."""
+        while True:
+            pipe = self._pipe
+            if pipe is None:
+                return
+            select.select([], [pipe], [])
+            with self._guard:
+                try:
+                    while self._waiting:
+                        piece = self._waiting[0]
+                        done = os.write(pipe, piece)
+                        self._size -= done
+                        if done < len(piece):
+                            self._waiting[0] = piece[done:]
+                        else:
+                            self._waiting.popleft()
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    self._close()
+                    self._flushed.set()
+                    return
+                self._flushing = False
+                if self._stopping:
+                    self._close()
+                    self._flushed.set()
+                return
+
+    def _close(self) -> None:
+        if self._pipe is not None:
+            pipe, self._pipe = self._pipe, None
+            self._waiting.clear()
+            self._size = 0
+            os.close(pipe)
+
+
+def _head(way: bytes, size: int) -> bytes:
+    return HEAD.pack(way, size, time.monotonic(), time.time())

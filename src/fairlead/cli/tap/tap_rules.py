@@ -1,0 +1,123 @@
+"""A tap with rules: no longer every byte as it came, but a relay that does what the rules say."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ...client.mcp_transport.factory import StdioTransport
+from ...client.server_entry import MCPStdioServerConfig
+from ...errors import ChannelClosed
+from ...gateway import Relay, RelaySettings
+from ...interceptor import Interceptor
+from ...policy.rules.gateway_actions import wired_actions
+from ...policy.rules.ruleset import RuleSet
+from ...recording.journal import Journal
+from ...recording.tape import TapeWriter
+from ...recording.tape.known_secrets import secrets_in
+from ...recording.tape.tape_interceptor import Recorder
+from ...redaction.redact_messages import Redactor
+from ...relay.server_target import Way
+from ...relay.upstream_connection import Link
+from ...server.run_program import run_program
+from ...transport.channel import Channel
+from ..framework.errors import say
+from ..gateway.proxy import require_program
+from ..recording.places import new_place
+from .watched_relay import WatchedRelay
+
+__all__ = ["run_ruled"]
+
+
+def run_ruled(command: Sequence[str], rules: str, about: dict[str, Any]) -> int:
+    """Stand between the client on our stdin and stdout and a command, until one of them ends.
+
+    Raises:
+        Failed: there is no such command.
+        ConfigError: the rules have mistakes.
+    """
+    server = _Server(command)
+    require_program(server.entry)
+    redactor = Redactor(values=secrets_in(command, os.environ))
+    acting = RuleSet.of_file(rules, actions=wired_actions(), known=redactor)
+    tape = _tape(about, redactor) if about["record"] else None
+    interceptors: list[Interceptor] = [] if tape is None else [Recorder(tape)]
+    relay = WatchedRelay(
+        Way(name=about["name"], open=server.start, shared=True),
+        kind="tap",
+        journal=Journal(hangs_after=about["hangs_after"], redactor=redactor),
+        settings=RelaySettings(upstream="per-session"),
+        interceptors=[*interceptors, acting],
+    )
+    acting.stand_before(relay)
+    try:
+        run_program(lambda: server.while_it_runs(relay))
+    finally:
+        acting.close()
+        if tape is not None:
+            tape.close()
+    return server.exit_code
+
+
+class _Server:
+    """The command, whose end is ours too: whoever started us must be able to tell no difference."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self.entry = MCPStdioServerConfig(
+            command=command[0],
+            args=list(command[1:]),
+            env=dict(os.environ),  # all of it is meant for the server: it was given for it to us
+        )
+        self._running: Channel | None = None
+
+    async def start(self) -> Channel:
+        channel = await StdioTransport(self.entry, on_stderr=_show).open_channel()
+        self._running = channel
+        return channel
+
+    async def while_it_runs(self, relay: Relay) -> None:
+        """Serve stdin and stdout until they end, or the server ends by itself."""
+        gone = asyncio.Event()
+        before = relay.upstream.on_lost
+
+        def lost(link: Link, end: ChannelClosed) -> None:
+            if before is not None:
+                before(link, end)
+            if link.agreement is not None and end.exit_code is not None and not link.ending:
+                gone.set()
+
+        relay.upstream.on_lost = lost
+        serving = asyncio.ensure_future(relay.run_stdio())
+        ending = asyncio.ensure_future(gone.wait())
+        try:
+            await asyncio.wait((serving, ending), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ending.cancel()
+            serving.cancel()
+            await asyncio.wait((serving, ending))
+        if not serving.cancelled():
+            serving.result()
+
+    @property
+    def exit_code(self) -> int:
+        """The server's; one that had to be ended, because it did not end with its input, has 0."""
+        code: int | None = getattr(self._running, "exit_code", None)
+        if code is None or -code in (signal.SIGTERM, signal.SIGKILL):
+            return 0
+        return code if code >= 0 else 128 - code
+
+
+def _tape(about: dict[str, Any], redactor: Redactor) -> TapeWriter | None:
+    place = Path(about["tape"]) if about["tape"] else new_place(about["name"], os.getpid())
+    try:
+        return TapeWriter(place, redactor=redactor, about={"command": about["command"]})
+    except OSError as exc:
+        say("warning", f"nothing is recorded: {exc}", "33")
+        return None
+
+
+def _show(line: str) -> None:
+    """What the server writes to stderr, it would have shown without us too."""
+    os.write(2, f"{line}\n".encode())

@@ -1,0 +1,53 @@
+"""A relay that `fairlead watch` finds, with what passes through it."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from ...errors import FairleadError
+from ...gateway import Relay
+from ...interceptor import Interceptor
+from ...recording.journal import Journal
+from ...recording.journal.journal_interceptor import Journaling
+from ...recording.journal.watch_socket import announced
+from ..framework.errors import say
+
+__all__ = ["WatchedRelay", "watchable"]
+
+
+@asynccontextmanager
+async def watchable(journal: Journal, *about: str, pid: int | None = None) -> AsyncIterator[None]:
+    """Let `fairlead watch` find a journal; what cannot be watched still serves."""
+    async with AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(announced(journal, *about, pid=pid))
+        except (OSError, FairleadError) as exc:
+            say("warning", f"nobody can watch: {exc}", "33")
+        yield
+
+
+class WatchedRelay(Relay):
+    """Announces its journal while it serves."""
+
+    def __init__(
+        self,
+        target: Any,
+        *,
+        kind: str = "proxy",
+        journal: Journal | None = None,
+        interceptors: Sequence[Interceptor] = (),
+        **options: Any,
+    ) -> None:
+        """`kind` is what `fairlead watch` calls it."""
+        self._kind = kind
+        self._journal = Journal() if journal is None else journal  # an empty one is false
+        super().__init__(target, interceptors=[Journaling(self._journal), *interceptors], **options)
+
+    async def run_stdio(self) -> None:
+        async with watchable(self._journal, self.name, self._kind):
+            await super().run_stdio()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with watchable(self._journal, self.name, self._kind), super().running():
+            yield None

@@ -1,0 +1,1 @@
+"""The methods of `MCPClient`: lists, calls, subscriptions, notifications."""

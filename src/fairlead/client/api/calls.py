@@ -1,0 +1,271 @@
+"""What a server offers, with dicts as they stand on the wire. `TypedCalls` has the typed half."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Literal
+
+from msgspec import Raw
+
+from ...errors import (
+    ChannelClosed,
+    HttpError,
+    LocalProtocolError,
+    MCPToolError,
+    NoAnswer,
+    RemoteProtocolError,
+    RequestTimeout,
+    RetriesExhausted,
+    RpcError,
+    UrlElicitationRequired,
+)
+from ...peer import OnProgress
+from ...protocol.contracts import make_tool_error, validate_tool_response
+from ...wire import RequestId
+from ...wire.error_codes import HEADER_MISMATCH, INVALID_REQUEST, PARSE_ERROR
+from ..config import MCPClientConfig
+from ..connection.reconnect import Keeper
+from ..input.answers import Answers
+from ..input.url_elicitation import Visits
+from ..mcp_transport.channel_transport import ChannelTransport, with_headers
+from .lists import Reading, read_result
+from .typed_results import tool_error
+
+__all__ = ["Calls"]
+
+_Ask = Callable[[dict[str, Any]], Awaitable[Raw]]  # sends the request with these params
+
+
+class Calls(Reading):
+    """The part of a client that uses what a server offers, and answers what it asks meanwhile."""
+
+    def __init__(
+        self, transport: ChannelTransport, config: MCPClientConfig, keeper: Keeper
+    ) -> None:
+        super().__init__(transport, config, keeper)
+        self._answers = Answers()
+        self._visits = Visits(
+            self._answers, limit=config.max_rounds, input_timeout=config.input_timeout
+        )
+
+    async def list_tools(self, *, cache: bool = True) -> list[dict[str, Any]]:
+        """All tools, across all pages. Items we cannot read are skipped and named in `skipped`."""
+        tools = await self._list("tools/list", "tools", cache)
+        self._known.forget()
+        self._known.learn(tools)
+        return tools
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+        *,
+        on_progress: OnProgress | None = None,
+        errors: Literal["raise", "envelope"] = "raise",
+        on_sent: Callable[[RequestId], None] | None = None,
+        retry: bool | None = None,
+        rounds: bool = True,
+        headers: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """Call a tool and return its result, `isError` or not.
+
+        With `errors="envelope"` the whole JSON-RPC answer is returned, and failures of the way
+        there (timeouts, lost connections) as synthetic ones. `retry=True` allows to call it again
+        after a failure, even if the server may have got the call; `rounds=False` returns a request
+        for input instead of answering it. `headers` are those of this call, over HTTP.
+
+        Raises:
+            InputNotGiven: the server asked something that this client cannot answer.
+            UrlElicitationRequired: it wants pages visited first, and they were not.
+            OutputMismatch: the result does not fit the schema that the tool was listed with.
+            RemoteProtocolError: it is no result of a tool at all; with `strict` only.
+        """
+        if errors == "envelope":
+            return await self._call_enveloped(
+                name, arguments, timeout, on_progress, retry, rounds, headers
+            )
+        if headers:
+            on_sent = with_headers(lambda: self.transport, headers, on_sent)
+        params: dict[str, Any] = {"name": name, "arguments": arguments or {}}
+        try:
+            raw = await self.request(
+                "tools/call",
+                params,
+                timeout=timeout,
+                on_progress=on_progress,
+                on_sent=on_sent,
+                retry=retry,
+            )
+        except UrlElicitationRequired as exc:
+            if not rounds:
+                raise
+            ask = self._asking("tools/call", timeout, on_progress, on_sent, retry)
+            raw = await self._visit(exc, partial(ask, params))
+        except RpcError as exc:
+            if exc.code != HEADER_MISMATCH or not self._mirrors:
+                raise
+            await self._learn_headers()
+            ask = self._asking("tools/call", timeout, on_progress, on_sent, retry)
+            raw = await ask(params)
+        result = read_result(raw)
+        if result.get("resultType") == "input_required" and rounds:
+            ask = self._asking("tools/call", timeout, on_progress, on_sent, retry)
+            result = await self._rounds("tools/call", params, raw, ask)
+        if self._cache is not None:
+            self._cache.acted()
+        if self.config.strict:
+            _check_contract(name, result)
+        if self._known.schemas and self.config.validate_output:
+            self._check_output(name, result)
+        return result
+
+    @staticmethod
+    def tool_error(result: Mapping[str, Any]) -> MCPToolError | None:
+        """The structured error in a tool's result, if it has one."""
+        return tool_error(result)
+
+    async def list_resources(self, *, cache: bool = True) -> list[dict[str, Any]]:
+        """All resources."""
+        return await self._list("resources/list", "resources", cache)
+
+    async def list_resource_templates(self, *, cache: bool = True) -> list[dict[str, Any]]:
+        """All URI templates of resources."""
+        return await self._list("resources/templates/list", "resourceTemplates", cache)
+
+    async def read_resource(
+        self, uri: str, *, cache: bool = True, rounds: bool = True
+    ) -> dict[str, Any]:
+        """What a resource holds. `rounds=False` returns a request for input as it is."""
+        params = {"uri": uri}
+        return await self._finished(
+            "resources/read", params, self._read("resources/read", params, cache), rounds
+        )
+
+    async def list_prompts(self, *, cache: bool = True) -> list[dict[str, Any]]:
+        """All prompts."""
+        return await self._list("prompts/list", "prompts", cache)
+
+    async def get_prompt(
+        self, name: str, arguments: Mapping[str, str] | None = None, *, rounds: bool = True
+    ) -> dict[str, Any]:
+        """A prompt with its blanks filled in; `rounds` as for `read_resource`."""
+        params = {"name": name, "arguments": dict(arguments or {})}
+        return await self._finished(
+            "prompts/get", params, self.request("prompts/get", params), rounds
+        )
+
+    # Private
+
+    async def _finished(
+        self, method: str, params: dict[str, Any], first: Awaitable[Raw], rounds: bool
+    ) -> dict[str, Any]:
+        """The result, after whatever the server wants to know or have visited first."""
+        try:
+            raw = await first
+        except UrlElicitationRequired as exc:
+            if not rounds:
+                raise
+            raw = await self._visit(exc, partial(self._asking(method), params))
+        result = read_result(raw)
+        if result.get("resultType") == "input_required" and rounds:
+            return await self._rounds(method, params, raw, self._asking(method))
+        return result
+
+    def _asking(
+        self,
+        method: str,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        on_sent: Callable[[RequestId], None] | None = None,
+        retry: bool | None = None,
+    ) -> _Ask:
+        """How a request is sent once more, with the options of the first time."""
+
+        def ask(params: dict[str, Any]) -> Awaitable[Raw]:
+            return self.request(
+                method,
+                params,
+                timeout=timeout,
+                on_progress=on_progress,
+                on_sent=on_sent,
+                retry=retry,
+            )
+
+        return ask
+
+    async def _rounds(
+        self, method: str, params: dict[str, Any], first: Raw, ask: _Ask
+    ) -> dict[str, Any]:
+        from ..input.rounds import Rounds  # loaded by the first server that asks back
+
+        config = self.config
+        rounds = Rounds(
+            self._answers,
+            limit=config.max_rounds,
+            input_timeout=config.input_timeout,
+            max_total=config.max_total_seconds,
+        )
+        finished = rounds.finish(method, params, first, ask)
+        return read_result(await self._keeper.unless_closed(finished))
+
+    async def _visit(
+        self, refusal: UrlElicitationRequired, ask: Callable[[], Awaitable[Raw]]
+    ) -> Raw:
+        return await self._keeper.unless_closed(self._visits.finish(refusal, ask))
+
+    async def _learn_headers(self) -> None:
+        """A tool wants other headers than we knew of (it was not called): list the tools anew."""
+        if self._cache is not None:
+            self._cache.heard("notifications/tools/list_changed", {})
+        await self.list_tools()
+
+    def _check_output(self, tool: str, result: dict[str, Any]) -> None:
+        if result.get("resultType", "complete") == "complete":
+            self._known.check(tool, result)
+
+    async def _call_enveloped(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None,
+        timeout: float | None,
+        on_progress: OnProgress | None,
+        retry: bool | None,
+        rounds: bool,
+        headers: Mapping[str, str] | None,
+    ) -> dict[str, Any]:
+        ids: list[RequestId] = []
+        try:
+            result = await self.call_tool(
+                name,
+                arguments,
+                timeout,
+                on_progress=on_progress,
+                on_sent=ids.append,
+                retry=retry,
+                rounds=rounds,
+                headers=headers,
+            )
+            return {"jsonrpc": "2.0", "id": ids[-1], "result": result}
+        except RpcError as exc:
+            error = {"code": exc.code, "message": exc.message}
+            if exc.data is not None:
+                error["data"] = exc.data
+            return {"jsonrpc": "2.0", "id": ids[-1] if ids else 0, "error": error}
+        except RequestTimeout as exc:
+            return make_tool_error(ids[-1] if ids else 0, 408, str(exc), kind="timeout")
+        except HttpError as exc:
+            return make_tool_error(ids[-1] if ids else 0, exc.status, str(exc), kind="http")
+        except RemoteProtocolError as exc:
+            return make_tool_error(ids[-1] if ids else 0, PARSE_ERROR, str(exc), kind="parse")
+        except (ChannelClosed, NoAnswer, RetriesExhausted, LocalProtocolError) as exc:
+            return make_tool_error(ids[-1] if ids else 0, 499, str(exc), kind="closed")
+
+
+def _check_contract(tool: str, result: dict[str, Any]) -> None:
+    """DEC-14: what is received is taken as it is, unless somebody wants to know."""
+    if result.get("resultType", "complete") != "complete":
+        return
+    checked = validate_tool_response({"jsonrpc": "2.0", "id": 1, "result": result})
+    if not checked.ok:
+        why = f"{tool} breaks its contract: {'; '.join(checked.problems)}"
+        raise RemoteProtocolError(why, code=INVALID_REQUEST)

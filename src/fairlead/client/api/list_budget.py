@@ -1,0 +1,56 @@
+"""How much of a server's list is read: pages, items and bytes, all pages together."""
+
+from ...errors import RemoteProtocolError
+from ...limits import LIST_BYTES, LIST_ITEMS, LIST_PAGES, Limit
+from ...wire.error_codes import INVALID_REQUEST
+
+__all__ = ["ListBudget", "ListTooLarge"]
+
+SPARSE = 6  # bytes for each comma, which no list of objects with names gets below
+
+
+class ListTooLarge(RemoteProtocolError):
+    """A server lists more than is read of it."""
+
+
+class ListBudget:
+    """Counts what came of one list.
+
+    Raises (from all methods):
+        ListTooLarge: The list has more than the limit; names the list and the limit.
+    """
+
+    __slots__ = ("_bytes", "_items", "_max_bytes", "_max_items", "_method", "_pages")
+
+    def __init__(
+        self,
+        method: str,
+        max_bytes: int = LIST_BYTES.value,
+        max_items: int = LIST_ITEMS.value,
+    ) -> None:
+        self._method = method
+        self._max_bytes = max_bytes
+        self._max_items = max_items
+        self._pages = self._bytes = self._items = 0
+
+    def page(self, page: bytes) -> None:
+        """Count a page before it is decoded."""
+        self._pages += 1
+        self._bytes += len(page)
+        if self._pages > LIST_PAGES.value:
+            raise self._too_large(LIST_PAGES, f"{LIST_PAGES.value} pages")
+        if self._bytes > self._max_bytes:
+            raise self._too_large(LIST_BYTES, f"{self._max_bytes} bytes")
+        # Items that are no objects would take forty times their size once they are decoded.
+        if page.count(b",") * SPARSE > len(page) + SPARSE * self._max_items:
+            raise self._too_large(LIST_ITEMS, f"{self._max_items} items")
+
+    def items(self, count: int) -> None:
+        """Count the items of a page."""
+        self._items += count
+        if self._items > self._max_items:
+            raise self._too_large(LIST_ITEMS, f"{self._max_items} items")
+
+    def _too_large(self, limit: Limit, most: str) -> ListTooLarge:
+        limit.hit()
+        return ListTooLarge(f"{self._method} has more than {most}", code=INVALID_REQUEST)

@@ -1,0 +1,176 @@
+"""What only reads: lists across their pages, results from memory, nothing a server has not."""
+
+import logging
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from ...errors import RemoteProtocolError
+from ...limits import PROBLEM_TEXT
+from ...protocol.conversation.conversation import Agreement
+from ...protocol.methods import find, has_capability
+from ...protocol.param_headers import ParamHeaderIndex
+from ...protocol.types.base import decode, decode_items
+from ...wire.error_codes import INVALID_REQUEST
+from ...wire.quote_text import quoted, shortened
+from ..config import MCPClientConfig
+from ..connection.reconnect import Keeper
+from ..mcp_transport.channel_transport import ChannelTransport
+from ..mcp_transport.network import HttpTransport
+from .list_budget import ListBudget
+from .requests import Requesting
+from .result_cache import Cache
+
+__all__ = ["Reading", "read_object", "read_result"]
+
+log = logging.getLogger("fairlead.client")
+
+
+class Reading(Requesting):
+    """The part of a client that knows its server, and reads what that offers."""
+
+    def __init__(
+        self, transport: ChannelTransport, config: MCPClientConfig, keeper: Keeper
+    ) -> None:
+        super().__init__(transport, config, keeper)
+        self.skipped: list[str] = []  # list items we could not read, each with the reason
+        self._agreement: Agreement | None = None
+        self._capabilities: dict[str, Any] = {}
+        self._cache: Cache | None = None  # only the stateless era has something to keep
+        self._param_headers = ParamHeaderIndex(config.max_list_bytes)
+
+    @property
+    def _stateless(self) -> bool:
+        return self._agreement is not None and self._agreement.revision.stateless
+
+    @property
+    def _mirrors(self) -> bool:
+        """Whether tools may want arguments in headers: over HTTP, in the stateless era."""
+        return self._stateless and isinstance(self.transport, HttpTransport)
+
+    def _offers(self, method: str) -> bool:
+        """PRO-06: what the server does not have is empty, without asking."""
+        if self._agreement is None:
+            return True
+        row = find(method, self._agreement.revision)
+        if row is None or not row.capability:
+            return True
+        return has_capability(self._capabilities, row.capability)
+
+    async def _read(self, method: str, params: dict[str, Any] | None, cache: bool) -> Raw:
+        """A request that only reads, from the cache if that has it."""
+        if self._cache is None or not cache:
+            return await self.request(method, params)
+        return await self._cache.get(method, params, lambda: self.request(method, params))
+
+    async def _list(self, method: str, member: str, cache: bool) -> list[dict[str, Any]]:
+        """All items of a list that have a name."""
+        items: list[dict[str, Any]] = []
+        async for page in self._items(method, member, dict[str, Any], cache):
+            named = [item for item in page if _has_key(item)]
+            if len(named) < len(page):
+                self._skip(method, f"{len(page) - len(named)} items without a name")
+            items += named
+        return items
+
+    async def _items(
+        self, method: str, member: str, type_: Any, cache: bool
+    ) -> AsyncIterator[list[Any]]:
+        """The items of each page that can be read."""
+        if not self._offers(method):
+            return
+        mirrors = method == "tools/list" and self._mirrors
+        budget = ListBudget(method, self.config.max_list_bytes, self.config.max_list_items)
+        async for page in self._pages(method, cache, budget):
+            if member not in page:
+                self._skip(method, f"a page without {member}")
+                continue
+            try:
+                items = decode(page[member], list[Raw])
+            except msgspec.DecodeError as exc:
+                self._skip(method, f"{member}: {exc}")
+                continue
+            budget.items(len(items))
+            if mirrors:
+                items = self._param_headers.usable(items, partial(self._skip, method))
+            good, bad = decode_items(items, type_)
+            for item in bad:
+                self._skip(method, f"item {item.index}: {item.reason}")
+            yield good
+
+    async def _pages(
+        self, method: str, cache: bool, budget: ListBudget
+    ) -> AsyncIterator[dict[str, Raw]]:
+        """Follow `nextCursor` to the end, with a guard against servers that go round in circles.
+
+        Raises:
+            RemoteProtocolError: a page is no object, its cursor no string, or there is too much.
+        """
+        cursor: str | None = None
+        seen: set[str] = set()
+        while True:
+            params = None if cursor is None else {"cursor": cursor}
+            raw = await self._read(method, params, cache)
+            budget.page(bytes(raw))
+            page, cursor = _page(method, raw)
+            yield page
+            if cursor is None:
+                return
+            # An empty cursor is one like any other, but only in the stateless era.
+            if cursor in seen or (cursor == "" and not self._stateless):
+                log.warning("%s repeats the cursor %s; stopping there", method, quoted(cursor))
+                return
+            seen.add(cursor)
+
+    def _skip(self, method: str, reason: str) -> None:
+        reason = shortened(reason, PROBLEM_TEXT.value)
+        log.warning("skipped in %s: %s", method, reason)
+        self.skipped.append(f"{method}: {reason}")
+        del self.skipped[:-100]
+
+
+def read_object(raw: bytes | None) -> dict[str, Any]:
+    """What a server said in passing; nothing, if that is no object."""
+    if raw is None:
+        return {}
+    try:
+        value = msgspec.json.decode(raw)
+    except msgspec.DecodeError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def read_result(raw: Raw) -> dict[str, Any]:
+    """A result, decoded. One of a type we do not know is an invalid answer."""
+    try:
+        value: dict[str, Any] = _decode_result(raw)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise RemoteProtocolError(f"The result is malformed: {exc}", code=INVALID_REQUEST) from exc
+    if value.get("resultType", "complete") not in ("complete", "input_required"):
+        kind = value["resultType"]
+        raise RemoteProtocolError(f"unknown resultType {quoted(kind)}", code=INVALID_REQUEST)
+    return value
+
+
+_decode_result = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def _page(method: str, raw: Raw) -> tuple[dict[str, Raw], str | None]:
+    """A page, and the cursor of the next one if there is one."""
+    try:
+        page = decode(raw, dict[str, Raw])
+        cursor = page.get("nextCursor")
+        if cursor is None or bytes(cursor) == b"null":
+            return page, None
+        return page, decode(cursor, str)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise RemoteProtocolError(
+            f"A page of {method} is malformed: {exc}", code=INVALID_REQUEST
+        ) from exc
+
+
+def _has_key(item: dict[str, Any]) -> bool:
+    return any(isinstance(item.get(key), str) for key in ("name", "uri", "uriTemplate"))

@@ -1,0 +1,187 @@
+"""What a server tells and asks, brought to the callbacks of whoever uses the client."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Self, Unpack
+
+from msgspec import UnsetType
+
+from ...errors import RpcError
+from ...interceptor import Interceptor, OnOffence, hearers
+from ...wire import Notification, to_json
+from ...wire.error_codes import INTERNAL_ERROR, METHOD_NOT_FOUND
+from ..callbacks import Callbacks, OnLog
+from ..config import MCPClientConfig
+from ..connection.listen_request import ACKNOWLEDGED, CANCELLED
+from ..connection.reconnect import Keeper
+from ..input.answers import OnElicit, OnRoots, OnSample
+from ..input.url_elicitation import COMPLETED
+from ..mcp_transport.base import OnRequest
+from ..mcp_transport.channel_transport import ChannelTransport
+from ..mcp_transport.network import HttpTransport
+from ..mcp_transport.notification_queue import Listener
+from .lists import read_object
+from .result_cache import CHANGES
+from .subscriptions import Following
+from .typed_calls import TypedCalls
+
+__all__ = ["Hearing"]
+
+log = logging.getLogger("fairlead.client")
+
+_OVERHEARD = CHANGES | {ACKNOWLEDGED, CANCELLED, COMPLETED}
+
+
+class Hearing(TypedCalls, Following):
+    """The part of a client that listens.
+
+    A handshake declares once what there is a callback for, so in that era a new kind of callback
+    takes effect with the next connection.
+    """
+
+    def __init__(
+        self, transport: ChannelTransport, config: MCPClientConfig, keeper: Keeper
+    ) -> None:
+        super().__init__(transport, config, keeper)
+        self.on_log: OnLog | None = None
+        self.on_notification: Listener | None = None  # hears every notification of the server
+        self.on_request: OnRequest | None = None
+        self._interceptors: Sequence[Interceptor] = ()
+        self._on_offence: OnOffence | None = None
+
+    @property
+    def on_elicit(self) -> OnElicit | None:
+        """Asks the user for the server."""
+        return self._answers.on_elicit
+
+    @on_elicit.setter
+    def on_elicit(self, callback: OnElicit | None) -> None:
+        self._answers.on_elicit = callback
+        self._declare()
+
+    @property
+    def on_sample(self) -> OnSample | None:
+        """Asks a model for the server."""
+        return self._answers.on_sample
+
+    @on_sample.setter
+    def on_sample(self, callback: OnSample | None) -> None:
+        self._answers.on_sample = callback
+        self._declare()
+
+    @property
+    def on_roots(self) -> OnRoots | None:
+        """Names the folders that the server may work in."""
+        return self._answers.on_roots
+
+    @on_roots.setter
+    def on_roots(self, callback: OnRoots | None) -> None:
+        self._answers.on_roots = callback
+        self._declare()
+
+    async def roots_changed(self) -> None:
+        """Tell the server that `on_roots` would answer differently now.
+
+        A stateless server asks whenever it needs to know, and is not told.
+        """
+        if not self._stateless:
+            await self.transport.peer.notify("notifications/roots/list_changed")
+
+    def _with(self, **given: Unpack[Callbacks]) -> Self:
+        """Take the callbacks that a `connect_*` function was given."""
+        self.on_log = given.get("on_log")
+        self.on_notification = given.get("on_notification")
+        self.on_request = given.get("on_request")
+        answers = self._answers
+        answers.on_elicit = given.get("on_elicit")
+        answers.on_sample = given.get("on_sample")
+        answers.on_roots = given.get("on_roots")
+        answers.elicit_url = given.get("elicit_url", False)
+        answers.sample_tools = given.get("sample_tools", False)
+        self._declare()
+        if interceptors := given.get("interceptors"):
+            self._interceptors = tuple(interceptors)
+            self._on_offence = hearers(interceptors)
+        return self
+
+    def _declare(self) -> None:
+        """Say what we can be asked: in the handshake, and with every stateless request."""
+        self._identity.capabilities = to_json(self._answers.capabilities)
+        self._identity.want_logs(self._log_level if self._stateless else None)
+
+    def _adopt(self, transport: ChannelTransport) -> None:
+        """Hear what comes over this transport."""
+        transport.on_notification = self._notified
+        transport.on_request = self._asked
+        transport.overhear = self._overhear
+        transport.on_lost = self._lost
+        if isinstance(transport, HttpTransport) and transport.param_headers_of is None:
+            transport.param_headers_of = self._param_headers.of
+
+    async def _asked(self, method: str, params: dict[str, Any]) -> Any:
+        """A request of the server, in the handshake era."""
+        if self._answers.missing(method) is None:
+            try:
+                async with asyncio.timeout(self.config.input_timeout or None):
+                    return await self._answers.answer(method, params)
+            except TimeoutError as exc:
+                raise RpcError(INTERNAL_ERROR, f"Nobody answered {method} in time") from exc
+        if self.on_request is not None:
+            return await self.on_request(method, params)
+        raise RpcError(METHOD_NOT_FOUND, "Method not found")
+
+    def _overhear(self, notification: Notification) -> None:
+        """What the client itself wants to know of what the server tells, before anybody else."""
+        method = notification.method
+        if method not in _OVERHEARD:
+            return
+        if method == "notifications/tools/list_changed":
+            self._known.forget()
+        params = notification.params
+        said = {} if isinstance(params, UnsetType) else read_object(bytes(params))
+        if method in (ACKNOWLEDGED, CANCELLED):
+            self._listening.heard(method, said)
+        elif method == COMPLETED:
+            self._visits.completed(said.get("elicitationId"))
+        else:
+            if self._cache is not None:
+                self._cache.heard(method, said)
+            for watch in self._watches:
+                watch.heard(method, said.get("uri"))
+
+    def _lost(self) -> None:
+        if self._listening.wanted:
+            self._keeper.lost()
+
+    def _notified(self, method: str, params: dict[str, Any]) -> Awaitable[None] | None:
+        """Tell whoever listens. One who fails does not keep the news from the other."""
+        calls: list[Awaitable[None]] = []
+        if method == "notifications/message" and self.on_log is not None:
+            level, data = str(params.get("level", "info")), params.get("data")
+            _tell(calls, self.on_log, level, data, params.get("logger"))
+        if self.on_notification is not None:
+            _tell(calls, self.on_notification, method, params)
+        return _one_after_another(calls) if calls else None
+
+
+def _tell(
+    calls: list[Awaitable[None]],
+    listener: Callable[..., Awaitable[None] | None],
+    *news: Any,
+) -> None:
+    try:
+        waiting = listener(*news)
+    except Exception:  # the code of whoever uses the client
+        log.exception("a listener failed")
+    else:
+        if waiting is not None:
+            calls.append(waiting)
+
+
+async def _one_after_another(calls: list[Awaitable[None]]) -> None:
+    for call in calls:
+        try:
+            await call
+        except Exception:  # the code of whoever uses the client
+            log.exception("a listener failed")

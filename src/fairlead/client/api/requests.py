@@ -1,0 +1,110 @@
+"""One request over whatever connection there is, and again where that is safe."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeGuard
+
+from msgspec import Raw
+
+from ...errors import FairleadError, RpcError, UrlElicitationRequired
+from ...observe.log_filter import ABOUT
+from ...peer import OnProgress
+from ...wire import RequestId
+from ...wire.error_codes import URL_ELICITATION_REQUIRED
+from ..config import MCPClientConfig
+from ..connection.reconnect import Keeper
+from ..connection.retry import Retry, exhausted, pause
+from ..mcp_transport.channel_transport import ChannelTransport
+from .tool_hints import KnownTools
+
+__all__ = ["Requesting"]
+
+log = logging.getLogger("fairlead.client")
+
+
+class Requesting:
+    """The part of a client that every other part asks through."""
+
+    def __init__(
+        self, transport: ChannelTransport, config: MCPClientConfig, keeper: Keeper
+    ) -> None:
+        self.config = config
+        self.transport = transport
+        self._keeper = keeper
+        self._known = KnownTools()
+        self._retry = Retry(
+            config.max_retries, config.retry_delay, tool_calls=config.retry_tool_calls
+        )
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        on_sent: Callable[[RequestId], None] | None = None,
+        retry: bool | None = None,
+    ) -> Raw:
+        """Any request; the result's bytes.
+
+        A timeout given here is not extended by progress; the configured one is. With `retry` the
+        caller decides whether it may be sent again after it has failed.
+
+        Raises:
+            RpcError: the server said no; `UrlElicitationRequired` if pages must be visited first.
+            RequestTimeout: no answer in time.
+            ChannelClosed: the connection ended.
+            RetriesExhausted: either of these, several times.
+            LocalProtocolError: it may not be asked now.
+        """
+        if timeout is None:
+            limit, total = self.transport.timeout, self.config.max_total_seconds
+        else:
+            limit, total = timeout, 0.0
+        delays: Iterator[float] | None = None
+        retries = 0
+        while True:
+            try:
+                if retries and not self.transport.connected:
+                    await self._keeper.renew(self._keeper.generation)
+                return await self.transport.peer.request(
+                    method,
+                    params,
+                    timeout=limit,
+                    max_total=total,
+                    on_progress=on_progress,
+                    on_sent=on_sent,
+                )
+            except (FairleadError, OSError) as exc:
+                log.info("%s failed: %s", method, exc, extra={ABOUT: params})
+                if _names_pages(exc):
+                    raise UrlElicitationRequired(exc) from exc
+                if not self._may_retry(method, params, exc, retry):
+                    raise
+                failure: Exception = exc
+            delays = delays or self._retry.delays()
+            delay = next(delays, None)
+            if delay is None:
+                raise exhausted(method, retries, failure) from failure
+            delay = max(delay, pause(failure))
+            log.info("%s is tried again in %.2f s", method, delay)
+            await self._keeper.pause(delay)
+            retries += 1
+
+    def _may_retry(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        failure: Exception,
+        wanted: bool | None,
+    ) -> bool:
+        if not self.transport.connected and not self._keeper.can_renew:
+            return False  # closed stays closed
+        harmless = method == "tools/call" and self._known.harmless((params or {}).get("name"))
+        return self._retry.allows(method, failure, harmless=harmless, wanted=wanted)
+
+
+def _names_pages(failure: Exception) -> TypeGuard[RpcError]:
+    """Whether it is a refusal that its caller can do something about: pages to visit first."""
+    return isinstance(failure, RpcError) and failure.code == URL_ELICITATION_REQUIRED

@@ -1,0 +1,192 @@
+"""Results that may be kept: as long as the server said, and not beyond news of a change.
+
+One cache belongs to one client, so to one authorization context: `private` results are safe in it,
+and `public` ones gain nothing from leaving it.
+"""
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw, UnsetType
+
+from ...errors import FairleadError
+from ...limits import RESULT_CACHE_BYTES, RESULT_CACHE_ENTRIES
+from ...protocol.types.base import CacheableResult, decode
+from ...wire import to_json
+from ..connection.shared_task import Shared
+
+__all__ = ["CHANGES", "Cache"]
+
+log = logging.getLogger("fairlead.client")
+
+MAX_ENTRIES, MAX_BYTES = RESULT_CACHE_ENTRIES.value, RESULT_CACHE_BYTES.value
+LONGEST_TTL = 24 * 3600.0  # seconds; whatever a server says
+
+Key = tuple[str, bytes]
+
+# Which results a notification makes stale.
+_STALE = {
+    "notifications/tools/list_changed": ("tools/list",),
+    "notifications/prompts/list_changed": ("prompts/list",),
+    "notifications/resources/list_changed": (
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+    ),
+}
+
+_UPDATED = "notifications/resources/updated"
+CHANGES = frozenset((*_STALE, _UPDATED))  # the notifications that a cache wants to hear
+
+
+class Cache:
+    """Fresh results by method and params, and the reads under way that others may join.
+
+    With `stale` seconds, a result whose time is over is still handed out for that long, while one
+    read in the background brings a new one. Not after news of a change, nor after an act of ours.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic, *, stale: float = 0.0) -> None:
+        self._now = now
+        self._stale = stale
+        self._kept: OrderedDict[Key, tuple[float, Raw]] = OrderedDict()
+        self._size = 0
+        self._reading: dict[Key, Shared[Raw]] = {}
+        self._refreshing: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @property
+    def refreshing(self) -> bool:
+        """Whether something is read in the background."""
+        return bool(self._refreshing)
+
+    async def get(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        fetch: Callable[[], Awaitable[Raw]],
+    ) -> Raw:
+        """A fresh result: kept, or being fetched by somebody else, or fetched now."""
+        key = (method, to_json(params or {}))
+        kept = self._kept.get(key)
+        if kept is not None:
+            until, result = kept
+            now = self._now()
+            if now < until:
+                return result
+            if now < until + self._stale:
+                self._refresh(key, fetch)
+                return result
+            self._drop(key)
+        return await self._join(key, fetch)
+
+    def heard(self, method: str, params: Mapping[str, Any]) -> None:
+        """A notification came: drop what it makes stale, and join nobody who asked before it."""
+        if method == _UPDATED:
+            self._forget_resource(params.get("uri"))
+        elif method in _STALE:
+            self._forget(lambda key: key[0] in _STALE[method])
+
+    def acted(self) -> None:
+        """Something was done: who reads now wants to see it, not what was asked for before."""
+        self._reading.clear()
+        if self._stale:
+            now = self._now()
+            for key in [key for key, (until, _) in self._kept.items() if until <= now]:
+                self._drop(key)
+
+    async def close(self) -> None:
+        """Forget everything, and stop reading in the background."""
+        self._kept.clear()
+        self._reading.clear()
+        self._size = 0
+        refreshing = tuple(self._refreshing)
+        for task in refreshing:
+            task.cancel()
+        if refreshing:
+            await asyncio.wait(refreshing)
+
+    def _refresh(self, key: Key, fetch: Callable[[], Awaitable[Raw]]) -> None:
+        if key not in self._reading:
+            task = asyncio.ensure_future(self._read_quietly(key, fetch))
+            self._refreshing.add(task)
+            task.add_done_callback(self._refreshing.discard)
+
+    async def _read_quietly(self, key: Key, fetch: Callable[[], Awaitable[Raw]]) -> None:
+        try:
+            await self._join(key, fetch)
+        except (FairleadError, OSError) as exc:
+            log.info("%s could not be refreshed: %s", key[0], exc)
+
+    async def _join(self, key: Key, fetch: Callable[[], Awaitable[Raw]]) -> Raw:
+        reading = self._reading.get(key)
+        if reading is None:
+            reading = self._reading[key] = Shared(self._fetch(key, fetch))
+        try:
+            return await reading.join()
+        finally:
+            if self._reading.get(key) is reading and reading.over:
+                del self._reading[key]
+
+    async def _fetch(self, key: Key, fetch: Callable[[], Awaitable[Raw]]) -> Raw:
+        reading = self._reading.get(key)
+        asked_at = self._now()
+        result = await fetch()
+        # Dropped meanwhile means: stale already.
+        if reading is not None and self._reading.get(key) is reading:
+            self._keep(key, result, asked_at)
+        return result
+
+    def _keep(self, key: Key, result: Raw, asked_at: float) -> None:
+        self._drop(key)
+        seconds = _lifetime(result)
+        if seconds <= 0:
+            return
+        raw = Raw(bytes(result))  # not the chunk it came in
+        self._kept[key] = (asked_at + seconds, raw)
+        self._size += len(memoryview(raw))
+        while len(self._kept) > MAX_ENTRIES or self._size > MAX_BYTES:
+            (RESULT_CACHE_BYTES if self._size > MAX_BYTES else RESULT_CACHE_ENTRIES).hit()
+            self._drop(next(iter(self._kept)))
+
+    def _drop(self, key: Key) -> None:
+        kept = self._kept.pop(key, None)
+        if kept is not None:
+            self._size -= len(memoryview(kept[1]))
+
+    def _forget_resource(self, uri: Any) -> None:
+        """The one that changed; or, as a change may be reported for a part, whatever holds it."""
+
+        def concerned(key: Key) -> bool:
+            if key[0] != "resources/read":
+                return False
+            own = msgspec.json.decode(key[1]).get("uri")
+            if not isinstance(uri, str) or not isinstance(own, str):
+                return True
+            return own.startswith(uri) or uri.startswith(own)
+
+        self._forget(concerned)
+
+    def _forget(self, concerned: Callable[[Key], bool]) -> None:
+        for key in [key for key in self._kept if concerned(key)]:
+            self._drop(key)
+        for key in [key for key in self._reading if concerned(key)]:
+            del self._reading[key]
+
+
+def _lifetime(result: Raw) -> float:
+    """Seconds that a result may be kept. A server that asks back has not answered yet."""
+    try:
+        said = decode(result, CacheableResult)
+    except msgspec.DecodeError:
+        return 0.0
+    if isinstance(said.ttl_ms, UnsetType) or said.result_type not in ("complete", msgspec.UNSET):
+        return 0.0
+    return min(said.ttl_ms / 1000, LONGEST_TTL)

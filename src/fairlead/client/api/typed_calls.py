@@ -1,0 +1,169 @@
+"""What a server offers, as typed values. The same calls with dicts are in `Calls`."""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import msgspec
+
+from ...errors import RemoteProtocolError
+from ...peer import OnProgress
+from ...protocol.types.base import decode
+from ...wire.error_codes import INVALID_REQUEST
+from .calls import Calls
+from .typed_results import Called, Message, Prompted, read_block, read_list
+
+if TYPE_CHECKING:
+    from ...protocol.types.completion import Completion
+    from ...protocol.types.content import ResourceContents
+    from ...protocol.types.prompts import Prompt
+    from ...protocol.types.resources import Resource, ResourceTemplate
+    from ...protocol.types.tools import Tool
+
+__all__ = ["TypedCalls"]
+
+# The structs are imported by the methods: a hundred of them would cost every start 5 ms.
+
+T = TypeVar("T")
+
+
+class TypedCalls(Calls):
+    """The typed half of a client, made of the other one."""
+
+    # Lists, whole or page by page
+
+    async def tools(self, *, cache: bool = True) -> "list[Tool]":
+        """All tools. Items we cannot read are skipped and named in `skipped`, as in all lists."""
+        return [tool async for page in self.tool_pages(cache=cache) for tool in page]
+
+    async def tool_pages(self, *, cache: bool = True) -> "AsyncIterator[list[Tool]]":
+        """The tools, page by page."""
+        from ...protocol.types.tools import Tool
+
+        first = True
+        async for page in self._items("tools/list", "tools", Tool, cache):
+            if first:
+                self._known.forget()
+            first = False
+            self._known.learn_typed(page)
+            yield page
+
+    async def resources(self, *, cache: bool = True) -> "list[Resource]":
+        """All resources."""
+        return [item async for page in self.resource_pages(cache=cache) for item in page]
+
+    def resource_pages(self, *, cache: bool = True) -> "AsyncIterator[list[Resource]]":
+        """The resources, page by page."""
+        from ...protocol.types.resources import Resource
+
+        return self._items("resources/list", "resources", Resource, cache)
+
+    async def templates(self, *, cache: bool = True) -> "list[ResourceTemplate]":
+        """All URI templates of resources."""
+        return [item async for page in self.template_pages(cache=cache) for item in page]
+
+    def template_pages(self, *, cache: bool = True) -> "AsyncIterator[list[ResourceTemplate]]":
+        """The URI templates, page by page."""
+        from ...protocol.types.resources import ResourceTemplate
+
+        method, member = "resources/templates/list", "resourceTemplates"
+        return self._items(method, member, ResourceTemplate, cache)
+
+    async def prompts(self, *, cache: bool = True) -> "list[Prompt]":
+        """All prompts."""
+        return [item async for page in self.prompt_pages(cache=cache) for item in page]
+
+    def prompt_pages(self, *, cache: bool = True) -> "AsyncIterator[list[Prompt]]":
+        """The prompts, page by page."""
+        from ...protocol.types.prompts import Prompt
+
+        return self._items("prompts/list", "prompts", Prompt, cache)
+
+    # Single things
+
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        retry: bool | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Called:
+        """Call a tool. A tool that fails says so with `is_error`; it is not an exception."""
+        result = await self.call_tool(
+            name, arguments, timeout, on_progress=on_progress, retry=retry, headers=headers
+        )
+        return Called(
+            content=[read_block(block) for block in read_list(result.get("content"), "content")],
+            structured=result.get("structuredContent"),
+            is_error=result.get("isError") is True,
+            result=result,
+        )
+
+    async def read(self, uri: str, *, cache: bool = True) -> "list[ResourceContents]":
+        """What a resource holds; a folder may hold several things."""
+        from ...protocol.types.content import ResourceContents
+
+        result = await self.read_resource(uri, cache=cache)
+        found: list[ResourceContents] = []
+        for index, item in enumerate(read_list(result.get("contents"), "contents")):
+            try:
+                found.append(msgspec.convert(item, ResourceContents))
+            except msgspec.ValidationError as exc:
+                self._skip("resources/read", f"item {index}: {exc}")
+        return found
+
+    async def prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> Prompted:
+        """A prompt with its blanks filled in."""
+        result = await self.get_prompt(name, arguments)
+        messages: list[Message] = []
+        for index, item in enumerate(read_list(result.get("messages"), "messages")):
+            if isinstance(item, dict) and "content" in item:
+                messages.append(Message(str(item.get("role")), read_block(item["content"])))
+            else:
+                self._skip("prompts/get", f"message {index} has no content")
+        description = result.get("description")
+        return Prompted(
+            messages=messages, description=description if isinstance(description, str) else None
+        )
+
+    async def complete(
+        self,
+        kind: Literal["prompt", "resource"],
+        of: str,
+        argument: str,
+        value: str = "",
+        *,
+        filled: Mapping[str, str] | None = None,
+    ) -> "Completion":
+        """Suggestions for one argument of a prompt, or one blank of a URI template.
+
+        `of` is the prompt's name or the template; `filled` are the arguments known so far.
+        """
+        from ...protocol.types.completion import CompleteResult, Completion
+
+        if not self._offers("completion/complete"):
+            return Completion(values=[])
+        ref = {"type": "ref/prompt", "name": of}
+        if kind == "resource":
+            ref = {"type": "ref/resource", "uri": of}
+        params: dict[str, Any] = {"ref": ref, "argument": {"name": argument, "value": value}}
+        if filled:
+            params["context"] = {"arguments": dict(filled)}
+        return (await self.request_typed("completion/complete", params, CompleteResult)).completion
+
+    async def request_typed(
+        self, method: str, params: Mapping[str, Any] | None, type_: type[T]
+    ) -> T:
+        """Any request, its result decoded into a type.
+
+        Raises:
+            RemoteProtocolError: it does not fit.
+        """
+        try:
+            return decode(await self.request(method, params), type_)
+        except msgspec.DecodeError as exc:
+            raise RemoteProtocolError(
+                f"The result of {method} is malformed: {exc}", code=INVALID_REQUEST
+            ) from exc

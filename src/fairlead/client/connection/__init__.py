@@ -1,0 +1,1 @@
+"""Opening, keeping and restoring the connection of a client."""

@@ -1,0 +1,123 @@
+"""A client on its way to its server."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Generator, Hashable
+from typing import Any, Generic, Protocol, TypeVar
+
+from ...errors import ChannelClosed, ConnectFailed, HttpError, RemoteProtocolError, RpcError
+from ..config import MCPClientConfig
+from .era_cache import known_eras
+
+__all__ = ["Connecting"]
+
+log = logging.getLogger("fairlead.client")
+
+
+class Opens(Protocol):
+    """What can be opened and closed."""
+
+    config: MCPClientConfig
+
+    async def open(self, stateless: bool | None = None) -> Any: ...
+    async def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=Opens)
+
+
+class Connecting(Generic[C]):
+    """`async with` it, or `await` it and close the client yourself."""
+
+    def __init__(self, make: Callable[[], C], server_key: Hashable = None) -> None:
+        """With a key, the server is a process of ours that can be started once more."""
+        self._make = make
+        self._server_key = server_key
+        self._client: C | None = None
+
+    def __await__(self) -> Generator[Any, None, C]:
+        return self._connect().__await__()
+
+    async def __aenter__(self) -> C:
+        return await self._connect()
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+    async def _connect(self) -> C:
+        client = self._client = self._make()
+        seconds = client.config.timeout_seconds
+        try:
+            async with asyncio.timeout(seconds or None):
+                return await self._open(client)
+        except TimeoutError as exc:
+            await self._client.close()
+            raise ConnectFailed(
+                f"No connection within {seconds * 1000:.0f}ms",
+                public=f"did not answer within {seconds:g} s",
+            ) from exc
+        except BaseException:
+            await self._client.close()
+            raise
+
+    async def _open(self, client: C) -> C:
+        remembered = known_eras.stateless(self._server_key)
+        if remembered is not None:
+            try:
+                await client.open(remembered)
+                return client
+            except ConnectFailed as exc:
+                if remembered or not _is_refusal(exc.__cause__):
+                    raise
+            except ChannelClosed as exc:
+                known_eras.forget(self._server_key)
+                if not self._died_of_it(exc):
+                    raise _lost(exc) from exc
+            log.debug("the server refused what it spoke last time; once more with a probe")
+            client = await self._anew(client)
+        try:
+            await client.open()
+            return client
+        except ChannelClosed as exc:
+            if remembered is False or not self._died_of_it(exc):
+                known_eras.forget(self._server_key)
+                raise _lost(exc) from exc
+        # Some servers die of a first message they do not know. That is no verdict: start again,
+        # and open with the handshake they expect.
+        log.debug("the server ended while it was probed; once more with initialize")
+        client = await self._anew(client)
+        try:
+            await client.open(stateless=False)
+        except ChannelClosed as exc:
+            raise _lost(exc) from exc
+        return client
+
+    def _died_of_it(self, exc: ChannelClosed) -> bool:
+        """Whether our first message may be what ended a process of ours."""
+        free = self._client is not None and self._client.config.protocol_version == "auto"
+        ours = self._server_key is not None and exc.exit_code is not None
+        return free and ours and exc.delivered
+
+    async def _anew(self, client: C) -> C:
+        await client.close()
+        self._client = self._make()
+        return self._client
+
+
+def _is_refusal(error: BaseException | None) -> bool:
+    """Whether a server that has moved on to the stateless era may answer `initialize` so."""
+    if isinstance(error, HttpError):
+        return error.status < 500
+    return isinstance(error, RpcError | RemoteProtocolError)
+
+
+def _lost(exc: ChannelClosed) -> ConnectFailed:
+    """The server went away before it had answered: say so with everything it left us."""
+    reason = exc.reason or "the connection closed"
+    return ConnectFailed(
+        f"Could not connect: {reason} before the handshake was done",
+        exit_code=exc.exit_code,
+        stderr=exc.stderr,
+        public=exc.public,
+    )

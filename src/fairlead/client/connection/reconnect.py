@@ -1,0 +1,187 @@
+"""Keeping a connection alive: looking after it now and then, and replacing one that is lost."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+from ...errors import ChannelClosed, ConnectFailed, FairleadError
+from ...transport.backoff import Backoff
+from ..config import MCPClientConfig
+from ..mcp_transport.channel_transport import ChannelTransport
+from .retry import restarts
+
+__all__ = ["Keeper"]
+
+log = logging.getLogger("fairlead.client")
+
+T = TypeVar("T")
+
+
+class Kept(Protocol):
+    """A client, as far as its keeper is concerned."""
+
+    config: MCPClientConfig
+    transport: ChannelTransport
+
+    async def open_on(self, transport: ChannelTransport, stateless: bool | None = None) -> None: ...
+    async def restore(self) -> None: ...
+    async def health_check(self) -> dict[str, Any]: ...
+
+
+class Keeper:
+    """Replaces a lost connection, once for all who miss it.
+
+    Each connection has a number. Whoever wants a new one names the one that failed, so two who
+    noticed the same loss get the same replacement, and a late one never replaces what works.
+    """
+
+    def __init__(self, client: Kept, make: Callable[[], ChannelTransport] | None) -> None:
+        """`make` makes another transport to the same server; without it nothing is replaced."""
+        self.generation = 0
+        self.health: dict[str, Any] | None = None  # what the last check found
+        self._client = client
+        self._make = make
+        self._renewing = asyncio.Lock()
+        self._coming: ChannelTransport | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._reviving: asyncio.Task[None] | None = None
+        self._backoff: Backoff | None = None
+        self._renewed_at = 0.0
+        self._over = asyncio.Event()  # the client was closed
+
+    @property
+    def can_renew(self) -> bool:
+        return self._make is not None and not self._closed
+
+    @property
+    def _closed(self) -> bool:
+        return self._over.is_set()
+
+    async def renew(self, failed: int) -> None:
+        """Replace the connection of that number, unless somebody did.
+
+        Raises:
+            ConnectFailed: the server cannot be reached.
+            ChannelClosed: it went away again, or the client was closed.
+        """
+        async with self._renewing:
+            if failed != self.generation:
+                return
+            if self._make is None or self._closed:
+                raise _client_closed()
+            await self._client.transport.close()
+            transport = self._coming = self._make()
+            try:
+                async with asyncio.timeout(self._client.config.timeout_seconds or None):
+                    await self._client.open_on(transport)
+                if self._closed:
+                    raise _client_closed()
+            except BaseException as exc:
+                await transport.close()
+                if isinstance(exc, TimeoutError):
+                    raise ConnectFailed("Could not connect again in time") from exc
+                if isinstance(exc, ChannelClosed):
+                    exc.delivered = False  # what the caller wants to send was not sent at all
+                raise
+            finally:
+                self._coming = None
+            self.generation += 1
+            self._renewed_at = asyncio.get_running_loop().time()
+            log.info("connected again (number %d)", self.generation)
+            try:
+                await self._client.restore()
+            except FairleadError as exc:
+                log.warning("connected again, but not everything could be restored: %s", exc)
+
+    def watch(self, interval: float) -> None:
+        """Check every so many seconds whether the server answers; 0 does not."""
+        if interval > 0 and self._watch is None and not self._closed:
+            self._watch = asyncio.ensure_future(self._look_after(interval))
+
+    def lost(self) -> None:
+        """The connection is gone, and somebody waits for news: do not wait for the next request."""
+        if self.can_renew and self._reviving is None:
+            self._reviving = asyncio.ensure_future(self._revive())
+
+    async def pause(self, seconds: float) -> None:
+        """Wait, but not beyond the end of the client.
+
+        Raises:
+            ChannelClosed: that came first.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                await self._over.wait()
+        except TimeoutError:
+            return
+        raise _client_closed(delivered=True)  # an earlier attempt may have been
+
+    async def unless_closed(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for something that takes as long as people do, but not beyond the end of the client.
+
+        Raises:
+            ChannelClosed: that came first, and the work was cancelled.
+        """
+        task, over = asyncio.ensure_future(work), asyncio.ensure_future(self._over.wait())
+        try:
+            await asyncio.wait((task, over), return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            raise _client_closed(delivered=True)
+        finally:
+            over.cancel()
+            if not task.done():
+                task.cancel()
+                await asyncio.wait((task,))
+
+    async def close(self) -> None:
+        """No checks and no new connections from now on."""
+        self._over.set()
+        tasks = (self._watch, self._reviving)
+        self._watch = self._reviving = None
+        for task in tasks:
+            if task is not None and task is not asyncio.current_task():
+                task.cancel()
+                await asyncio.wait((task,))
+        if self._coming is not None:
+            await self._coming.close()
+            async with self._renewing:
+                pass  # whoever was about to connect has cleaned up
+
+    async def _revive(self) -> None:
+        now = asyncio.get_running_loop().time
+        backoff = self._backoff = self._backoff or restarts(self._client.config.retry_delay)
+        lasted = now() - self._renewed_at
+        try:
+            while self.can_renew and not self._client.transport.connected:
+                await asyncio.sleep(backoff.after(lasted))
+                lasted = 0.0
+                try:
+                    if not self._client.transport.connected:
+                        await self.renew(self.generation)
+                except (FairleadError, OSError) as exc:
+                    log.warning("could not connect again: %s", exc)
+        finally:
+            if self._reviving is asyncio.current_task():
+                self._reviving = None
+
+    async def _look_after(self, interval: float) -> None:
+        while not self._closed:
+            # Clients that started together shall not ask together for ever.
+            await asyncio.sleep(interval * random.uniform(0.9, 1.0))
+            generation = self.generation
+            self.health = await self._client.health_check()
+            if self.health["ok"]:
+                continue
+            log.warning("the server does not answer: %s", self.health.get("error"))
+            if self.can_renew:
+                try:
+                    await self.renew(generation)
+                except (FairleadError, OSError) as exc:
+                    log.warning("could not connect again: %s", exc)
+
+
+def _client_closed(*, delivered: bool = False) -> ChannelClosed:
+    return ChannelClosed("the client is closed", delivered=delivered)

@@ -1,0 +1,1 @@
+"""Answers to a server's questions: elicitation, sampling, roots."""

@@ -1,0 +1,211 @@
+"""What a server may ask of us, answered by the callbacks of whoever uses the client.
+
+The same code answers a request of a server (handshake era) and a question inside a result
+(stateless era). Having a callback is what declares the capability.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from os import PathLike
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from ...errors import RpcError
+from ...wire.error_codes import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
+
+__all__ = [
+    "Answers",
+    "OnElicit",
+    "OnRoots",
+    "OnSample",
+    "Question",
+    "accept",
+    "cancel",
+    "decline",
+]
+
+Root: TypeAlias = "str | PathLike[str] | Mapping[str, Any]"
+
+
+class Question(Struct, frozen=True, kw_only=True):
+    """What a server wants to know from the user.
+
+    A form has a `schema`: a flat JSON Schema of the wanted content. A page has a `url`: show it in
+    full, open it only if the user agrees, and never fetch it yourself.
+    """
+
+    message: str
+    mode: Literal["form", "url"] = "form"
+    schema: dict[str, Any] | None = None
+    url: str | None = None
+    elicitation_id: str | None = None
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """What the form is filled in with before the user sees it."""
+        fields = (self.schema or {}).get("properties")
+        if not isinstance(fields, Mapping):
+            return {}
+        return {
+            name: field["default"]
+            for name, field in fields.items()
+            if isinstance(field, Mapping) and "default" in field
+        }
+
+
+Elicited: TypeAlias = Mapping[str, Any]  # as made by accept, decline and cancel
+OnElicit: TypeAlias = Callable[[Question], Elicited | Awaitable[Elicited]]
+Sampled: TypeAlias = str | Mapping[str, Any]  # the text, or a whole CreateMessageResult
+OnSample: TypeAlias = Callable[[dict[str, Any]], Sampled | Awaitable[Sampled]]
+Roots: TypeAlias = Iterable[Root]
+OnRoots: TypeAlias = Callable[[], Roots | Awaitable[Roots]]
+
+
+def accept(content: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The user filled in the form, or agreed to open the page (which has no content)."""
+    return {"action": "accept"} if content is None else {"action": "accept", "content": content}
+
+
+def decline() -> dict[str, Any]:
+    """The user said no."""
+    return {"action": "decline"}
+
+
+def cancel() -> dict[str, Any]:
+    """The user went away without deciding."""
+    return {"action": "cancel"}
+
+
+class Answers:
+    """The callbacks, and the capabilities that follow from having them."""
+
+    def __init__(
+        self,
+        on_elicit: OnElicit | None = None,
+        on_sample: OnSample | None = None,
+        on_roots: OnRoots | None = None,
+        *,
+        elicit_url: bool = False,
+        sample_tools: bool = False,
+    ) -> None:
+        """`elicit_url`: `on_elicit` can show pages too; `sample_tools`: `on_sample` takes tools."""
+        self.on_elicit = on_elicit
+        self.on_sample = on_sample
+        self.on_roots = on_roots
+        self.elicit_url = elicit_url
+        self.sample_tools = sample_tools
+
+    @property
+    def capabilities(self) -> dict[str, Any]:
+        """What we declare: what there is a callback for, and nothing else."""
+        declared: dict[str, Any] = {}
+        if self.on_elicit is not None:
+            declared["elicitation"] = {"form": {}, "url": {}} if self.elicit_url else {"form": {}}
+        if self.on_sample is not None:
+            declared["sampling"] = {"tools": {}} if self.sample_tools else {}
+        if self.on_roots is not None:
+            declared["roots"] = {"listChanged": True}
+        return declared
+
+    def missing(self, method: str) -> str | None:
+        """The capability that we would need to answer this; None if we can."""
+        capability, callback = {
+            "elicitation/create": ("elicitation", self.on_elicit),
+            "sampling/createMessage": ("sampling", self.on_sample),
+            "roots/list": ("roots", self.on_roots),
+        }.get(method, (method, None))
+        return capability if callback is None else None
+
+    async def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """The result for what the server asked.
+
+        Raises:
+            RpcError: we have no callback for it, or cannot do it in this way.
+            Exception: whatever the callback raised.
+        """
+        if method == "elicitation/create" and self.on_elicit is not None:
+            return await self._elicit(self.on_elicit, params)
+        if method == "sampling/createMessage" and self.on_sample is not None:
+            return await self._sample(self.on_sample, params)
+        if method == "roots/list" and self.on_roots is not None:
+            return {"roots": _roots(await _settled(self.on_roots()))}
+        raise RpcError(METHOD_NOT_FOUND, "Method not found")
+
+    async def _elicit(self, ask: OnElicit, params: dict[str, Any]) -> dict[str, Any]:
+        question = _question(params)
+        if question.mode == "url" and not self.elicit_url:
+            raise RpcError(INVALID_PARAMS, "This client does not open pages (elicitation.url)")
+        answer = await _settled(ask(question))
+        if not isinstance(answer, Mapping) or answer.get("action") not in _ACTIONS:
+            raise RpcError(
+                INTERNAL_ERROR, "on_elicit returns accept(content), decline() or cancel()"
+            )
+        given = dict(answer)
+        if not isinstance(given.get("content", {}), Mapping):
+            raise RpcError(INTERNAL_ERROR, "on_elicit accepts with a dict: a value for each field")
+        if given["action"] != "accept":
+            given.pop("content", None)
+        elif question.mode == "form":
+            given.setdefault("content", {})
+        return given
+
+    async def _sample(self, ask: OnSample, params: dict[str, Any]) -> dict[str, Any]:
+        if not self.sample_tools and ("tools" in params or "toolChoice" in params):
+            raise RpcError(INVALID_PARAMS, "This client samples without tools (sampling.tools)")
+        said = await _settled(ask(params))
+        if isinstance(said, str):
+            return {
+                "role": "assistant",
+                "content": {"type": "text", "text": said},
+                "model": "unknown",
+                "stopReason": "endTurn",
+            }
+        if not isinstance(said, Mapping):
+            raise RpcError(INTERNAL_ERROR, "on_sample returns a text or a CreateMessageResult")
+        return dict(said)
+
+
+_ACTIONS = ("accept", "decline", "cancel")
+
+
+def _question(params: dict[str, Any]) -> Question:
+    try:
+        return msgspec.convert(
+            {
+                "message": params.get("message"),
+                "mode": params.get("mode") or "form",
+                "schema": params.get("requestedSchema"),
+                "url": params.get("url"),
+                "elicitation_id": params.get("elicitationId"),
+            },
+            Question,
+        )
+    except msgspec.ValidationError as exc:
+        raise RpcError(INVALID_PARAMS, f"The question cannot be read: {exc}") from exc
+
+
+def _roots(given: Any) -> list[dict[str, Any]]:
+    if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
+        raise RpcError(INTERNAL_ERROR, "on_roots returns a list of paths, URIs or roots")
+    return [_root(root) for root in given]
+
+
+def _root(root: Root) -> dict[str, Any]:
+    """A root is a `file://` URI; paths become one."""
+    if isinstance(root, Mapping):
+        return dict(root)
+    if not isinstance(root, str | PathLike):
+        raise RpcError(INTERNAL_ERROR, f"on_roots names folders, and {root!r} is none")
+    text = str(root)
+    if isinstance(root, str) and "://" in text:
+        return {"uri": text}
+    from pathlib import Path
+
+    path = Path(text).expanduser().absolute()
+    return {"uri": path.as_uri(), "name": path.name or str(path)}
+
+
+async def _settled(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value

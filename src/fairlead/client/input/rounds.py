@@ -1,0 +1,157 @@
+"""Rounds: a stateless server asks back inside its result; we answer and send the request again."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct, UnsetType
+
+from ...errors import InputNotGiven, RemoteProtocolError, RequestTimeout, RpcError
+from ...observe.log_filter import ABOUT
+from ...protocol.types.base import decode
+from ...protocol.types.input_required import InputRequest, InputRequests, InputRequiredResult
+from ...wire.error_codes import INVALID_REQUEST
+from .answers import Answers
+
+__all__ = ["Rounds", "asks_back"]
+
+log = logging.getLogger("fairlead.client")
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds before a retry that the server asked for
+
+
+class _Kind(Struct, rename="camel"):
+    result_type: str = "complete"
+
+
+def asks_back(result: Raw) -> bool:
+    """Whether a result is none yet: the server wants input first."""
+    try:
+        return decode(result, _Kind).result_type == "input_required"
+    except msgspec.DecodeError:
+        return False
+
+
+class Rounds:
+    """Goes on with a request until the server has everything it wants to know."""
+
+    def __init__(
+        self,
+        answers: Answers,
+        *,
+        limit: int = 20,
+        input_timeout: float = 600.0,
+        max_total: float = 600.0,
+    ) -> None:
+        """`input_timeout` bounds the waiting for answers, `max_total` everything else."""
+        self._answers = answers
+        self._limit = limit
+        self._input_timeout = input_timeout
+        self._max_total = max_total
+
+    async def finish(
+        self,
+        method: str,
+        params: dict[str, Any],
+        result: Raw,
+        ask: Callable[[dict[str, Any]], Awaitable[Raw]],
+    ) -> Raw:
+        """The final result. `result` is the first answer, `ask` sends the request with new params.
+
+        Raises:
+            InputNotGiven: there is no callback for a question, or it refused.
+            RemoteProtocolError: the server asks without end, or what cannot be understood.
+            RequestTimeout: nobody answered in time.
+        """
+        loop = asyncio.get_running_loop()
+        started, waited, pause = loop.time(), 0.0, FIRST_PAUSE
+        for _ in range(self._limit):
+            wanted = _wanted(result)
+            again = dict(params)
+            if not isinstance(wanted.input_requests, UnsetType):
+                asked = loop.time()
+                again["inputResponses"] = await self._collect(
+                    wanted.input_requests, method, self._input_timeout - waited
+                )
+                waited += loop.time() - asked
+                pause = FIRST_PAUSE
+            else:
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, LONGEST_PAUSE)
+            if not isinstance(wanted.request_state, UnsetType):
+                again["requestState"] = wanted.request_state
+            if self._max_total and loop.time() - started - waited > self._max_total:
+                raise RequestTimeout(self._max_total, method)
+            result = await ask(again)
+            if not asks_back(result):
+                return result
+        raise RemoteProtocolError(
+            f"{method}: the server still asks back after {self._limit} rounds", code=INVALID_REQUEST
+        )
+
+    async def _collect(
+        self, questions: InputRequests, method: str, seconds: float
+    ) -> dict[str, dict[str, Any]]:
+        """Answer all questions at once. If one fails, nobody needs the others."""
+        asked = {key: _read_question(raw, method) for key, raw in questions.items()}
+        for question in asked.values():
+            missing = self._answers.missing(question.method)
+            if missing is not None:
+                raise InputNotGiven(
+                    f"{method} needs an answer to {question.method}, and this client does not "
+                    f"offer the capability {missing!r}",
+                    method=question.method,
+                    capability=missing,
+                )
+        tasks = [asyncio.ensure_future(self._answer(question)) for question in asked.values()]
+        try:
+            async with asyncio.timeout(max(seconds, 0.0) if self._input_timeout else None):
+                given = await asyncio.gather(*tasks)
+        except TimeoutError as exc:
+            raise RequestTimeout(self._input_timeout, f"{method}, waiting for input") from exc
+        finally:
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                await asyncio.wait(tasks)
+        return dict(zip(asked, given, strict=True))
+
+    async def _answer(self, question: InputRequest) -> dict[str, Any]:
+        params = question.params
+        given = {} if isinstance(params, UnsetType) else decode(params, dict[str, Any])
+        try:
+            return await self._answers.answer(question.method, given)
+        except RpcError as exc:
+            why = exc.message
+            cause: Exception = exc
+        except Exception as exc:  # the code of whoever uses the client
+            log.exception("the callback for %s failed", question.method, extra={ABOUT: given})
+            why, cause = str(exc) or type(exc).__name__, exc
+        raise InputNotGiven(
+            f"{question.method} was not answered: {why}", method=question.method
+        ) from cause
+
+
+def _wanted(result: Raw) -> InputRequiredResult:
+    try:
+        wanted = decode(result, InputRequiredResult)
+    except msgspec.DecodeError as exc:
+        raise RemoteProtocolError(
+            f"The request for input is malformed: {exc}", code=INVALID_REQUEST
+        ) from exc
+    if isinstance(wanted.input_requests, UnsetType) and isinstance(wanted.request_state, UnsetType):
+        raise RemoteProtocolError(
+            "The request for input has neither inputRequests nor requestState", code=INVALID_REQUEST
+        )
+    return wanted
+
+
+def _read_question(raw: Raw, method: str) -> InputRequest:
+    try:
+        return decode(raw, InputRequest)
+    except msgspec.DecodeError as exc:
+        raise RemoteProtocolError(
+            f"A question of {method} is malformed: {exc}", code=INVALID_REQUEST
+        ) from exc

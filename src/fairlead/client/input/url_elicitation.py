@@ -1,0 +1,143 @@
+"""Pages that a server wants visited before it goes on (error -32042, handshake era).
+
+The user is asked once for each page, however often the server names it. That they agreed does not
+mean that they are done there: a server may announce it; if it does not, it is asked again now and
+then until it lets the request through.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from msgspec import Raw
+
+from ...errors import RpcError, UrlElicitationRequired
+from ...observe.log_filter import ABOUT
+from ..connection.shared_task import Shared
+from .answers import Answers
+
+__all__ = ["COMPLETED", "Visits"]
+
+log = logging.getLogger("fairlead.client")
+
+COMPLETED = "notifications/elicitation/complete"
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0  # seconds before a server that still refuses is asked again
+
+
+class Visits:
+    """Has the user visit pages, for all calls of a client that need it."""
+
+    def __init__(self, answers: Answers, *, limit: int = 20, input_timeout: float = 600.0) -> None:
+        """`limit`: how often one request may name new pages; `input_timeout`: for all of it."""
+        self._answers = answers
+        self._limit = limit
+        self._input_timeout = input_timeout
+        self._asking: dict[str, Shared[str]] = {}  # by URL: two calls may be sent to one page
+        # What is being visited, and the event that one of these visits is over.
+        self._waiting: list[tuple[set[str], asyncio.Event]] = []
+
+    def completed(self, elicitation_id: Any) -> None:
+        """The server says that a visit is over."""
+        for names, over in self._waiting:
+            if f"#{elicitation_id}" in names:
+                over.set()
+
+    async def finish(
+        self, refusal: UrlElicitationRequired, ask: Callable[[], Awaitable[Raw]]
+    ) -> Raw:
+        """The result of the request that was refused. `ask` sends it again.
+
+        Raises:
+            UrlElicitationRequired: pages were not visited; it says which, and why.
+        """
+        # Known from here on, because the end of a visit may be announced at any time.
+        seen: set[str] = set()
+        over = asyncio.Event()
+        waiting = (seen, over)
+        self._waiting.append(waiting)
+        try:
+            return await self._finish(refusal, ask, seen, over)
+        finally:
+            self._waiting.remove(waiting)
+
+    async def _finish(
+        self,
+        refusal: UrlElicitationRequired,
+        ask: Callable[[], Awaitable[Raw]],
+        seen: set[str],
+        over: asyncio.Event,
+    ) -> Raw:
+        deadline = asyncio.get_running_loop().time() + self._input_timeout
+        rounds, pause = 0, FIRST_PAUSE
+        while True:
+            new = [page for page in refusal.pages if not seen.intersection(_names(page))]
+            rounds += bool(new)
+            if not refusal.pages or rounds > self._limit:
+                raise refusal
+            try:
+                async with asyncio.timeout_at(deadline if self._input_timeout else None):
+                    if new:
+                        seen.update(name for page in new for name in _names(page))
+                        await self._visit(new, refusal)
+                        pause = FIRST_PAUSE
+                    else:
+                        await _first_of(over, pause)
+                        pause = min(pause * 2, LONGEST_PAUSE)
+            except TimeoutError as exc:
+                why = f"not done within {self._input_timeout:g} seconds"
+                raise UrlElicitationRequired(refusal, why) from exc
+            over.clear()
+            try:
+                return await ask()
+            except UrlElicitationRequired as again:
+                refusal = again
+
+    async def _visit(
+        self, pages: Iterable[dict[str, Any]], refusal: UrlElicitationRequired
+    ) -> None:
+        """Ask the user to open these, one after the other."""
+        if self._answers.on_elicit is None or not self._answers.elicit_url:
+            why = "this client does not open pages"
+            raise UrlElicitationRequired(refusal, why, capability="elicitation.url") from refusal
+        for page in pages:
+            try:
+                action = await self._ask(page)
+            except RpcError as exc:
+                raise UrlElicitationRequired(refusal, exc.message) from exc
+            except Exception as exc:  # the code of whoever uses the client
+                log.exception("the callback for a page failed", extra={ABOUT: page})
+                why = str(exc) or type(exc).__name__
+                raise UrlElicitationRequired(refusal, why) from exc
+            if action != "accept":
+                why = f"the user said {action}"
+                raise UrlElicitationRequired(refusal, why) from refusal
+
+    async def _ask(self, page: dict[str, Any]) -> str:
+        url = page["url"]
+        shared = self._asking.get(url)
+        if shared is None:
+            shared = self._asking[url] = Shared(self._action({**page, "mode": "url"}))
+        try:
+            return await shared.join()
+        finally:
+            if shared.over and self._asking.get(url) is shared:
+                del self._asking[url]
+
+    async def _action(self, params: dict[str, Any]) -> str:
+        return str((await self._answers.answer("elicitation/create", params))["action"])
+
+
+async def _first_of(over: asyncio.Event, seconds: float) -> None:
+    """Until the server announces the end of a visit, but not for long."""
+    announced = asyncio.ensure_future(over.wait())
+    try:
+        await asyncio.wait((announced,), timeout=seconds)
+    finally:
+        announced.cancel()
+
+
+def _names(page: dict[str, Any]) -> tuple[str, ...]:
+    """What a page is recognized by: the server may give the same one another number."""
+    number = page.get("elicitationId")
+    return (page["url"], f"#{number}") if isinstance(number, str) else (page["url"],)

@@ -1,0 +1,1 @@
+"""What a client connects to: processes, URLs, in-process servers."""

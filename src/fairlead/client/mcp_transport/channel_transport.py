@@ -1,0 +1,217 @@
+"""A transport on a `Channel`: everything that is a long-lived stream of messages."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypedDict, Unpack
+
+import msgspec
+from msgspec import UnsetType
+
+from ...errors import ChannelClosed, FairleadError, RpcError
+from ...interceptor import Answer, Exchange, Interceptor, OnOffence, chain
+from ...observe.log_filter import ABOUT
+from ...peer import Peer
+from ...protocol.conversation.conversation import Conversation, Role
+from ...protocol.identity.principal import ANONYMOUS
+from ...protocol.outgoing_params import Identity
+from ...protocol.trace_context import of_request
+from ...transport.channel import Channel
+from ...wire import Notification, RequestId, to_json
+from ...wire.error_codes import INTERNAL_ERROR, METHOD_NOT_FOUND
+from ..server_entry import MCPServerEntry
+from .base import MCPTransport, RequestOptions, abortable
+
+__all__ = ["ChannelOptions", "ChannelTransport", "with_headers"]
+
+log = logging.getLogger("fairlead.client")
+
+
+class ChannelOptions(TypedDict, total=False):
+    """What every transport on a channel takes; an `MCPClient` gives all of them."""
+
+    timeout: float | None  # the default for requests, in seconds
+    identity: Identity | None  # how we introduce ourselves
+    gated: bool  # hold the order of the handshake, instead of leaving it to the caller
+    input_timeout: float  # seconds that a question of the server may stop our clocks
+
+
+class _PeerOptions(TypedDict):
+    on_notification: Callable[[Notification], None]
+    on_error: Callable[[Exception], None]
+    on_close: Callable[[ChannelClosed], None]
+    input_timeout: float
+
+
+class ChannelTransport(MCPTransport):
+    """A transport on a `Channel`: everything that is a long-lived stream of messages."""
+
+    def __init__(
+        self,
+        open_channel: Callable[[], Awaitable[Channel]],
+        *,
+        entry: MCPServerEntry | None = None,
+        **options: Unpack[ChannelOptions],
+    ) -> None:
+        """`entry` has the format of request ids, and the timeout unless that is given."""
+        timeout = options.get("timeout")
+        if timeout is None and entry is not None and entry.timeout is not None:
+            timeout = entry.timeout / 1000
+        super().__init__(timeout=timeout)
+        self._given_timeout = timeout
+        self._input_timeout = options.get("input_timeout", 600.0)
+        self._open_channel = open_channel
+        self._conversation = Conversation(
+            Role.CLIENT,
+            options.get("identity"),
+            id_format="integer" if entry is None else entry.request_id_format,
+            gated=options.get("gated", False),
+            principal=ANONYMOUS,  # servers are not authenticated by a token of ours
+        )
+        self.overhear: Callable[[Notification], None] | None = None  # before any listener, at once
+        self.on_lost: Callable[[], None] | None = None  # before `on_close`; not after `close()`
+        self.on_offence: OnOffence | None = None
+        self.interceptors: Sequence[Interceptor] = ()  # around all that passes, from `connect` on
+        self._peer: Peer | None = None
+        self._connecting: asyncio.Lock = asyncio.Lock()
+        self._closed = False
+
+    @property
+    def peer(self) -> Peer:
+        """The machinery underneath. Raises `ChannelClosed` before `connect`."""
+        if self._peer is None:
+            raise _not_connected()
+        return self._peer
+
+    async def open_channel(self) -> Channel:
+        """Only the channel, for those who hold the conversation themselves."""
+        return await self._open_channel()
+
+    @property
+    def connected(self) -> bool:
+        return self._peer is not None and self._peer.connected
+
+    async def connect(self) -> None:
+        async with self._connecting:
+            self._check_open()
+            if self._peer is not None:
+                return
+            channel = await self._open_channel()
+            try:
+                self._check_open()  # somebody may have closed us meanwhile
+            except ChannelClosed:
+                await channel.close()
+                raise
+            self._peer = self._make_peer(channel)
+            self._peer.on_offence = self.on_offence
+            self._peer.start()
+
+    def _check_open(self) -> None:
+        if self._closed or (self._peer is not None and not self._peer.connected):
+            raise _not_connected()  # closed stays closed
+
+    def _make_peer(self, channel: Channel) -> Peer:
+        options = _PeerOptions(
+            on_notification=self._told,
+            on_error=self._failed,
+            on_close=self._ended,
+            input_timeout=self._input_timeout,
+        )
+        if not self.interceptors:
+            return Peer(channel, self._conversation, handler=self._answer, **options)
+        from ...peer.intercepted_peer import InterceptedPeer  # for those who have some
+
+        handler = chain(self.interceptors, self._answer)
+        return InterceptedPeer(
+            channel, self._conversation, self.interceptors, handler=handler, **options
+        )
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        options: RequestOptions | None = None,
+    ) -> Any:
+        options = options or RequestOptions()
+        on_sent = options.on_sent
+        if options.headers:
+            on_sent = with_headers(lambda: self, options.headers, on_sent)
+        request = self.peer.request(
+            method,
+            params,
+            timeout=self.timeout if options.timeout is None else options.timeout,
+            on_progress=options.on_progress,
+            on_sent=on_sent,
+        )
+        if options.signal is not None:
+            request = abortable(request, options.signal)
+        return msgspec.json.decode(await request)
+
+    def add_headers(self, request_id: RequestId, headers: Mapping[str, str]) -> None:
+        """Headers of one request, where there are any; call it when it was sent (`on_sent`)."""
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        await self.peer.notify(method, params, timeout=self.timeout)
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._peer is not None:
+            await self._peer.close()
+            self._mailbox.close()
+
+    async def _answer(self, exchange: Exchange) -> Answer:
+        """A request of the server. `ping` needs nobody; for the rest there is `on_request`."""
+        if exchange.method == "ping":
+            return b"{}"
+        if self.on_request is None:
+            raise RpcError(METHOD_NOT_FOUND, "Method not found")
+        params = exchange.message.params
+        given = {} if isinstance(params, UnsetType) else msgspec.json.decode(params)
+        try:
+            with of_request(exchange.head.meta):
+                return to_json(await self.on_request(exchange.method, given))
+        except FairleadError:
+            raise
+        except Exception as exc:
+            log.exception("on_request failed for %s", exchange.method, extra={ABOUT: given})
+            code = getattr(exc, "code", INTERNAL_ERROR)
+            if not isinstance(code, int):
+                code = INTERNAL_ERROR
+            raise RpcError(code, str(exc) or type(exc).__name__) from exc
+
+    def _told(self, notification: Notification) -> None:
+        if self.overhear is not None:
+            self.overhear(notification)
+        self._mailbox.put(notification)
+
+    def _failed(self, error: Exception) -> None:
+        if self.on_error is not None:
+            self.on_error(error)
+
+    def _ended(self, end: ChannelClosed) -> None:
+        if self.on_lost is not None and not self._closed:
+            self.on_lost()
+        if self.on_close is not None:
+            self.on_close(end)
+
+
+def with_headers(
+    transport: Callable[[], ChannelTransport],
+    headers: Mapping[str, str],
+    on_sent: Callable[[RequestId], None] | None = None,
+) -> Callable[[RequestId], None]:
+    """An `on_sent` that gives a request headers of its own, each time that it is sent."""
+
+    def sent(request_id: RequestId) -> None:
+        transport().add_headers(request_id, headers)
+        if on_sent is not None:
+            on_sent(request_id)
+
+    return sent
+
+
+def _not_connected() -> ChannelClosed:
+    error = ChannelClosed(delivered=False)
+    error.args = ("Transport not connected",)
+    return error

@@ -1,0 +1,119 @@
+"""The transports there are, and which of them a server entry asks for."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar, Unpack
+
+from ...errors import ConfigError
+from ...observe.log_filter import beware
+from ...transport.channel import Channel
+from ..server_entry import (
+    MCPServerEntry,
+    MCPStdioServerConfig,
+    MCPWebSocketServerConfig,
+    read_entry,
+)
+from .base import MCPTransport
+from .channel_transport import ChannelOptions, ChannelTransport
+from .network import HttpTransport, WebSocketTransport
+
+__all__ = [
+    "HttpTransport",
+    "StdioTransport",
+    "WebSocketTransport",
+    "create_http_transport",
+    "create_stdio_transport",
+    "create_transport",
+    "create_websocket_transport",
+    "register_transport",
+    "transport_of",
+]
+
+T = TypeVar("T", bound=MCPTransport)
+
+
+class StdioTransport(ChannelTransport):
+    """A server as a child process."""
+
+    def __init__(
+        self,
+        entry: MCPServerEntry | dict[str, Any],
+        *,
+        on_stderr: Callable[[str], None] | None = None,
+        **options: Unpack[ChannelOptions],
+    ) -> None:
+        entry = read_entry(entry)
+        if not isinstance(entry, MCPStdioServerConfig):
+            raise ConfigError(f"a server of type {entry.type!r} is no child process")
+        self.entry = entry
+        beware(self, lambda: entry.env)
+        self.on_stderr = on_stderr
+        super().__init__(self._spawn, entry=entry, **options)
+
+    async def _spawn(self) -> Channel:
+        from ...transport.stdio.child_process import spawn
+
+        entry = self.entry
+        return await spawn(
+            [entry.command, *entry.args],
+            env=entry.env,
+            cwd=entry.cwd,
+            inherit_env=entry.inherit_env,
+            on_stderr=self.on_stderr,
+        )
+
+
+TransportFactory = Callable[[dict[str, Any]], MCPTransport]
+_registered: dict[str, TransportFactory] = {}
+
+
+def register_transport(kind: str, factory: TransportFactory) -> None:
+    """Make `create_transport` understand another `type`."""
+    _registered[kind] = factory
+
+
+def create_transport(entry: MCPServerEntry | dict[str, Any]) -> MCPTransport:
+    """The transport for a server entry, by its `type`; not connected yet.
+
+    Raises:
+        ConfigError: `Unknown server type: ...`, or what else is wrong with the entry.
+    """
+    if isinstance(entry, dict) and (factory := _registered.get(entry.get("type", ""))):
+        return factory(entry)
+    return transport_of(read_entry(entry))
+
+
+def transport_of(
+    entry: MCPServerEntry, **options: Unpack[ChannelOptions]
+) -> StdioTransport | HttpTransport | WebSocketTransport:
+    """The transport that an entry stands for."""
+    if isinstance(entry, MCPStdioServerConfig):
+        return StdioTransport(entry, **options)
+    if isinstance(entry, MCPWebSocketServerConfig):
+        return WebSocketTransport(entry, **options)
+    return HttpTransport(entry, **options)
+
+
+async def create_stdio_transport(entry: MCPServerEntry | dict[str, Any]) -> StdioTransport:
+    """A connected transport; cleaned up if connecting fails."""
+    return await _connected(StdioTransport(entry))
+
+
+async def create_http_transport(entry: MCPServerEntry | dict[str, Any]) -> HttpTransport:
+    """The same over HTTP."""
+    return await _connected(HttpTransport(entry))
+
+
+async def create_websocket_transport(
+    entry: MCPServerEntry | dict[str, Any],
+) -> WebSocketTransport:
+    """The same over WebSocket."""
+    return await _connected(WebSocketTransport(entry))
+
+
+async def _connected(transport: T) -> T:
+    try:
+        await transport.connect()
+    except BaseException:
+        await transport.close()
+        raise
+    return transport

@@ -1,0 +1,40 @@
+"""A server in this process: real frames, no pipes."""
+
+from typing import Protocol, Unpack
+
+from ...protocol.identity.principal import ANONYMOUS, Principal
+from ...transport.channel import Channel
+from ...transport.memory import memory_pair
+from .channel_transport import ChannelOptions, ChannelTransport
+
+__all__ = ["Attaches", "InProcessTransport"]
+
+
+class _Closes(Protocol):
+    async def close(self) -> None: ...
+
+
+class Attaches(Protocol):
+    """What can serve a channel in the background: an `MCPServer`, or anything shaped like it."""
+
+    def attach(self, channel: Channel, principal: Principal, /) -> _Closes:
+        """Start serving a client; closing the returned object ends it."""
+
+
+class InProcessTransport(ChannelTransport):
+    """Both ends of a conversation, closed together."""
+
+    def __init__(self, server: Attaches, **options: Unpack[ChannelOptions]) -> None:
+        super().__init__(self._attach, **options)
+        self._server = server
+        self._far: _Closes | None = None
+
+    async def _attach(self) -> Channel:
+        near, far = memory_pair()
+        self._far = self._server.attach(far, ANONYMOUS)
+        return near
+
+    async def close(self) -> None:
+        await super().close()
+        if self._far is not None:
+            await self._far.close()

@@ -1,0 +1,174 @@
+"""Transports to servers elsewhere: over HTTP of any kind, and over WebSocket."""
+
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+import msgspec
+
+from ...errors import ChannelClosed, ConfigError, HttpError
+from ...observe.log_filter import beware, secrets_in
+from ...peer import Peer
+from ...protocol.headers import ParamHeader
+from ...protocol.result_fragments import content_of, part
+from ...transport.channel import Channel
+from ...wire import Notification, RequestId, to_json
+from ..server_entry import (
+    MCPHttpServerConfig,
+    MCPServerEntry,
+    MCPSseServerConfig,
+    MCPWebSocketServerConfig,
+    read_entry,
+)
+from .channel_transport import ChannelOptions, ChannelTransport
+
+if TYPE_CHECKING:
+    from ...transport.http.client.channel import HttpChannel
+
+__all__ = ["HttpOptions", "HttpTransport", "WebSocketTransport"]
+
+
+class HttpOptions(TypedDict, total=False):
+    """How a server over HTTP is reached."""
+
+    listen: bool  # hear what a server of the handshake era says unasked
+    pool_size: int  # connections for calls
+    verify: bool  # False: believe any certificate; only for tests
+    ca_file: str | None
+    ssl_context: ssl.SSLContext | None
+    on_auth_error: "Callable[[HttpError], Awaitable[Mapping[str, str] | None]] | None"
+    on_fragment: "Callable[[RequestId, list[Any]], None] | None"
+
+
+class HttpTransport(ChannelTransport):
+    """A server over HTTP. Usable at once: what it speaks is found out by talking to it."""
+
+    def __init__(
+        self,
+        entry: MCPServerEntry | dict[str, Any],
+        *,
+        http: HttpOptions | None = None,
+        **options: Unpack[ChannelOptions],
+    ) -> None:
+        entry = read_entry(entry)
+        if not isinstance(entry, MCPHttpServerConfig | MCPSseServerConfig):
+            raise ConfigError(f"a server of type {entry.type!r} is not reached over HTTP")
+        self.entry = entry
+        beware(self, lambda: (entry.headers, secrets_in(entry.url)))
+        self.param_headers_of: Callable[[str], tuple[ParamHeader, ...]] | None = None
+        self._http: HttpOptions = http or {}
+        super().__init__(self._open, entry=entry, **options)
+
+    async def _open(self) -> Channel:
+        from ...transport.http.client.channel import HttpChannel
+        from ...transport.http.client.legacy_sse import LegacySseChannel
+        from ...transport.http.client.negotiation import open_http
+
+        options: dict[str, Any] = {
+            name: value
+            for name, value in self._http.items()
+            if name not in ("on_auth_error", "on_fragment")
+        }
+        channel = await open_http(
+            self.entry.url, mode=self.entry.type, headers=self.entry.headers, **options
+        )
+        if isinstance(channel, HttpChannel):
+            self._connect_hooks(channel)
+        elif isinstance(channel, LegacySseChannel):
+            channel.on_error = self._failed
+        return channel
+
+    def _connect_hooks(self, channel: "HttpChannel") -> None:
+        channel.on_error = self._failed
+        channel.on_auth_error = self._http.get("on_auth_error")
+        heard = self._http.get("on_fragment")
+        channel.on_fragment = heard if heard is None or not self.interceptors else self._part_came
+        channel.param_headers_of = self._params_of
+
+    def _part_came(self, request_id: RequestId, content: list[Any]) -> None:
+        """Interceptors see a part before whoever waits for it does."""
+        from ...peer.intercepted_peer import InterceptedPeer
+
+        def deliver(note: Notification) -> None:
+            left, heard = content_of(note), self._http.get("on_fragment")
+            if left is not None and heard is not None:
+                heard(request_id, msgspec.json.decode(left))
+
+        assert isinstance(self.peer, InterceptedPeer)
+        self.peer.hear_by(deliver, part(to_json(content)), request_id)
+
+    def _params_of(self, tool: str) -> tuple[ParamHeader, ...]:
+        return () if self.param_headers_of is None else self.param_headers_of(tool)
+
+    def add_headers(self, request_id: RequestId, headers: Mapping[str, str]) -> None:
+        from ...transport.http.client.channel import HttpChannel
+
+        if isinstance(self.peer.channel, HttpChannel):
+            self.peer.channel.add_headers(request_id, headers)
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        from ...transport.http.client.channel import HttpChannel
+
+        peer = self.peer
+        channel = peer.channel
+        if not isinstance(channel, HttpChannel) or method == "notifications/initialized":
+            await super().notify(method, params)
+            return
+
+        async def deliver(note: Notification) -> None:
+            await channel.tell(note, timeout=self.timeout)
+
+        message = peer.conversation.notification(method, params)
+        if self.interceptors:
+            from ...peer.intercepted_peer import InterceptedPeer
+
+            assert isinstance(peer, InterceptedPeer)
+            await peer.notify_by(deliver, message)
+        else:
+            await deliver(message)
+
+    async def start_sse_listener(self) -> None:
+        """Hear what a server of the handshake era says unasked, if that is not done already."""
+        from ...transport.http.client.channel import HttpChannel
+
+        if isinstance(self.peer.channel, HttpChannel):
+            await self.peer.channel.start_listening()
+
+
+class WebSocketTransport(ChannelTransport):
+    """A server over WebSocket."""
+
+    def __init__(
+        self,
+        entry: MCPServerEntry | dict[str, Any],
+        *,
+        ssl: ssl.SSLContext | None = None,
+        **options: Unpack[ChannelOptions],
+    ) -> None:
+        entry = read_entry(entry)
+        if not isinstance(entry, MCPWebSocketServerConfig):
+            raise ConfigError(f"a server of type {entry.type!r} is not reached over WebSocket")
+        self.entry = entry
+        beware(self, lambda: (entry.headers, secrets_in(entry.url)))
+        self._ssl = ssl
+        super().__init__(self._open, entry=entry, **options)
+
+    @property
+    def peer(self) -> Peer:
+        if self._peer is None and not self._closed:
+            error = ChannelClosed(delivered=False)
+            error.args = ("WebSocket not open",)
+            raise error
+        return super().peer
+
+    async def _open(self) -> Channel:
+        from ...transport.websocket.client import connect_websocket
+
+        entry = self.entry
+        return await connect_websocket(
+            entry.url,
+            headers=entry.headers,
+            dialect=entry.dialect,
+            ssl=self._ssl,
+            open_timeout=self._given_timeout,  # None: 5 s
+        )

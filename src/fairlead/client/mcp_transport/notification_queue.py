@@ -1,0 +1,83 @@
+"""Notifications on their way to whoever listens, in order, without the reader waiting for them."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from msgspec import UnsetType
+
+from ...limits import QUEUED_NOTIFICATION_BYTES, QUEUED_NOTIFICATIONS
+from ...observe.log_filter import ABOUT
+from ...transport.bounded_queue import WorkQueue
+from ...wire import Notification
+from ...wire.messages import size_of
+
+__all__ = ["Listener", "Mailbox"]
+
+Listener = Callable[[str, dict[str, Any]], Awaitable[None] | None]  # method, params
+
+log = logging.getLogger("fairlead.client")
+
+
+class Mailbox(WorkQueue[Notification | Awaitable[None]]):
+    """Keeps the last notifications until somebody listens, then hands over each as it comes.
+
+    A listener that is a coroutine function is awaited, one notification at a time, by a task of
+    its own. One that cannot keep up misses the oldest; `dropped` counts them.
+    """
+
+    def __init__(self, before: int = 100, behind: int = 1000) -> None:
+        super().__init__(_size, before, QUEUED_NOTIFICATION_BYTES.value)
+        self.paused = True  # until there is a listener
+        self._before = before
+        self._behind = behind
+        self._listener: Listener | None = None
+
+    @property
+    def listener(self) -> Listener | None:
+        return self._listener
+
+    @listener.setter
+    def listener(self, listener: Listener | None) -> None:
+        self._listener = listener
+        self.paused = listener is None
+        self.max_items = self._before if listener is None else self._behind
+        if self.items:
+            self.start()
+
+    def put(self, notification: Notification) -> None:
+        listener = self._listener
+        if listener is None or self.busy:
+            self.enqueue(notification)
+            return
+        pending = self._call(listener, notification)
+        if pending is not None:
+            self.enqueue(pending)
+
+    def on_drop(self) -> None:
+        QUEUED_NOTIFICATIONS.hit()
+
+    async def handle(self, item: Notification | Awaitable[None]) -> None:
+        assert self._listener is not None
+        pending = self._call(self._listener, item) if isinstance(item, Notification) else item
+        if pending is not None:
+            try:
+                await pending
+            except Exception:
+                log.exception("a notification listener failed")
+
+    def _call(self, listener: Listener, notification: Notification) -> Awaitable[None] | None:
+        params: dict[str, Any] = {}
+        try:
+            if not isinstance(notification.params, UnsetType):
+                params = msgspec.json.decode(notification.params)
+            return listener(notification.method, params)
+        except Exception:
+            about = {ABOUT: notification.params}
+            log.exception("the listener for %s failed", notification.method, extra=about)
+            return None
+
+
+def _size(item: Notification | Awaitable[None]) -> int | None:
+    return size_of(item) if isinstance(item, Notification) else None

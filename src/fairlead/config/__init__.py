@@ -1,0 +1,1 @@
+"""Configured servers: where host programs keep them, and which may run."""

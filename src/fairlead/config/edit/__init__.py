@@ -1,0 +1,1 @@
+"""Changes of Fairlead's own files: adding, importing and exporting entries."""

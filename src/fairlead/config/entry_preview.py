@@ -1,0 +1,169 @@
+"""What an entry would run, reach and send, value by value, before it may do any of it.
+
+Nothing is run or connected. Variables, inputs and files are filled in as `resolve` would do it, but
+values that look like credentials are replaced.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct
+
+from ..client.server_entry import MCPStdioServerConfig
+from ..errors import ConfigError
+from ..redaction.redact_text import REDACTED, is_secret_name, redact
+from .found_server import Found, Lookup
+from .variables.entry_references import absolute, env_file_of, file_beside, read_dotenv, scope_of
+from .variables.variable_syntax import DIALECTS, substitute
+
+__all__ = ["Value", "preview"]
+
+
+class Value(Struct, frozen=True):
+    """One value of an entry: the field it is for, what it would be, and where that comes from."""
+
+    field: str  # command, args[0], env.NAME, cwd, url, headers.NAME ...
+    text: str
+    origins: tuple[str, ...] = ()  # empty: it stands in the entry as it is
+
+    def plain(self) -> dict[str, object]:
+        """The value for `--json`."""
+        return {"field": self.field, "value": self.text, "from": list(self.origins) or ["entry"]}
+
+
+def preview(found: Found, env: Mapping[str, str] | None = None) -> list[Value]:
+    """Return the values of an entry in the order in which a person wants to know them."""
+    return list(_Preview(found, os.environ if env is None else env).values())
+
+
+class _Preview:
+    """One entry being filled in for display."""
+
+    def __init__(self, found: Found, env: Mapping[str, str]) -> None:
+        self._found = found
+        self._env = env
+        self._rules = DIALECTS[found.dialect]
+        hidden = {name: REDACTED for name in env if is_secret_name(name)}
+        self._scope = scope_of(found, {**env, **hidden})
+        self._scope.inputs = {
+            one.id: REDACTED if one.password else one.default
+            for one in found.needs_input
+            if one.default is not None
+        }
+        self._scope.read_file = lambda path: REDACTED  # most often a token
+
+    def values(self) -> Iterator[Value]:
+        found, entry = self._found, self._found.entry
+        if isinstance(entry, MCPStdioServerConfig):
+            cwd = self._cwd(entry)
+            yield self._command(entry, cwd)
+            for number, arg in enumerate(entry.args):
+                yield self._value(f"args[{number}]", "args", arg)
+            if cwd is not None:
+                yield cwd
+            yield from self._env_file()
+            yield from self._looked_up("env")
+            for name, text in entry.env.items():
+                yield self._named("env", name, text)
+            if entry.inherit_env != "all":
+                yield Value("inheritEnv", str(entry.inherit_env))
+        else:
+            yield self._value("url", "url", entry.url)
+            yield Value("type", entry.type)
+            yield from self._looked_up("headers")
+            for name, text in entry.headers.items():
+                yield self._named("headers", name, text)
+            if found.headers_helper is not None:
+                printed = (f"printed by the command {redact(found.headers_helper)}",)
+                yield Value("headers", "(known when it connects)", printed)
+        for field in ("auth", "oauth"):
+            if (held := getattr(entry, field)) is not None:
+                yield Value(field, redact(str(held)))
+
+    def _command(self, entry: MCPStdioServerConfig, cwd: Value | None) -> Value:
+        value = self._value("command", "command", entry.command)
+        text = value.text.strip()
+        if self._found.in_folder and cwd and os.path.dirname(text) and not os.path.isabs(text):
+            text = os.path.normpath(os.path.join(cwd.text, text))
+            return Value("command", text, (*value.origins, "relative to the folder it runs in"))
+        return value
+
+    def _cwd(self, entry: MCPStdioServerConfig) -> Value | None:
+        if entry.cwd is None:
+            if not self._found.in_folder:
+                return None
+            return Value("cwd", self._found.workspace, ("the folder of the project",))
+        value = self._value("cwd", "cwd", entry.cwd)
+        return Value("cwd", absolute(self._found, value.text), value.origins)
+
+    def _env_file(self) -> Iterator[Value]:
+        if self._found.env_file is None:
+            return
+        try:
+            path = env_file_of(self._found, scope_of(self._found, self._env)) or ""
+        except ConfigError as exc:
+            yield Value("envFile", self._found.env_file, (str(exc.args[0]),))
+            return
+        content = self._found.contents.get(path)
+        if content is None:
+            yield Value("envFile", path, ("which does not exist",))
+            return
+        for name, text in read_dotenv(content.decode("utf-8-sig", "replace")).items():
+            yield Value(f"env.{name}", _shown(name, text), (f"the file {path}",))
+
+    def _looked_up(self, field: str) -> Iterator[Value]:
+        for one in self._found.lookups:
+            if one.field == field:
+                yield Value(f"{field}.{one.key}", self._of_variable(one), (_yours(one.variable),))
+
+    def _of_variable(self, one: Lookup) -> str:
+        if one.variable not in self._env:
+            return "(not set)"
+        return _shown(one.key, one.template.replace("{}", _shown(one.variable, REDACTED)))
+
+    def _named(self, field: str, name: str, text: str) -> Value:
+        """A value of `env` or `headers`, which may be a command or the name of a variable."""
+        place = f"{field}.{name}"
+        if self._rules.runs_commands:
+            if text.startswith("!"):
+                printed = (f"printed by the command {redact(text[1:])}",)
+                return Value(place, "(known when it connects)", printed)
+            if text and text in self._env:
+                return Value(place, _shown(name, _shown(text, self._env[text])), (_yours(text),))
+        value = self._value(place, field, text)
+        if self._found.dialect == "gemini":
+            again = substitute(value.text, "gemini-again", self._scope, field)
+            value = Value(place, again, value.origins)
+        return Value(place, _shown(name, value.text), value.origins)
+
+    def _value(self, place: str, field: str, text: str) -> Value:
+        scope = self._scope
+        scope.used.clear()
+        scope.missing.clear()
+        try:
+            filled = substitute(text, self._found.dialect, scope, field)
+        except ConfigError as exc:
+            return Value(place, redact(text), (str(exc.args[0]),))
+        origins = [self._origin(kind, name) for kind, name in scope.used]
+        origins += [f"{_yours(name)}, which is not set" for name in scope.missing]
+        return Value(place, redact(filled), tuple(origins))
+
+    def _origin(self, kind: str, name: str) -> str:
+        match kind:
+            case "variable":
+                return _yours(name)
+            case "default":
+                return f"the default for {name}, which is not set"
+            case "input":
+                return f"the default of the input {name}, unless you give another answer"
+            case "file":
+                return f"the file {file_beside(self._found, name)}"
+        return f"the {kind} {name}"
+
+
+def _yours(variable: str) -> str:
+    return f"your variable {variable}"
+
+
+def _shown(name: str, text: str) -> str:
+    return REDACTED if text and is_secret_name(name) else redact(text)

@@ -1,0 +1,1 @@
+"""Reading and writing configuration files: formats, positions, locks."""

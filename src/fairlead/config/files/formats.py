@@ -1,0 +1,349 @@
+"""Texts of configuration files, made into values: JSON with comments, TOML, YAML."""
+
+import contextlib
+import json
+import re
+import tomllib
+from base64 import b64encode
+from datetime import date, time
+from functools import cache
+from typing import Any, ClassVar, Literal, TypeAlias
+
+from msgspec import Struct
+
+from ...errors import ConfigError
+from ...limits import CONFIG_DEPTH
+from .duplicate_keys import refuse_twice_in_json, refuse_twice_in_nodes
+
+__all__ = ["Document", "Format", "format_of", "parse", "plain_json"]
+
+_MAX_BITS = 14_000  # Python writes no number with more than 4,300 digits as a text
+
+Format: TypeAlias = Literal["json", "toml", "yaml"]
+
+_ENDINGS: dict[str, Format] = {"toml": "toml", "yaml": "yaml", "yml": "yaml"}
+
+
+class Document(Struct, frozen=True):
+    """A file that could be read: its values, and its text to find lines in."""
+
+    path: str
+    data: dict[str, Any]
+    text: str
+    format: Format
+
+    def line_of(self, name: str, raw: object, nth: int = 0) -> int:
+        """The line an entry begins in, or 1 if that cannot be known."""
+        match self.format:
+            case "json":
+                return _line_in_json(self.text, name, raw)
+            case "toml":
+                return _line_in_toml(self.text, name, nth)
+            case "yaml":
+                return _line_in_yaml(self.text, name)
+
+    def __repr__(self) -> str:  # the values may be secrets
+        return f"<Document {self.path}>"
+
+
+def format_of(path: str) -> Format:
+    """The format that the end of a file's name promises."""
+    return _ENDINGS.get(path.rpartition(".")[2].lower(), "json")
+
+
+def parse(
+    path: str, content: bytes, format: Format | None = None, *, strict: bool = True
+) -> Document:
+    """The content of a file as values that JSON has too: every key is a text.
+
+    Not `strict` is for files of other programs: of keys that stand twice the last one counts, as it
+    does for them (in TOML there are none), and a date is a text. A strict file keeps its dates, so
+    that its reader can say where one is misplaced.
+
+    Raises:
+        ConfigError: with the line, if it is no such text, or not a map, or has a key twice.
+    """
+    kind = format or format_of(path)
+    text = _decode(path, content)
+    if not text.strip():
+        return Document(path, {}, text, kind)
+    try:
+        data, text = _READERS[kind](path, text, strict)
+    except RecursionError:
+        raise _too_deep(path) from None
+    data = _plain(path, data, strict)
+    if data is None:
+        data = {}
+    if not isinstance(data, dict):
+        reason = f"a map is expected, not {_kind(data)}"
+        raise ConfigError(reason, path=path, line=1)
+    return Document(path, data, text, kind)
+
+
+def _decode(path: str, content: bytes) -> str:
+    encoding = "utf-8-sig"
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        encoding = "utf-16"  # what PowerShell writes
+    elif b"\0" in content:
+        raise ConfigError("the file is binary", path=path, line=1)
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError as exc:
+        line = content.count(b"\n", 0, exc.start) + 1
+        raise ConfigError("the file is not UTF-8", path=path, line=line) from None
+
+
+def _plain(path: str, value: Any, strict: bool, depth: int = 0) -> Any:
+    """Convert a parsed value into the types of JSON, however the format spells it.
+
+    All later code (sorting, digests, `--json`) may therefore rely on texts as keys and on values
+    that can be compared and encoded.
+
+    Raises:
+        ConfigError: The value is nested more deeply than any real configuration, contains itself,
+            or is binary or a set in a strict file.
+    """
+    if depth > CONFIG_DEPTH.value:
+        CONFIG_DEPTH.hit()
+        raise _too_deep(path)
+    if isinstance(value, dict):
+        return {_key(key): _plain(path, one, strict, depth + 1) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(path, one, strict, depth + 1) for one in value]
+    if isinstance(value, bytes | set | frozenset):
+        if strict:
+            raise ConfigError("a value is binary or a set: write a text or a list", path=path)
+        # The order of a set changes with each run.
+        return b64encode(value).decode() if isinstance(value, bytes) else sorted(map(str, value))
+    if isinstance(value, date | time):  # a datetime is a date
+        return value if strict else value.isoformat()
+    if isinstance(value, int) and value.bit_length() > _MAX_BITS:
+        raise ConfigError("a number is too large", path=path)
+    return value
+
+
+def _key(key: Any) -> str:
+    return key if isinstance(key, str) else str(key)
+
+
+def _too_deep(path: str) -> ConfigError:
+    return ConfigError("the file is nested too deeply", path=path, line=1)
+
+
+def _read_json(path: str, text: str, strict: bool) -> tuple[Any, str]:
+    try:
+        return _values(path, text, strict), text
+    except ValueError:
+        text = plain_json(text)  # most files are plain already, and some of them are large
+    if not text.strip():
+        return {}, text
+    try:
+        return _values(path, text, strict), text
+    except json.JSONDecodeError as exc:
+        raise ConfigError(f"not valid JSON: {exc.msg}", path=path, line=exc.lineno) from None
+    except ValueError as exc:  # an integer of more than 4,300 digits
+        raise ConfigError(f"not valid JSON: {exc}", path=path, line=1) from None
+
+
+def _values(path: str, text: str, strict: bool) -> Any:
+    values = json.loads(text)
+    if strict:
+        refuse_twice_in_json(path, text)
+    return values
+
+
+# JSON as people write it
+
+# A library would parse the text too, and then there are no line numbers and a slower parser: this
+# is all that JSONC adds to JSON. Strings are matched first, so that nothing inside them is touched.
+_TOKEN = re.compile(
+    r"""(?s) "(?:[^"\\]++|\\.)*+"?+      # a string, perhaps one that never ends
+      | //[^\n]*+
+      | /\*.*?(?:\*/|\Z)
+      | ,
+      | [^\s",/]++                        # anything else
+      | /""",
+    re.VERBOSE,
+)
+
+
+def plain_json(text: str) -> str:
+    """The same text as plain JSON, with every character at the line and column it had.
+
+    What is broken stays broken: the parser that reads the result says so.
+    """
+    if "//" not in text and "/*" not in text and not _TRAILING.search(text):
+        return text
+    pieces: list[str] = []
+    done = 0
+    comma = -1  # where a comma stands that nothing has followed yet
+    for token in _TOKEN.finditer(text):
+        first = text[token.start()]
+        if token[0].startswith(("//", "/*")):
+            pieces += (text[done : token.start()], _blank(token[0]))
+            done = token.end()
+        elif first == ",":
+            comma = len(pieces)
+            pieces += (text[done : token.start()], ",")
+            done = token.end()
+        else:
+            if comma >= 0 and first in "]}":
+                pieces[comma + 1] = " "
+            comma = -1
+    pieces.append(text[done:])
+    return "".join(pieces)
+
+
+_TRAILING = re.compile(r",\s*+[\]}]")
+_VISIBLE = re.compile(r"[^\r\n]")
+
+
+def _blank(comment: str) -> str:
+    return _VISIBLE.sub(" ", comment)
+
+
+# The parser's time grows with the square of a dotted key's parts.
+_DEEP_KEY = re.compile(
+    rf"""(?<![\w.-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{CONFIG_DEPTH.value}}}"""
+)
+
+
+def _read_toml(path: str, text: str, strict: bool) -> tuple[Any, str]:
+    if _DEEP_KEY.search(text):
+        CONFIG_DEPTH.hit()
+        raise _too_deep(path)
+    try:
+        return tomllib.loads(text), text
+    except tomllib.TOMLDecodeError as exc:
+        where = re.search(r" \(at line (\d+), column \d+\)", str(exc))
+        line = int(where[1]) if where else text.count("\n") + 1
+        # What is in parentheses says the line, and what stands in quotes may be a value.
+        reason = str(exc).partition(" (at ")[0]
+        raise ConfigError(f"not valid TOML: {reason}", path=path, line=line) from None
+
+
+def _read_yaml(path: str, text: str, strict: bool) -> tuple[Any, str]:
+    try:
+        import yaml  # type: ignore[import-untyped]  # it ships no types
+    except ImportError:
+        reason = "PyYAML is needed to read this file: pip install pyyaml"
+        raise ConfigError(reason, path=path, line=1) from None
+    try:
+        _refuse_bombs(yaml, path, text)
+        if strict:
+            refuse_twice_in_nodes(path, yaml.compose(text, Loader=_loader(strict)))
+        return yaml.load(text, Loader=_loader(strict)), text
+    except yaml.YAMLError as exc:
+        mark = getattr(exc, "problem_mark", None)
+        line = mark.line + 1 if mark is not None else 1
+        # What stands in quotes is from the file, and may be a secret.
+        reason = re.sub(r"\s*'[^']{2,}'", "", getattr(exc, "problem", None) or "it cannot be read")
+        raise ConfigError(f"not valid YAML: {reason}", path=path, line=line) from None
+    except (ValueError, TypeError) as exc:  # dates that do not exist, keys that are lists
+        raise ConfigError(f"not valid YAML: {type(exc).__name__}", path=path, line=1) from None
+
+
+@cache
+def _loader(strict: bool = False) -> Any:
+    """The safe loader, in C where that is there: it is ten times as fast.
+
+    Keys are the text that stands in the file, as they are for programs that read YAML 1.2: `on`,
+    `1` and `null` are names, not a truth value, a number and nothing. Unless `strict`, a date is a
+    text, too.
+    """
+    import yaml
+
+    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class Loader(base):  # type: ignore[misc]  # its base has no types
+        yaml_implicit_resolvers: ClassVar = {
+            first: [one for one in resolvers if strict or one[0] != _TIMESTAMP]
+            for first, resolvers in base.yaml_implicit_resolvers.items()
+        }
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[str, Any]:
+            if not isinstance(node, yaml.MappingNode):
+                raise yaml.constructor.ConstructorError(
+                    None, None, "a map is expected", node.start_mark
+                )
+            self.flatten_mapping(node)
+            made = {}
+            for key, value in node.value:
+                if not isinstance(key, yaml.ScalarNode):
+                    raise yaml.constructor.ConstructorError(
+                        None, None, "a key is a list or a map", key.start_mark
+                    )
+                made[key.value] = self.construct_object(value, deep=deep)
+            return made
+
+    return Loader
+
+
+_MAX_ALIASES = 30
+_TIMESTAMP = "tag:yaml.org,2002:timestamp"
+
+
+def _refuse_bombs(yaml: Any, path: str, text: str) -> None:
+    """Refuse nested aliases and deep nesting before anything is built from the text.
+
+    A few hundred bytes of aliases are gigabytes to code that walks through them, and the loader in
+    C overflows its stack with a hundred thousand brackets.
+    """
+    aliases = depth = 0
+    for event in yaml.parse(text, Loader=_loader()):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > CONFIG_DEPTH.value:
+                CONFIG_DEPTH.hit()
+                raise _too_deep(path)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        elif isinstance(event, yaml.AliasEvent):
+            aliases += 1
+            if aliases > _MAX_ALIASES:
+                raise ConfigError(f"more than {_MAX_ALIASES} aliases", path=path, line=1)
+
+
+_READERS = {"json": _read_json, "toml": _read_toml, "yaml": _read_yaml}
+
+
+_COLON = re.compile(r"\s*+:\s*+")
+
+
+def _line_in_json(text: str, name: str, raw: object) -> int:
+    """The key of that name whose value is that entry; found by comparing, without a parse tree."""
+    decoder = json.JSONDecoder()
+    for spelled in {json.dumps(name, ensure_ascii=False), json.dumps(name)}:
+        start = text.find(spelled)  # no pattern: compiling one for each name is most of the work
+        while start >= 0:
+            if colon := _COLON.match(text, start + len(spelled)):
+                with contextlib.suppress(ValueError):
+                    if decoder.raw_decode(text, colon.end())[0] == raw:
+                        return text.count("\n", 0, start) + 1
+            start = text.find(spelled, start + 1)
+    named = re.search(r'"name"\s*+:\s*+' + re.escape(json.dumps(name, ensure_ascii=False)), text)
+    return text.count("\n", 0, named.start()) + 1 if named else 1
+
+
+def _line_in_toml(text: str, name: str, nth: int) -> int:
+    quoted = re.escape(name)
+    table = re.compile(
+        rf"""(?m)^\s*\[\s*[\w.-]+\s*\.\s*(?:{quoted}|"{quoted}"|'{quoted}')\s*[\].]"""
+    )
+    if found := table.search(text):
+        return text.count("\n", 0, found.start() + len(found[0]) - len(found[0].lstrip())) + 1
+    arrays = [m.start() for m in re.finditer(r"(?m)^[ \t]*\[\[", text)]
+    return text.count("\n", 0, arrays[nth]) + 1 if nth < len(arrays) else 1
+
+
+def _line_in_yaml(text: str, name: str) -> int:
+    quoted = rf"""(?:{re.escape(name)}|"{re.escape(name)}"|'{re.escape(name)}')"""
+    key = re.compile(
+        rf"(?m)^[ \t]*(?:{quoted}[ \t]*:(?:\s|$)|(?:-[ \t]+)?name:[ \t]+{quoted}[ \t]*$)"
+    )
+    found = key.search(text)
+    return text.count("\n", 0, found.start()) + 1 if found else 1
+
+
+def _kind(value: object) -> str:
+    return {list: "a list", str: "a text", bool: "a truth value"}.get(type(value), "a number")

@@ -1,0 +1,195 @@
+"""Where something stands in a file: the line and the column of a key or an item."""
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, Final
+
+from .formats import Document, Format
+
+__all__ = ["Where", "place_of", "place_of_error"]
+
+Where = tuple[str | int, ...]  # the keys and positions that lead to it
+
+_HEADER: Final = re.compile(r"(?m)^[ \t]*(\[\[?)[ \t]*([^\[\]\r\n]+?)[ \t]*\]\]?[ \t]*(?:#.*)?$")
+_PART: Final = re.compile(r'"([^"]*)"|\'([^\']*)\'|([\w-]+)')
+_STRING: Final = re.compile(
+    r'"""(?:[^\\]|\\.)*?"""|\'\'\'.*?\'\'\'|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|#[^\n]*', re.DOTALL
+)
+
+
+def place_of(document: Document, where: Where) -> tuple[int, int] | None:
+    """Line and column, counted from 1, of the last step that can be found; None if none can."""
+    if document.format == "toml":
+        return _in_toml(document.text, where)
+    # Tabs may stand between the tokens of JSON, but not of YAML. Strings have none.
+    text = document.text if document.format == "yaml" else document.text.replace("\t", " ")
+    return _in_nodes(text, where)
+
+
+def place_of_error(text: str, kind: Format) -> tuple[int, int] | None:
+    """Where a text stops to be what it should be; None if nobody can say."""
+    try:
+        return _place_of_error(text, kind)
+    except RecursionError:  # it is nested so deeply that nobody reads it
+        return None
+
+
+def _place_of_error(text: str, kind: Format) -> tuple[int, int] | None:
+    if kind == "toml":
+        import tomllib
+
+        try:
+            tomllib.loads(text)
+        except tomllib.TOMLDecodeError as exc:
+            found = re.search(r"\(at line (\d+), column (\d+)\)", str(exc))
+            return (int(found[1]), int(found[2])) if found else _end(text)
+    elif kind == "yaml":
+        import yaml  # type: ignore[import-untyped]  # it ships no types
+
+        try:
+            yaml.compose(text, Loader=yaml.SafeLoader)
+        except yaml.YAMLError as exc:
+            mark = getattr(exc, "problem_mark", None)
+            return None if mark is None else (mark.line + 1, mark.column + 1)
+    else:
+        import json
+
+        try:
+            json.loads(text)
+        except json.JSONDecodeError as exc:
+            return exc.lineno, exc.colno
+    return None
+
+
+# YAML, and JSON, which is nearly the same
+
+
+def _in_nodes(text: str, where: Where) -> tuple[int, int] | None:
+    node: Any = _root(text)
+    mark: Any = None
+    for step in where:
+        found = next(_children(node, step), None)
+        if found is None:
+            break
+        mark, node = found
+    return None if mark is None else (mark.line + 1, mark.column + 1)
+
+
+@lru_cache(maxsize=2)
+def _root(text: str) -> Any:
+    import yaml
+
+    try:
+        return yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError:
+        return None
+
+
+def _children(node: Any, step: str | int) -> Iterator[tuple[Any, Any]]:
+    held = getattr(node, "value", None)
+    if isinstance(step, int):
+        if isinstance(held, list) and node.id == "sequence" and step < len(held):
+            yield held[step].start_mark, held[step]
+    elif isinstance(held, list) and node.id == "mapping":
+        for key, value in held:
+            if key.value == step:
+                yield key.start_mark, value
+
+
+# TOML, whose parser does not remember
+
+
+def _in_toml(text: str, where: Where) -> tuple[int, int] | None:
+    plain, sections = _outline(text)
+    best: tuple[int, int, int, int] | None = None  # steps, header, body, end
+    for path, header, body, end in sections:
+        if path == where[: len(path)] and (best is None or len(path) >= best[0]):
+            best = len(path), header, body, end
+    if best is None:
+        return None
+    steps, at, body, end = best
+    found: int | None = at if steps else None
+    cursor = body
+    for step in where[steps:]:
+        if isinstance(step, int):
+            item = _item(plain, cursor, end, step)
+            if item is None:
+                break
+            found = cursor = item
+            continue
+        key = rf"(?:{re.escape(step)}|\"{re.escape(step)}\"|'{re.escape(step)}')"
+        match = re.compile(rf"(?:(?<=[\s{{,.])|^)({key})\s*[=.]", re.MULTILINE).search(
+            text, cursor, end
+        )
+        if match is None:
+            break
+        found = match.start(1)
+        cursor = match.end()
+    if found is None:  # a table may be there only as the parent of others
+        inner = (header for path, header, *_ in sections if path[: len(where)] == where)
+        found = next(inner, None)
+    return None if found is None else _line_and_column(text, found)
+
+
+@lru_cache(maxsize=2)
+def _outline(text: str) -> tuple[str, list[tuple[Where, int, int, int]]]:
+    """The text without strings and comments, of the same length, and its tables."""
+    plain = _STRING.sub(lambda found: _blank(found[0]), text)
+    return plain, list(_sections(plain, text))
+
+
+def _sections(plain: str, text: str) -> Iterator[tuple[Where, int, int, int]]:
+    """Each table with its path, the place of its header, and its body."""
+    headers = list(_HEADER.finditer(plain))
+    counts: dict[Where, int] = {}
+    end = headers[0].start() if headers else len(text)
+    yield (), 0, 0, end
+    for number, header in enumerate(headers):
+        path: list[str | int] = []
+        parts = [a or b or c for a, b, c in _PART.findall(text[header.start(2) : header.end(2)])]
+        for position, part in enumerate(parts):
+            path.append(part)
+            key = tuple(path)
+            if header[1] == "[[" and position == len(parts) - 1:
+                counts[key] = counts.get(key, -1) + 1
+            if key in counts:
+                path.append(counts[key])
+        after = headers[number + 1].start() if number + 1 < len(headers) else len(text)
+        start = header.start() + len(header[0]) - len(header[0].lstrip())
+        yield tuple(path), start, header.end(), after
+
+
+def _item(plain: str, start: int, end: int, number: int) -> int | None:
+    """The place of the nth item in the list that begins here."""
+    opening = plain.find("[", start, end)
+    if opening < 0:
+        return None
+    depth, seen = 0, 0
+    for at in range(opening, end):
+        sign = plain[at]
+        if sign in "[{":
+            depth += 1
+        elif sign in "]}":
+            depth -= 1
+            if depth == 0:
+                return None
+        elif sign == "," and depth == 1:
+            seen += 1
+            continue
+        if seen == number and at > opening and not sign.isspace():
+            return at
+    return None
+
+
+def _blank(found: str) -> str:
+    """Strings and comments say nothing about the structure; headers may need what is in quotes."""
+    return "".join("\n" if sign == "\n" else "~" for sign in found)
+
+
+def _line_and_column(text: str, at: int) -> tuple[int, int]:
+    return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+
+
+def _end(text: str) -> tuple[int, int]:
+    return _line_and_column(text, len(text))

@@ -1,0 +1,1 @@
+"""How a host program's files are read into server entries."""

@@ -1,0 +1,250 @@
+"""How many ways there are to spell one entry: every program's words into ours."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from ...client.server_entry import MCPServerEntry, read_entry
+from ...errors import ConfigError
+from ..found_server import Lookup
+
+__all__ = ["Spelled", "respell"]
+
+_KINDS = {
+    "stdio": "stdio",
+    "local": "stdio",
+    "http": "http",
+    "remote": "http",
+    "streamable-http": "http",
+    "streamable_http": "http",
+    "streamableHttp": "http",
+    "streamablehttp": "http",
+    "sse": "sse",
+    "ws": "ws",
+    "websocket": "ws",
+}
+_URLS = ("url", "httpUrl", "serverUrl", "uri", "baseUrl", "endpoint", "tcp")
+_LONGEST = 1e12  # of a timeout that means anything; the type may hold more than a float
+_PLAIN = ("cwd", "inheritEnv", "requestIdFormat", "lazy", "dialect")
+
+
+class Spelled(Struct, frozen=True, kw_only=True):
+    """An entry in our words, and what our entries have no word for."""
+
+    entry: MCPServerEntry
+    enabled: bool = True
+    lookups: tuple[Lookup, ...] = ()
+    env_file: str | None = None
+    headers_helper: str | None = None
+    startup_timeout: float | None = None
+    only_tools: tuple[str, ...] | None = None
+    without_tools: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def respell(raw: dict[str, Any], *, unit: str = "ms", url_means: str = "http") -> Spelled:
+    """An entry of any program that is not too far from the usual, in our words.
+
+    Raises:
+        ConfigError: saying what is wrong with it, without its values.
+    """
+    notes: list[str] = []
+    raw = _flat(raw)
+    fields: dict[str, Any] = {key: raw[key] for key in _PLAIN if raw.get(key) is not None}
+    url_key = next((key for key in _URLS if raw.get(key)), None)
+    has_command = bool(raw.get("command") or raw.get("cmd"))
+    kind = _kind(raw, url_key, has_command, url_means)
+    if kind == "stdio":
+        _refuse(url_key is not None and not has_command, f"a {kind} server has no `{url_key}`")
+        fields.update(_command(raw), env=_texts(raw, ("env", "environment", "envs"), notes))
+    else:
+        _refuse(has_command, "`command` and a url are both given" if url_key else "no url is given")
+        _refuse(url_key is None, "no url is given")
+        fields["url"] = raw[url_key or ""]
+        fields["headers"] = _texts(raw, ("headers", "http_headers"), notes)
+        for key in ("cwd", "inheritEnv"):
+            fields.pop(key, None)
+    if kind != "ws":
+        fields.pop("dialect", None)
+    timeout, startup = _timeouts(raw, unit, notes)
+    enabled = _enabled(raw)
+    fields.update(type=kind, timeout=timeout, enabled=enabled)
+    fields.update({key: raw[key] for key in ("auth", "oauth") if raw.get(key) is not None})
+    return Spelled(
+        entry=_entry(fields),
+        enabled=enabled,
+        lookups=tuple(_lookups(raw)),
+        env_file=_text(raw.get("envFile")),
+        headers_helper=_text(raw.get("headersHelper") or raw.get("http_headers_helper")),
+        startup_timeout=startup,
+        only_tools=_only(raw),
+        without_tools=_names(raw, "excludeTools", "disabled_tools", "disabledTools"),
+        notes=tuple(notes),
+    )
+
+
+def _entry(fields: dict[str, Any]) -> MCPServerEntry:
+    try:
+        return read_entry(fields)
+    except ConfigError as exc:
+        # msgspec says the type and the place of what is wrong, never the value.
+        raise ConfigError(str(exc.args[0]).removeprefix("the server entry is wrong: ")) from None
+    except (msgspec.MsgspecError, TypeError, ValueError) as exc:
+        raise ConfigError(f"it cannot be read ({type(exc).__name__})") from None
+
+
+def _flat(raw: dict[str, Any]) -> dict[str, Any]:
+    """Without the nests: `transport: {...}` (Cline) and `command: {path, args, env}` (Zed)."""
+    transport = raw.get("transport")
+    if isinstance(transport, dict):
+        raw = {**{k: v for k, v in raw.items() if k != "transport"}, **transport}
+    command = raw.get("command")
+    if isinstance(command, dict):
+        nested = {"command": command.get("path") or command.get("command")}
+        nested.update({k: command[k] for k in ("args", "env") if k in command})
+        raw = {**raw, **nested}
+    return raw
+
+
+def _kind(raw: dict[str, Any], url_key: str | None, has_command: bool, url_means: str) -> str:
+    said = raw.get("type") or raw.get("transport") or raw.get("transportType")
+    if said is not None:
+        kind = _KINDS.get(said) if isinstance(said, str) else None
+        _refuse(kind is None, f"unknown type {said!r}" if isinstance(said, str) else "unknown type")
+        return kind or ""
+    if url_key is None or has_command:
+        # An entry with both is refused later, with a better text.
+        return "stdio" if url_key is None else url_means
+    if url_key == "tcp" or str(raw[url_key]).startswith(("ws://", "wss://")):
+        return "ws"
+    return "http" if url_key == "httpUrl" else url_means
+
+
+def _command(raw: dict[str, Any]) -> dict[str, Any]:
+    command = raw.get("command") or raw.get("cmd")
+    _refuse(command is None or command == [], "`command` is missing")
+    args = raw.get("args")
+    args = [] if args is None else args
+    if isinstance(command, list):  # the whole argv, as opencode has it
+        command, args = command[0], [*command[1:], *args]
+    if isinstance(args, list):
+        args = [_spelled(arg) for arg in args]
+    return {"command": command, "args": args}
+
+
+def _texts(raw: dict[str, Any], keys: tuple[str, ...], notes: list[str]) -> dict[str, Any]:
+    """A map of texts; numbers and truth values are spelled out, null means left out."""
+    found: Any = next((raw[key] for key in keys if raw.get(key) is not None), {})
+    _refuse(not isinstance(found, dict), f"`{keys[0]}` is not a map")
+    texts = {}
+    for name, value in found.items():
+        if value is None:
+            notes.append(f"{name} is null and left out")
+        else:
+            texts[str(name)] = _spelled(value)
+    return texts
+
+
+def _spelled(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _timeouts(
+    raw: dict[str, Any], unit: str, notes: list[str]
+) -> tuple[float | None, float | None]:
+    """Milliseconds for a request, and for the start."""
+    factor = 1000.0 if unit == "s" else 1.0
+    said, request, startup = raw.get("timeout"), None, None
+    if isinstance(said, dict):  # opencode, second version
+        startup, request = said.get("startup"), said.get("request")
+    elif said is not None:
+        request = said
+    scaled = {
+        "request": [(request, factor)],
+        "startup": [(startup, factor)],
+    }
+    scaled["request"] += [
+        (raw.get("requestTimeoutMs"), 1.0),
+        (raw.get("request_timeout_ms"), 1.0),
+        (raw.get("tool_timeout_sec"), 1000.0),
+    ]
+    scaled["startup"] += [
+        (raw.get("startup_timeout_sec"), 1000.0),
+        (raw.get("startup_timeout_ms"), 1.0),
+        (raw.get("connectionTimeout"), 1.0),
+    ]
+    first = {
+        what: next((pair for pair in pairs if pair[0] is not None), None)
+        for what, pairs in scaled.items()
+    }
+    return _milliseconds(first["request"], notes), _milliseconds(first["startup"], notes)
+
+
+def _milliseconds(said: tuple[Any, float] | None, notes: list[str]) -> float | None:
+    if said is None:
+        return None
+    value, factor = said
+    _refuse(isinstance(value, bool) or not isinstance(value, int | float), "`timeout` is no number")
+    if not 0 < value <= _LONGEST:
+        notes.append("a timeout of zero or less is read as the usual one")
+        return None
+    return float(value) * factor
+
+
+def _enabled(raw: dict[str, Any]) -> bool:
+    enabled, disabled = raw.get("enabled"), raw.get("disabled")
+    for key, value in (("enabled", enabled), ("disabled", disabled)):
+        _refuse(value is not None and not isinstance(value, bool), f"`{key}` is not true or false")
+    return enabled is not False and disabled is not True
+
+
+def _lookups(raw: dict[str, Any]) -> list[Lookup]:
+    """Values that are only named: Codex, Goose, Vibe."""
+    found: list[Lookup] = []
+    if token := _text(raw.get("bearer_token_env_var")):
+        found.append(Lookup("headers", "Authorization", token, "Bearer {}"))
+    headers = raw.get("env_http_headers")
+    if isinstance(headers, dict):
+        found += [Lookup("headers", str(key), str(name)) for key, name in headers.items()]
+    if key := _text(raw.get("api_key_env")):
+        header = _text(raw.get("api_key_header")) or "Authorization"
+        template = _text(raw.get("api_key_format")) or "Bearer {token}"
+        found.append(Lookup("headers", header, key, template.replace("{token}", "{}")))
+    for name in (*_listed(raw, "env_vars"), *_listed(raw, "env_keys")):
+        if isinstance(name, dict):
+            name = name.get("name")
+        if isinstance(name, str):
+            found.append(Lookup("env", name, name))
+    return found
+
+
+def _only(raw: dict[str, Any]) -> tuple[str, ...] | None:
+    for key in ("includeTools", "enabled_tools", "tools", "available_tools"):
+        value = raw.get(key)
+        if isinstance(value, list):
+            names = tuple(name for name in value if isinstance(name, str))
+            if "*" in names or (key == "available_tools" and not names):
+                return None
+            return names
+    return None
+
+
+def _names(raw: dict[str, Any], *keys: str) -> tuple[str, ...]:
+    return tuple(name for key in keys for name in _listed(raw, key) if isinstance(name, str))
+
+
+def _listed(raw: dict[str, Any], key: str) -> list[Any]:
+    value = raw.get(key)
+    return value if isinstance(value, list) else []
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _refuse(wrong: bool, reason: str) -> None:
+    if wrong:
+        raise ConfigError(reason)

@@ -1,0 +1,158 @@
+"""All servers of one host program, out of whatever files of it exist."""
+
+import logging
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import structs
+
+from ...errors import ConfigError
+from ..files.formats import Document
+from ..files.reader import Files
+from ..found_server import Found, Input
+from ..paths import Machine
+from ..variables.entry_references import files_of, hide, texts_in, values_of
+from ..variables.variable_syntax import looks_like_variables
+from .host import Host, Place, Switches
+from .normalize_entry import Spelled, respell
+
+__all__ = ["find_servers"]
+
+log = logging.getLogger("fairlead.manager")
+
+_INPUT = re.compile(r"\$\{input:([^}]+)\}")
+
+
+def find_servers(host: Host, machine: Machine, files: Files) -> Iterator[Found]:
+    """What a host program has configured, strongest first; problems go to `files`."""
+    switches: Switches | None = None
+    seen: set[tuple[str, str]] = set()
+    places = list(host.places(machine, files))
+    trusted = {place.path for place in places if place.level != "project"}
+    for place in places:
+        # In the home directory the project's file and the user's are the same one.
+        if place.level == "project" and place.path in trusted:
+            continue
+        if (place.path, place.level) in seen:
+            continue
+        seen.add((place.path, place.level))
+        document = files.document(place.path)
+        if document is None:
+            continue
+        if switches is None and host.switches is not None:
+            switches = host.switches(machine, files)
+        yield from _in_document(host, machine, files, document, place, switches)
+
+
+def _in_document(
+    host: Host,
+    machine: Machine,
+    files: Files,
+    document: Document,
+    place: Place,
+    switches: Switches | None,
+) -> Iterator[Found]:
+    for nth, (name, raw) in enumerate(host.servers(document, place, machine)):
+        line = document.line_of(name, raw, nth)
+        try:
+            if not isinstance(raw, dict):
+                raise ConfigError("the entry is not a map")
+            plain = host.adapt(raw) if host.adapt is not None else raw
+            if plain is None:
+                continue
+            spelled = respell(plain, unit=host.timeout_unit, url_means=host.url_means)
+            off = switches.why_off(name, place, raw) if switches is not None else None
+            found = _found(host, machine, document, place, line, name, raw, spelled, off)
+            if place.level == "project":
+                paths = files_of(found, machine.env)
+                contents = {path: files.content(path) for path in paths}
+                found = structs.replace(found, contents=contents)
+        except ConfigError as exc:
+            held = values_of(raw) if isinstance(raw, dict) else ()
+            files.problem(place.path, line, f'Server "{name}": {hide(str(exc.args[0]), held)}')
+            continue
+        except Exception as exc:  # one entry that cannot be read costs itself only
+            log.warning("the entry %r in %s: %s", name, place.path, type(exc).__name__)
+            reason = f'Server "{name}": it cannot be read ({type(exc).__name__})'
+            files.problem(place.path, line, reason)
+            continue
+        yield found
+
+
+def _found(
+    host: Host,
+    machine: Machine,
+    document: Document,
+    place: Place,
+    line: int,
+    name: str,
+    raw: dict[str, Any],
+    spelled: Spelled,
+    off: str | None,
+) -> Found:
+    notes = list(spelled.notes)
+    if not spelled.enabled:
+        notes.append("switched off in the entry")
+    if off is not None:
+        notes.append(off)
+    if host.dialect == "unknown" and looks_like_variables(raw):
+        notes.append(f"values look like variables; how {host.title} writes them is not known to us")
+    declared = _declared(raw, document.data.get("inputs"))
+    return Found(
+        name=name,
+        host=host.id,
+        host_title=host.title,
+        path=place.path,
+        line=line,
+        level=place.level,
+        raw=raw,
+        entry=spelled.entry,
+        dialect=host.dialect,
+        enabled=spelled.enabled and off is None,
+        needs_input=tuple(_input(id, said) for id, said in declared.items()),
+        declared_inputs=tuple(declared.values()),
+        lookups=spelled.lookups,
+        env_file=spelled.env_file,
+        headers_helper=spelled.headers_helper,
+        startup_timeout=spelled.startup_timeout,
+        only_tools=spelled.only_tools,
+        without_tools=spelled.without_tools,
+        workspace=place.folder or machine.cwd,
+        home=machine.home,
+        platform=machine.platform,
+        notes=tuple(notes),
+    )
+
+
+def _declared(raw: dict[str, Any], declared: Any) -> dict[str, dict[str, Any]]:
+    """Return what the file says about each `${input:...}` that an entry refers to.
+
+    A definition may refer to further inputs. Of two with one id the last one counts.
+    """
+    known = {
+        item["id"]: item
+        for item in (declared if isinstance(declared, list) else ())
+        if isinstance(item, dict) and isinstance(item.get("id"), str)
+    }
+    found: dict[str, dict[str, Any]] = {}
+    waiting = [raw]
+    while waiting:
+        ids = [id for text in texts_in(waiting.pop(0)) for id in _INPUT.findall(text)]
+        for id in dict.fromkeys(ids):
+            if id not in found:
+                found[id] = known.get(id, {})
+                waiting.append(found[id])
+    return found
+
+
+def _input(id: str, said: dict[str, Any]) -> Input:
+    options = said.get("options")
+    default = said.get("default")
+    return Input(
+        id,
+        description=str(said.get("description") or ""),
+        password=said.get("password") is True,
+        options=tuple(str(option) for option in options) if isinstance(options, list) else (),
+        default=default if isinstance(default, str) else None,
+    )

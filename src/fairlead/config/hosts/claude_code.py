@@ -1,0 +1,162 @@
+"""Claude Code: one file for the user and for each project, an exclusive one for administrators.
+
+The project's `.mcp.json` belongs to everybody and is read by `root`, with the switches from here.
+"""
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import Any
+
+from msgspec import Struct
+
+from ..files.formats import Document
+from ..files.reader import Files
+from ..host_files.host import Host, Place, Switches, named_items
+from ..paths import Machine
+
+__all__ = ["CODE", "project_keys", "switches"]
+
+_SYSTEM = {
+    "linux": "/etc/claude-code",
+    "darwin": "/Library/Application Support/ClaudeCode",
+    "win32": r"C:\Program Files\ClaudeCode",
+}
+
+
+def places(machine: Machine, files: Files) -> Iterable[Place]:
+    own = _own_file(machine)
+    # The same file twice: what it says about this project is stronger than what it says to all.
+    return [
+        Place(_system(machine, "managed-mcp.json"), "managed"),
+        Place(own, "local"),
+        Place(own, "user"),
+    ]
+
+
+def servers(document: Document, place: Place, machine: Machine) -> Iterable[tuple[str, Any]]:
+    scopes = _of_project(document, machine) if place.level == "local" else [document.data]
+    return [
+        item
+        for scope in scopes
+        for item in named_items("mcpServers", scope.get("mcpServers") or {})
+    ]
+
+
+def switches(machine: Machine, files: Files) -> Switches:
+    """Who is switched off: by the user for this project, or by an administrator."""
+    managed = files.document(_system(machine, "managed-mcp.json"))
+    policy = files.document(_system(machine, "managed-settings.json"))
+    rules = policy.data if policy is not None else {}
+    off = _off_in_project(machine, files)
+
+    def why_off(name: str, place: Place, raw: dict[str, Any]) -> str | None:
+        if managed is not None and place.level != "managed":
+            return f"{managed.path} allows no other servers"
+        if any(_matches(rule, name, raw) for rule in _listed(rules, "deniedMcpServers")):
+            return "denied by Claude Code's managed settings"
+        allowed = rules.get("allowedMcpServers")
+        if isinstance(allowed, list) and not any(_matches(r, name, raw) for r in allowed):
+            return "not allowed by Claude Code's managed settings"
+        return off.why(name, is_mcp_json=place.level == "project")
+
+    return Switches(why_off)
+
+
+class _Off(Struct):
+    """The lists of names in Claude Code's files."""
+
+    everywhere: set[str] = set()  # disabledMcpServers of this project
+    mcp_json: set[str] = set()  # disabledMcpjsonServers
+
+    def why(self, name: str, *, is_mcp_json: bool) -> str | None:
+        if name in self.everywhere:
+            return "switched off in Claude Code for this project"
+        if is_mcp_json and name in self.mcp_json:
+            return "switched off in Claude Code's settings"
+        return None
+
+
+def _off_in_project(machine: Machine, files: Files) -> _Off:
+    off = _Off()
+    on: set[str] = set()
+    own = files.document(_own_file(machine))
+    if own is not None:
+        for settings in _of_project(own, machine):
+            off.everywhere |= set(_names(settings, "disabledMcpServers"))
+            on |= set(_names(settings, "enabledMcpServers"))
+            off.mcp_json |= set(_names(settings, "disabledMcpjsonServers"))
+            on |= set(_names(settings, "enabledMcpjsonServers"))
+    for path in _settings_files(machine):
+        document = files.document(path)
+        if document is not None:
+            off.mcp_json |= set(_names(document.data, "disabledMcpjsonServers"))
+    off.everywhere -= on
+    return off
+
+
+def _own_file(machine: Machine) -> str:
+    return machine.join(machine.variable("CLAUDE_CONFIG_DIR", machine.home), ".claude.json")
+
+
+def _settings_files(machine: Machine) -> list[str]:
+    folder = machine.variable("CLAUDE_CONFIG_DIR", machine.at_home(".claude"))
+    return [
+        machine.join(folder, "settings.json"),
+        machine.in_project(".claude", "settings.json"),
+        machine.in_project(".claude", "settings.local.json"),
+    ]
+
+
+def _system(machine: Machine, name: str) -> str:
+    return machine.of_system(_SYSTEM.get(machine.platform, _SYSTEM["linux"]), name)
+
+
+def _of_project(document: Document, machine: Machine) -> list[dict[str, Any]]:
+    projects = document.data.get("projects")
+    if not isinstance(projects, dict):
+        return []
+    wanted = project_keys(machine)
+    found = {_key(machine, path): value for path, value in projects.items()}
+    return [found[key] for key in wanted if isinstance(found.get(key), dict)]
+
+
+def project_keys(machine: Machine) -> list[str]:
+    """The names under which Claude Code may know this project: nearest folder first."""
+    return [_key(machine, folder) for folder in machine.upwards()]
+
+
+def _key(machine: Machine, path: str) -> str:
+    path = path.replace("\\", "/").lower() if machine.is_windows else path
+    return path.rstrip("/") or "/"
+
+
+def _matches(rule: Any, name: str, raw: dict[str, Any]) -> bool:
+    if not isinstance(rule, dict):
+        return False
+    if "serverName" in rule:
+        return bool(rule["serverName"] == name)
+    if "serverCommand" in rule:
+        args = raw.get("args")
+        return bool(rule["serverCommand"] == [raw.get("command"), *(args or [])])
+    if "serverUrl" in rule:
+        return fnmatchcase(str(raw.get("url", "")), str(rule["serverUrl"]))
+    return False
+
+
+def _names(settings: dict[str, Any], key: str) -> list[str]:
+    return [name for name in _listed(settings, key) if isinstance(name, str)]
+
+
+def _listed(settings: dict[str, Any], key: str) -> list[Any]:
+    value = settings.get(key)
+    return value if isinstance(value, list) else []
+
+
+CODE = Host(
+    id="claude-code",
+    title="Claude Code",
+    places=places,
+    servers=servers,
+    dialect="claude",
+    switches=switches,
+)

@@ -1,0 +1,48 @@
+"""Continue: a list in YAML, and a folder of files in its own shape or everybody's."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..files.reader import Files
+from ..host_files.host import Host, Place, project, servers_at, user
+from ..paths import Machine
+
+__all__ = ["CONTINUE"]
+
+_ENDINGS = (".yaml", ".yml", ".json")
+
+
+def places(machine: Machine, files: Files) -> Iterable[Place]:
+    home = machine.variable("CONTINUE_GLOBAL_DIR", machine.at_home(".continue"))
+    return [
+        *project(*_in_folder(machine, files, machine.in_project(".continue", "mcpServers"))),
+        *user(machine.join(home, "config.yaml")),
+        *user(*_in_folder(machine, files, machine.join(home, "mcpServers"))),
+    ]
+
+
+def _in_folder(machine: Machine, files: Files, folder: str) -> list[str]:
+    names = files.names_in(folder)
+    return [machine.join(folder, name) for name in names if name.endswith(_ENDINGS)]
+
+
+def adapt(raw: dict[str, Any]) -> dict[str, Any]:
+    headers: dict[str, Any] = {}
+    if raw.get("apiKey"):
+        headers["Authorization"] = f"Bearer {raw['apiKey']}"
+    options = raw.get("requestOptions")
+    if isinstance(options, dict) and isinstance(options.get("headers"), dict):
+        headers.update(options["headers"])
+    if isinstance(raw.get("headers"), dict):
+        headers.update(raw["headers"])
+    return {**raw, "headers": headers} if headers else raw
+
+
+CONTINUE = Host(
+    id="continue",
+    title="Continue",
+    places=places,
+    servers=servers_at("mcpServers"),
+    dialect="continue",
+    adapt=adapt,
+)

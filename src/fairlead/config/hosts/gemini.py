@@ -1,0 +1,89 @@
+"""Gemini CLI and Qwen Code, which is made of it."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..files.reader import Files
+from ..host_files.host import Host, Place, Switches, project, servers_at, user
+from ..paths import Machine
+
+__all__ = ["GEMINI", "QWEN"]
+
+_SYSTEM = {
+    "linux": "/etc/{}-cli",
+    "darwin": "/Library/Application Support/{}Cli",
+    "win32": r"C:\ProgramData\{}-cli",
+}
+
+
+def _system(machine: Machine, name: str) -> str:
+    folder = _SYSTEM.get(machine.platform, _SYSTEM["linux"])
+    return machine.of_system(
+        folder.format(name.capitalize() if machine.platform == "darwin" else name)
+    )
+
+
+def _places(name: str) -> Callable[[Machine, Files], Iterable[Place]]:
+    def places(machine: Machine, files: Files) -> Iterable[Place]:
+        system = _system(machine, name)
+        extensions = machine.at_home(f".{name}", "extensions")
+        return [
+            Place(machine.join(system, "settings.json"), "managed"),
+            *project(machine.in_project(f".{name}", "settings.json")),
+            *user(machine.at_home(f".{name}", "settings.json")),
+            *user(
+                *(
+                    machine.join(extensions, folder, f"{name}-extension.json")
+                    for folder in files.names_in(extensions)
+                )
+            ),
+            Place(machine.join(system, "system-defaults.json"), "managed"),
+        ]
+
+    return places
+
+
+def _switches(name: str) -> Callable[[Machine, Files], Switches]:
+    def switches(machine: Machine, files: Files) -> Switches:
+        allowed: list[str] | None = None
+        excluded: set[str] = set()
+        for place in _places(name)(machine, files):
+            document = files.document(place.path)
+            settings = document.data.get("mcp") if document is not None else None
+            if isinstance(settings, dict):
+                if allowed is None and isinstance(settings.get("allowed"), list):
+                    allowed = settings["allowed"]
+                if isinstance(settings.get("excluded"), list):
+                    excluded |= {str(item) for item in settings["excluded"]}
+        state = files.document(machine.at_home(f".{name}", "mcp-server-enablement.json"))
+        known: dict[str, Any] = state.data if state is not None else {}
+
+        def why_off(server: str, place: Place, raw: dict[str, Any]) -> str | None:
+            if server in excluded:
+                return "excluded by `mcp.excluded`"
+            if allowed is not None and server not in allowed:
+                return "not in `mcp.allowed`"
+            # The program keeps these names in lower case.
+            entry = known.get(server, known.get(server.lower().strip()))
+            if isinstance(entry, dict) and entry.get("enabled") is False:
+                return "switched off in mcp-server-enablement.json"
+            return None
+
+        return Switches(why_off)
+
+    return switches
+
+
+def _host(id: str, title: str, name: str) -> Host:
+    return Host(
+        id=id,
+        title=title,
+        places=_places(name),
+        servers=servers_at("mcpServers"),
+        dialect="gemini",
+        switches=_switches(name),
+    )
+
+
+GEMINI = _host("gemini", "Gemini CLI", "gemini")
+QWEN = _host("qwen", "Qwen Code", "qwen")

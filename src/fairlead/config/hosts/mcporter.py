@@ -1,0 +1,38 @@
+"""mcporter: variables it does not know are errors."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..files.reader import Files
+from ..host_files.host import Host, Place, project, servers_at, user
+from ..paths import Machine
+
+__all__ = ["MCPORTER"]
+
+
+def places(machine: Machine, files: Files) -> Iterable[Place]:
+    said = machine.variable("MCPORTER_CONFIG")
+    return [
+        *(user(said) if said else ()),
+        *project(machine.in_project("config", "mcporter.json")),
+        *user(
+            machine.at_home(".mcporter", "mcporter.json"),
+            machine.at_home(".mcporter", "mcporter.jsonc"),
+        ),
+    ]
+
+
+def adapt(raw: dict[str, Any]) -> dict[str, Any]:
+    """`bearerTokenEnv` names a variable, as Codex does."""
+    token = raw.get("bearerTokenEnv") or raw.get("bearer_token_env")
+    return {**raw, "bearer_token_env_var": token} if token else raw
+
+
+MCPORTER = Host(
+    id="mcporter",
+    title="mcporter",
+    places=places,
+    servers=servers_at("mcpServers"),
+    dialect="mcporter",
+    adapt=adapt,
+)

@@ -1,0 +1,47 @@
+"""oh-my-pi: like our own files, with lists of names to switch on and off."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..files.reader import Files
+from ..host_files.host import Host, Place, Switches, project, servers_at, user
+from ..paths import Machine
+
+__all__ = ["OMP"]
+
+
+def places(machine: Machine, files: Files) -> Iterable[Place]:
+    profiles = machine.at_home(".omp", "profiles")
+    folders = [
+        machine.at_home(".omp", "agent"),
+        *(machine.join(profiles, name, "agent") for name in files.names_in(profiles)),
+    ]
+    return [
+        *project(machine.in_project(".omp", "mcp.json"), machine.in_project(".omp", ".mcp.json")),
+        *user(*(machine.join(f, name) for f in folders for name in ("mcp.json", ".mcp.json"))),
+    ]
+
+
+def switches(machine: Machine, files: Files) -> Switches:
+    off: set[str] = set()
+    for place in places(machine, files):
+        document = files.document(place.path)
+        names: Any = document.data.get("disabledServers") if document is not None else None
+        off |= (
+            {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
+        )
+
+    def why_off(name: str, place: Place, raw: dict[str, Any]) -> str | None:
+        return "listed in `disabledServers`" if name in off else None
+
+    return Switches(why_off)
+
+
+OMP = Host(
+    id="omp",
+    title="oh-my-pi",
+    places=places,
+    servers=servers_at("mcpServers"),
+    dialect="omp",
+    switches=switches,
+)

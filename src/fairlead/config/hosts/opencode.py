@@ -1,0 +1,91 @@
+"""opencode, both versions of its settings, and Kilo Code, which took them over."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..files.formats import Document
+from ..files.reader import Files
+from ..host_files.host import Host, Place, named_items, user
+from ..paths import Machine
+
+__all__ = ["KILO", "OPENCODE"]
+
+_SYSTEM = {
+    "linux": "/etc/{}",
+    "darwin": "/Library/Application Support/{}",
+    "win32": r"C:\ProgramData\{}",
+}
+
+
+def _places(name: str) -> Callable[[Machine, Files], Iterable[Place]]:
+    def both(machine: Machine, *folders: str) -> list[str]:
+        return [
+            machine.join(folder, f"{name}.{ending}")
+            for folder in folders
+            for ending in ("json", "jsonc")
+        ]
+
+    def places(machine: Machine, files: Files) -> Iterable[Place]:
+        system = machine.of_system(_SYSTEM.get(machine.platform, _SYSTEM["linux"]).format(name))
+        folders = [machine.join(machine.xdg_config, name)]
+        if machine.is_windows:
+            folders.append(machine.join(machine.app_data, name))
+        upper = name.upper()
+        if moved := machine.variable(f"{upper}_CONFIG_DIR"):
+            folders.insert(0, moved)
+        said = machine.variable(f"{upper}_CONFIG")
+        projects = [
+            Place(path, "project", folder=folder)
+            for folder in machine.upwards()
+            for path in both(machine, folder, machine.join(folder, f".{name}"))
+        ]
+        return [
+            *(Place(path, "managed") for path in both(machine, system)),
+            *(user(said) if said else ()),
+            *projects,
+            *user(*both(machine, *folders)),
+        ]
+
+    return places
+
+
+def servers(document: Document, place: Place, machine: Machine) -> Iterable[tuple[str, Any]]:
+    found = document.data.get("mcp")
+    if not isinstance(found, dict):
+        return named_items("mcp", found) if found is not None else ()
+    nested = found.get("servers")
+    if isinstance(nested, dict) and not _is_entry(nested):  # second version
+        return named_items("mcp.servers", nested)
+    return [(name, raw) for name, raw in named_items("mcp", found) if not _is_limit(name, raw)]
+
+
+def adapt(raw: dict[str, Any]) -> dict[str, Any] | None:
+    if not {"type", "command", "url"} & raw.keys():
+        return None  # `{"enabled": false}` switches off what an organisation set up
+    return raw
+
+
+def _is_entry(raw: dict[str, Any]) -> bool:
+    return isinstance(raw.get("type"), str) or isinstance(raw.get("command"), list)
+
+
+def _is_limit(name: str, raw: Any) -> bool:
+    return name == "timeout" and not (isinstance(raw, dict) and _is_entry(raw))
+
+
+OPENCODE = Host(
+    id="opencode",
+    title="opencode",
+    places=_places("opencode"),
+    servers=servers,
+    dialect="opencode",
+    adapt=adapt,
+)
+KILO = Host(
+    id="kilo",
+    title="Kilo Code",
+    places=_places("kilo"),
+    servers=servers,
+    dialect="opencode",
+    adapt=adapt,
+)

@@ -1,0 +1,47 @@
+"""Visual Studio Code: user, profiles, server and project; `inputs` are asked of a person."""
+
+from collections.abc import Callable, Iterable
+
+from ..files.reader import Files
+from ..host_files.host import Host, Place, project, servers_at, user
+from ..paths import Machine
+
+__all__ = ["INSIDERS", "VSCODE", "user_folder"]
+
+
+def user_folder(machine: Machine, program: str = "Code") -> str:
+    """Where the editor, or one made of it, keeps the user's settings."""
+    return machine.join(machine.app_support, program, "User")
+
+
+def _places(program: str, server: str) -> Callable[[Machine, Files], Iterable[Place]]:
+    def places(machine: Machine, files: Files) -> Iterable[Place]:
+        folder = user_folder(machine, program)
+        profiles = machine.join(folder, "profiles")
+        return [
+            *project(
+                machine.in_project(".vscode", "mcp.json"),
+                machine.in_project(".devcontainer", "devcontainer.json"),
+            ),
+            *user(machine.join(folder, "mcp.json")),
+            *user(*(machine.join(profiles, id, "mcp.json") for id in files.names_in(profiles))),
+            *user(machine.at_home(server, "data", "User", "mcp.json")),
+        ]
+
+    return places
+
+
+def _host(id: str, title: str, program: str, server: str) -> Host:
+    return Host(
+        id=id,
+        title=title,
+        places=_places(program, server),
+        servers=servers_at("servers", "mcpServers", "customizations.vscode.mcp.servers"),
+        dialect="vscode",
+    )
+
+
+VSCODE = _host("vscode", "VS Code", "Code", ".vscode-server")
+INSIDERS = _host(
+    "vscode-insiders", "VS Code Insiders", "Code - Insiders", ".vscode-server-insiders"
+)

@@ -1,0 +1,44 @@
+"""Windsurf, and Antigravity, which spells its entries the same way."""
+
+from collections.abc import Iterable
+
+from ..files.reader import Files
+from ..host_files.host import Host, Place, project, servers_at, user
+from ..paths import Machine
+
+__all__ = ["ANTIGRAVITY", "WINDSURF"]
+
+_FILE = "mcp_config.json"
+
+
+def windsurf_places(machine: Machine, files: Files) -> Iterable[Place]:
+    return [
+        *project(machine.in_project(".windsurf", _FILE)),
+        *user(
+            machine.at_home(".codeium", "windsurf", _FILE),
+            machine.at_home(".codeium", "windsurf-next", _FILE),
+            machine.at_home(".codeium", _FILE),  # the plugin for JetBrains
+        ),
+    ]
+
+
+def antigravity_places(machine: Machine, files: Files) -> Iterable[Place]:
+    return user(
+        machine.at_home(".gemini", "config", _FILE),
+        machine.at_home(".gemini", "antigravity", _FILE),  # until August 2026
+    )
+
+
+WINDSURF = Host(
+    id="windsurf",
+    title="Windsurf",
+    places=windsurf_places,
+    servers=servers_at("mcpServers"),
+    dialect="windsurf",
+)
+ANTIGRAVITY = Host(
+    id="antigravity",
+    title="Antigravity",
+    places=antigravity_places,
+    servers=servers_at("mcpServers"),
+)

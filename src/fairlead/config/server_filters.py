@@ -1,0 +1,112 @@
+"""Servers a host would rather not start, because it has something better of its own."""
+
+import re
+from collections.abc import Mapping
+from typing import Protocol
+from urllib.parse import parse_qs, urlsplit
+
+from msgspec import Struct
+
+from ..client.server_entry import MCPStdioServerConfig
+from .found_server import Found
+from .variables.variable_syntax import DIALECTS, Scope, substitute
+
+__all__ = ["ExaFilter", "Removal", "ServerFilter"]
+
+
+class Removal(Struct, frozen=True):
+    """Why a server is left out, and the keys that were found in its entry."""
+
+    reason: str
+    keys: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Removal {self.reason!r}, {len(self.keys)} keys>"
+
+
+class ServerFilter(Protocol):
+    """Looks at every enabled server; what it raises is reported and keeps the server."""
+
+    def __call__(self, found: Found, env: Mapping[str, str]) -> Removal | None: ...
+
+
+_HOST = "mcp.exa.ai"
+_PACKAGE = re.compile(r"(?:^|/)exa-mcp-server(?:@|$)")
+_KEY_ARGUMENT = re.compile(r"--?(?:exa[-_]?)?api[-_]?key(?:=(.*))?", re.IGNORECASE)
+_KEY_PARAMETERS = {"exaapikey", "apikey", "api_key"}
+_KEY_HEADERS = {"x-api-key", "x-exa-api-key"}
+
+
+class ExaFilter:
+    """Exa by its name, its URL or its package; with the keys from URL, arguments, environment."""
+
+    def __call__(self, found: Found, env: Mapping[str, str]) -> Removal | None:
+        if not self._is_exa(found):
+            return None
+        if found.level == "project":  # which must not choose among all of the user's variables
+            env = {name: value for name, value in env.items() if "EXA" in name.upper()}
+        scope = Scope(env=env, home=found.home, workspace=found.workspace)
+        keys: dict[str, None] = {}
+        for raw in self._keys(found):
+            if key := _known(raw, found, scope):
+                keys[key] = None
+        return Removal("Exa is built in", tuple(keys))
+
+    def _is_exa(self, found: Found) -> bool:
+        if found.name.strip().lower() == "exa":
+            return True
+        entry = found.entry
+        if isinstance(entry, MCPStdioServerConfig):
+            words = [entry.command, *entry.args]
+            return any(_is_exa_url(word) or _PACKAGE.search(word) for word in words)
+        return _is_exa_url(entry.url)
+
+    def _keys(self, found: Found) -> list[str]:
+        entry = found.entry
+        if not isinstance(entry, MCPStdioServerConfig):
+            named = [v for k, v in entry.headers.items() if k.lower() in _KEY_HEADERS]
+            return [*_keys_of_url(entry.url), *named]
+        keys = [key for word in entry.args for key in _keys_of_url(word)]
+        for word, following in zip(entry.args, [*entry.args[1:], ""], strict=False):
+            if named_by := _KEY_ARGUMENT.fullmatch(word):
+                keys.append(named_by[1] if named_by[1] is not None else following)
+        keys += [value for name, value in entry.env.items() if name.upper() == "EXA_API_KEY"]
+        return keys
+
+
+def _known(raw: str, found: Found, scope: Scope) -> str | None:
+    """A key that stands there, or in a variable that is set. Commands are not run for it."""
+    rules = DIALECTS[found.dialect]
+    if rules.runs_commands and raw.startswith("!"):
+        return None
+    if rules.runs_commands and raw in scope.env:
+        return scope.env[raw]
+    scope.missing.clear()
+    try:
+        key = substitute(raw, found.dialect, scope, "url").strip()
+    except Exception:  # an input, or a variable its program insists on
+        return None
+    return None if scope.missing or key.startswith("-") else key or None
+
+
+def _is_exa_url(word: str) -> bool:
+    return "://" in word and _host(word) == _HOST
+
+
+def _host(url: str) -> str:
+    try:
+        return (urlsplit(url).hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _keys_of_url(url: str) -> list[str]:
+    if not _is_exa_url(url):
+        return []
+    parameters = parse_qs(urlsplit(url).query)
+    return [
+        value
+        for name, values in parameters.items()
+        if name.lower() in _KEY_PARAMETERS
+        for value in values
+    ]

@@ -1,0 +1,1 @@
+"""Variables and secret commands in server entries."""

@@ -1,0 +1,159 @@
+"""What an entry refers to outside itself: the inputs of its file, and other files."""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from msgspec import structs
+
+from ...errors import ConfigError
+from ...limits import ENTRY_FILES
+from ..found_server import Found
+from .variable_syntax import DIALECTS, Scope, substitute
+
+__all__ = [
+    "absolute",
+    "env_file_of",
+    "file_beside",
+    "files_of",
+    "hide",
+    "read_dotenv",
+    "scope_of",
+    "texts_in",
+    "values_of",
+]
+
+
+def scope_of(
+    found: Found,
+    env: Mapping[str, str],
+    *,
+    inputs: Mapping[str, str] | None = None,
+    secrets: Mapping[str, str] | None = None,
+) -> Scope:
+    """Build what variables of an entry mean; the file's defaults stand for inputs not given."""
+    defaults = {one.id: one.default for one in found.needs_input if one.default is not None}
+    return Scope(
+        env=env,
+        home=found.home,
+        workspace=found.workspace,
+        platform=found.platform,
+        inputs={**defaults, **(inputs or {})},
+        secrets=secrets or {},
+    )
+
+
+def files_of(found: Found, env: Mapping[str, str]) -> list[str]:
+    """Return the absolute paths of the files whose content becomes part of an entry.
+
+    Raises:
+        ConfigError: There are too many of them.
+    """
+    paths: dict[str, None] = {}
+    if found.env_file is not None:
+        # A path that needs an answer is not known yet; resolving the entry says so.
+        with suppress(ConfigError):
+            paths[env_file_of(found, scope_of(found, env)) or ""] = None
+    pattern = DIALECTS[found.dialect].pattern
+    if pattern is not None and "kind" in pattern.groupindex:
+        for text in texts_in([found.raw, structs.asdict(found.entry), found.env_file]):
+            for match in pattern.finditer(text):
+                if match["kind"] == "file" and match["what"]:
+                    paths[file_beside(found, match["what"])] = None
+    if found.platform == "win32":  # opening one sends the user's credentials to its host
+        paths = {path: None for path in paths if not path.startswith(("\\\\", "//"))}
+    paths.pop("", None)
+    if len(paths) > ENTRY_FILES.value:
+        ENTRY_FILES.hit()
+        raise ConfigError(f"it refers to more than {ENTRY_FILES.value} files")
+    return list(paths)
+
+
+def env_file_of(found: Found, scope: Scope) -> str | None:
+    """Return the path of the file that `envFile` names.
+
+    Raises:
+        ConfigError: Its variables cannot be replaced.
+    """
+    if found.env_file is None:
+        return None
+    return absolute(found, substitute(found.env_file, found.dialect, scope, "cwd"))
+
+
+def absolute(found: Found, path: str) -> str:
+    """Return a path of an entry, relative to the folder of its project."""
+    if path == "~" or path.startswith("~/"):
+        path = found.home + path[1:]
+    if not os.path.isabs(path) and found.workspace:
+        path = os.path.normpath(os.path.join(found.workspace, path))
+    return path
+
+
+def file_beside(found: Found, path: str) -> str:
+    """Return the path of a file that is named relative to the configuration."""
+    if path == "~" or path.startswith("~/"):
+        path = found.home + path[1:]
+    return os.path.join(os.path.dirname(found.path), path)
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """Yield every text in a value, keys included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from texts_in(key)
+            yield from texts_in(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from texts_in(item)
+
+
+def values_of(raw: dict[str, Any]) -> Iterator[str]:
+    """Yield what an entry as it stands in a file keeps in `env`, `headers` and other maps."""
+    for held in raw.values():
+        if isinstance(held, dict):
+            yield from _texts(held)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
+
+
+def hide(text: str, values: Iterable[str] = ()) -> str:
+    """Return a text about an entry without these values, and without other credentials."""
+    from ...redaction.redact_messages import Redactor  # slow to load, and needed for mistakes only
+
+    return Redactor(values=values).text(text)
+
+
+# Lines `NAME=value` of a file. Possessive throughout: the file may belong to a project, and a long
+# line must not take long.
+_HEAD = re.compile(r"[ \t]*+(?:export[ \t]++)?([A-Za-z_][\w.-]*+)[ \t]*+=[ \t]*+")
+_QUOTED = re.compile(r"""(?:"((?:[^"\\]|\\.)*+)"|'([^']*+)')[ \t]*+(?:\#.*+)?$""")
+_ESCAPES: dict[str, str] = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+def read_dotenv(text: str) -> dict[str, str]:
+    """Return the variables of such a file; of two with one name the last one counts."""
+    values = {}
+    for line in text.replace("\r\n", "\n").split("\n"):
+        if head := _HEAD.match(line):
+            values[head[1]] = _value(line[head.end() :])
+    return values
+
+
+def _value(text: str) -> str:
+    quoted = _QUOTED.match(text)
+    if quoted is None:
+        return text.partition("#")[0].rstrip(" \t")
+    double, single = quoted.groups()
+    if double is None:
+        return str(single)
+    return re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[1]), double)

@@ -1,0 +1,276 @@
+"""An entry made ready to connect: variables, files, inputs, commands, at the last moment."""
+
+import asyncio
+import os
+import re
+import unicodedata
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig
+from ...errors import ConfigError
+from ..files.reader import read_file
+from ..found_server import Found
+from ..trust import NotApproved, Trust
+from .entry_references import (
+    absolute,
+    env_file_of,
+    file_beside,
+    hide,
+    read_dotenv,
+    scope_of,
+    values_of,
+)
+from .secret_commands import Commands
+from .variable_syntax import DIALECTS, substitute
+
+__all__ = ["Resolved", "resolve", "resolve_in_thread"]
+
+T = TypeVar("T")
+A = TypeVar("A")
+
+
+class Resolved(Struct, frozen=True):
+    """An entry with its values, what was not set, and what is odd about it."""
+
+    entry: MCPServerEntry
+    missing: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:  # the entry holds secrets now
+        return f"<Resolved missing={list(self.missing)}>"
+
+
+def resolve(
+    found: Found,
+    env: Mapping[str, str] | None = None,
+    *,
+    trust: Trust | None = None,
+    commands: Commands | None = None,
+    secrets: Mapping[str, str] | None = None,
+    inputs: Mapping[str, str] | None = None,
+) -> Resolved:
+    """The entry with everything in its place. May wait for commands: use a thread in a loop.
+
+    Nothing of an entry that is not trusted is looked at: its variables could carry our secrets to
+    its URL just as its commands could.
+
+    Raises:
+        NotApproved: if it comes from a file of the project that nobody approved.
+        ConfigError: for what the program that owns the file would refuse, and for missing inputs.
+    """
+    trust = trust or (commands.trust if commands is not None else Trust())
+    trust.require(found)
+    known = os.environ if env is None else env
+    work = _Work(found, known, commands or Commands(trust), secrets or {}, inputs or {})
+    try:
+        return work.resolved()
+    except NotApproved:
+        raise
+    except ConfigError as exc:
+        reason = hide(str(exc.args[0]), work.held)
+        raise ConfigError(
+            f'Server "{found.name}": {reason}', path=found.path, line=found.line
+        ) from None
+
+
+async def resolve_in_thread(
+    found: Found, env: Mapping[str, str] | None = None, **more: Any
+) -> Resolved:
+    """`resolve`, for callers in an event loop."""
+    if not _may_wait(found):
+        return resolve(found, env, **more)
+    return await asyncio.to_thread(resolve, found, env, **more)
+
+
+def _may_wait(found: Found) -> bool:
+    """Whether commands or files have to be waited for. Without, a thread is most of the cost."""
+    entry = found.entry
+    values = entry.env if isinstance(entry, MCPStdioServerConfig) else entry.headers
+    return (
+        found.headers_helper is not None
+        or found.env_file is not None
+        or any(value.startswith("!") for value in values.values())
+        or "{file:" in str(found.raw)
+    )
+
+
+class _Work:
+    """One entry being resolved."""
+
+    def __init__(
+        self,
+        found: Found,
+        env: Mapping[str, str],
+        commands: Commands,
+        secrets: Mapping[str, str],
+        inputs: Mapping[str, str],
+    ) -> None:
+        self.found = found
+        self.env = env
+        self.commands = commands
+        self.warnings: list[str] = []
+        self.held = set(values_of(found.raw))  # what no text may show
+        self.scope = scope_of(found, env, inputs=inputs, secrets=secrets)
+        self.scope.read_file = self._read_beside
+        self.looked_up = self._look_up(secrets)
+
+    def resolved(self) -> Resolved:
+        found, entry = self.found, self.found.entry
+        if found.dialect == "goose":  # its variables are those the entry itself sets
+            own = found.raw.get("envs")
+            texts = {str(k): str(v) for k, v in own.items()} if isinstance(own, dict) else {}
+            self.scope.env = {**texts, **self.looked_up["env"]}
+        if isinstance(entry, MCPStdioServerConfig):
+            filled = self._stdio(entry)
+        else:
+            filled = self._remote(entry)
+        return Resolved(filled, tuple(self.scope.missing), tuple(self.warnings))
+
+    def _stdio(self, entry: MCPStdioServerConfig) -> MCPServerEntry:
+        own = self._values("env", entry.env)
+        command = self._clean("command", self._text("command", entry.command))
+        cwd = None if entry.cwd is None else absolute(self.found, self._text("cwd", entry.cwd))
+        if self.found.in_folder:  # which need not be the current one
+            cwd = cwd or self.found.workspace
+            if os.path.dirname(command) and not os.path.isabs(command):
+                command = os.path.normpath(os.path.join(cwd, command))
+        return msgspec.structs.replace(
+            entry,
+            command=command,
+            args=[self._text("args", arg) for arg in entry.args],
+            env={**self._env_file(), **self.looked_up["env"], **own},
+            cwd=cwd,
+        )
+
+    def _remote(self, entry: Any) -> MCPServerEntry:
+        url = self._clean("url", self._text("url", entry.url))
+        headers = {**self.looked_up["headers"], **self._values("headers", entry.headers)}
+        if self.found.headers_helper is not None:
+            failed = "the helper for headers did not work"
+            helper = self.found.headers_helper
+            headers.update(self._printed(failed, self.commands.headers, helper, url) or {})
+        for name, value in headers.items():
+            if re.search(r"[\r\n\0]", name + value):
+                raise ConfigError(f"the header {name!r} holds a line break")
+        filled: MCPServerEntry = msgspec.structs.replace(
+            entry,
+            url=url,
+            headers=headers,
+            auth=self._deep("auth", entry.auth),
+            oauth=self._deep("oauth", entry.oauth),
+        )
+        return filled
+
+    def _text(self, field: str, text: str) -> str:
+        return substitute(text, self.found.dialect, self.scope, field)
+
+    def _deep(self, field: str, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._text(field, value)
+        if isinstance(value, dict):
+            return {key: self._deep(field, item) for key, item in value.items()}
+        return [self._deep(field, item) for item in value] if isinstance(value, list) else value
+
+    def _values(self, field: str, values: Mapping[str, str]) -> dict[str, str]:
+        """The values of `env` or `headers`; one whose command fails is left out."""
+        made = {}
+        for name, raw in values.items():
+            value = self._value(field, name, raw)
+            if value is not None:
+                made[name] = self._clean(f"{field}.{name}", value)
+                self.held.add(made[name])
+        return made
+
+    def _value(self, field: str, name: str, raw: str) -> str | None:
+        if DIALECTS[self.found.dialect].runs_commands:
+            if raw.startswith("!"):  # not expanded first: that is the shell's work, and safer there
+                failed = f"{field}.{name} is left out: its command did not work"
+                return self._printed(failed, self.commands.value, raw[1:], self.env)
+            if raw in self.env and raw:
+                return self.env[raw]
+        value = self._text(field, raw)
+        if self.found.dialect == "gemini":
+            value = substitute(value, "gemini-again", self.scope, field)
+        return value
+
+    def _printed(
+        self, failed: str, run: Callable[[Found, str, A], T], command: str, more: A
+    ) -> T | None:
+        """Return what a command printed; None, and a warning, if it did not work."""
+        try:
+            return run(self.found, command, more)
+        except NotApproved:
+            raise
+        except (ConfigError, OSError, ValueError) as exc:
+            reason = exc.args[0] if isinstance(exc, ConfigError) else type(exc).__name__
+            self._warn(f"{failed} ({reason})")
+            return None
+
+    def _look_up(self, secrets: Mapping[str, str]) -> dict[str, dict[str, str]]:
+        """Values that the file only names; one that is not set is left out."""
+        values: dict[str, dict[str, str]] = {"env": {}, "headers": {}}
+        for lookup in self.found.lookups:
+            value = secrets.get(lookup.variable, self.env.get(lookup.variable))
+            if value is None:
+                self.scope.missing[lookup.variable] = None
+                continue
+            place = f"{lookup.field}.{lookup.key}"
+            filled = lookup.template.replace("{}", self._clean(place, value))
+            values[lookup.field][lookup.key] = filled
+            self.held.add(value)
+        return values
+
+    def _clean(self, place: str, value: str) -> str:
+        """Without what cannot be seen at its ends: it comes from copying, and breaks tokens."""
+        start, end = 0, len(value)
+        while start < end and _is_hidden(value[start]):
+            start += 1
+        while end > start and _is_hidden(value[end - 1]):
+            end -= 1
+        if end - start != len(value):
+            self._warn(f"{place} had white space around it, which is left out")
+        return value[start:end]
+
+    def _env_file(self) -> dict[str, str]:
+        path = env_file_of(self.found, self.scope)
+        if path is None:
+            return {}
+        content = self._content(path)
+        if content is None:
+            self._warn(f"the file {path} of `envFile` does not exist")
+            return {}
+        return read_dotenv(content.decode("utf-8-sig", "replace"))
+
+    def _read_beside(self, path: str) -> str:
+        """The text of a file, named relative to the configuration."""
+        path = file_beside(self.found, path)
+        content = self._content(path)
+        if content is None:
+            raise ConfigError(f"the file {path} does not exist")
+        return content.decode("utf-8-sig", "replace").strip()
+
+    def _content(self, path: str) -> bytes | None:
+        """Return the bytes of a file; for a project's entry those that its approval covers.
+
+        Raises:
+            ConfigError: The file cannot be read, or was not part of what was approved.
+        """
+        if self.found.level != "project":
+            return read_file(path)
+        if path not in self.found.contents:
+            raise ConfigError(
+                f"the path of {path} depends on an answer or on a variable that has changed, "
+                "so no approval covers the file"
+            )
+        return self.found.contents[path]
+
+    def _warn(self, text: str) -> None:
+        self.warnings.append(f'Server "{self.found.name}": {hide(text, self.held)}')
+
+
+def _is_hidden(character: str) -> bool:
+    return character.isspace() or unicodedata.category(character) in ("Cf", "Cc")

@@ -1,0 +1,129 @@
+"""The one place where something that a file says is run: after trust, with a limit, once."""
+
+import json
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+
+from ...errors import ConfigError
+from ...transport.stdio.child_process import child_environment
+from ..found_server import Found
+from ..trust import Trust
+
+__all__ = ["Commands"]
+
+LIMIT = 10.0  # seconds
+_MAX_OUTPUT = 1 << 20
+_SECRET_NAMES = ("FAIRLEAD_", "OTEL_")
+
+# What commands printed in this process: asking a person's password manager twice is rude.
+_printed: dict[tuple[str, str, int], str] = {}
+
+
+class Commands:
+    """Runs what trusted entries ask for, and remembers what it printed."""
+
+    def __init__(self, trust: Trust, *, limit: float = LIMIT) -> None:
+        self.trust = trust
+        self._limit = limit
+
+    def value(self, found: Found, command: str, env: Mapping[str, str]) -> str:
+        """What `!command` prints, without white space around it. A success is remembered.
+
+        Raises:
+            NotApproved: if the entry is not trusted.
+            ConfigError: if it fails, prints nothing or takes too long; says nothing of its output.
+        """
+        self.trust.require(found)
+        inherited = {k: v for k, v in env.items() if not k.startswith(_SECRET_NAMES)}
+        key = (command, found.workspace, hash(frozenset(inherited.items())))
+        known = _printed.get(key)
+        if known is None:
+            known = self._run(found, command, inherited).strip()
+            if not known:
+                raise ConfigError("it printed nothing")
+            _printed[key] = known
+        return known
+
+    def headers(self, found: Found, command: str, url: str) -> dict[str, str]:
+        """The headers that a helper prints as JSON. It inherits no credentials of ours.
+
+        Raises:
+            NotApproved: if the entry is not trusted.
+            ConfigError: if it fails, or prints something else.
+        """
+        self.trust.require(found)
+        names = {"CLAUDE_CODE_MCP_SERVER_NAME": found.name, "CLAUDE_CODE_MCP_SERVER_URL": url}
+        printed = self._run(found, command, child_environment(names, "safe"))
+        try:
+            headers = json.loads(printed)
+        except (ValueError, RecursionError):
+            raise ConfigError("it printed no JSON") from None
+        if not isinstance(headers, dict) or not all(isinstance(v, str) for v in headers.values()):
+            raise ConfigError("it printed no map of texts")
+        return headers
+
+    def _run(self, found: Found, command: str, env: Mapping[str, str]) -> str:
+        self.trust.require(found)
+        folder = found.workspace if os.path.isdir(found.workspace) else None
+        process = subprocess.Popen(
+            command,
+            shell=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # it may well name the secret
+            env=dict(env),
+            cwd=folder,
+            start_new_session=os.name == "posix",
+        )
+        try:
+            output = _Output(process)
+            process.wait(self._limit)
+        except subprocess.TimeoutExpired:
+            raise ConfigError(f"it took longer than {self._limit:g} seconds") from None
+        finally:
+            _end(process)
+        if process.returncode != 0:
+            raise ConfigError(f"it failed with exit code {process.returncode}")
+        return output.text()
+
+
+class _Output:
+    """What a process prints, up to a limit, read beside it: a full pipe would stop it.
+
+    What it left running in the background may keep the pipe open; that is not waited for.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        self._stream = process.stdout
+        self._printed = b""
+        self._thread = threading.Thread(target=self._read, daemon=True, name="fairlead-command")
+        self._thread.start()
+
+    def text(self) -> str:
+        self._thread.join(1)
+        return self._printed.decode("utf-8", "replace")
+
+    def _read(self) -> None:
+        with self._stream as stream:
+            while len(self._printed) < _MAX_OUTPUT:
+                chunk = os.read(stream.fileno(), 1 << 16)
+                if not chunk:
+                    return
+                self._printed += chunk
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """If it still runs: it, and what it started."""
+    if process.poll() is not None:
+        return
+    with suppress(OSError):
+        if os.name == "posix":
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+    process.wait()

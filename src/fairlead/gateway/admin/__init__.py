@@ -1,0 +1,1 @@
+"""Pages, status and the admin API of a gateway."""

@@ -1,0 +1,234 @@
+"""A gateway for people and for machines that watch it: a page, its health, and an admin API."""
+
+import hmac
+import json
+from html import escape as escape_html
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+from ...errors import ConfigError, FairleadError
+from ...observe.safe_display import safe
+from ...protocol.identity.principal import Principal
+from ...transport.http.server.asgi import CLOSE, JSON, AsgiCall, Headers, has_body, has_json
+from ...transport.http.server.settings import HttpSettings
+from ...wire import to_json
+from ..catalog.views import View
+from . import messages_api as admin_observing
+from . import servers_api as admin_servers
+from .request_parsing import Mistake, PageRequest, Route
+from .servers_api import ClientSessions
+from .status import health, public_status
+
+if TYPE_CHECKING:
+    from ..gateway import Gateway
+    from ..operations.observability import Observing
+
+__all__ = ["GatewayPages"]
+
+_METRICS: Final = b"text/plain; version=0.0.4; charset=utf-8"
+_HTML: Final = b"text/html; charset=utf-8"
+_LOCKED: Final = (
+    (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+)
+_STYLE: Final = """
+:root { color-scheme: light dark; --line: #8884; --dim: #777; --good: #0a7d4f; --bad: #b3261e; }
+@media (prefers-color-scheme: dark) { :root { --dim: #999; --good: #5fd39b; --bad: #ff8a80; } }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 64rem; margin: 3rem auto; padding: 0 1rem; }
+h1 { margin-bottom: 0; } code, pre { font: .9em ui-monospace, monospace; }
+pre { border: 1px solid var(--line); border-radius: .5rem; padding: .75rem 1rem; overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; margin: 1.5rem 0; }
+th, td { text-align: left; padding: .4rem 1rem .4rem 0; border-top: 1px solid var(--line);
+  vertical-align: top; }
+th { color: var(--dim); font-weight: 500; border-top: 0; } td.n { text-align: right; }
+.dim { color: var(--dim); } .good { color: var(--good); } .bad { color: var(--bad); }
+"""
+
+
+class _Page(Struct, frozen=True):
+    """An answer that is not 200 with JSON."""
+
+    body: bytes
+    kind: bytes = JSON
+    status: int = 200
+    headers: Headers = ()
+
+
+class _Forbidden(ConfigError):
+    """A page that this caller does not get."""
+
+
+_STATUS: Final = ((Mistake, 400), (_Forbidden, 403), (ConfigError, 404), (FairleadError, 502))
+
+
+class GatewayPages:
+    """Serves the paths beside the MCP endpoints; who may come in was checked before."""
+
+    def __init__(self, gateway: "Gateway", settings: HttpSettings) -> None:
+        self.gateway = gateway
+        self.sessions = ClientSessions(gateway)
+        self._settings = settings
+
+    @property
+    def observing(self) -> "Observing | None":
+        return self.gateway.observing
+
+    async def serve(self, call: AsgiCall, path: str, principal: Principal) -> None:
+        """Answer one request."""
+        path = path.rstrip("/") or "/"
+        routes = _PAGES
+        if path == "/admin" or path.startswith("/admin/"):
+            if (refusal := self._not_admitted(call)) is not None:
+                await call.say(*refusal)
+                return
+            routes = _ADMIN
+        found = {
+            one.method: one
+            for one in routes
+            if one.values(path) is not None and one.of(self) is not None
+        }
+        route = found.get("GET" if call.method == "HEAD" else call.method)
+        if route is not None:
+            await self._answer(route, PageRequest(call, principal, route.values(path) or ()))
+        elif routes is _ADMIN:
+            await call.say(404, f"there are, where they are on: {', '.join(map(str, _ADMIN))}")
+        elif found:
+            allowed = ", ".join(found)
+            await call.say(405, f"there is {allowed}", [(b"allow", allowed.encode())])
+        else:
+            await call.say(404, f"MCP is at {self._settings.path}; / shows the servers")
+
+    async def _answer(self, route: Route, request: PageRequest) -> None:
+        call = request.call
+        try:
+            answer = route.handler(route.of(self), request)
+            if isawaitable(answer):
+                answer = await answer
+        except FairleadError as exc:
+            status = next(status for kind, status in _STATUS if isinstance(exc, kind))
+            await call.say(status, str(exc))
+        else:
+            page = answer if isinstance(answer, _Page) else _Page(to_json(answer))
+            await call.answer(page.status, page.body, page.kind, page.headers)
+
+    def _not_admitted(self, call: AsgiCall) -> tuple[int, str, Headers] | None:
+        if not self.gateway.settings.admin_token:
+            return 404, "there is no admin API: the gateway has no admin_token", ()
+        if not self.is_admin(call):
+            return 401, "X-Admin-Token: the gateway's admin_token", CLOSE
+        if has_body(call.headers) and not has_json(call.headers):
+            return 415, "the body is application/json", ()
+        return None
+
+    def is_admin(self, call: AsgiCall) -> bool:
+        token = self.gateway.settings.admin_token or ""
+        given = call.headers.get(b"x-admin-token", b"")
+        return bool(token) and hmac.compare_digest(given, token.encode())
+
+    def url(self, call: AsgiCall) -> str:
+        host = call.headers.get(b"host", b"").decode("latin-1")
+        scheme = str(call.scope.get("scheme", "http"))
+        return f"{scheme}://{host}{self._settings.path}"
+
+
+def _home(pages: GatewayPages, request: PageRequest) -> _Page:
+    call = request.call
+    needs_token = b"authorization" in call.headers  # a caller that sent one had to have it
+    now = public_status(pages.gateway, request.principal)
+    page = render(now, pages.url(call), needs_token=needs_token)
+    return _Page(page.encode(), _HTML, headers=_LOCKED)
+
+
+def _health(pages: GatewayPages, request: PageRequest) -> Any:
+    return health(pages.gateway, pages.gateway.view_for(request.principal))
+
+
+def _ready(pages: GatewayPages, request: PageRequest) -> _Page:
+    ready = pages.gateway.is_ready
+    return _Page(to_json({"ready": ready}), status=200 if ready else 503)
+
+
+def _metrics(pages: GatewayPages, request: PageRequest) -> _Page:
+    gateway = pages.gateway
+    metrics = None if gateway.observing is None else gateway.observing.collect(gateway)
+    if metrics is None:
+        raise ConfigError("there are no metrics: the gateway's file has no `metrics = true`")
+    sees_all = gateway.view_for(request.principal) == View.everything()
+    if not sees_all and not pages.is_admin(request.call):
+        raise _Forbidden("who sees only a part needs X-Admin-Token: they are about all")
+    return _Page(metrics.prometheus().encode(), _METRICS)
+
+
+def _itself(pages: GatewayPages) -> GatewayPages:
+    return pages
+
+
+_PAGES: Final[tuple[Route, ...]] = (
+    Route("GET", "/", _itself, _home),
+    Route("GET", "/health", _itself, _health),
+    Route("GET", "/ready", _itself, _ready),
+    Route("GET", "/metrics", _itself, _metrics),
+    Route("GET", "/status", _itself, lambda pages, r: public_status(pages.gateway, r.principal)),
+)
+_ADMIN: Final[tuple[Route, ...]] = (*admin_servers.ROUTES, *admin_observing.ROUTES)
+
+
+def _escape(text: str) -> str:
+    """Return text of servers and files for the page; nothing in it turns its direction or hides."""
+    return escape_html(safe(text))
+
+
+def render(now: dict[str, Any], url: str, *, needs_token: bool = False) -> str:
+    """The status page. Everything that came from elsewhere is escaped."""
+    title = _escape(now["name"])
+    rows = "".join(_row(server) for server in now["servers"])
+    entry: dict[str, Any] = {"type": "http", "url": url}
+    if needs_token:
+        entry["headers"] = {"Authorization": "Bearer TOKEN"}
+    shown = json.dumps({"mcpServers": {now["name"]: entry}}, indent=2)
+    clients = f"{now['clients']} client{'' if now['clients'] == 1 else 's'}"
+    counts = ", ".join(
+        f"{count} {kind.removesuffix('s') if count == 1 else kind}"
+        for kind, count in now["counts"].items()
+        if count
+    )
+    heads = ("Server", "Status", "Era", "Transport", "Tools", "Calls", "Errors", "Latency", "From")
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta http-equiv="refresh" content="5">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{title}</title><style>{_STYLE}</style></head><body>"
+        f'<h1>{title}</h1><p class="dim">{_escape(now["version"])} · {clients} · '
+        f"{_escape(counts) or 'nothing offered yet'}</p>"
+        f"<table><tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr>{rows}</table>"
+        f"<h2>Connect</h2><p>All of them are at <code>{_escape(url)}</code>, each one at "
+        f"<code>{_escape(url)}/NAME</code>.</p><pre>{_escape(shown)}</pre>"
+        '<p class="dim">As JSON: <a href="/status">status</a> · <a href="/health">health</a> · '
+        '<a href="/ready">ready</a></p></body></html>\n'
+    )
+
+
+def _count(number: int | None) -> str:
+    return "" if number is None else str(number)
+
+
+def _row(server: dict[str, Any]) -> str:
+    state = server["status"]
+    look = "good" if state == "connected" else "bad" if server["error"] else "dim"
+    error = f'<br><span class="dim">{_escape(server["error"])}</span>' if server["error"] else ""
+    era = f"{server['era']} {server['revision']}" if server["era"] else ""
+    latency = "" if server["latency_ms"] is None else f"{server['latency_ms']:g} ms"
+    cells = [
+        f"<td><code>{_escape(server['name'])}</code></td>",
+        f'<td><span class="{look}">{_escape(state)}</span>{error}</td>',
+        f"<td>{_escape(era)}</td>",
+        f"<td>{_escape(server['transport'] or '')}</td>",
+        *(f'<td class="n">{_count(server[key])}</td>' for key in ("tools", "calls", "errors")),
+        f'<td class="n">{latency}</td>',
+        f'<td class="dim">{_escape(server["source"] or "")}</td>',
+    ]
+    return f"<tr>{''.join(cells)}</tr>"

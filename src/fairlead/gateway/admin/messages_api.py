@@ -1,0 +1,167 @@
+"""The part of the admin API that is about messages: journal, metrics, what is held, and tapes.
+
+What is on tapes is as it is on disk: redacted.
+"""
+
+import asyncio
+from collections.abc import Callable
+from math import nan
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from ...errors import ConfigError
+from ...policy.hold_desk import Desk, NotHeld
+from ...recording.journal import Journal
+from ...recording.tape.reader import read_page
+from ..operations.tape_control import Taping, about_tape
+from .request_parsing import Mistake, PageRequest, Route, mistakes, number_of
+
+if TYPE_CHECKING:
+    from .http_pages import GatewayPages
+
+__all__ = ["ROUTES"]
+
+MAX_WAIT: Final = 60.0
+PAGE: Final = 100
+MOST: Final = 1000
+
+
+class _Change(Struct, forbid_unknown_fields=True):
+    params: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+
+
+class _Reason(Struct, forbid_unknown_fields=True):
+    reason: str = ""
+
+
+class _Start(Struct, forbid_unknown_fields=True):
+    name: str | None = None
+    tags: list[str] = []
+
+
+async def read_journal(journal: Journal, request: PageRequest) -> Any:
+    """Return what has passed `?after=ID`; `&wait=SECONDS` waits for something new."""
+    query = request.query
+    after = number_of(query.get("after", "0"))
+    try:
+        wait = min(float(query.get("wait", "0")), MAX_WAIT)
+    except ValueError:
+        wait = nan
+    if not wait >= 0:
+        raise Mistake("`wait` is a number of seconds")
+    found = journal.records(after)
+    if wait and not found:
+        try:
+            reader = journal.follow()
+        except RuntimeError as exc:
+            raise ConfigError(str(exc)) from exc
+        try:
+            found = await reader.wait(wait)
+        finally:
+            reader.close()
+    else:
+        journal.look_over()
+    return {"records": found, "dropped": journal.dropped}
+
+
+def read_exchange(journal: Journal, request: PageRequest) -> Any:
+    """Return one exchange of the journal."""
+    record = journal.get(request.number)
+    if record is None:
+        raise ConfigError(f"there is no exchange {request.value} in the journal")
+    return record
+
+
+def resume(desk: Desk, request: PageRequest) -> Any:
+    """Let a message go on as it is."""
+    desk.resume(request.number)
+    return {"resumed": request.number}
+
+
+async def change(desk: Desk, request: PageRequest) -> Any:
+    """Let a message go on with `{"params": {...}}`, or answer it with `{"result": {...}}`."""
+    wanted = await request.body(_Change)
+    with mistakes(NotHeld):
+        desk.change(request.number, params=_own(wanted.params), result=_own(wanted.result))
+    return {"changed": request.number}
+
+
+async def block(desk: Desk, request: PageRequest) -> Any:
+    """Refuse a message, with a `{"reason": "..."}` or without."""
+    desk.block(request.number, (await request.body(_Reason)).reason)
+    return {"blocked": request.number}
+
+
+async def record(tapes: Taping, request: PageRequest) -> Any:
+    """Record from now on: `{"name": "...", "tags": [...]}`, or `{}`."""
+    wanted = await request.body(_Start)
+    with mistakes():
+        tape = tapes.start(wanted.name, tags=wanted.tags)
+    return {"recording": tape.info.name}
+
+
+async def read_entries(tapes: Taping, request: PageRequest) -> Any:
+    """Return what is on a tape, in pages: `?from=PLACE&limit=N`."""
+    query = request.query
+    limit = min(max(number_of(query.get("limit", str(PAGE))), 1), MOST)
+    reader = tapes.open(request.value)
+    try:
+        return await asyncio.to_thread(read_page, reader, query.get("from", ""), limit)
+    except ValueError as exc:
+        raise Mistake(str(exc)) from exc
+
+
+def stop(tapes: Taping, request: PageRequest) -> Any:
+    """Record no longer."""
+    name, recording = request.value, tapes.recording
+    if recording is None or recording.info.name != name:
+        raise Mistake(f"{name} is not being recorded here")
+    info = tapes.stop()
+    return {"stopped": name, "entries": 0 if info is None else info.entries}
+
+
+async def delete(tapes: Taping, request: PageRequest) -> Any:
+    """Delete a tape."""
+    name = request.value
+
+    def work() -> None:
+        if tapes.open(name).info.status == "recording":
+            raise Mistake(f"{name} is being recorded: stop that first")
+        tapes.delete(name)
+
+    await asyncio.to_thread(work)
+    return {"deleted": name}
+
+
+def _own(raw: Raw | UnsetType) -> Raw | None:
+    return None if isinstance(raw, UnsetType) else raw.copy()
+
+
+def _part(name: str) -> "Callable[[GatewayPages], Any]":
+    """Return a function that finds a part of what observes the gateway; None if it is off."""
+    part = attrgetter(name)
+    return lambda pages: None if pages.observing is None else part(pages.observing)
+
+
+_journal, _desk, _tapes = _part("journal"), _part("desk"), _part("tapes")
+
+ROUTES: Final = (
+    Route("GET", "/admin/journal", _journal, read_journal),
+    Route("GET", "/admin/journal/{id}", _journal, read_exchange),
+    Route("GET", "/admin/metrics", _part("metrics"), lambda metrics, _: metrics.snapshot()),
+    Route("GET", "/admin/paused", _desk, lambda desk, _: desk.list()),
+    Route("POST", "/admin/paused/{id}/resume", _desk, resume),
+    Route("POST", "/admin/paused/{id}/change", _desk, change),
+    Route("POST", "/admin/paused/{id}/block", _desk, block),
+    Route("GET", "/admin/tapes", _tapes, lambda tapes, _: asyncio.to_thread(tapes.list)),
+    Route("POST", "/admin/tapes", _tapes, record),
+    Route(
+        "GET", "/admin/tapes/{name}", _tapes, lambda tapes, one: about_tape(tapes.open(one.value))
+    ),
+    Route("DELETE", "/admin/tapes/{name}", _tapes, delete),
+    Route("GET", "/admin/tapes/{name}/entries", _tapes, read_entries),
+    Route("POST", "/admin/tapes/{name}/stop", _tapes, stop),
+)

@@ -1,0 +1,115 @@
+"""Routes of the pages and the admin API, and what a request to one of them says."""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qs
+
+import msgspec
+from msgspec import Struct
+
+from ...errors import ChannelClosed, ConfigError
+from ...limits import ADMIN_BODY_BYTES
+from ...protocol.identity.principal import Principal
+from ...transport.http.server.asgi import AsgiCall, TooLarge
+
+if TYPE_CHECKING:
+    from .http_pages import GatewayPages
+
+__all__ = ["Mistake", "PageRequest", "Route", "mistakes", "number_of"]
+
+MAX_BODY: Final = ADMIN_BODY_BYTES.value
+_VALUE: Final = re.compile(r"\{(\w+)(:path)?\}")
+
+
+class Mistake(ConfigError):
+    """The request itself is wrong."""
+
+
+@contextmanager
+def mistakes(*others: type[ConfigError]) -> Iterator[None]:
+    """Take a `ConfigError` for a mistake of the request, unless it is one of the others."""
+    try:
+        yield
+    except others:
+        raise
+    except ConfigError as exc:
+        raise Mistake(str(exc)) from exc
+
+
+class PageRequest(Struct, frozen=True):
+    """A request: the call, the caller, and the values in its path."""
+
+    call: AsgiCall
+    principal: Principal
+    values: tuple[str, ...] = ()
+
+    @property
+    def value(self) -> str:
+        """The only value in the path."""
+        return self.values[0]
+
+    @property
+    def number(self) -> int:
+        """The same as a number. Raises `Mistake` if it is none."""
+        return number_of(self.value)
+
+    @property
+    def query(self) -> dict[str, str]:
+        """What stands behind the `?`; the last one of a name counts."""
+        query = parse_qs(self.call.scope.get("query_string", b"").decode("latin-1"))
+        return {name: values[-1] for name, values in query.items()}
+
+    async def body(self, kind: Any) -> Any:
+        """Return the body as a value of this type; no body is an empty object.
+
+        Raises:
+            Mistake: it is something else.
+            ConfigError: the client has gone.
+        """
+        try:
+            raw = await self.call.body(MAX_BODY)
+            return msgspec.json.decode(raw or b"{}", type=kind)
+        except TooLarge:
+            ADMIN_BODY_BYTES.hit()
+            raise Mistake(f"that is more than {MAX_BODY} bytes") from None
+        except ChannelClosed:
+            raise ConfigError("nobody is there any more") from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+            raise Mistake(f"the body cannot be read: {exc}") from None
+
+
+class Route:
+    """A method and a path, and the function that answers it.
+
+    `{name}` in the path stands for one segment, `{name:path}` for any number of them. `of` returns
+    what the route is about, or None if that is switched off; the handler gets it with the request,
+    and returns what is sent as JSON. The first line of its docstring says what the route is for.
+    """
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        of: "Callable[[GatewayPages], Any]",
+        handler: Callable[[Any, PageRequest], Any],
+    ) -> None:
+        self.method, self.path, self.of, self.handler = method, path, of, handler
+        pattern = _VALUE.sub(lambda value: "(.*)" if value[2] else "([^/]+)", path)
+        self._match = re.compile(pattern).fullmatch
+
+    def values(self, path: str) -> tuple[str, ...] | None:
+        """Return the values in a path; None if it is not of this route."""
+        found = self._match(path)
+        return None if found is None else found.groups()
+
+    def __str__(self) -> str:
+        return f"{self.method} {_VALUE.sub(lambda value: value[1].upper(), self.path)}"
+
+
+def number_of(text: str) -> int:
+    """Raises `Mistake` for what is none."""
+    if not (text.isascii() and text.isdigit() and len(text) < 16):
+        raise Mistake(f"{text[:50]!r} is no number")
+    return int(text)

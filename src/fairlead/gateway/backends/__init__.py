@@ -1,0 +1,1 @@
+"""The servers behind a gateway, their replicas and their start-up."""

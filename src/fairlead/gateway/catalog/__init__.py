@@ -1,0 +1,1 @@
+"""The merged lists of all servers: names, views, and routing of names to servers."""

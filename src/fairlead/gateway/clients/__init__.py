@@ -1,0 +1,1 @@
+"""Clients of a gateway: sessions, subscriptions, log levels, views."""

@@ -1,0 +1,419 @@
+"""A gateway as a file describes it: its servers, who may come in, and what each gets to see."""
+
+import hmac
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from types import UnionType
+from typing import Any, Final, Literal, get_args, get_origin
+
+import msgspec
+from msgspec import Struct, field, structs
+
+from ..config.discovery import Loaded
+from ..config.edit.own_file_schema import config_schema
+from ..config.files.formats import Document, parse
+from ..config.files.reader import Files, read_file
+from ..config.files.source_locations import place_of
+from ..config.found_server import Found
+from ..config.hosts import Host, Place, find_servers
+from ..config.paths import this_machine
+from ..config.validate import is_server_name
+from ..config.variables.variable_syntax import Scope, substitute
+from ..errors import ConfigError
+from ..manager.configured_servers import configured
+from ..manager.manager import Configured
+from ..protocol.identity.principal import UNNAMED
+from ..relay.settings import RelaySettings
+from .catalog.views import View
+from .settings import GatewaySettings
+
+__all__ = ["Client", "GatewayFile", "read_gateway_file"]
+
+DEFAULT: Final = "default"  # the view of everybody who has none of their own
+_TOKEN: Final = re.compile(r"[!-~]+")  # what fits into a header
+
+
+class Client(Struct, frozen=True):
+    """Somebody who may come in."""
+
+    name: str
+    token: str
+    view: str | None = None
+
+    def __repr__(self) -> str:  # the token does not belong into logs
+        return f"<Client {self.name!r}>"
+
+
+class GatewayFile(Struct, frozen=True, kw_only=True):
+    """What a file says; variables are filled in, except those of the servers."""
+
+    path: str
+    settings: GatewaySettings
+    servers: Mapping[str, list[Configured]] = field(default_factory=dict)
+    named_views: Mapping[str, View] = field(default_factory=dict)
+    clients: tuple[Client, ...] = ()
+    token: str | None = None
+    listen: str | None = None
+    endpoint: str | None = None  # the path of the URL
+    discovered: bool = False  # also what discovery finds
+    allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    journal: bool = False  # remember what passes, for who watches
+    metrics: bool = False
+    record: str | bool = False  # on a new tape each time, which may have a name
+    rules: str | None = None  # the path of the file that says what happens to messages
+    lock: str | None = None  # the path of the lock file for tools
+    lock_policy: Literal["refuse", "warn", "ask"] = "refuse"
+
+    @property
+    def views(self) -> dict[str, View]:
+        """What each client sees who has a view of its own."""
+        return {one.name: self.named_views[one.view] for one in self.clients if one.view}
+
+    @property
+    def verify_token(self) -> Callable[[str], str | None] | None:
+        """Whose token something is; None if no client has one."""
+        if not self.clients:
+            return None
+        known = [(one.token.encode(), one.name) for one in self.clients]
+
+        def verify(token: str) -> str | None:
+            given, whose = token.encode(), None
+            for expected, name in known:  # all of them, so that time tells nothing
+                if hmac.compare_digest(given, expected):
+                    whose = name
+            return whose
+
+        return verify
+
+    def __repr__(self) -> str:
+        return f"<GatewayFile {self.path}: {len(self.servers)} servers>"
+
+
+def read_gateway_file(
+    path: str | os.PathLike[str], env: Mapping[str, str] | None = None
+) -> GatewayFile:
+    """Read TOML, JSON or YAML, as the file's name ends.
+
+    Raises:
+        ConfigError: saying what is wrong, where, and what was expected.
+    """
+    name = os.path.abspath(path)
+    content = read_file(name)
+    if content is None:
+        raise ConfigError("there is no such file", path=os.fspath(path))
+    return _Reading(parse(name, content), os.environ if env is None else env).file()
+
+
+# What may stand in a file
+
+_FLAT: Final = {
+    one.name: one.type
+    for kind in (GatewaySettings, RelaySettings)
+    for one in structs.fields(kind)
+    if one.name not in ("view", "relay")
+}
+_PLACE: Final[dict[str, Any]] = {
+    "listen": str | int,
+    "path": str,
+    "token": str,
+    "allowed_hosts": list[str],
+    "allowed_origins": list[str],
+    "tls_cert": str,
+    "tls_key": str,
+    "include": Literal["discovered"],
+    "journal": bool,
+    "metrics": bool,
+    "record": str | bool,
+    "rules": str,
+    "lock": str,
+    "lock_policy": Literal["refuse", "warn", "ask"],
+}
+_TABLES: Final = ("servers", "views", "clients")
+_VIEW: Final[dict[str, Any]] = {
+    "servers": list[str],
+    "allow": list[str],
+    "deny": list[str],
+    "hide": list[str],
+    "rename": dict[str, str],
+}
+_CLIENT: Final[dict[str, Any]] = {"token": str, "token_env": str, "view": str}
+# Beside what the schema of our own files has: what others call the same.
+_ENTRY_TOO: Final = (
+    *("replicas", "disabled", "envFile", "includeTools", "excludeTools", "disabledTools"),
+    *("transport", "endpoint", "requestTimeoutMs", "connectionTimeout"),
+)
+
+
+class _Reading:
+    """One file being read."""
+
+    def __init__(self, document: Document, env: Mapping[str, str]) -> None:
+        self._document = document
+        self._env = env
+
+    def file(self) -> GatewayFile:
+        data = {key: value for key, value in self._document.data.items() if key != "$schema"}
+        self._know((), data, [*_FLAT, *_PLACE, *_TABLES], "setting")
+        values = {key: self._value((key,), data[key], _FLAT[key]) for key in _FLAT if key in data}
+        place = {key: self._value((key,), data[key], _PLACE[key]) for key in _PLACE if key in data}
+        servers = self._servers(self._table(("servers",), data))
+        names = None if "include" in place else list(servers)
+        views = {
+            name: self._view(name, raw, names)
+            for name, raw in self._table(("views",), data).items()
+        }
+        relay = {one.name for one in structs.fields(RelaySettings)}
+        settings = GatewaySettings(
+            **{key: value for key, value in values.items() if key not in relay},
+            relay=RelaySettings(**{k: v for k, v in values.items() if k in relay}),
+            view=views.get(DEFAULT, View.everything()),
+        )
+        for key, token in (("token", place.get("token")), ("admin_token", settings.admin_token)):
+            self._check_token((key,), token)
+        endpoint = place.get("path")
+        if endpoint is not None and not re.fullmatch(r"/[^\s?#]*[^\s?#/]", endpoint):
+            raise self._wrong(("path",), f"`path` is like /mcp, not {endpoint!r}")
+        return GatewayFile(
+            path=self._document.path,
+            settings=settings,
+            servers=servers,
+            named_views=views,
+            clients=self._clients(self._table(("clients",), data), views, place.get("token")),
+            token=place.get("token"),
+            listen=str(place["listen"]) if "listen" in place else None,
+            endpoint=endpoint,
+            discovered="include" in place,
+            allowed_hosts=tuple(place.get("allowed_hosts", ())),
+            allowed_origins=tuple(place.get("allowed_origins", ())),
+            tls_cert=place.get("tls_cert"),
+            tls_key=place.get("tls_key"),
+            journal=place.get("journal", False),
+            metrics=place.get("metrics", False),
+            record=place.get("record", False),
+            rules=self._beside(place.get("rules")),
+            lock=self._beside(place.get("lock")),
+            lock_policy=place.get("lock_policy", "refuse"),
+        )
+
+    def _beside(self, name: str | None) -> str | None:
+        """A path that is meant from where the file is."""
+        if name is None:
+            return None
+        return os.path.join(os.path.dirname(self._document.path), os.path.expanduser(name))
+
+    # Servers
+
+    def _servers(self, table: dict[str, Any]) -> dict[str, list[Configured]]:
+        entries: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+        for name, raw in table.items():
+            where = "servers", name
+            if not is_server_name(name):
+                raise self._wrong(
+                    where, f"{name!r} is no name: 1 to 100 letters, digits, `_`, `-`, `.` or `:`"
+                )
+            replicas = self._replicas(where, raw)
+            entries[name] = [
+                (name if number == 0 else f"{name}#{number + 1}", one)
+                for number, one in enumerate(replicas)
+            ]
+        found = self._found([one for several in entries.values() for one in several])
+        ready = configured(Loaded(found={own: one for own, one in found.items() if one.enabled}))
+        chosen = {
+            name: [ready[own] for own, _ in several if own in ready]
+            for name, several in entries.items()
+        }
+        return {name: several for name, several in chosen.items() if several}
+
+    def _replicas(self, where: tuple[str, ...], raw: Any) -> list[dict[str, Any]]:
+        """The entries behind one name; what they have in common stands beside `replicas`."""
+        self._know_entry(where, raw)
+        if "replicas" not in raw:
+            return [raw]
+        shared = {key: value for key, value in raw.items() if key != "replicas"}
+        replicas = raw["replicas"]
+        if not isinstance(replicas, list) or not replicas:
+            raise self._wrong((*where, "replicas"), "`replicas` is a list of entries")
+        for one in replicas:
+            self._know_entry((*where, "replicas"), one)
+        return [{**shared, **one} for one in replicas]
+
+    def _know_entry(self, where: tuple[str, ...], raw: Any) -> None:
+        about = f'Server "{where[1]}"'
+        if not isinstance(raw, dict):
+            raise self._wrong(where, f"{about}: an entry with `command` or `url` is expected")
+        kinds = config_schema()["$defs"]
+        known = {*kinds["stdio"]["properties"], *kinds["remote"]["properties"], *_ENTRY_TOO}
+        self._know(where, raw, known, "key", f"{about}: ")
+
+    def _found(self, entries: list[tuple[str, dict[str, Any]]]) -> dict[str, Found]:
+        """Read as entries of our own files are, and trusted: somebody named this file."""
+        path, files = self._document.path, _OneFile(self._document)
+        host = Host(
+            id="fairlead-gateway",
+            title="the gateway's file",
+            places=lambda machine, files: [Place(path, "user")],
+            servers=lambda document, place, machine: entries,
+            dialect="fairlead",
+        )
+        machine = this_machine(os.path.dirname(path), env=self._env)
+        found = {one.name: one for one in find_servers(host, machine, files)}
+        lines = {own: self._line(("servers", own.partition("#")[0])) for own, _ in entries}
+        for problem in files.problems:
+            named = re.match(r'Server "([^"]+)"', problem.reason)
+            line = lines.get(named[1]) if named else None
+            raise ConfigError(problem.reason, path=path, line=line or problem.line)
+        return {own: structs.replace(one, line=lines[own] or 1) for own, one in found.items()}
+
+    # Views and clients
+
+    def _view(self, name: str, raw: Any, servers: list[str] | None) -> View:
+        where = "views", name
+        fields = self._fields(where, raw, _VIEW, f'View "{name}": ')
+        for server in fields.get("servers", ()) if servers is not None else ():
+            if server not in (servers or ()):
+                raise self._wrong((*where, "servers"), _unknown("server", server, servers or ()))
+        try:
+            return View(
+                servers=tuple(fields["servers"]) if "servers" in fields else None,
+                allow=tuple(fields.get("allow", ("*",))),
+                deny=tuple(fields.get("deny", ())),
+                hide=tuple(fields.get("hide", ())),
+                rename=fields.get("rename", {}),
+            )
+        except ConfigError as exc:
+            raise self._wrong(where, f'View "{name}": {exc.args[0]}') from exc
+
+    def _clients(
+        self, table: dict[str, Any], views: Mapping[str, View], unnamed: str | None
+    ) -> tuple[Client, ...]:
+        """Read the clients; `unnamed` is the token that belongs to no client."""
+        clients: dict[str, Client] = {}  # by token
+        for name, raw in table.items():
+            where = "clients", name
+            if name == UNNAMED:
+                raise self._wrong(
+                    where,
+                    f'a client cannot be named "{name}": this is the name of all who use the '
+                    "`token` of the gateway",
+                )
+            fields = self._fields(where, raw, _CLIENT, f'Client "{name}": ')
+            token = fields.get("token")
+            if (variable := fields.get("token_env")) is not None:
+                token = self._env.get(variable)
+                if token is None:
+                    raise self._wrong(
+                        (*where, "token_env"), f"the environment variable {variable} is not set"
+                    )
+            if not token:
+                raise self._wrong(where, f'Client "{name}" needs `token` or `token_env`')
+            self._check_token((*where, "token"), token)
+            view = fields.get("view")
+            if view is not None and view not in views:
+                raise self._wrong((*where, "view"), _unknown("view", view, views))
+            if token == unnamed:
+                raise self._wrong(where, f'Client "{name}" has the `token` of the gateway')
+            if token in clients:
+                raise self._wrong(where, f'"{clients[token].name}" has the same token as "{name}"')
+            clients[token] = Client(name, token, view)
+        return tuple(clients.values())
+
+    def _check_token(self, where: tuple[str, ...], token: str | None) -> None:
+        if token is not None and not _TOKEN.fullmatch(token):
+            raise self._wrong(where, "a token has no blanks and only ASCII characters")
+
+    # Values, and what is wrong with them
+
+    def _table(self, where: tuple[str, ...], data: Any) -> dict[str, Any]:
+        found = data.get(where[-1], {})
+        if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+            raise self._wrong(where, f"`{where[-1]}` is a map of names, not {_shown(found)}")
+        return found
+
+    def _fields(
+        self, where: tuple[str, ...], raw: Any, known: Mapping[str, Any], about: str
+    ) -> dict[str, Any]:
+        if not isinstance(raw, dict):
+            raise self._wrong(where, f"`{where[-1]}` is a map with {', '.join(known)}")
+        self._know(where, raw, known, "key", about)
+        return {key: self._value((*where, key), value, known[key]) for key, value in raw.items()}
+
+    def _know(
+        self,
+        where: tuple[str, ...],
+        raw: dict[str, Any],
+        known: Iterable[str],
+        what: str,
+        about: str = "",
+    ) -> None:
+        for key in raw:
+            if key not in known:
+                raise self._wrong((*where, str(key)), about + _unknown(what, str(key), known))
+
+    def _value(self, where: tuple[str, ...], raw: Any, kind: Any) -> Any:
+        """A value of the kind that is expected, with its variables filled in."""
+        filled = self._filled(where, raw)
+        try:
+            value = msgspec.convert(filled, kind, strict=filled == raw)
+        except msgspec.ValidationError:
+            given = "" if get_origin(kind) is Literal else f", not {_shown(raw)}"
+            raise self._wrong(where, f"`{where[-1]}` is {_words(kind)}{given}") from None
+        if isinstance(value, int | float) and value < 0:
+            raise self._wrong(where, f"`{where[-1]}` is not below zero")
+        return value
+
+    def _filled(self, where: tuple[str, ...], raw: Any) -> Any:
+        if isinstance(raw, list):
+            return [self._filled(where, one) for one in raw]
+        if not isinstance(raw, str):
+            return raw
+        scope = Scope(env=self._env)
+        text = substitute(raw, "fairlead", scope)
+        if scope.missing:  # the name of a variable must not become a token
+            missing = ", ".join(scope.missing)
+            raise self._wrong(where, f"`{where[-1]}`: not set in the environment: {missing}")
+        return text
+
+    def _wrong(self, where: tuple[str, ...], reason: str) -> ConfigError:
+        return ConfigError(reason, path=self._document.path, line=self._line(where))
+
+    def _line(self, where: tuple[str, ...]) -> int | None:
+        at = place_of(self._document, where)
+        return None if at is None else at[0]
+
+
+class _OneFile(Files):
+    """The file that was read already."""
+
+    def __init__(self, document: Document) -> None:
+        super().__init__()
+        self._documents[document.path] = document
+
+
+def _unknown(what: str, name: str, known: Iterable[str]) -> str:
+    folded = {one.replace("_", "").lower(): one for one in known}
+    near = get_close_matches(name.replace("_", "").replace("-", "").lower(), folded, 1, 0.6)
+    if near:
+        return f'there is no {what} "{name}"; did you mean "{folded[near[0]]}"?'
+    return f'there is no {what} "{name}"; there are {", ".join(sorted(folded.values())) or "none"}'
+
+
+def _words(kind: Any) -> str:
+    """What a kind of value is called by people."""
+    if get_origin(kind) is Literal:
+        return " or ".join(f'"{one}"' for one in get_args(kind))
+    if isinstance(kind, UnionType):
+        return " or ".join(_words(one) for one in get_args(kind) if one is not type(None))
+    names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    many = {list: "a list of texts", dict: "a map of texts"}
+    return names.get(kind) or many.get(get_origin(kind) or kind) or "something else"
+
+
+def _shown(value: Any) -> str:
+    """The kind of a value; the value itself could be a secret."""
+    names = {dict: "a map", list: "a list", str: "a text", bool: "true or false"}
+    return names.get(type(value), "a number")

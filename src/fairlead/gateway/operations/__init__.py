@@ -1,0 +1,1 @@
+"""Observing and recording a running gateway."""

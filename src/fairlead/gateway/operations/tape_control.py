@@ -1,0 +1,194 @@
+"""Tapes of a gateway: one at a time is recorded, with all clients on it; the others are kept."""
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import msgspec
+
+from ...errors import ConfigError
+from ...interceptor import Answer, Exchange, Proceed
+from ...policy.conditions.facts import ServerOf
+from ...recording.tape import TapeInfo, TapeReader, TapeWriter
+from ...recording.tape.format import LINES
+from ...recording.tape.known_secrets import secrets_of
+from ...recording.tape.tape_files import files_of, tapes_in
+from ...recording.tape.tape_interceptor import Recorder
+from ...redaction.redact_messages import Redactor
+
+if TYPE_CHECKING:
+    from ...manager.manager import StatusEvent
+    from ..gateway import Gateway
+
+__all__ = ["Taping", "about_tape", "learn_secrets"]
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")  # never a way out of the folder
+
+
+class Taping:
+    """The interceptor that records while it is told to, and the folder where tapes are.
+
+    While it does not, a message costs a look at one attribute.
+    """
+
+    waits: ClassVar = False
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        secrets: Iterable[str] = (),
+        about: Mapping[str, Any] | None = None,
+        **bounds: int,
+    ) -> None:
+        """`secrets` never get onto a tape; those of servers are found when they are connected.
+        `bounds` are those of `TapeWriter`."""
+        self.folder = folder
+        self._redactor = Redactor(values=secrets)
+        self._about = dict(about or {})
+        self._bounds: Any = bounds
+        self._recorder: Recorder | None = None
+        self._server_of: ServerOf | None = None
+        self.last: TapeWriter | None = None  # the tape that is or was recorded last
+
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        recorder = self._recorder
+        return await (proceed(exchange) if recorder is None else recorder(exchange, proceed))
+
+    def attend(self, gateway: "Gateway") -> Callable[[], None]:
+        """Record this gateway; what is returned ends that."""
+        self._server_of = gateway.server_of
+        end = learn_secrets(gateway, self._redactor)
+
+        def ended() -> None:
+            end()
+            self.stop()
+
+        return ended
+
+    # Recording
+
+    @property
+    def recording(self) -> TapeWriter | None:
+        """The tape that is being recorded."""
+        return None if self._recorder is None else self._recorder.tape
+
+    def start(
+        self,
+        name: str | None = None,
+        *,
+        place: Path | None = None,
+        tags: Sequence[str] = (),
+        overwrite: bool = False,
+        redact: bool = True,
+    ) -> TapeWriter:
+        """Record from now on, under a name in our folder or at another place.
+
+        Raises:
+            ConfigError: something is being recorded, there is such a tape, or the disk is not ours.
+        """
+        if self.recording is not None:
+            raise ConfigError(f"{self.recording.info.name} is being recorded: stop that first")
+        place = place or self.place_of(name or f"gateway-{time.strftime('%Y%m%d-%H%M%S')}")
+        if place.with_name(f"{place.name}{LINES}").exists() and not overwrite:
+            raise ConfigError(f"There is a tape {place.name} already")
+        try:
+            tape = TapeWriter(
+                place,
+                redactor=self._redactor,
+                redact=redact,
+                tags=tags,
+                about=self._about,
+                **self._bounds,
+            )
+        except OSError as exc:
+            raise ConfigError(f"{place} cannot be recorded: {exc.strerror or exc}") from exc
+        self._recorder = Recorder(tape, server_of=self._server)
+        self.last = tape
+        return tape
+
+    def stop(self) -> TapeInfo | None:
+        """Record no longer; what is known of the tape, if there was one."""
+        recorder, self._recorder = self._recorder, None
+        if recorder is None:
+            return None
+        recorder.tape.close()
+        return recorder.tape.info
+
+    def _server(self, exchange: Exchange) -> str | None:
+        return None if self._server_of is None else self._server_of(exchange)
+
+    # Tapes
+
+    def place_of(self, name: str) -> Path:
+        """Where a tape of this name is, without its ending.
+
+        Raises:
+            ConfigError: it is no name.
+        """
+        if not _NAME.fullmatch(name) or name.endswith((".tape.json", ".tape.jsonl")):
+            raise ConfigError(
+                f"{name[:120]!r} is no name for a tape: up to 100 letters, digits, `_`, `-` and `.`"
+            )
+        return self.folder / name
+
+    def list(self) -> list[dict[str, Any]]:
+        """All tapes in the folder, as plain data. Reads their companions."""
+        found = []
+        for place in tapes_in(self.folder):
+            try:
+                found.append(about_tape(TapeReader(place)))
+            except (ConfigError, OSError):
+                continue  # of another version, or just deleted
+        return found
+
+    def open(self, name: str) -> TapeReader:
+        """Raises `ConfigError`: there is none."""
+        try:
+            return TapeReader(self.place_of(name))
+        except OSError as exc:
+            raise ConfigError(f"{name} cannot be read: {exc.strerror or exc}") from exc
+
+    def delete(self, name: str) -> None:
+        """Delete a tape with everything that belongs to it.
+
+        Raises:
+            ConfigError: there is none, or it is being recorded.
+        """
+        reader = self.open(name)
+        if reader.info.status == "recording":
+            raise ConfigError(f"{name} is being recorded")
+        try:
+            for file in files_of(reader.base):
+                file.unlink()
+        except OSError as exc:
+            raise ConfigError(f"{name} cannot be deleted: {exc.strerror or exc}") from exc
+
+
+def learn_secrets(gateway: "Gateway", redactor: Redactor) -> Callable[[], None]:
+    """Whatever is given to a server, from when it is connected; what is returned ends that."""
+
+    def heard(event: "StatusEvent") -> None:
+        for name in event.names if event.kind == "connected" else ():
+            own = gateway.manager.connections.get(name)
+            entry = None if own is None else getattr(own.client.transport, "entry", None)
+            redactor.learn(secrets_of(entry))
+
+    return gateway.manager.add_status_listener(heard)
+
+
+def about_tape(reader: TapeReader) -> dict[str, Any]:
+    """What is known about a tape without reading it."""
+    info = reader.info
+    return {
+        **msgspec.to_builtins(info),
+        "name": Path(reader.base).name,
+        "status": info.status,
+        "entries": info.entries if info.status == "complete" else None,
+        "lost": info.lost,
+        "tags": info.tags,
+        "parts": len(reader.parts),
+        "size": reader.size,
+    }

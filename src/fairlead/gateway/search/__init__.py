@@ -1,0 +1,1 @@
+"""Search mode: two tools that find and call the tools of many servers."""

@@ -1,0 +1,445 @@
+"""Three tools in place of a thousand: find one, read about it, call it.
+
+A model that is handed every tool of a big fleet spends its context on definitions it never uses.
+In search mode it gets these three, and finds the others by what they are for. A tool of a server
+that happens to be called `search_tools` as well is reached through `call_tool`.
+"""
+
+import importlib.util
+import logging
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from itertools import islice, takewhile
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ...errors import ConfigError, MCPErrorCode, MCPToolError
+from ...limits import SEARCH_QUERY, SEARCHED_TEXT
+from ...protocol.downgrade import downgrade_result
+from ...protocol.json_edit import items_of, members_of, string_of
+from ...protocol.revisions import Revision
+from ...protocol.targets.unicode_forms import nfkc, without_long_mark_runs
+from ...wire import to_json
+
+__all__ = [
+    "CALL_TOOL",
+    "DESCRIBE_TOOL",
+    "SEARCH_TOOLS",
+    "Call",
+    "Describe",
+    "Found",
+    "Search",
+    "ToolSearch",
+    "describe_result",
+    "not_found_result",
+    "read_arguments",
+    "search_page",
+    "search_result",
+]
+
+MAX_LIMIT: Final = 50  # tools in one answer
+MAX_QUERY: Final = SEARCH_QUERY.value
+MAX_TEXT: Final = 10_000  # characters of a definition's text that are looked at
+MAX_DEPTH: Final = 4  # of properties in properties
+MAX_WORDS: Final = 100  # of a query
+SHORTEST_TEXT: Final = 200  # characters of a definition, however many there are
+NAME_WEIGHT: Final = 3  # a word in the name says as much as so many in the description
+
+
+class Found(Struct, frozen=True):
+    """A tool that may be the one."""
+
+    name: str
+    score: float
+    description: str
+
+
+class ToolSearch:
+    """Finds tools by words of their names, descriptions and parameters (BM25).
+
+    The index is built when somebody searches, and again only if the tools have changed. That
+    takes about 0.1 s for 2000 tools, and the first time 0.8 s: the library brings numpy. So whoever
+    has an event loop runs what `prepare` gives in a thread first.
+
+    Raises:
+        ConfigError: when built, if the library is not there.
+    """
+
+    def __init__(
+        self,
+        definitions: Callable[[], Iterable[tuple[str, Raw]]],
+        version: Callable[[], int],
+    ) -> None:
+        """`definitions` gives names and definitions of all tools, `version` another number
+        whenever they have changed."""
+        if importlib.util.find_spec("bm25s") is None:
+            raise ConfigError("searching tools needs bm25s: pip install 'fairlead[search]'")
+        self._definitions = definitions
+        self._version = version
+        self._index: tuple[int, _Index] | None = None
+
+    def search(self, query: str, limit: int = 10) -> list[Found]:
+        """The tools that fit best, the best first; one that is named in full before all others."""
+        index = self._current()
+        if len(query) > MAX_QUERY:
+            SEARCH_QUERY.hit()
+        return index.search(query[:MAX_QUERY], min(max(limit, 1), MAX_LIMIT))
+
+    def __len__(self) -> int:
+        """How many tools there are to search in."""
+        return len(self._current().names)
+
+    def prepare(self) -> Callable[[], None] | None:
+        """What makes the next search quick, for a thread; None if it is quick already."""
+        version = self._version()
+        if self._index is not None and self._index[0] == version:
+            return None
+        known = {} if self._index is None else self._index[1].documents
+        definitions = list(self._definitions())  # here, where nobody changes them meanwhile
+
+        def build() -> None:
+            self._index = version, _Index(definitions, known)
+
+        return build
+
+    def _current(self) -> "_Index":
+        if (build := self.prepare()) is not None:
+            build()
+        assert self._index is not None
+        return self._index[1]
+
+
+class _Document(Struct, frozen=True):
+    """What is kept of one definition."""
+
+    words: list[str]
+    description: str
+
+
+class _Index:
+    """Everything about one state of the tools."""
+
+    def __init__(
+        self, definitions: Iterable[tuple[str, Raw]], known: "dict[bytes, _Document]"
+    ) -> None:
+        """`known` are the documents of the index before, which need not be read again."""
+        self.names: list[str] = []
+        self.documents: dict[bytes, _Document] = {}
+        self._listed: list[_Document] = []
+        definitions = list(definitions)
+        # Of many tools less is looked at of each: all texts together are in memory as words.
+        longest = min(MAX_TEXT, max(SHORTEST_TEXT, SEARCHED_TEXT.value // max(len(definitions), 1)))
+        if longest < MAX_TEXT:
+            SEARCHED_TEXT.hit()
+        for name, raw in definitions:
+            text = bytes(raw)
+            document = known.get(text) or _document(name, raw, longest)
+            self.names.append(name)
+            self.documents[text] = document
+            self._listed.append(document)
+        self._by_name = {name: at for at, name in enumerate(self.names)}
+        self._by_folded = {name.casefold(): at for at, name in enumerate(self.names)}
+        self._bm25: Any = None
+        if self.names:
+            self._bm25 = _library().BM25()
+            self._bm25.index([document.words for document in self._listed], show_progress=False)
+        # In order, so that what begins with a word is found without looking at all of them.
+        self._vocabulary = sorted(self._bm25.vocab_dict) if self._bm25 is not None else []
+
+    def search(self, query: str, limit: int) -> list[Found]:
+        words = self._known(_words(query))
+        if self._bm25 is None or not query.strip():
+            return []
+        scores = self._bm25.get_scores(words).tolist() if words else [0.0] * len(self.names)
+        best = max(scores)
+        for at in self._named(query):
+            scores[at] += best + 1
+        hits = [at for at, score in enumerate(scores) if score > 0]
+        hits.sort(key=lambda at: (-scores[at], self.names[at]))
+        return [
+            Found(self.names[at], round(scores[at], 4), self._listed[at].description)
+            for at in hits[:limit]
+        ]
+
+    def _named(self, query: str) -> set[int]:
+        """The tools whose whole name stands in the query."""
+        found = set()
+        for word in {query.strip(), *re.split(r"[\s,;:!?()\"'`]+", query)}:
+            at = self._by_name.get(word, self._by_folded.get(word.casefold()))
+            if at is not None:
+                found.add(at)
+        return found
+
+    def _known(self, words: Iterable[str]) -> list[str]:
+        """The words that some tool has; for another, those that begin with it."""
+        if self._bm25 is None:
+            return []
+        vocabulary: dict[str, int] = self._bm25.vocab_dict
+        ordered = self._vocabulary
+        known: dict[str, None] = {}
+        for word in islice(dict.fromkeys(words), MAX_WORDS):
+            if word in vocabulary:
+                known[word] = None
+            elif len(word) > 2:
+                at = bisect_left(ordered, word)
+                longer = takewhile(lambda one: one.startswith(word), ordered[at : at + 5])  # noqa: B023
+                known.update(dict.fromkeys(longer))
+        return list(known)
+
+
+@cache
+def _library() -> Any:
+    module = importlib.import_module("bm25s")
+    # It lets its own details through to whoever logs, whatever level they chose.
+    logging.getLogger("bm25s").setLevel(logging.WARNING)
+    return module
+
+
+def _document(name: str, raw: Raw, longest: int = MAX_TEXT) -> _Document:
+    tool = members_of(raw) or {}
+    description = string_of(tool.get("description")) or string_of(tool.get("title")) or ""
+    texts = [string_of(tool.get("title")) or "", description, *_texts(tool.get("inputSchema"))]
+    named = list(_words(name)) or [name.casefold()]
+    said = _words(" ".join(texts)[:longest])
+    return _Document([*named * NAME_WEIGHT, *said], description)
+
+
+def _texts(schema: Raw | None, depth: int = MAX_DEPTH) -> Iterator[str]:
+    """Names and descriptions of the properties of a schema."""
+    members = members_of(schema)
+    if members is None or not depth:
+        return
+    for name, inner in (members_of(members.get("properties")) or {}).items():
+        yield name
+        if (property_ := members_of(inner)) is not None:
+            yield string_of(property_.get("description")) or ""
+            yield from _texts(inner, depth - 1)
+    yield from _texts(members.get("items"), depth - 1)
+    for branch in items_of(members.get("anyOf")) or ():
+        yield from _texts(branch, depth - 1)
+
+
+# Words. `createIssue`, `create_issue` and "create issues" have the same two.
+
+_WORD: Final = re.compile(r"[^\W_]+")
+_HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_UNSPACED: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
+
+
+def _words(text: str) -> Iterator[str]:
+    for word in _WORD.findall(nfkc(without_long_mark_runs(text)) or ""):
+        if _UNSPACED.search(word):  # no spaces between words: pairs of characters do nearly as well
+            yield from (word[at : at + 2] for at in range(max(1, len(word) - 1)))
+            continue
+        parts = _HUMP.split(word)
+        yield from map(_singular, parts)
+        if len(parts) > 1:
+            yield _singular(word)  # GitHub is also github
+
+
+def _singular(word: str) -> str:
+    word = word.casefold()
+    if len(word) > 4 and word.endswith("ies"):
+        return word[:-3] + "y"
+    if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        return word[:-1]
+    return word
+
+
+# The three tools, and what they answer.
+
+_NAME: Final = {"type": "string", "description": "The full name of the tool, as it was found."}
+_TEXT: Final = {"type": "string"}
+
+
+def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+def _tool(
+    name: str, title: str, description: str, takes: dict[str, Any], gives: dict[str, Any] | None
+) -> dict[str, Any]:
+    """A definition; a tool that `gives` something known only looks."""
+    tool = {
+        "name": name,
+        "title": title,
+        "description": description,
+        "inputSchema": {**takes, "additionalProperties": False},
+    }
+    if gives is not None:
+        tool["outputSchema"] = gives
+        hints = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
+        tool["annotations"] = hints
+    return tool
+
+
+SEARCH_TOOLS: Final = _tool(
+    "search_tools",
+    "Search tools",
+    "Find tools for a task. Many more tools are available than you can see here: search "
+    "whenever none of the tools you know does what you need, before you decide that it cannot "
+    "be done. Describe the task in a few words (what is done, to what, in which product), for "
+    "example 'create issue github' or 'query postgres database'. The answer lists names and "
+    "short descriptions, best match first. Use describe_tool next to learn which arguments a "
+    "tool takes, and call_tool to call it. If nothing fits, try other words.",
+    _object(
+        {
+            "query": {
+                **_TEXT,
+                "minLength": 1,
+                "description": "A few words about the task, or the name of a tool.",
+            },
+            "limit": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": MAX_LIMIT,
+                "default": 10,
+                "description": "How many tools to list at most.",
+            },
+        },
+        "query",
+    ),
+    _object(
+        {
+            "tools": {
+                "type": "array",
+                "items": _object(
+                    {"name": _TEXT, "description": _TEXT, "score": {"type": "number"}},
+                    *("name", "description", "score"),
+                ),
+            },
+            "total": {"type": "integer", "description": "How many tools were searched."},
+        },
+        *("tools", "total"),
+    ),
+)
+DESCRIBE_TOOL: Final = _tool(
+    "describe_tool",
+    "Describe a tool",
+    "Show the full definition of one tool that search_tools found: what it does and the JSON "
+    "Schema of its arguments. Read it before the first call of a tool.",
+    _object({"name": _NAME}, "name"),
+    _object({"tool": {"type": "object"}}, "tool"),
+)
+CALL_TOOL: Final = _tool(
+    "call_tool",
+    "Call a tool",
+    "Call a tool that search_tools found, and get its result. The arguments must fit the "
+    "inputSchema that describe_tool shows for it.",
+    _object(
+        {
+            "name": _NAME,
+            "arguments": {
+                "type": "object",
+                "description": "The arguments of that tool; leave out if it takes none.",
+                "additionalProperties": True,
+            },
+        },
+        "name",
+    ),
+    None,
+)
+
+
+@cache
+def search_page(revision: Revision) -> bytes:
+    """The members of a list result with these three tools, without the braces."""
+    result = to_json({"tools": [SEARCH_TOOLS, DESCRIBE_TOOL, CALL_TOOL]})
+    return downgrade_result("tools/list", result, revision)[1:-1]
+
+
+class Search(Struct, frozen=True, forbid_unknown_fields=True):
+    """The arguments of `search_tools`."""
+
+    query: str
+    limit: int = 10
+
+
+class Describe(Struct, frozen=True, forbid_unknown_fields=True):
+    """The arguments of `describe_tool`."""
+
+    name: str
+
+
+class Call(Struct, frozen=True, forbid_unknown_fields=True):
+    """The arguments of `call_tool`; those of the tool itself stay as they came."""
+
+    name: str
+    arguments: Raw = Raw(b"{}")
+
+
+_ARGUMENTS: Final[dict[str, type[Search | Describe | Call]]] = {
+    "search_tools": Search,
+    "describe_tool": Describe,
+    "call_tool": Call,
+}
+
+
+def read_arguments(tool: str, arguments: Raw | None) -> Search | Describe | Call | None:
+    """The arguments of a call, or None if it is to none of these tools.
+
+    Raises:
+        MCPToolError: if they do not fit; its `to_mcp_response` is what the model should read.
+    """
+    kind = _ARGUMENTS.get(tool)
+    if kind is None:
+        return None
+    try:
+        read = msgspec.json.decode(
+            b"{}" if arguments is None else arguments, type=kind, strict=False
+        )
+        if isinstance(read, Call) and members_of(read.arguments) is None:
+            raise ValueError("`arguments` must be an object")
+    except (msgspec.DecodeError, ValueError, RecursionError) as exc:
+        raise MCPToolError(str(exc), code=MCPErrorCode.VALIDATION_ERROR, tool_name=tool) from exc
+    return read
+
+
+def search_result(query: str, found: Sequence[Found], total: int) -> bytes:
+    """What `search_tools` answers."""
+    tools = [
+        {"name": tool.name, "description": _short(tool.description), "score": tool.score}
+        for tool in found
+    ]
+    if tools:
+        lines = [f"- {tool['name']}: {tool['description']}" for tool in tools]
+        text = (
+            "\n".join([f"{len(tools)} of {total} tools, the best match first:", *lines])
+            + "\nSee describe_tool for the arguments of one, and call_tool to call it."
+        )
+    else:
+        text = f"None of {total} tools matches {query[:100]!r}. Try other or fewer words."
+    return _result(text, {"tools": tools, "total": total})
+
+
+def describe_result(definition: Raw) -> bytes:
+    """What `describe_tool` answers."""
+    members = members_of(definition) or {}
+    shown = {name: members[name] for name in _SHOWN if name in members}
+    return _result(to_json(shown).decode(), {"tool": definition})
+
+
+_SHOWN: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
+
+
+def not_found_result(name: str, near: Sequence[Found] = ()) -> bytes:
+    """What `describe_tool` and `call_tool` answer if there is no such tool."""
+    text = f"There is no tool {name[:100]!r}."
+    if near:
+        text += f" Did you mean {', '.join(tool.name for tool in near)}?"
+    text += " Use search_tools to find one."
+    return to_json({"content": [{"type": "text", "text": text}], "isError": True})
+
+
+def _result(text: str, structured: dict[str, Any]) -> bytes:
+    return to_json({"content": [{"type": "text", "text": text}], "structuredContent": structured})
+
+
+def _short(description: str, most: int = 240) -> str:
+    """A description on one line, cut off where it gets long."""
+    line = " ".join(description[: 4 * most].split())
+    return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"

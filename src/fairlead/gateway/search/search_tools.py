@@ -1,0 +1,117 @@
+"""Search mode at work: the three tools, over what a client gets to see."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
+
+from msgspec import Raw, UnsetType, structs
+
+from ...errors import MCPToolError
+from ...interceptor import Exchange
+from ...protocol.caller import Caller
+from ...protocol.json_edit import members_of, string_of
+from ...relay.request_params import with_members
+from ...wire import to_json
+from ..catalog.merged_catalog import Catalog, Kind
+from ..catalog.views import View
+from .search_index import (
+    Describe,
+    Found,
+    Search,
+    ToolSearch,
+    describe_result,
+    not_found_result,
+    read_arguments,
+    search_result,
+)
+
+__all__ = ["Searching", "Shown"]
+
+Shown: TypeAlias = Callable[[Exchange, Raw], Raw | None]
+
+
+class Searching:
+    """Answers `search_tools` and `describe_tool`, and takes `call_tool` apart."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        shown: Sequence[Shown],
+        *,
+        listed: Callable[[], Awaitable[None]],
+        expect: Callable[[str, Caller], Awaitable[None]],
+    ) -> None:
+        """`shown` say how a tool may be seen, as in lists; None: not at all. `listed` waits a
+        moment for servers that are just starting, `expect` for the one that has some tool.
+
+        Raises `ConfigError` if the library for searching is not there.
+        """
+        self._catalog = catalog
+        self._shown = shown
+        self._listed = listed
+        self._expect = expect
+        everything = View.everything()
+        self._indexes = {everything: self._new(everything)}
+
+    async def answer(self, exchange: Exchange, view: View) -> bytes | Exchange | None:
+        """The result of a call; or the call that is meant; None if it is for none of the three."""
+        given = exchange.head.arguments
+        try:
+            wanted = read_arguments(
+                exchange.target or "", None if isinstance(given, UnsetType) else given
+            )
+        except MCPToolError as exc:
+            return to_json(exc.to_mcp_response())
+        if wanted is None:
+            return None
+        if isinstance(wanted, Search):
+            await self._listed()
+            index = await self._index(view)
+            found = self._visible(exchange, view, index.search(wanted.query, wanted.limit))
+            return search_result(wanted.query, found, len(index))
+        await self._expect(wanted.name, exchange.caller)
+        definition = self._catalog.definition(wanted.name, view)
+        if isinstance(wanted, Describe) and definition is not None:
+            definition = self._as_shown(exchange, definition)
+        if definition is None:
+            index = await self._index(view)
+            near = self._visible(exchange, view, index.search(wanted.name, 3))
+            return not_found_result(wanted.name, near)
+        if isinstance(wanted, Describe):
+            return describe_result(definition)
+        return with_members(exchange, name=wanted.name, arguments=wanted.arguments)
+
+    def _visible(self, exchange: Exchange, view: View, found: list[Found]) -> list[Found]:
+        """What was found, as a list would show it."""
+        if not self._shown:
+            return found
+        visible = []
+        for one in found:
+            definition = self._catalog.definition(one.name, view)
+            shown = None if definition is None else self._as_shown(exchange, definition)
+            if shown is definition:
+                visible.append(one)
+            elif shown is not None:
+                described = string_of((members_of(shown) or {}).get("description")) or ""
+                visible.append(structs.replace(one, description=described))
+        return visible
+
+    def _as_shown(self, exchange: Exchange, definition: Raw) -> Raw | None:
+        now: Raw | None = definition
+        for shown in self._shown:
+            if now is not None:
+                now = shown(exchange, now)
+        return now
+
+    async def _index(self, view: View) -> ToolSearch:
+        index = self._indexes.get(view)
+        if index is None:
+            index = self._indexes[view] = self._new(view)
+        if (build := index.prepare()) is not None:
+            await asyncio.to_thread(build)  # it takes a while, and others need not wait
+        return index
+
+    def _new(self, view: View) -> ToolSearch:
+        return ToolSearch(
+            lambda: self._catalog.definitions(view), lambda: self._catalog.version(Kind.TOOLS)
+        )

@@ -1,0 +1,122 @@
+"""Following configuration files: what changes in them changes here, and nothing else is touched."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from ..config.files.reader import Stamp, stamp_of
+from ..config.trust import Trust
+from .configured_servers import configured, load_configured
+from .manager import Configured, MCPManager
+
+__all__ = ["Reading", "Reloader", "Stamp", "apply_changes", "reading_of", "stamps_of"]
+
+log = logging.getLogger("fairlead.manager")
+
+INTERVAL = 1.0  # seconds between looks
+
+
+class Reading(Struct, frozen=True):
+    """What the files say now."""
+
+    wanted: Mapping[str, Configured]
+    files: Sequence[str]  # to look at; those that do not exist may appear
+    broken: frozenset[str] = frozenset()  # those that could not be read as a whole
+
+
+def reading_of(
+    cwd: str | Path,
+    *,
+    trust: Trust | None = None,
+    inputs: Mapping[str, str] | None = None,
+    **options: Any,
+) -> Callable[[], Reading]:
+    """A function that reads all files anew.
+
+    Options are those of `discover_and_load_mcp_tools`; what is not about files has no effect.
+    """
+
+    def read() -> Reading:
+        found = load_configured(cwd, **options)
+        # An empty file is how the writing of a new one begins.
+        empty = [path for path, (_, size, _) in stamps_of(found.files).items() if size == 0]
+        wanted = configured(found, trust=trust, inputs=inputs)
+        return Reading(wanted, found.looked_for, frozenset([*found.unreadable, *empty]))
+
+    return read
+
+
+async def apply_changes(manager: MCPManager, now: Reading) -> None:
+    """Make a manager have the servers of these files; those that stay as they were are left alone.
+
+    A file that cannot be read, perhaps because it is just being written, changes nothing. Neither
+    are servers touched that come from no file.
+    """
+    wanted = now.wanted
+    have = {name: manager.get_configured(name) for name in manager.get_all_server_names()}
+    gone = [
+        name
+        for name, old in have.items()
+        if old is not None
+        and old.digest
+        and old.source.path not in now.broken
+        and (name not in wanted or wanted[name].digest != old.digest)
+    ]
+    new = {name: one for name, one in wanted.items() if name in gone or name not in have}
+    if gone or new:
+        log.info("the configuration has changed: %s", ", ".join(sorted({*gone, *new})))
+    await asyncio.gather(*(manager.disconnect_server(name) for name in gone))
+    if new:
+        await manager.connect_servers(new, startup="background")
+
+
+class Reloader:
+    """Looks at files now and then, and has the manager follow them."""
+
+    def __init__(
+        self, manager: MCPManager, load: Callable[[], Reading], *, interval: float | None = None
+    ) -> None:
+        """`load` reads everything anew, in a thread."""
+        self._manager = manager
+        self._load = load
+        self._interval = INTERVAL if interval is None else interval
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._follow())
+
+    async def close(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait((task,))
+
+    async def _follow(self) -> None:
+        files: Sequence[str] = ()
+        read: dict[str, Stamp] | None = None  # what the files were when they were last read
+        before: dict[str, Stamp] | None = None
+        while True:
+            now = await asyncio.to_thread(stamps_of, files)
+            # Who writes a file may not be done yet, or may have removed the old one first: it is
+            # read when it was the same twice.
+            if read is None or (now != read and now == before):
+                try:
+                    reading = await asyncio.to_thread(self._load)
+                    await apply_changes(self._manager, reading)
+                    # Files that are new to us differ from `now`, so they are read once more: they
+                    # may have changed meanwhile.
+                    files = reading.files
+                except Exception:  # the next change may put it right
+                    log.exception("the configuration could not be read again")
+                read = now
+            before = now
+            await asyncio.sleep(self._interval)
+
+
+def stamps_of(files: Iterable[str]) -> dict[str, Stamp]:
+    """Return the stamp of each file."""
+    return {file: stamp_of(file) for file in files}

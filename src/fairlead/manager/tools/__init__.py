@@ -1,0 +1,1 @@
+"""Tools of all managed servers: names, calls, caches, provider formats."""

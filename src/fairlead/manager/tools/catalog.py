@@ -1,0 +1,135 @@
+"""The tools of all servers under names of their own, kept as servers come, change and go.
+
+Servers come one by one, and each time everybody is told. So only what a server newly lists is
+named and made; the rest is put together from dictionaries as they are.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Set
+from operator import is_
+from typing import Any
+
+from ...protocol.targets.unique_names import Pair, assign_names, tool_names
+from .tool import Call, DeferredMCPTool, MCPTool
+
+__all__ = ["Catalog", "Listed"]
+
+log = logging.getLogger("fairlead.manager")
+
+Listed = tuple[str, list[dict[str, Any]], bool]  # server, its tools, whether from last time
+
+
+class Catalog:
+    """Makes tools from definitions; one that has not changed stays the same object."""
+
+    def __init__(self, call: Call, about: Callable[[str], Mapping[str, Any]]) -> None:
+        """`call` calls a tool; `about` are the facts about a server that its tools carry."""
+        self.tools: list[MCPTool] = []
+        self.by_name: dict[str, MCPTool] = {}
+        self._call = call
+        self._about = about
+        self._offers: dict[str, _Offer] = {}
+        self._renamed: dict[Pair, MCPTool] = {}  # those whose name another one has
+
+    def build(self, listed: Iterable[Listed]) -> list[MCPTool]:
+        """All tools, in the order of their names."""
+        offers = {server: self._offer(server, tools, old) for server, tools, old in listed}
+        if offers == self._offers:
+            return self.tools
+        self._offers = offers
+        # In this order the names come out nearly sorted, which is what makes sorting them cheap.
+        in_order = [offers[server] for server in sorted(offers)]
+        by_name: dict[str, MCPTool] = {}
+        clashes: set[str] = set()
+        for offer in in_order:
+            clashes.update(offer.clashes, by_name.keys() & offer.by_name.keys())
+            by_name.update(offer.by_name)
+        if clashes or self._renamed:
+            by_name.update(self._settle(clashes, by_name.keys()))
+        self.by_name = by_name
+        self.tools = [by_name[name] for name in sorted(by_name)]
+        return self.tools
+
+    def _offer(self, server: str, definitions: list[dict[str, Any]], deferred: bool) -> "_Offer":
+        old = self._offers.get(server)
+        if old is not None and old.is_of(definitions, deferred):
+            return old
+        return _Offer(server, definitions, deferred, self._make(server, deferred), old)
+
+    def _make(self, server: str, deferred: bool) -> "Make":
+        kind, about = DeferredMCPTool if deferred else MCPTool, self._about(server)
+        return lambda name, definition: kind(name, server, definition, self._call, **about)
+
+    def _settle(self, clashes: Set[str], taken: Set[str]) -> dict[str, MCPTool]:
+        """The tools that want the same names, under names of their own."""
+        rivals: dict[Pair, MCPTool] = {}
+        wanted: dict[str, list[Pair]] = {}
+        for offer in self._offers.values():
+            for name in clashes:
+                for tool in offer.wanting(name):
+                    pair = tool.mcp_server_name, tool.mcp_tool_name
+                    rivals[pair] = tool
+                    wanted.setdefault(name, []).append(pair)
+        settled: dict[str, MCPTool] = {}
+        renamed: dict[Pair, MCPTool] = {}
+        for pair, name in assign_names(wanted, taken).items():
+            tool = rivals[pair]
+            if tool.name != name:
+                renamed[pair] = tool = self._rename(pair, tool, name)
+            settled[name] = tool
+        self._renamed = renamed
+        return settled
+
+    def _rename(self, pair: Pair, tool: MCPTool, name: str) -> MCPTool:
+        old = self._renamed.get(pair)
+        if old is not None and old.name == name:
+            if old.source is tool.source and old.deferred == tool.deferred:
+                return old
+        else:
+            log.info("%s of %s is called %s: %s is taken", pair[1], pair[0], name, tool.name)
+        return self._make(pair[0], tool.deferred)(name, tool.source)
+
+
+Make = Callable[[str, Mapping[str, Any]], MCPTool]  # a tool of this name, as it was listed
+
+
+class _Offer:
+    """What one server lists: its tools under the names they would have if it were alone."""
+
+    def __init__(
+        self,
+        server: str,
+        definitions: list[dict[str, Any]],
+        deferred: bool,
+        make: Make,
+        before: "_Offer | None",
+    ) -> None:
+        listed: dict[str, dict[str, Any]] = {}
+        for definition in definitions:
+            tool = definition.get("name")
+            if type(tool) is str and tool:
+                listed.setdefault(tool, definition)
+        self.by_name: dict[str, MCPTool] = {}
+        self.clashes: dict[str, list[MCPTool]] = {}  # its own tools that want the same name
+        self._definitions = definitions
+        self._deferred = deferred
+        known = before.by_name if before is not None and before._deferred == deferred else {}
+        for name, definition in zip(tool_names(server, listed), listed.values(), strict=True):
+            old = known.get(name)
+            tool = old if old is not None and old.source is definition else make(name, definition)
+            if self.by_name.setdefault(name, tool) is not tool:
+                self.clashes.setdefault(name, [self.by_name[name]]).append(tool)
+
+    def is_of(self, definitions: list[dict[str, Any]], deferred: bool) -> bool:
+        """Whether it was made from these very definitions."""
+        ours = self._definitions
+        return deferred == self._deferred and (
+            ours is definitions
+            or (len(ours) == len(definitions) and all(map(is_, ours, definitions)))
+        )
+
+    def wanting(self, name: str) -> Iterable[MCPTool]:
+        """Its tools that want a name."""
+        if name in self.clashes:
+            return self.clashes[name]
+        return (self.by_name[name],) if name in self.by_name else ()

@@ -1,0 +1,169 @@
+"""Tools of managed servers, as a host hands them to its model."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from ...errors import FairleadError
+from .results import ToolResult, failed, normalized, succeeded
+
+__all__ = ["Call", "DeferredMCPTool", "MCPTool", "ProxyTool"]
+
+log = logging.getLogger("fairlead.manager")
+
+PROXY_TIMEOUT = 60.0
+
+# Calls a tool of a server: server, tool, arguments and options in, the result as it came out.
+Call = Callable[..., Awaitable[dict[str, Any]]]
+
+
+class MCPTool:
+    """A tool of a connected server. Keeps working when the connection is replaced."""
+
+    __slots__ = (
+        "_available",
+        "_call",
+        "_provider",
+        "mcp_server_name",
+        "mcp_tool_name",
+        "name",
+        "source",
+    )
+    deferred = False
+
+    def __init__(
+        self,
+        name: str,
+        server: str,
+        definition: Mapping[str, Any],
+        call: Call,
+        *,
+        provider: str | None = None,
+        provider_name: str | None = None,
+        available: Callable[[], bool] = lambda: True,
+    ) -> None:
+        # There may be thousands, and few are looked at: the rest is read when it is asked for.
+        self.name = name
+        self.mcp_server_name = server
+        self.mcp_tool_name: str = definition["name"]
+        self.source = definition  # as the server listed it
+        self._call = call
+        self._provider = provider, provider_name
+        self._available = available
+
+    @property
+    def label(self) -> str:
+        """Server and tool, for people."""
+        return f"{self.mcp_server_name}: {self._title or self.mcp_tool_name}"
+
+    @property
+    def description(self) -> str:
+        """What a model reads to decide whether to use it."""
+        return str(self.source.get("description") or self._title or self.mcp_tool_name)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The JSON Schema of its arguments: always one of an object with properties.
+
+        A provider refuses all tools for one whose schema is anything else.
+        """
+        schema = self.source.get("inputSchema")
+        kind = schema.get("type", "object") if isinstance(schema, Mapping) else None
+        if not isinstance(schema, Mapping) or (kind != "object" and "object" not in _several(kind)):
+            return {"type": "object", "properties": {}}
+        if not isinstance(schema.get("properties"), Mapping):
+            return {**schema, "type": "object", "properties": {}}
+        if isinstance(schema, dict) and schema.get("type") == "object":
+            return schema
+        return {**schema, "type": "object"}
+
+    @property
+    def annotations(self) -> Mapping[str, Any]:
+        """Hints of the server: whether it only reads, and the like."""
+        hints = self.source.get("annotations")
+        return hints if isinstance(hints, Mapping) else {}
+
+    @property
+    def _title(self) -> str | None:
+        return self.source.get("title") or self.annotations.get("title")
+
+    @property
+    def _about(self) -> dict[str, Any]:
+        return {
+            "server_name": self.mcp_server_name,
+            "mcp_tool_name": self.mcp_tool_name,
+            "provider": self._provider[0],
+            "provider_name": self._provider[1],
+        }
+
+    @property
+    def available(self) -> bool:
+        """Whether its server is there now."""
+        return self._available()
+
+    @property
+    def path(self) -> str:
+        """Where it came from, for people: `mcp:<server> via <program>`."""
+        via = self._provider[1]
+        server = self.mcp_server_name
+        return f"mcp:{server} via {via}" if via else f"mcp:{self.mcp_tool_name}"
+
+    async def execute(
+        self, arguments: Any = None, *, timeout: float | None = None, **options: Any
+    ) -> ToolResult:
+        """Call it. What goes wrong is a result for the model to read; cancelling cancels."""
+        try:
+            result = await self._call(
+                self.mcp_server_name,
+                self.mcp_tool_name,
+                normalized(arguments, self.parameters),
+                timeout=timeout,
+                **options,
+            )
+        except (FairleadError, OSError) as exc:
+            log.info("%s failed: %s", self.name, exc)
+            return failed(str(exc), **self._about)
+        return succeeded(result, **self._about)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+
+def _several(kind: Any) -> list[Any]:
+    return kind if isinstance(kind, list) else []
+
+
+class DeferredMCPTool(MCPTool):
+    """The same before its server has connected: known from last time; a call waits for it."""
+
+    __slots__ = ()
+    deferred = True
+
+
+class ProxyTool:
+    """A tool for a worker that uses somebody else's connections.
+
+    Looks the current tool up for each call, so it survives reloads.
+    """
+
+    def __init__(self, tool: MCPTool, find: Callable[[str], MCPTool | None]) -> None:
+        self.name = tool.name
+        self.label = tool.label
+        self.description = tool.description
+        self.parameters = tool.parameters
+        self.mcp_server_name = tool.mcp_server_name
+        self.mcp_tool_name = tool.mcp_tool_name
+        self._about = {"server_name": tool.mcp_server_name, "mcp_tool_name": tool.mcp_tool_name}
+        self._find = find
+
+    async def execute(self, arguments: Any = None, *, timeout: float = PROXY_TIMEOUT) -> ToolResult:
+        """Call the tool that has this name now."""
+        tool = self._find(self.name)
+        if tool is None:
+            return failed(f"{self.name} is not there any more", **self._about)
+        try:
+            async with asyncio.timeout(timeout):
+                return await tool.execute(arguments)
+        except TimeoutError:
+            return failed(f"no answer within {timeout:g} s", **self._about)

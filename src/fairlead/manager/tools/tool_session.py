@@ -1,0 +1,154 @@
+"""The tools of an agent's session: bound from a manager, and bound anew when they change."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from .tool import MCPTool
+
+if TYPE_CHECKING:
+    from ..manager import MCPManager
+
+__all__ = ["ToolRegistry", "ToolSession", "create_tool_session"]
+
+log = logging.getLogger("fairlead.manager")
+
+
+class ToolRegistry(Protocol):
+    """Where a host keeps the tools of its model."""
+
+    def add(self, tool: Any) -> None: ...
+    def remove(self, name: str) -> None: ...
+
+
+class _Tools:
+    """A registry for hosts that have none."""
+
+    def __init__(self) -> None:
+        self.tools: dict[str, Any] = {}
+
+    def add(self, tool: Any) -> None:
+        self.tools[tool.name] = tool
+
+    def remove(self, name: str) -> None:
+        self.tools.pop(name, None)
+
+
+class ToolSession:
+    """Holds the tools of servers in a registry, beside whatever else is in it."""
+
+    def __init__(
+        self,
+        manager: "MCPManager | None" = None,
+        *,
+        registry: ToolRegistry | None = None,
+        wrap: Callable[[MCPTool], Any] = lambda tool: tool,
+        owned: bool = True,
+    ) -> None:
+        """`wrap` makes what the host wants of a tool; one not `owned` outlives the session."""
+        self.mcp_manager = manager
+        self.registry = registry if registry is not None else _Tools()
+        self._wrap = wrap
+        self._owned = owned
+        self._bound: dict[str, MCPTool] = {}
+        self._changing = asyncio.Lock()
+        self._binding: asyncio.Task[None] | None = None
+        self._stop_listening: Callable[[], None] = lambda: None
+        if manager is not None:
+            self._stop_listening = manager.add_tools_listener(self._changed)
+
+    @property
+    def mcp_tools(self) -> list[MCPTool]:
+        """The tools that are bound now."""
+        return list(self._bound.values())
+
+    async def refresh_mcp_tools(self, tools: Iterable[MCPTool]) -> None:
+        """Bind these instead of all that were bound; if that fails, those stay.
+
+        Raises:
+            Exception: whatever the registry raised.
+        """
+        async with self._changing:
+            before, wanted = self._bound, {tool.name: tool for tool in tools}
+            removed: list[MCPTool] = []
+            added: list[MCPTool] = []
+            try:
+                for tool in before.values():
+                    self.registry.remove(tool.name)
+                    removed.append(tool)
+                for tool in wanted.values():
+                    self.registry.add(self._wrap(tool))
+                    added.append(tool)
+            except Exception:
+                # Only what was done is undone: a registry may mind what it does not know.
+                for tool in added:
+                    self.registry.remove(tool.name)
+                for tool in removed:
+                    self.registry.add(self._wrap(tool))
+                raise
+            self._bound = wanted
+
+    async def close(self) -> None:
+        """Unbind everything, and end the manager if it is ours."""
+        self._stop_listening()
+        if self._binding is not None:
+            self._binding.cancel()
+            await asyncio.wait((self._binding,))
+        bound, self._bound = self._bound, {}
+        try:
+            for name in bound:
+                self.registry.remove(name)
+        except Exception:  # the host's registry
+            log.exception("the tools could not be unbound")
+        if self.mcp_manager is not None and self._owned:
+            await self.mcp_manager.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    def _changed(self, tools: list[MCPTool]) -> None:
+        """A late server brought its tools, or one changed its own."""
+        if self._binding is not None:
+            self._binding.cancel()  # it would bind what is old by now
+        self._binding = asyncio.get_running_loop().create_task(self._rebind(tools))
+
+    async def _rebind(self, tools: list[MCPTool]) -> None:
+        try:
+            await self.refresh_mcp_tools(tools)
+        except Exception:  # the host's registry
+            log.exception("the tools could not be bound anew; the old ones stay")
+
+
+async def create_tool_session(
+    cwd: str | Path | None = None,
+    *,
+    enable_mcp: bool = True,
+    registry: ToolRegistry | None = None,
+    wrap: Callable[[MCPTool], Any] = lambda tool: tool,
+    manager: "MCPManager | None" = None,
+    **options: Any,
+) -> ToolSession:
+    """A session with the tools of all configured servers; without `enable_mcp`, with none.
+
+    A manager that is handed in is used as it is and not ended with the session. Other options are
+    those of `discover_and_load_mcp_tools`.
+    """
+    if not enable_mcp:
+        return ToolSession(None, registry=registry, wrap=wrap)
+    if manager is not None:
+        session = ToolSession(manager, registry=registry, wrap=wrap, owned=False)
+        await session.refresh_mcp_tools(manager.get_tools())
+        return session
+    from ..configured_servers import discover_and_load_mcp_tools
+
+    found = await discover_and_load_mcp_tools(cwd, **options)
+    for error in found.errors:
+        log.warning("%s: %s", error["path"], error["error"])
+    session = ToolSession(found.manager, registry=registry, wrap=wrap)
+    await session.refresh_mcp_tools(found.manager.get_tools())
+    return session

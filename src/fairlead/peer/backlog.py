@@ -1,0 +1,54 @@
+"""Requests of the peer that wait for their turn."""
+
+import logging
+from collections.abc import Callable
+
+from ..interceptor import Exchange
+from ..limits import IN_FLIGHT, QUEUED_REQUEST_BYTES, QUEUED_REQUESTS
+from ..transport.bounded_queue import BoundedQueue
+from ..wire import RequestId, failure
+from ..wire.error_codes import INTERNAL_ERROR
+from ..wire.messages import size_of
+from .connection_state import Line
+
+__all__ = ["Queue"]
+
+MAX_QUEUED = QUEUED_REQUESTS.value
+MAX_QUEUED_BYTES = QUEUED_REQUEST_BYTES.value
+
+log = logging.getLogger("fairlead.peer")
+
+
+class Queue(BoundedQueue[Exchange]):
+    """First come, first served, as soon as fewer are under way; bounded, also in bytes."""
+
+    def __init__(self, line: Line, begin: Callable[[Exchange, RequestId], None]) -> None:
+        super().__init__(lambda exchange: size_of(exchange.message), MAX_QUEUED, MAX_QUEUED_BYTES)
+        self._line = line
+        self._begin = begin
+
+    def put(self, exchange: Exchange) -> None:
+        """Let a request wait, or refuse it if too many do."""
+        IN_FLIGHT.hit()
+        if self.fits(exchange):
+            self.enqueue(exchange)
+            return
+        (QUEUED_REQUESTS if self.count >= self.max_items else QUEUED_REQUEST_BYTES).hit()
+        line = self._line
+        line.conversation.settled(exchange.request_id)
+        why = f"Too many requests: {line.work.most} are under way. Try again later"
+        log.warning("refused %s: too many requests are under way", exchange.method)
+        line.send_quietly(failure(exchange.request_id, INTERNAL_ERROR, why))
+
+    def next(self) -> None:
+        """Begin with one that waits, if there is room for it now."""
+        if self.items and self._line.end is None and not self._line.work.is_full:
+            exchange = self.pop()
+            self._begin(exchange, exchange.request_id)
+
+    def drop(self, request_id: RequestId) -> None:
+        """The peer does not want it any more, if it waits at all."""
+        for exchange in self.items:
+            if exchange.request_id == request_id:
+                self.remove(exchange)
+                return

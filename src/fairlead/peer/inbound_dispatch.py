@@ -1,0 +1,196 @@
+"""What arrives: messages find those whom they are for, and the rest is counted and refused."""
+
+import logging
+from collections.abc import Callable
+from typing import Literal
+
+from ..errors import ChannelClosed, RemoteProtocolError
+from ..interceptor import Offence, OnOffence
+from ..limits import BATCH_QUEUE
+from ..protocol.conversation.conversation import Role
+from ..protocol.conversation.conversation_events import (
+    Answered,
+    Asked,
+    Cancelled,
+    Event,
+    Progressed,
+    Refused,
+    Stray,
+    Told,
+)
+from ..transport.channel import Incoming, Lost
+from ..wire import Batch, Failure, Notification, Request, Success, encode, failure
+from ..wire.error_codes import INVALID_REQUEST
+from .connection_state import Line
+from .inbound_requests import Answering
+from .outbound_requests import Asking
+
+__all__ = ["Hearing"]
+
+GARBAGE_LINES, GARBAGE_BYTES = 100, 64 << 10  # without one message, a connection is not one
+
+log = logging.getLogger("fairlead.peer")
+
+_MESSAGES = (Success, Notification, Failure, Request)
+
+
+class Hearing:
+    """Takes in what a channel reads."""
+
+    def __init__(
+        self,
+        line: Line,
+        asking: Asking,
+        answering: Answering,
+        *,
+        on_notification: Callable[[Notification], None] | None,
+        on_error: Callable[[Exception], None] | None,
+        hang_up: Callable[[ChannelClosed], None],
+    ) -> None:
+        """`hang_up` ends a connection on which nobody speaks MCP."""
+        self._line = line
+        self._conversation = line.conversation
+        self._asking = asking
+        self._answering = answering
+        self._on_notification = on_notification
+        self._on_error = on_error
+        self._hang_up = hang_up
+        self.on_offence: OnOffence | None = None  # hears of frames that are no good
+        self.strays = 0
+        self.malformed = 0
+        self._heard = False  # one valid message, ever
+        self._garbage = (0, 0, "")  # lines, bytes and the first line before that
+
+    def deliver(self, item: Incoming) -> None:
+        """Take in what the channel read. Returns at once, never raises, awaits nobody's code."""
+        if not self._line.open:
+            return  # over; the channel only has not noticed yet
+        try:
+            if type(item) is Request:
+                self._heard = True
+                event = self._conversation.asked(item)
+                if type(event) is Asked:
+                    self._answering.asked(event)
+                else:
+                    self.take(event)
+                    if isinstance(event, Refused) and self.on_offence is not None:
+                        self._offended("refused", encode(item), event.answer.message)
+            elif type(item) is Success and self._conversation.answered(item.id):
+                self._heard = True
+                self._asking.answered(item)
+            elif isinstance(item, _MESSAGES):
+                self._heard = True
+                self.take(self._conversation.receive(item))
+            elif isinstance(item, Batch):
+                self._batch(item)
+            elif isinstance(item, Lost):
+                self._asking.lost(item.request_id, item.error, "lost")
+            else:
+                self._unreadable(item)
+        except Exception as exc:
+            log.exception("a message could not be handled")
+            self.report(exc)
+
+    def take(self, event: Event) -> None:
+        """See to it that what a message means for us has its effect."""
+        if isinstance(event, Answered):
+            self._asking.answered(event.message)
+            return
+        match event:
+            case Progressed():
+                self._asking.progressed(event)
+            case Told(message):
+                if self._on_notification is not None:
+                    self._on_notification(message)
+            case Cancelled():
+                self._answering.cancelled(event)
+            case Refused(answer):
+                log.warning("refused a request: %s", answer.message)
+                self._line.send_quietly(answer)
+            case Stray(message, why):
+                self.strays += 1
+                log.debug("stray message: %s", why)
+                if self.on_offence is not None:
+                    self._offended("nobody asked", encode(message), why)
+
+    def report(self, error: Exception) -> None:
+        """Tell whoever wants to know that something went wrong."""
+        if self._on_error is not None:
+            try:
+                self._on_error(error)
+            except Exception:
+                log.exception("on_error failed")
+
+    def _batch(self, batch: Batch) -> None:
+        if not self._conversation.accepts_batches:
+            error = RemoteProtocolError(
+                "Batches are not part of the agreed protocol version", code=INVALID_REQUEST
+            )
+            self._unreadable(error)
+            return
+        for item in batch.items:
+            # Answers that are there at once would pile up behind a peer that does not read.
+            if type(item) is Request and self._line.channel.congested:
+                BATCH_QUEUE.hit()
+                why = "The answers to this batch are too large; send its requests one by one"
+                self._line.send_quietly(failure(item.id, INVALID_REQUEST, why))
+            else:
+                self.deliver(item)
+
+    # Frames that are no good
+
+    def _unreadable(self, error: RemoteProtocolError) -> None:
+        self.malformed += 1
+        if self.on_offence is not None:
+            self._offended("no message", error.frame, str(error), error.size)
+        self._settle_unreadable(error)
+        if self._conversation.role is Role.SERVER:
+            self._refuse_unreadable(error)
+            return
+        from ..redaction.redact_text import redact  # rarely needed, and slow to load
+
+        log.warning("skipped a frame that is no message: %.100r", redact(error.excerpt))
+        self.report(error)
+        if not self._heard:
+            self._count_garbage(error)
+
+    def _settle_unreadable(self, error: RemoteProtocolError) -> None:
+        """An answer that cannot be read, or is too long, is an outcome."""
+        answers = error.answers
+        if answers is None and self._conversation.role is Role.CLIENT:
+            answers = error.request_id
+        if answers is not None:
+            self._asking.lost(answers, error, "unreadable answer")
+
+    def _refuse_unreadable(self, error: RemoteProtocolError) -> None:
+        log.warning("refused a frame that is no message: %s", error)
+        absent = error.request_id is None and not self._conversation.null_error_id
+        self._line.send_quietly(failure(error.request_id, error.code, str(error), absent_id=absent))
+
+    def _count_garbage(self, error: RemoteProtocolError) -> None:
+        """A program that only chats on its stdout is no server: say so instead of waiting."""
+        lines, size, first = self._garbage
+        self._garbage = lines, size, first = lines + 1, size + error.size, first or error.excerpt
+        if lines >= GARBAGE_LINES or size >= GARBAGE_BYTES:
+            why = f"it writes something else than MCP to its output, beginning with {first!r}"
+            public = "writes something else than MCP messages to its output"
+            self._hang_up(ChannelClosed(why, public=public))
+
+    def _offended(
+        self,
+        kind: Literal["no message", "nobody asked", "refused"],
+        frame: bytes,
+        why: str,
+        size: int = 0,
+    ) -> None:
+        assert self.on_offence is not None
+        self.on_offence(
+            Offence(
+                frame=frame,
+                size=size or len(frame),
+                kind=kind,
+                why=why,
+                direction=self._line.direction,
+                transport=self._line.channel.context,
+            )
+        )

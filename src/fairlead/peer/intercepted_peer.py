@@ -1,0 +1,318 @@
+"""A connection with interceptors: all that either side says on it passes them.
+
+Whoever has none uses a plain `Peer`, which knows nothing of this.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from msgspec import UNSET, Raw, UnsetType
+
+from ..errors import FairleadError, RpcError
+from ..interceptor import Answer, Edge, Exchange, Handler, Interceptor, chain
+from ..observe.log_filter import ABOUT
+from ..protocol.caller import Caller, read_head
+from ..protocol.conversation.conversation import Conversation
+from ..protocol.conversation.conversation_events import Progressed
+from ..protocol.envelope import Direction
+from ..protocol.revisions import NEWEST
+from ..transport.channel import Channel
+from ..wire import Notification, Request, RequestId, to_json
+from .connection_state import Line
+from .notification_pipeline import Passage
+from .outbound_pending import OnProgress, Pending
+from .outbound_requests import Asking
+from .peer import Peer
+
+__all__ = ["InterceptedNotifier", "InterceptedPeer"]
+
+log = logging.getLogger("fairlead.peer")
+
+
+class InterceptedPeer(Peer):
+    """A peer whose interceptors see requests, answers, notifications, progress and cancellations.
+
+    What the peer tells passes them one after the other, and the answers that came behind it wait
+    for it. The `handler` has them around it already, because requests also come from elsewhere.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        conversation: Conversation,
+        interceptors: Sequence[Interceptor],
+        *,
+        on_notification: Callable[[Notification], None] | None = None,
+        **options: Any,
+    ) -> None:
+        """Options are those of a `Peer`."""
+        super().__init__(
+            channel,
+            conversation,
+            on_notification=self._hear,
+            on_cancelled=self._withdrawn,
+            asking=partial(_Asking, self),
+            **options,
+        )
+        self.interceptors = interceptors
+        self.ours: Direction = self._line.direction.reverse()
+        self._deliver_note = on_notification or _nobody_listens
+        self._inbound = Passage(interceptors, self._line.direction)
+        self._outbound = Passage(interceptors, self.ours)
+
+    async def notify_by(
+        self, deliver: Callable[[Notification], Awaitable[None]], note: Notification
+    ) -> None:
+        """Tell the peer something in another way than over the channel.
+
+        Raises:
+            FairleadError: what `deliver` raises.
+        """
+        await _say(self._exchange(note), self.interceptors, deliver)
+
+    async def tell(self, exchange: Exchange, notification: Notification) -> None:
+        async def deliver(note: Notification) -> None:
+            await Peer.tell(self, exchange, note)
+
+        told = self._exchange(notification, exchange.request_id)
+        await _say(told, self.interceptors, deliver)
+
+    def _exchange(
+        self, message: Request | Notification, related: RequestId | None = None
+    ) -> Exchange:
+        """A message of ours."""
+        known, identity = self.conversation.peer, self.conversation.identity
+        revision = NEWEST if known is None else known.revision
+        return Exchange(
+            message,
+            Caller(
+                revision,
+                revision.stateless,
+                self.conversation.principal,
+                identity.capabilities,
+                identity.info,
+            ),
+            read_head(message.params),
+            self.ours,
+            self.channel.context,
+            self,
+            related=related,
+        )
+
+    def _hear(self, note: Notification) -> None:
+        self._inbound.put(note, self, self._deliver_note, self.heard_for)
+
+    def hear_by(
+        self,
+        deliver: Callable[[Notification], object],
+        note: Notification,
+        related: RequestId | None = None,
+    ) -> None:
+        """The peer has told something in another way than by a message of its own."""
+        self._inbound.put(note, self, deliver, related)
+
+    def _withdrawn(self, note: Notification, cancel: Callable[[str], object]) -> None:
+        self._inbound.cancel(note, self, cancel, self.heard_for)
+
+    async def _finish_work(self, seconds: float) -> None:
+        began = self._line.loop.time()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._inbound.passed()
+        except TimeoutError:
+            log.warning("interceptors are too slow for what was told at the end")
+        await super()._finish_work(max(0.0, seconds - (self._line.loop.time() - began)))
+
+    async def _own(self) -> None:
+        try:
+            await super()._own()
+        finally:
+            self._inbound.close()
+            self._outbound.close()
+
+
+class _Asking(Asking):
+    """What we say, on its way through the interceptors.
+
+    A request has its id and its metadata before they see it, and gets the latter again if they
+    lose it.
+    """
+
+    def __init__(self, peer: InterceptedPeer, line: Line, input_timeout: float) -> None:
+        super().__init__(line, input_timeout)
+        self._peer = peer
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | Raw | None = None,
+        *,
+        on_progress: OnProgress | None = None,
+        on_sent: Callable[[RequestId], None] | None = None,
+        reply_to: RequestId | None = None,
+        reserved: RequestId | None = None,
+        **limits: Any,
+    ) -> Raw:
+        conversation = self._conversation
+        under: RequestId | None = conversation.reserve() if reserved is None else reserved
+
+        async def deliver(exchange: Exchange) -> Answer:
+            nonlocal under
+            message = exchange.message
+            mine, under = under, None  # whoever proceeds twice sends two requests
+
+            def sent(request_id: RequestId) -> None:
+                exchange.message = Request(request_id, message.method, message.params)
+                if on_sent is not None:
+                    on_sent(request_id)
+
+            return await Asking.request(
+                self,
+                message.method,
+                None if isinstance(message.params, UnsetType) else message.params,
+                on_progress=on_progress,
+                on_sent=sent,
+                reply_to=reply_to,
+                reserved=mine,
+                **limits,
+            )
+
+        assert under is not None
+        token = under if on_progress is not None or method == "tools/call" else None
+        asked = Request(under, method, conversation.dressed(method, params, token))
+        exchange = self._peer._exchange(asked, reply_to)
+        answer = await chain(self._peer.interceptors, deliver)(exchange)
+        return answer if isinstance(answer, Raw) else Raw(answer or b"{}")
+
+    async def notify(
+        self, method: str, params: Mapping[str, Any] | Raw | None = None, **limits: Any
+    ) -> None:
+        async def deliver(note: Notification) -> None:
+            given = None if isinstance(note.params, UnsetType) else note.params
+            await Asking.notify(self, note.method, given, **limits)
+
+        await self._peer.notify_by(deliver, Notification(method, _body(params)))
+
+    def progressed(self, event: Progressed) -> None:
+        pending = self.pending.get(event.request_id)
+        if pending is None:
+            return
+
+        def deliver(note: Notification) -> None:
+            if event.request_id in self.pending:
+                Asking.progressed(self, Progressed(event.request_id, note))
+            else:  # the answer is there already, and waits for this
+                pending.progressed(note)
+
+        self._peer._inbound.put(event.message, self._peer, deliver, event.request_id)
+
+    async def _outcome(self, message: Request, pending: Pending, *how: Any, **more: Any) -> Raw:
+        try:
+            result = await super()._outcome(message, pending, *how, **more)
+        except RpcError:
+            await self._heard_before(pending)
+            raise
+        await self._heard_before(pending)
+        return result
+
+    async def _heard_before(self, pending: Pending) -> None:
+        await self._peer._inbound.passed()
+        await pending.told()
+
+    def _give_notice(self, note: Notification, request_id: RequestId) -> None:
+        exchange = self._peer._exchange(note, request_id)
+        self._peer._outbound.enter(exchange, self._line.send_quietly)
+
+
+class InterceptedNotifier:
+    """What a server says of its own accord on connections that may not have interceptors.
+
+    One notification after the other passes those that are given; one that is refused is not sent.
+    """
+
+    def __init__(self, interceptors: Sequence[Interceptor], info: bytes | None) -> None:
+        """`info` is how the server calls itself."""
+        self.interceptors = interceptors
+        self._info = info
+
+    async def to_session(self, edge: Peer, note: Notification) -> None:
+        """Raises `TransportError`: it could not be sent."""
+
+        async def deliver(passed: Notification) -> None:
+            params = passed.params
+            await edge.notify(passed.method, None if isinstance(params, UnsetType) else params)
+
+        us, head = self._us(edge.conversation.sender), read_head(note.params)
+        way = Direction.SERVER_TO_CLIENT
+        told = Exchange(note, us, head, way, edge.channel.context, edge)
+        await _say(told, self.interceptors, deliver)
+
+    async def to_listener(self, exchange: Exchange, note: Notification) -> None:
+        """Raises `ChannelClosed`: nobody listens any more."""
+        await self.tell(exchange, note, partial(exchange.edge.tell, exchange), exchange.edge)
+
+    async def tell(
+        self,
+        exchange: Exchange,
+        note: Notification,
+        deliver: Callable[[Notification], Awaitable[None]],
+        edge: Edge,
+    ) -> None:
+        """Tell something that belongs to a request."""
+        await _say(self.beside(exchange, note, edge), self.interceptors, deliver)
+
+    def beside(self, exchange: Exchange, message: Request | Notification, edge: Edge) -> Exchange:
+        """Return the exchange of a message of ours that belongs to a request."""
+        return Exchange(
+            message,
+            self._us(exchange.caller),
+            read_head(message.params),
+            exchange.direction.reverse(),
+            exchange.transport,
+            edge,
+            related=exchange.request_id,
+        )
+
+    def _us(self, them: Caller) -> Caller:
+        return Caller(them.revision, them.stateless, them.principal, info=self._info)
+
+
+async def _say(
+    exchange: Exchange,
+    interceptors: Sequence[Interceptor],
+    deliver: Callable[[Notification], Awaitable[None]],
+) -> None:
+    """Send a notification of ours through interceptors; one that they refuse is not sent.
+
+    Raises:
+        FairleadError: what `deliver` raises, but for refusals.
+    """
+
+    async def last(passed: Exchange) -> Answer:
+        assert isinstance(passed.message, Notification)
+        await deliver(passed.message)
+        return None
+
+    handler: Handler = chain(interceptors, last)
+    try:
+        await handler(exchange)
+    except RpcError as exc:
+        log.info("%s was held back: %s", exchange.method, exc.message)
+    except FairleadError:
+        raise
+    except Exception:
+        about = {ABOUT: exchange.message.params}
+        log.exception("an interceptor failed; %s was not sent", exchange.method, extra=about)
+
+
+def _body(params: Mapping[str, Any] | Raw | None) -> Raw | UnsetType:
+    if params is None:
+        return UNSET
+    return params if isinstance(params, Raw) else Raw(to_json(params))
+
+
+def _nobody_listens(note: Notification) -> None:
+    pass

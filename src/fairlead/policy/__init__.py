@@ -1,0 +1,1 @@
+"""Policies on messages: actions, rules, and the tool lock."""

@@ -1,0 +1,138 @@
+"""Which methods, tools, prompts and resources may be used at all."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, ClassVar, Final
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from ...interceptor import After, Exchange, Outcome, TwoHalves
+from ...protocol.envelope import Direction
+from ...protocol.methods import METHODS, is_question
+from ...protocol.targets.targets import NESTED, Patterns, Target
+from ...redaction.redact_messages import repeats_a_name
+from ...wire.error_codes import INTERNAL_ERROR
+from .block import blocked
+
+__all__ = ["Allow"]
+
+MAX_KNOWN: Final = 1024  # methods and targets that are remembered as allowed
+LONGEST: Final = 256  # characters of a target that is
+
+_Place = tuple[str, str | UnsetType | tuple[Target, ...], str | UnsetType]
+_ANSWERS: Final = (bytes, Raw)
+_UP: Final = Direction.CLIENT_TO_SERVER
+_UPDATED: Final = "notifications/resources/updated"
+_QUESTIONS: Final = [method.name for method in METHODS if is_question(method.name)]
+# Numbers that are beyond all bounds do not matter here.
+_decode: Final = msgspec.json.Decoder(float_hook=lambda text: Raw(text.encode())).decode
+
+
+class Allow(TwoHalves):
+    """Patterns for targets (names of tools and prompts, URIs) and for methods.
+
+    What a `deny` matches is refused, and so is what no `allow` matches. A `deny` goes by every name
+    of a target and every form of these, an `allow` by the names that clients see, to the letter.
+    Lists pass; a view hides what need not be seen. `deny_methods` hold for what servers send, too,
+    and for the questions that a result may have in the stateless era; all else is about what
+    clients ask for, and about the changes of resources that they are told of.
+    """
+
+    pure: ClassVar = True
+
+    def __init__(
+        self,
+        allow: Sequence[str] = ("*",),
+        deny: Sequence[str] = (),
+        *,
+        methods: Sequence[str] = ("*",),
+        deny_methods: Sequence[str] = (),
+    ) -> None:
+        self._allow, self._deny = Patterns(allow), Patterns(deny)
+        self._methods, self._denied_methods = Patterns(methods), Patterns(deny_methods)
+        self._known: set[_Place] = set()
+        # Nobody looks into results but for those who do not want to be asked something.
+        self._denies_questions = any(self._deny_methods(name) for name in _QUESTIONS)
+
+    def passes(self, exchange: Exchange) -> bool:
+        """Whether it is known to be allowed, and so is whatever it is answered with."""
+        if self._denies_questions and exchange.caller.stateless:
+            return False
+        return _place(exchange) in self._known
+
+    def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
+        if exchange.direction is _UP:
+            place = _place(exchange)
+            if place not in self._known:
+                self._judge(exchange, place)
+            if self._denies_questions and exchange.caller.stateless:
+                return exchange, partial(self._after, exchange)
+        elif self._deny_methods(exchange.message.method):
+            raise blocked(exchange, f"{exchange.method} is not allowed here")
+        elif exchange.message.method == _UPDATED:
+            self._judge_targets(exchange, exchange.targets)
+        elif self._denies_questions:  # news of a task may have some
+            params = exchange.message.params
+            if not isinstance(params, UnsetType) and (why := self._asks(bytes(params))):
+                raise blocked(exchange, why)
+        return exchange, None
+
+    def _after(self, exchange: Exchange, outcome: Outcome) -> Outcome:
+        if isinstance(outcome, _ANSWERS) and (why := self._asks(bytes(outcome))):
+            return blocked(exchange, why, INTERNAL_ERROR)
+        return outcome
+
+    def _asks(self, raw: bytes) -> str:
+        """Why it must not pass, if there is a question in it that is not allowed."""
+        if raw.find(b"inputRequests") < 0 and raw.find(b"\\u") < 0:
+            return ""
+        try:
+            value = _decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return "A question that cannot be read is not allowed here"
+        if not isinstance(value, dict) or "inputRequests" not in value:
+            return ""
+        for method in _methods_of(value["inputRequests"]):
+            if self._deny_methods(method):
+                return f"{method} is not allowed here"
+        if repeats_a_name(raw, value):  # the other one may be a question, too
+            return "A question in which a name is there twice is not allowed here"
+        return ""
+
+    def _judge(self, exchange: Exchange, place: _Place) -> None:
+        method, targets = exchange.method, exchange.targets
+        if not self._methods.allow(_as_target(method)) or self._deny_methods(method):
+            raise blocked(exchange, f"{method} is not allowed here")
+        self._judge_targets(exchange, targets)
+        if len(self._known) >= MAX_KNOWN:
+            self._known.clear()
+        if len(method) + sum(len(one.own) for one in targets) <= LONGEST:
+            self._known.add(place)
+
+    def _judge_targets(self, exchange: Exchange, targets: tuple[Target, ...]) -> None:
+        for target in targets:
+            if not self._allow.allow(target) or self._deny.deny(target):
+                raise blocked(exchange, f"{target.displayed} is not allowed here")
+
+    def _deny_methods(self, method: str) -> bool:
+        return bool(self._denied_methods) and self._denied_methods.deny(_as_target(method))
+
+
+def _place(exchange: Exchange) -> _Place:
+    """What decides about a message, as cheaply as it can be told."""
+    method, head = exchange.message.method, exchange.head
+    if exchange.resolver is None and exchange.displayed is None and method not in NESTED:
+        return method, head.name, head.uri
+    return method, exchange.targets, UNSET
+
+
+def _as_target(method: str) -> Target:
+    return Target("other", method, method)
+
+
+def _methods_of(questions: Any) -> list[str]:
+    """Of the questions that a result has, by their names."""
+    asked = questions.values() if isinstance(questions, dict) else ()
+    named = [one.get("method") for one in asked if isinstance(one, dict)]
+    return [method for method in named if isinstance(method, str)]

@@ -1,0 +1,65 @@
+"""What can be done to messages, by the names that rules use."""
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+from ...interceptor import Answer, Exchange, Interceptor, Proceed
+from ..load_interceptor import load_interceptor
+from .access import Allow
+from .audit import Audit
+from .block import Block
+from .cache import Cache
+from .delay import Delay
+from .fault import Fault
+from .inject import Inject
+from .mock import Mock
+from .rate_limit import RateLimit
+from .redact import Redact
+from .rename import Rename
+from .schema_check import SchemaCheck
+from .size_limit import SizeLimit
+from .time_limit import TimeLimit
+
+__all__ = ["ACTIONS", "Factory", "Pass", "register"]
+
+# Its parameters are the options of the action, and their annotations what is expected of them.
+Factory: TypeAlias = Callable[..., Interceptor]
+
+
+class Pass:
+    """Does nothing; rules that come later have no say."""
+
+    pure = True
+    waits = False
+
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        return await proceed(exchange)
+
+
+def _use(code: str, options: dict[str, Any] | None = None, *, folder: str = "") -> Interceptor:
+    return load_interceptor(code, options, folder=folder or None)
+
+
+ACTIONS: Final[dict[str, Factory]] = {
+    "access": Allow,
+    "allow": Pass,
+    "audit": Audit,
+    "block": Block,
+    "cache": Cache,
+    "check": SchemaCheck,
+    "delay": Delay,
+    "fault": Fault,
+    "inject": Inject,
+    "mock": Mock,
+    "rate": RateLimit,
+    "redact": Redact,
+    "rename": Rename,
+    "size": SizeLimit,
+    "timeout": TimeLimit,
+    "use": _use,
+}
+
+
+def register(name: str, factory: Factory) -> None:
+    """Let rules use another action; a factory that is called for each rule that does."""
+    ACTIONS[name] = factory

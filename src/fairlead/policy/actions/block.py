@@ -1,0 +1,39 @@
+"""Refusing what must not pass."""
+
+from typing import ClassVar
+
+from ...errors import RpcError
+from ...interceptor import Answer, Exchange, Proceed
+from ...protocol.own_errors import ours
+from ...redaction.redact_text import redact
+from ...wire import Request
+from ...wire.error_codes import INVALID_REQUEST
+
+__all__ = ["Block", "blocked"]
+
+
+def blocked(exchange: Exchange, reason: str, code: int = INVALID_REQUEST) -> RpcError:
+    """The refusal of a message; a notification that is refused is dropped without a word.
+
+    The reason may name what was asked for, and a URI may have a password in it: others see it too.
+    """
+    reason = redact(reason)
+    exchange.note(f"blocked: {reason}")
+    return ours(code, reason, method=exchange.method)
+
+
+class Block:
+    """Lets nothing through."""
+
+    pure: ClassVar = True
+    waits: ClassVar = False
+
+    def __init__(self, reason: str = "Not allowed here", code: int = INVALID_REQUEST) -> None:
+        self._reason = reason
+        self._code = code
+
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        if not isinstance(exchange.message, Request):
+            exchange.note(f"dropped: {self._reason}")
+            return None
+        raise blocked(exchange, self._reason, self._code)

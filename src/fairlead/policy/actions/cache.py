@@ -1,0 +1,176 @@
+"""Answers that the server need not be asked for again: as long as it said, for whom it said."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import ClassVar, Final
+
+import msgspec
+from msgspec import UnsetType
+
+from ...interceptor import Answer, Exchange, Proceed
+from ...protocol.caller import ROUND_MEMBERS
+from ...protocol.envelope import Direction
+from ...protocol.json_edit import encoded, members_of, string_of
+from ...protocol.targets.targets import normalize_uri
+from ...protocol.types.base import CacheableResult, decode
+
+__all__ = ["Cache"]
+
+LONGEST: Final = 24 * 3600.0  # seconds; whatever a server says
+UPDATED: Final = "notifications/resources/updated"
+
+# Which results a notification makes stale.
+_STALE: Final = {
+    "notifications/tools/list_changed": frozenset({"tools/list"}),
+    "notifications/prompts/list_changed": frozenset({"prompts/list"}),
+    "notifications/resources/list_changed": frozenset(
+        {"resources/list", "resources/templates/list", "resources/read"}
+    ),
+    UPDATED: frozenset({"resources/read"}),
+}
+_KEPT: Final = frozenset(method for methods in _STALE.values() for method in methods)
+
+Key = tuple[str, bytes, object]
+
+
+class Cache:
+    """Keeps lists and resources for their `ttlMs`, and drops them when a notification says so.
+
+    An answer serves only the principal that asked; with `shared`, one that is `public` serves
+    everybody. What comes behind is not asked then whether somebody may have it: views, for example.
+    In a session an answer may depend on what was said before, so there only `public` ones are kept.
+    """
+
+    also: ClassVar = frozenset(_STALE)
+    pure: ClassVar = True
+    waits: ClassVar = False
+
+    def __init__(
+        self,
+        max_entries: int = 1000,
+        max_bytes: int = 16 << 20,
+        *,
+        shared: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if max_entries <= 0 or max_bytes <= 0:
+            raise ValueError("`max_entries` and `max_bytes` are above 0")
+        self._max_entries, self._max_bytes = max_entries, max_bytes
+        self._shared = shared
+        self._clock = clock
+        self._kept: OrderedDict[Key, tuple[float, bytes]] = OrderedDict()
+        self._size = 0
+        self._news = dict.fromkeys(_KEPT, 0)  # how often each was said to have changed
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        method = exchange.method
+        if exchange.direction is Direction.SERVER_TO_CLIENT:
+            if method in _STALE:
+                self._heard(method, exchange)
+            return await proceed(exchange)
+        if method not in _KEPT:
+            return await proceed(exchange)
+        asked = _question(exchange)
+        if asked is None:
+            return await proceed(exchange)
+        for whose in (self._public(exchange), *_private(exchange)):
+            found = self._fresh((method, asked, whose))
+            if found is not None:
+                exchange.note("from the cache")
+                return found
+        news, began = self._news[method], self._clock()
+        answer = await proceed(exchange)
+        if answer is not None and news == self._news[method]:
+            self._keep(exchange, asked, bytes(answer), began)
+        return answer
+
+    def views_changed(self) -> None:
+        """Forget all answers: who may have them is decided behind the cache."""
+        for method in self._news:
+            self._news[method] += 1  # answers under way are not kept either
+        self._kept.clear()
+        self._size = 0
+
+    def _public(self, exchange: Exchange) -> object:
+        """Under whose name an answer is kept that is for everybody."""
+        return _EVERYBODY if self._shared else (_EVERYBODY, exchange.caller.principal)
+
+    def _fresh(self, key: Key) -> bytes | None:
+        kept = self._kept.get(key)
+        if kept is None:
+            return None
+        until, answer = kept
+        if self._clock() < until:
+            return answer
+        self._drop(key)
+        return None
+
+    def _keep(self, exchange: Exchange, asked: bytes, answer: bytes, began: float) -> None:
+        seconds, public = _lifetime(answer)
+        if seconds <= 0 or len(answer) + len(asked) > self._max_bytes:
+            return
+        for whose in (self._public(exchange),) if public else _private(exchange):
+            key = exchange.method, asked, whose
+            self._drop(key)
+            self._kept[key] = began + seconds, answer
+            self._size += len(answer) + len(asked)
+        while len(self._kept) > self._max_entries or self._size > self._max_bytes:
+            self._drop(next(iter(self._kept)))
+
+    def _heard(self, method: str, exchange: Exchange) -> None:
+        for stale in _STALE[method]:
+            self._news[stale] += 1
+        uri = exchange.target if method == UPDATED else None
+        for key in [key for key in self._kept if key[0] in _STALE[method]]:
+            if uri is None or _concerns(uri, key[1]):
+                self._drop(key)
+
+    def _drop(self, key: Key) -> None:
+        kept = self._kept.pop(key, None)
+        if kept is not None:
+            self._size -= len(kept[1]) + len(key[1])
+
+
+_EVERYBODY: Final = object()
+
+
+def _private(exchange: Exchange) -> tuple[object, ...]:
+    """Under whose name an answer may be kept that is not for everybody."""
+    caller = exchange.caller
+    return (caller.principal,) if caller.stateless else ()
+
+
+def _question(exchange: Exchange) -> bytes | None:
+    """What was asked, by a caller of which kind, at which endpoint; without what is of one call."""
+    params, caller = exchange.message.params, exchange.caller
+    members = {} if isinstance(params, UnsetType) else members_of(params)
+    if members is None or members.keys() & ROUND_MEMBERS:
+        return None  # a round of a longer talk
+    members.pop("_meta", None)
+    about = [exchange.server, caller.revision, caller.capabilities.decode(errors="replace")]
+    return bytes(encoded([{name: members[name] for name in sorted(members)}, *about]))
+
+
+def _lifetime(answer: bytes) -> tuple[float, bool]:
+    """For how many seconds an answer may be kept, and whether for everybody."""
+    try:
+        said = decode(msgspec.Raw(answer), CacheableResult)
+    except msgspec.DecodeError:
+        return 0.0, False
+    if isinstance(said.ttl_ms, UnsetType) or said.result_type not in ("complete", msgspec.UNSET):
+        return 0.0, False
+    return min(said.ttl_ms / 1000, LONGEST), said.cache_scope == "public"
+
+
+def _concerns(uri: str, asked: bytes) -> bool:
+    """A change may be reported for a part, or for what holds it."""
+    params = msgspec.json.decode(asked, type=list[msgspec.Raw])[0]
+    own = string_of((members_of(params) or {}).get("uri"))
+    if own is None:
+        return True
+    own, uri = normalize_uri(own), normalize_uri(uri)
+    return own.startswith(uri) or uri.startswith(own)

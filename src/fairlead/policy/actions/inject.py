@@ -1,0 +1,45 @@
+"""Arguments that a client does not give, or not like that."""
+
+from typing import Any, ClassVar
+
+import msgspec
+from msgspec import Raw, UnsetType
+
+from ...interceptor import Answer, Exchange, Proceed
+from ...protocol.json_edit import members_of
+from ...wire import to_json
+from ..edit_message import with_params
+
+__all__ = ["Inject"]
+
+
+class Inject:
+    """Puts arguments into calls: what is given here wins, or only fills gaps."""
+
+    pure: ClassVar = True
+    waits: ClassVar = False
+
+    def __init__(self, arguments: dict[str, Any], *, overwrite: bool = True) -> None:
+        self._arguments = {name: Raw(to_json(value)) for name, value in arguments.items()}
+        self._overwrite = overwrite
+
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        if exchange.method not in ("tools/call", "prompts/get"):
+            return await proceed(exchange)
+        held = exchange.head.arguments
+        old = {} if isinstance(held, UnsetType) else members_of(held)
+        if old is None:
+            return await proceed(exchange)  # no object: the server says what is wrong
+        new = {**old, **self._arguments} if self._overwrite else {**self._arguments, **old}
+        exchange.note(f"injected: {', '.join(sorted(self._arguments))}")
+        return await proceed(_without_copies(with_params(exchange, arguments=new)))
+
+
+def _without_copies(exchange: Exchange) -> Exchange:
+    """Without the headers that repeat arguments: they would contradict what was put in."""
+    headers = exchange.transport.headers
+    if headers is None or not any(name.startswith("mcp-param-") for name in headers):
+        return exchange
+    rest = {name: value for name, value in headers.items() if not name.startswith("mcp-param-")}
+    transport = msgspec.structs.replace(exchange.transport, headers=rest)
+    return msgspec.structs.replace(exchange, transport=transport)

@@ -1,0 +1,44 @@
+"""How many calls, how they end, and how long they take."""
+
+from functools import partial
+from time import perf_counter
+
+from ...errors import RpcError
+from ...interceptor import After, Exchange, Outcome, TwoHalves
+from ...observe.metrics import OTHER, Metrics, Series
+from ...protocol.methods import exists
+from ...recording.journal.tool_error import is_tool_error
+from ...wire import Request
+
+__all__ = ["Measuring"]
+
+_NAMED = ("tools/call", "prompts/get")  # a URI may hold anything, so those are not counted apart
+
+
+class Measuring(TwoHalves):
+    """Counts requests in both directions. Put it first, or right behind a journal."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
+        message = exchange.message
+        if not isinstance(message, Request):
+            return exchange, None
+        method = message.method
+        name = exchange.target if method in _NAMED else None
+        series = self._metrics.began(exchange.direction, method if exists(method) else OTHER, name)
+        return exchange, partial(self._after, method, series, perf_counter())
+
+    def _after(self, method: str, series: Series, begun: float, outcome: Outcome) -> Outcome:
+        took, why = perf_counter() - begun, None
+        if isinstance(outcome, RpcError):
+            why = str(outcome.code)
+        elif isinstance(outcome, Exception):
+            why = "lost"
+        elif isinstance(outcome, BaseException):
+            why = "cancelled"
+        elif method == "tools/call" and is_tool_error(outcome or b""):
+            why = "tool"
+        self._metrics.ended(series, took, why)
+        return outcome

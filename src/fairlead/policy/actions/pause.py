@@ -1,0 +1,116 @@
+"""Breakpoints: messages that wait until somebody says what to do with them."""
+
+from collections.abc import Callable
+from typing import Literal
+
+from msgspec import Raw, UnsetType
+
+from ...errors import RpcError
+from ...interceptor import Answer, Exchange, Proceed
+from ...protocol.identity.principal import principal_name
+from ...protocol.json_edit import encoded, members_of
+from ...wire import Params, Request
+from ..edit_message import error_json, with_whole_params
+from ..hold_desk import Desk, Outcome, Phase, Verdict
+from .block import blocked
+
+__all__ = ["Pause"]
+
+
+class Pause:
+    """Holds what the condition matches: before it goes on, its answer before it goes back, or both.
+
+    A refusal is an answer, too.
+
+    wanted = Patterns(["delete_everything"])  # of `fairlead.protocol.targets.targets`
+    Pause(desk, lambda exchange: any(map(wanted.deny, exchange.targets)))
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        condition: Callable[[Exchange], bool] = lambda exchange: True,
+        *,
+        when: Literal["request", "answer", "both"] = "request",
+        limit: float | None = None,
+        otherwise: Outcome | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """`limit` and `otherwise` are those of the desk, if nothing else is said here."""
+        if limit is not None and limit <= 0:
+            raise ValueError("`limit` is above 0")
+        self._desk = desk
+        self._condition = condition
+        self._when = when
+        self._limit, self._otherwise = limit, otherwise
+        self._reason = reason
+
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        if not self._condition(exchange):
+            return await proceed(exchange)
+        is_request = isinstance(exchange.message, Request)
+        if self._when != "answer":
+            params = exchange.message.params
+            verdict = await self._hold(
+                "request" if is_request else "notification",
+                exchange,
+                None if isinstance(params, UnsetType) else params,
+            )
+            if verdict.action == "block":
+                if not is_request:
+                    exchange.note(f"dropped: {verdict.reason}")
+                    return None
+                raise blocked(exchange, verdict.reason)
+            if verdict.result is not None:
+                return _spoken(exchange, verdict.result)
+            if verdict.params is not None:
+                exchange = with_whole_params(exchange, _with_meta(verdict.params, params))
+        if self._when == "request" or not is_request:
+            return await proceed(exchange)
+        try:
+            answer = await proceed(exchange)
+        except RpcError as exc:
+            verdict = await self._hold("error", exchange, error_json(exc))
+            if verdict.action == "resume":
+                raise
+        else:
+            verdict = await self._hold("answer", exchange, answer)
+            if verdict.action == "resume":
+                return answer
+        if verdict.action == "block":
+            raise blocked(exchange, verdict.reason)
+        assert verdict.result is not None
+        return _spoken(exchange, verdict.result)
+
+    async def _hold(self, phase: Phase, exchange: Exchange, message: Answer) -> Verdict:
+        verdict = await self._desk.hold(
+            phase,
+            exchange.direction,
+            exchange.method,
+            target=exchange.target,
+            message=message,
+            principal=principal_name(exchange.caller.principal),
+            reason=self._reason,
+            limit=self._limit,
+            otherwise=self._otherwise,
+        )
+        said = {"resume": "resumed", "change": "changed", "block": "blocked"}[verdict.action]
+        exchange.note(f"paused: {said}{verdict.reason and f' ({verdict.reason})'}")
+        return verdict
+
+
+def _spoken(exchange: Exchange, result: Raw) -> Raw:
+    """Who answers by hand need not know what every result of a newer revision has."""
+    members = members_of(result)
+    if not exchange.caller.stateless or members is None or "resultType" in members:
+        return result
+    return encoded({"resultType": "complete", **members})
+
+
+def _with_meta(params: Raw, before: Params) -> Raw:
+    """Who changes params need not repeat what the protocol says in `_meta`."""
+    new = members_of(params)
+    old = None if isinstance(before, UnsetType) else members_of(before)
+    if new is None or old is None or "_meta" in new or "_meta" not in old:
+        return params
+    return encoded({**new, "_meta": old["_meta"]})

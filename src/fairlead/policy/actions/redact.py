@@ -1,0 +1,104 @@
+"""Secrets out of what passes: not only out of what is kept."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from ...errors import RpcError
+from ...interceptor import After, Exchange, Members, Outcome, TwoHalves
+from ...protocol.envelope import Direction
+from ...protocol.json_edit import members_of
+from ...redaction.redact_messages import Redactor
+from ...wire import to_json
+from ..edit_message import error_json, with_whole_params
+
+__all__ = ["Redact"]
+
+
+_ANSWERS: Final = (bytes, Raw)
+_UP: Final = Direction.CLIENT_TO_SERVER
+
+
+class Redact(TwoHalves):
+    """Takes secrets out of what goes to clients, to servers, or both: params, results, errors."""
+
+    pure: ClassVar = True
+
+    def __init__(
+        self,
+        *,
+        to: Literal["client", "server", "both"] = "client",
+        names: Sequence[str] = (),
+        keep: Sequence[str] = (),
+        patterns: Sequence[str] = (),
+        values: Sequence[str] = (),
+        known: Redactor | None = None,
+    ) -> None:
+        """The rest is as `Redactor` has it; values that `known` knows are secret too."""
+        self._redactor = Redactor(names=names, keep=keep, patterns=patterns, values=values)
+        if known is not None:
+            self._redactor.follow(known)
+        self._message = self._redactor.message
+        to_server, to_client = to in ("server", "both"), to in ("client", "both")
+        # Of a request: whether it is for somebody who is spared, and whether its answer is.
+        self._up, self._down = (to_server, to_client), (to_client, to_server)
+
+    def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
+        there, back = self._up if exchange.direction is _UP else self._down
+        message = exchange.message
+        if there:
+            if message.params is not UNSET:
+                raw = bytes(message.params)
+                clean = self._message(raw)
+                if clean is not raw:
+                    exchange.note("redacted")
+                    exchange = with_whole_params(exchange, Raw(clean))
+            if message.extra is not None:
+                exchange = self._without_extra_secrets(exchange)
+        return exchange, partial(self._after, exchange) if back else None
+
+    def _after(self, exchange: Exchange, outcome: Outcome) -> Outcome:
+        clean = outcome
+        if isinstance(outcome, _ANSWERS):
+            raw = bytes(outcome)
+            found = self._message(raw)
+            if found is raw:
+                return outcome
+            clean = found
+        elif isinstance(outcome, RpcError):
+            clean = self._error(outcome)
+        if clean is not outcome:
+            exchange.note("redacted")
+        return clean
+
+    def members(self, exchange: Exchange, members: Members) -> Members:
+        """The same for what stands beside a result or an error."""
+        _, back = self._up if exchange.direction is _UP else self._down
+        clean = self._clean(members) if back else members
+        if clean is not members:
+            exchange.note("redacted")
+        return clean
+
+    def _without_extra_secrets(self, exchange: Exchange) -> Exchange:
+        extra = exchange.message.extra
+        clean = None if extra is None else self._clean(extra)
+        if clean is extra:
+            return exchange
+        exchange.note("redacted")
+        message = msgspec.structs.replace(exchange.message, extra=clean)
+        return msgspec.structs.replace(exchange, message=message)
+
+    def _clean(self, members: Members) -> Members:
+        raw = to_json(members)
+        clean = self._message(raw)
+        return members if clean is raw else members_of(clean) or {}
+
+    def _error(self, error: RpcError) -> RpcError:
+        raw = error_json(error)
+        clean = self._message(raw)
+        if clean is raw:
+            return error
+        return RpcError(error.code, self._redactor.text(error.message), raw=clean)

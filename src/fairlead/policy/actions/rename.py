@@ -1,0 +1,96 @@
+"""Other names for tools and prompts, in lists and in calls."""
+
+from typing import ClassVar, Final
+
+from msgspec import Raw, UnsetType
+
+from ...interceptor import Answer, Exchange, Proceed
+from ...protocol.envelope import Direction
+from ...protocol.json_edit import encoded, items_of, members_of, string_of
+from ...protocol.targets.targets import normalize_name
+from ...wire.error_codes import INVALID_PARAMS
+from ..edit_message import with_params
+from .block import blocked
+
+__all__ = ["Rename"]
+
+_LISTS: Final = {"tools/list": "tools", "prompts/list": "prompts"}
+_NAMED: Final = ("tools/call", "prompts/get")
+
+
+class Rename:
+    """Gives what the server calls one thing another name, and takes the old one away.
+
+    Where one of a gateway's servers is by itself, everything keeps the names that it gave.
+    """
+
+    pure: ClassVar = True
+    waits: ClassVar = False
+
+    def __init__(self, names: dict[str, str]) -> None:
+        """From the server's names to those that clients see."""
+        if len(set(names.values())) < len(names):
+            raise ValueError("two things get the same name")
+        self._names = dict(names)
+        self._back = {new: old for old, new in names.items()}
+        # A server may take another spelling of a name that was taken away for the same.
+        self._taken = {normalize_name(old).casefold() for old in names}
+
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        if exchange.direction is not Direction.CLIENT_TO_SERVER or exchange.server is not None:
+            return await proceed(exchange)
+        method = exchange.method
+        if method in _LISTS:
+            return self._listed(exchange, _LISTS[method], await proceed(exchange))
+        renamed, name = self.original(exchange)
+        if renamed is not exchange:
+            renamed.note(f"renamed to {name}")
+        elif name is not None and normalize_name(name).casefold() in self._taken:
+            what = "tool" if method == "tools/call" else "prompt"
+            raise blocked(exchange, f"Unknown {what}: {name}", INVALID_PARAMS)
+        return await proceed(renamed)
+
+    def original(self, exchange: Exchange) -> tuple[Exchange, str | None]:
+        """Return an exchange under the name that the server knows, and that name.
+
+        It is the same exchange if its target has no new name.
+        """
+        if exchange.method == "completion/complete":
+            return self._completing(exchange)
+        name = exchange.target if exchange.method in _NAMED else None
+        old = None if name is None else self._back.get(name)
+        if old is None:
+            return exchange, name
+        renamed = with_params(exchange, name=old)
+        renamed.displayed = exchange.displayed or name
+        return renamed, old
+
+    def _completing(self, exchange: Exchange) -> tuple[Exchange, str | None]:
+        params = exchange.message.params
+        members = None if isinstance(params, UnsetType) else members_of(params)
+        ref = None if members is None else members_of(members.get("ref"))
+        name = None if ref is None else string_of(ref.get("name"))
+        old = None if name is None else self._back.get(name)
+        if ref is None or old is None:
+            return exchange, name
+        renamed = with_params(exchange, ref={**ref, "name": encoded(old)})
+        renamed.displayed = exchange.displayed or name
+        return renamed, old
+
+    def _listed(self, exchange: Exchange, key: str, answer: Answer) -> Answer:
+        members = None if answer is None else members_of(answer)
+        items = None if members is None else items_of(members.get(key))
+        if members is None or items is None:
+            return answer
+        renamed = [self._item(item) for item in items]
+        if all(new is old for new, old in zip(renamed, items, strict=True)):
+            return answer
+        exchange.note("renamed in the list")
+        return bytes(encoded({**members, key: renamed}))
+
+    def _item(self, item: Raw) -> Raw:
+        members = members_of(item)
+        new = None if members is None else self._names.get(string_of(members.get("name")) or "")
+        if members is None or new is None:
+            return item
+        return encoded({**members, "name": encoded(new)})

@@ -1,0 +1,39 @@
+"""How large messages may be."""
+
+from functools import partial
+from typing import ClassVar
+
+from msgspec import Raw, UnsetType
+
+from ...interceptor import After, Exchange, Outcome, TwoHalves
+from ...wire.error_codes import INTERNAL_ERROR
+from .block import blocked
+
+__all__ = ["SizeLimit"]
+
+
+class SizeLimit(TwoHalves):
+    """At most so many bytes of params, and of a result; 0 is no limit."""
+
+    pure: ClassVar = True
+
+    def __init__(self, params: int = 0, result: int = 0) -> None:
+        if params < 0 or result < 0:
+            raise ValueError("`params` and `result` are not below 0")
+        self._params = params
+        self._result = result
+
+    def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
+        params = exchange.message.params
+        if self._params and not isinstance(params, UnsetType):
+            size = len(memoryview(params))
+            if size > self._params:
+                raise blocked(exchange, f"{size} bytes are more than {self._params} of params")
+        return exchange, partial(self._after, exchange) if self._result else None
+
+    def _after(self, exchange: Exchange, outcome: Outcome) -> Outcome:
+        if isinstance(outcome, bytes | Raw) and len(memoryview(outcome)) > self._result:
+            size = len(memoryview(outcome))
+            reason = f"{size} bytes are more than {self._result} of a result"
+            return blocked(exchange, reason, INTERNAL_ERROR)
+        return outcome

@@ -1,0 +1,285 @@
+"""Tools that are not what somebody approved."""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, ClassVar, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import Raw, Struct, UnsetType
+
+from ...interceptor import Answer, Exchange, Proceed
+from ...limits import LOCKED_TOOLS
+from ...protocol.envelope import Direction
+from ...protocol.identity.principal import principal_name
+from ...protocol.own_errors import ours
+from ...wire import to_json
+from ...wire.error_codes import INTERNAL_ERROR, INVALID_REQUEST
+from ..hold_desk import Desk
+from ..tool_lock import Difference, Lock, LockedTool, LockFile, difference_of, digest_of, suspicions
+
+__all__ = ["Finder", "Policy", "ToolLock", "Wait", "Whose"]
+
+MAX_KNOWN: Final = LOCKED_TOOLS.value
+
+log = logging.getLogger("fairlead.gateway.lock")
+
+Policy: TypeAlias = Literal["refuse", "warn", "ask"]
+
+
+class Whose(Struct, frozen=True):
+    """Where a tool comes from, for whoever merges several servers."""
+
+    server: str
+    name: str  # what it is called there
+    definition: Raw | None = None  # if it is known already
+    described: bool = False  # it is not called, only looked at
+
+
+Finder: TypeAlias = Callable[[Exchange, str], Whose | None]
+Wait: TypeAlias = Callable[[Exchange, str], Awaitable[None]]
+
+
+class _Known(Struct):
+    """A tool that has passed."""
+
+    raw: bytes
+    digest: str  # whatever name it is listed by
+    difference: Difference | None
+
+
+class _Tools(Struct):
+    tools: list[Raw]
+
+
+class ToolLock:
+    """Compares tools with a lock as lists of them pass, and does not let changed ones be called.
+
+    `refuse` leaves a changed tool out of lists, and refuses to call it. `ask` shows it as it was
+    approved, and holds calls at the desk: to resume one approves what the tool is now, until the
+    gateway ends. `warn` only says so. Tools that nobody has seen are `new`: allowed, or refused.
+    """
+
+    also: ClassVar = frozenset({"tools/list"})
+
+    def __init__(
+        self,
+        lock: Lock | LockFile,
+        policy: Policy = "refuse",
+        *,
+        server: str | None = None,
+        find: Finder | None = None,
+        wait: Wait | None = None,
+        desk: Desk | None = None,
+        new: Literal["allow", "refuse"] = "allow",
+    ) -> None:
+        """`server` is whose tools these are, for a relay; None if the lock has only one. Else
+        `find` says it, and `wait` waits until it can; then `server` is the only one that is meant.
+        The changes of a `LockFile` are followed.
+
+        Raises:
+            ValueError: `ask` without a desk, or the server is not said.
+        """
+        if policy == "ask" and desk is None:
+            raise ValueError("to ask, a desk is needed")
+        file = lock if isinstance(lock, LockFile) else None
+        lock = lock.lock if isinstance(lock, LockFile) else lock
+        if find is None and server is None:
+            if len(lock.servers) != 1:
+                raise ValueError("the lock has several servers: say which one this is")
+            server = next(iter(lock.servers))
+        self._lock, self._policy, self._desk, self._file = lock, policy, desk, file
+        self._server, self._find, self._wait = server, find, wait
+        self._new = new
+        self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
+        self._approved: set[tuple[str, str, str]] = set()  # server, name, digest
+        self._asking: dict[tuple[str, str], asyncio.Lock] = {}
+        self._strangers: set[str] = set()  # servers that nobody has approved anything of
+
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        if exchange.direction is not Direction.CLIENT_TO_SERVER:
+            return await proceed(exchange)
+        if self._file is not None and self._file.look():
+            self._lock = self._file.lock
+            self._known.clear()  # what they differ from is another lock
+            self._strangers.clear()
+        if exchange.method == "tools/call" and exchange.target is not None:
+            await self._check_call(exchange, exchange.target)
+            return await proceed(exchange)
+        answer = await proceed(exchange)
+        if exchange.method == "tools/list" and answer is not None:
+            return self._check_list(exchange, answer)
+        return answer
+
+    # Lists
+
+    def _check_list(self, exchange: Exchange, answer: bytes | Raw) -> Answer:
+        try:
+            members = msgspec.json.decode(answer, type=dict[str, Raw])
+            tools = msgspec.json.decode(answer, type=_Tools).tools
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return answer  # no list; whoever reads it says so
+        except RecursionError:
+            raise ours(INTERNAL_ERROR, "The tools are nested too deeply to be checked") from None
+        shown = [one for raw in tools if (one := self.shown(exchange, raw)) is not None]
+        if len(shown) == len(tools) and all(a is b for a, b in zip(shown, tools, strict=True)):
+            return answer
+        return to_json({**members, "tools": shown})
+
+    def shown(self, exchange: Exchange, raw: Raw) -> Raw | None:
+        """A tool as it may be listed; None: not at all."""
+        try:
+            tool: Mapping[str, Any] = msgspec.json.decode(raw, type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return raw
+        except RecursionError:  # others may be able to read it
+            return None
+        whose = self._whose(exchange, str(tool.get("name")))
+        if whose is None:
+            return raw
+        place = whose.server, whose.name
+        approved = self._lock.tool(*place)
+        if approved is None:
+            return self._shown_new(exchange, place, raw, tool)
+        known = self._learn(exchange, place, approved, bytes(raw), tool)
+        if known.difference is None or self._is_approved(place, known) or self._policy == "warn":
+            return raw
+        if self._policy == "refuse":
+            return None
+        as_approved = {**approved.definition, "name": tool.get("name")}
+        return Raw(to_json({k: v for k, v in as_approved.items() if k in tool or k in _ALWAYS}))
+
+    def _shown_new(
+        self, exchange: Exchange, place: tuple[str, str], raw: Raw, tool: Mapping[str, Any]
+    ) -> Raw | None:
+        if place[0] not in self._lock.servers:
+            if place[0] not in self._strangers:
+                self._strangers.add(place[0])
+                log.warning("%s is not in the lock: its tools are not compared", place[0])
+            return raw
+        if (known := self._known.get(place)) is None or known.raw != bytes(raw):
+            now = _Known(bytes(raw), _digest(tool, place), None)
+            self._remember(place, now)
+            if known is None or known.digest != now.digest:
+                log.warning("%s: %s is not in the lock%s", *place, _odd(tool))
+                exchange.note(f"tool lock: {place[1]} is new")
+        return raw if self._new == "allow" else None
+
+    def _learn(
+        self,
+        exchange: Exchange,
+        place: tuple[str, str],
+        approved: LockedTool,
+        raw: bytes,
+        tool: Mapping[str, Any],
+    ) -> _Known:
+        before = self._known.get(place)
+        if before is not None and before.raw == raw:
+            return before
+        known = _Known(raw, _digest(tool, place), difference_of(approved, tool))
+        self._remember(place, known)
+        is_told = before is not None and before.digest == known.digest
+        if known.difference is not None and not is_told:
+            exchange.note(f"tool lock: {place[1]} has changed")
+            changed = known.difference.text
+            log.warning(
+                "%s: %s has changed since it was approved%s\n%s", *place, _odd(tool), changed
+            )
+        return known
+
+    def _remember(self, place: tuple[str, str], known: _Known) -> None:
+        self._known[place] = known
+        self._known.move_to_end(place)
+        if len(self._known) > MAX_KNOWN:
+            LOCKED_TOOLS.hit()
+            self._known.popitem(last=False)
+
+    # Calls
+
+    async def _check_call(self, exchange: Exchange, name: str) -> None:
+        if self._wait is not None:  # the call would wait too, but behind us
+            await self._wait(exchange, name)
+        whose = self._whose(exchange, name)
+        if whose is None:
+            return
+        place = whose.server, self._lock.listed_as(whose.server, whose.name)
+        approved = self._lock.tool(*place)
+        if approved is None:
+            if self._new == "refuse" and place[0] in self._lock.servers:
+                raise self._refusal(exchange, f"{name} is not among the approved tools")
+            return
+        if whose.definition is not None:
+            raw = bytes(whose.definition)
+            tool = msgspec.json.decode(raw, type=dict[str, Any])
+            self._learn(exchange, place, approved, raw, tool)
+        known = self._known.get(place)
+        if known is None or known.difference is None or self._is_approved(place, known):
+            return
+        text = f"{name} has changed since it was approved"
+        if self._policy == "warn":
+            exchange.note(f"tool lock: {text}")
+        elif self._policy == "refuse":
+            raise self._refusal(exchange, text, known.difference)
+        elif not whose.described:
+            await self._ask(exchange, place, known, text)
+            # It may have changed again while somebody thought about it.
+            await self._check_call(exchange, name)
+
+    async def _ask(
+        self, exchange: Exchange, place: tuple[str, str], known: _Known, text: str
+    ) -> None:
+        assert self._desk is not None
+        assert known.difference is not None
+        # One question for a tool, however many calls wait for it.
+        async with self._asking.setdefault(place, asyncio.Lock()):
+            if self._is_approved(place, known):
+                return
+            params = exchange.message.params
+            verdict = await self._desk.hold(
+                "request",
+                exchange.direction,
+                exchange.method,
+                target=exchange.target,
+                message=None if isinstance(params, UnsetType) else params,
+                principal=principal_name(exchange.caller.principal),
+                reason=f"{text}:\n{known.difference.text}",
+                otherwise="block",
+                question=True,
+            )
+            exchange.note(f"tool lock: asked, {verdict.action}")
+            if verdict.action == "block":
+                raise self._refusal(exchange, f"{text}: {verdict.reason}", known.difference)
+            self._approved.add((*place, known.digest))
+
+    def _is_approved(self, place: tuple[str, str], known: _Known) -> bool:
+        return (*place, known.digest) in self._approved
+
+    def _refusal(
+        self, exchange: Exchange, text: str, difference: Difference | None = None
+    ) -> Exception:
+        exchange.note(f"tool lock: refused: {text}")
+        data = {} if difference is None else {"difference": list(difference.lines)}
+        return ours(INVALID_REQUEST, text, tool=exchange.target, **data)
+
+    def _whose(self, exchange: Exchange, name: str) -> Whose | None:
+        if self._find is not None:
+            found = self._find(exchange, name)
+            if found is None or self._server not in (None, found.server):
+                return None
+            return found
+        assert self._server is not None
+        return Whose(self._server, name)
+
+
+_ALWAYS: Final = ("name", "description", "inputSchema")
+
+
+def _digest(tool: Mapping[str, Any], place: tuple[str, str]) -> str:
+    """What it is known by at every endpoint, though some list it under another name."""
+    return digest_of({**tool, "name": place[1]})
+
+
+def _odd(tool: Mapping[str, Any]) -> str:
+    found = suspicions(tool)
+    return f"; it looks odd: {'; '.join(found[:5])}" if found else ""

@@ -1,0 +1,1 @@
+"""Conditions of rules: facts of a message, operators, and the index over rules."""

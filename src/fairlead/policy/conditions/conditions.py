@@ -1,0 +1,397 @@
+"""When a rule applies: conditions on a message, combined with all, any and not."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol, TypeAlias
+
+from ...config.files.source_locations import Where
+from ...protocol.envelope import Direction
+from ...protocol.identity.principal import principal_name
+from ...protocol.targets.targets import NESTED
+from ..session_label import session_of
+from .facts import ANY, Facts, Key
+from .operators import OPERATORS, Test, Wrong, is_test, name_test, path_of, value_test
+from .rule_index_hints import Hints, Hook, Hooks, fewest, hints_of_name, hints_of_value
+from .rules_error import unknown
+from .target_tests import TargetTest, server_test, target_test
+
+__all__ = ["NAMING", "SOURCES", "Always", "Condition", "Report", "compile_condition", "names"]
+
+Report: TypeAlias = Callable[[Where, str], None]  # a mistake, and where it stands
+
+
+class Condition(Protocol):
+    """Something that holds for a message or does not."""
+
+    def known(self, key: Key) -> bool | None:
+        """What can be said by the key alone; None if more has to be looked at."""
+
+    def hooks(self, key: Key) -> Hooks:
+        """What has to be caught before it can hold for a message with this key."""
+
+    def holds(self, facts: Facts) -> bool: ...
+
+
+class Always:
+    def known(self, key: Key) -> bool | None:
+        return True
+
+    def hooks(self, key: Key) -> Hooks:
+        return None
+
+    def holds(self, facts: Facts) -> bool:
+        return True
+
+
+class _ByKey:
+    """Depends on nothing but the key; on its target perhaps, and then on those methods only."""
+
+    def __init__(
+        self, test: Callable[[Key], bool], *, on_target: bool = False, methods: Sequence[str] = ()
+    ) -> None:
+        self._test = test
+        self._on_target = on_target
+        self._methods = methods
+
+    def known(self, key: Key) -> bool | None:
+        if self._on_target and key.targets is ANY:
+            return False if self._methods and key.method not in self._methods else None
+        return self._test(key)
+
+    def hooks(self, key: Key) -> Hooks:
+        return None if self._test(key) else ()
+
+    def holds(self, facts: Facts) -> bool:
+        return self._test(facts.key)
+
+
+class _ByFacts:
+    """Depends on the message."""
+
+    def __init__(self, test: Callable[[Facts], bool], hooks: Hooks = None) -> None:
+        self.holds = test
+        self._hooks = hooks
+
+    def known(self, key: Key) -> bool | None:
+        return None
+
+    def hooks(self, key: Key) -> Hooks:
+        return self._hooks
+
+
+class _Several:
+    """Conditions of which all must hold, or one if `one_suffices`."""
+
+    def __init__(self, parts: Sequence[Condition], *, one_suffices: bool = False) -> None:
+        self._parts = parts
+        self._decides = one_suffices  # the verdict of a single part that settles it
+
+    def known(self, key: Key) -> bool | None:
+        verdicts = [part.known(key) for part in self._parts]
+        if self._decides in verdicts:
+            return self._decides
+        return None if None in verdicts else not self._decides
+
+    def hooks(self, key: Key) -> Hooks:
+        hooks = [part.hooks(key) for part in self._parts]
+        if not self._decides:
+            return fewest(hooks)
+        if None in hooks:
+            return None
+        return tuple(hook for several in hooks for hook in several or ())
+
+    def holds(self, facts: Facts) -> bool:
+        for part in self._parts:
+            if part.holds(facts) == self._decides:
+                return self._decides
+        return not self._decides
+
+
+class _Not:
+    def __init__(self, part: Condition) -> None:
+        self._part = part
+
+    def known(self, key: Key) -> bool | None:
+        one = self._part.known(key)
+        return None if one is None else not one
+
+    def hooks(self, key: Key) -> Hooks:
+        return () if self.known(key) is False else None
+
+    def holds(self, facts: Facts) -> bool:
+        return not self._part.holds(facts)
+
+
+def names(raw: Any, *keys: str, kinds: Sequence[str] = ()) -> bool:
+    """Whether conditions name one of these keys, or one of these kinds, at any depth."""
+    if isinstance(raw, list):
+        return any(names(one, *keys, kinds=kinds) for one in raw)
+    if not isinstance(raw, dict):
+        return False
+    named = raw.get("kind")
+    chosen = named if isinstance(named, list) else [named]
+    if raw.keys() & set(keys) or any(kind in chosen for kind in kinds):
+        return True
+    return any(names(raw[one], *keys, kinds=kinds) for one in ("all", "any", "not") if one in raw)
+
+
+def compile_condition(
+    raw: Any, where: Where, report: Report, *, answers: bool, strict: bool = False
+) -> Condition:
+    """What a file says about when; `answers`: it is asked when there is an answer.
+
+    A condition on names and URIs holds if any form of any name matches, so that what a rule
+    forbids cannot be reached in another way. With `strict` it holds only if every form does, for
+    what a rule permits. Inside of `not` the two change places.
+    """
+    if isinstance(raw, list):
+        return _Several(_several(raw, where, report, answers, strict))
+    if not isinstance(raw, dict):
+        report(where, 'a map of conditions is expected, like { method = "tools/call" }')
+        return Always()
+    parts: list[Condition] = []
+    for key, wanted in raw.items():
+        here = (*where, str(key))
+        match key:
+            case "all" | "any":
+                inner = _several(wanted, here, report, answers, strict)
+                parts.append(_Several(inner, one_suffices=key == "any"))
+            case "not":
+                negated = compile_condition(
+                    wanted, here, report, answers=answers, strict=not strict
+                )
+                parts.append(_Not(negated))
+            case _:
+                parts.extend(_leaf(str(key), wanted, here, report, answers, strict))
+    return parts[0] if len(parts) == 1 else _Several(parts) if parts else Always()
+
+
+def _several(
+    raw: Any, where: Where, report: Report, answers: bool, strict: bool
+) -> list[Condition]:
+    if not isinstance(raw, list):
+        raw, wheres = [raw], [where]
+    else:
+        wheres = [(*where, number) for number in range(len(raw))]
+    if not raw:
+        report(where, "a list of conditions is expected, not an empty one")
+    return [
+        compile_condition(one, here, report, answers=answers, strict=strict)
+        for one, here in zip(raw, wheres, strict=True)
+    ]
+
+
+def _leaf(
+    key: str, wanted: Any, where: Where, report: Report, answers: bool, strict: bool
+) -> list[Condition]:
+    try:
+        if key in _TREES:
+            tree, exact = _TREES[key]
+            paths = _paths(wanted, where, report, exact=exact)
+            return [
+                _ByFacts(_at(tree, path, test), _hooked(tree, hints, path))
+                for path, test, hints in paths
+            ]
+        if key == "kind":
+            return [_kind(wanted, answers)]
+        if key == "direction":
+            return [_direction(wanted)]
+        if key in _ENUMS:
+            chosen = wanted if isinstance(wanted, list) else [wanted]
+            return [_ByFacts(_enum(wanted, *_ENUMS[key]), _hooked(key, hints_of_value(chosen)))]
+        if key == "method":
+            by_method = name_test(wanted)
+            return [_ByKey(lambda one: by_method((one.method,)))]
+        if key in _TARGETS:
+            methods = _TARGETS[key]
+            of_key = _about(target_test(wanted, strict=strict), methods, _KINDS.get(key))
+            return [_ByKey(of_key, on_target=True, methods=methods)]
+        if key == "server":
+            by_server = server_test(wanted, strict=strict)
+            hooks = _hooked(key, hints_of_name(wanted))
+            return [_ByFacts(lambda facts: by_server(facts.servers), hooks)]
+        if key in _NAMES:
+            test = _of(_NAMES[key], name_test(wanted))
+            return [_ByFacts(test, _hooked(key, hints_of_name(wanted)))]
+        if key == "size":
+            return [_ByFacts(_of(lambda facts: facts.size, value_test(wanted)))]
+    except Wrong as wrong:
+        if wrong.operator is not None:
+            report((*where, wrong.operator), unknown("operator", wrong.operator, OPERATORS))
+        else:
+            report(where, f"`{key}`: {wrong}")
+        return []
+    report(where, unknown("condition", key, _KEYS))
+    return []
+
+
+# Names
+
+
+_RESOURCES: Final = ("resources/read", "resources/subscribe", "resources/unsubscribe")
+# The methods that a condition on names is about; none: all of them.
+_TARGETS: Final[dict[str, tuple[str, ...]]] = {
+    "target": (),
+    "tool": ("tools/call",),
+    "prompt": ("prompts/get", "completion/complete"),
+    "resource": (*_RESOURCES, "notifications/resources/updated", *sorted(NESTED)),
+}
+NAMING: Final = (*_TARGETS, "server")  # conditions on what a message means
+_KINDS: Final = {"prompt": "prompt", "resource": "resource"}  # where a method has several
+_NAMES: Final[dict[str, Callable[[Facts], str | None]]] = {
+    "identity": lambda facts: principal_name(facts.exchange.caller.principal),
+    "client": lambda facts: facts.exchange.caller.name,
+    "session": lambda facts: session_of(facts.exchange),
+    "transport": lambda facts: facts.exchange.transport.transport_type,
+    "address": lambda facts: facts.exchange.transport.peer_address,
+    "path": lambda facts: _path(facts.exchange.transport.path),
+    "revision": lambda facts: facts.exchange.caller.revision.value,
+}
+
+
+def _about(test: TargetTest, methods: tuple[str, ...], kind: str | None) -> Callable[[Key], bool]:
+    def holds(key: Key) -> bool:
+        if methods and key.method not in methods:
+            return False
+        targets = key.targets
+        if kind is not None:
+            targets = tuple(one for one in targets if one.kind == kind or one.unclear)
+        return test(targets)
+
+    return holds
+
+
+def _path(path: str | None) -> str | None:
+    """An endpoint is served with a slash behind its path, too."""
+    return path if path is None else path.rstrip("/") or "/"
+
+
+def _of(look: Callable[[Facts], Any], test: Test) -> Callable[[Facts], bool]:
+    def holds(facts: Facts) -> bool:
+        found = look(facts)
+        return test(() if found is None else (found,))
+
+    return holds
+
+
+# One of a few
+
+
+def _kind(wanted: Any, answers: bool) -> Condition:
+    kinds = _few(wanted, ("request", "notification", "response", "error"))
+    if answers:
+        return _ByFacts(lambda facts: ("response" if facts.error is None else "error") in kinds)
+    return _ByKey(lambda key: ("request" if key.asked else "notification") in kinds)
+
+
+def _direction(wanted: Any) -> Condition:
+    named = _few(wanted, tuple(_DIRECTIONS))
+    directions = {_DIRECTIONS[one] for one in named}
+    return _ByKey(lambda key: key.direction in directions)
+
+
+_DIRECTIONS: Final = {
+    "to_server": Direction.CLIENT_TO_SERVER,
+    "to_client": Direction.SERVER_TO_CLIENT,
+    "client_to_server": Direction.CLIENT_TO_SERVER,
+    "server_to_client": Direction.SERVER_TO_CLIENT,
+}
+_ENUMS: Final[dict[str, tuple[tuple[str, ...], Callable[[Facts], str]]]] = {
+    "era": (
+        ("handshake", "stateless"),
+        lambda facts: "stateless" if facts.exchange.caller.stateless else "handshake",
+    ),
+}
+
+
+# What hooks look at: one value, several of which any may match, or none.
+SOURCES: Final[dict[str, Callable[[Facts], str | tuple[str, ...] | None]]] = {
+    **_NAMES,
+    "server": lambda facts: facts.servers,
+    **{name: look for name, (_, look) in _ENUMS.items()},
+}
+
+
+def _hooked(source: str, hints: Hints, path: tuple[str, ...] = ()) -> Hooks:
+    return None if hints is None else tuple(Hook(source, path, hint) for hint in hints)
+
+
+def _enum(
+    wanted: Any, options: tuple[str, ...], look: Callable[[Facts], str]
+) -> Callable[[Facts], bool]:
+    chosen = _few(wanted, options)
+    return lambda facts: look(facts) in chosen
+
+
+def _few(wanted: Any, options: tuple[str, ...]) -> frozenset[str]:
+    chosen = wanted if isinstance(wanted, list) else [wanted]
+    for one in chosen:
+        if one not in options:
+            words = " or ".join(f'"{option}"' for option in options)
+            raise Wrong(f"{words} is expected")
+    if not chosen:
+        raise Wrong("an empty list is never true")
+    return frozenset(chosen)
+
+
+# Members by their path
+
+# The attribute of the facts, and whether texts are meant exactly.
+_TREES: Final = {
+    "params": ("params", True),
+    "result": ("result", True),
+    "error": ("failure", True),
+    "headers": ("headers", False),
+}
+_KEYS: Final = (
+    *("all", "any", "not", "kind", "direction", "method", "server", "size"),
+    *(*_TREES, *_ENUMS, *_TARGETS, *_NAMES),
+)
+
+
+def _paths(
+    raw: Any, where: Where, report: Report, *, exact: bool, before: tuple[str, ...] = ()
+) -> list[tuple[tuple[str, ...], Test, Hints]]:
+    """The tests in a map of paths; further maps are further steps, until one has operators.
+
+    What is not `exact` are headers: their names have no case and no dots, and a text is a pattern.
+    """
+    if not isinstance(raw, dict) or not raw:
+        report(where, 'a map from paths to values is expected, like { "arguments.path" = "/etc" }')
+        return []
+    found: list[tuple[tuple[str, ...], Test, Hints]] = []
+    for key, wanted in raw.items():
+        here = (*where, str(key))
+        path = (*before, *(path_of(str(key)) if exact else (str(key).lower(),)))
+        if exact and isinstance(wanted, dict) and wanted and not is_test(wanted):
+            if wanted.keys() & OPERATORS.keys() or _looks_wrong(wanted):
+                wrong = next(name for name in wanted if name not in OPERATORS)
+                report((*here, str(wrong)), unknown("operator", wrong, OPERATORS))
+            else:
+                found += _paths(wanted, here, report, exact=exact, before=path)
+            continue
+        try:
+            if exact:
+                found.append((path, value_test(wanted), hints_of_value(wanted)))
+            else:
+                found.append((path, name_test(wanted), hints_of_name(wanted)))
+        except Wrong as wrong_test:
+            if wrong_test.operator is not None:
+                bad = wrong_test.operator
+                report((*here, bad), unknown("operator", bad, OPERATORS))
+            else:
+                report(here, f"`{key}`: {wrong_test}")
+    return found
+
+
+def _looks_wrong(wanted: dict[str, Any]) -> bool:
+    """A single word that is nearly an operator, with a plain value, is a mistake in spelling."""
+    from difflib import get_close_matches
+
+    if len(wanted) != 1:
+        return False
+    name, value = next(iter(wanted.items()))
+    return not isinstance(value, dict) and bool(get_close_matches(str(name), OPERATORS, 1, 0.8))
+
+
+def _at(tree: str, path: tuple[str, ...], test: Test) -> Callable[[Facts], bool]:
+    return lambda facts: test(facts.at(tree, path))

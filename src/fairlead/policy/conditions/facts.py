@@ -1,0 +1,153 @@
+"""What rules can know of a message; what is costly to find out only when one asks."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from ...errors import RpcError
+from ...interceptor import Answer, Exchange
+from ...protocol.envelope import Direction
+from ...protocol.json_edit import members_of
+from ...protocol.own_errors import ours
+from ...protocol.targets.targets import Target
+from ...redaction.redact_messages import repeats_a_name
+from ...wire import Request, to_json
+from ...wire.error_codes import INTERNAL_ERROR, INVALID_PARAMS
+from .operators import find
+
+__all__ = ["ANY", "Facts", "Key", "ServerOf", "key_of"]
+
+ServerOf: TypeAlias = Callable[[Exchange], str | None]
+
+
+# Of a key that stands for every target; nothing that comes is this object.
+ANY: Final = (Target("other", "*", "*"),)
+
+
+class Key(Struct, frozen=True):
+    """What decides for most rules that they have nothing to do with a message."""
+
+    method: str
+    direction: Direction
+    asked: bool  # a request, not a notification
+    targets: tuple[Target, ...]
+
+
+def key_of(exchange: Exchange, targets: tuple[Target, ...] | None = None) -> Key:
+    """Return the key of a message; `targets` are what it means, if that is known already."""
+    message = exchange.message
+    found = exchange.targets if targets is None else targets
+    return Key(message.method, exchange.direction, isinstance(message, Request), found)
+
+
+_NOT_YET: Any = object()
+
+
+class Facts(Struct):
+    """One message, and its answer when there is one."""
+
+    exchange: Exchange
+    server_of: ServerOf
+    answer: Answer = None
+    error: RpcError | None = None
+    _key: Key | None = None
+    _servers: tuple[str, ...] | None = None
+    _params: Any = _NOT_YET
+    _result: Any = _NOT_YET
+    # What stands where; rules ask the same again.
+    _at: dict[object, Sequence[Any]] | None = None
+
+    @property
+    def key(self) -> Key:
+        if self._key is None:
+            self._key = key_of(self.exchange)
+        return self._key
+
+    def at(self, tree: str, path: tuple[str, ...]) -> Sequence[Any]:
+        """The values at a path of the params, the result, the error or the headers."""
+        if self._at is None:
+            self._at = {}
+        found = self._at.get((tree, path))
+        if found is None:
+            found = self._at[(tree, path)] = find(getattr(self, tree), path)
+        return found
+
+    def answered(self, answer: Answer, error: RpcError | None) -> "Facts":
+        """The same, with how it ended."""
+        self.answer, self.error, self._result, self._at = answer, error, _NOT_YET, None
+        return self
+
+    @property
+    def params(self) -> Any:
+        if self._params is _NOT_YET:
+            raw = self.exchange.message.params
+            self._params = {} if raw is UNSET else _decoded(raw, INVALID_PARAMS)
+        return self._params
+
+    @property
+    def result(self) -> Any:
+        if self._result is _NOT_YET:
+            self._result = None if self.answer is None else self._read_answer(self.answer)
+        return self._result
+
+    def _read_answer(self, answer: bytes | Raw) -> Any:
+        value = _decoded(answer, INTERNAL_ERROR)
+        if repeats_a_name(answer, value):
+            self.answer = _once(answer)  # whoever gets it reads what was judged
+        return value
+
+    @property
+    def failure(self) -> dict[str, Any] | None:
+        """The error object of the answer."""
+        error = self.error
+        if error is None:
+            return None
+        data = None if error.data is None else _decoded(to_json(error.data), INTERNAL_ERROR)
+        return {"code": error.code, "message": error.message, "data": data}
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The servers that the message is for or from: several, if it means several resources."""
+        if self._servers is None:
+            named = dict.fromkeys(one.server for one in self.key.targets)
+            several = tuple(name for name in named if name is not None)
+            if not several and (one := self.server_of(self.exchange)) is not None:
+                several = (one,)
+            self._servers = several
+        return self._servers
+
+    @property
+    def headers(self) -> dict[str, str]:
+        given = self.exchange.transport.headers or {}
+        return {name.lower(): value for name, value in given.items()}
+
+    @property
+    def size(self) -> int:
+        params = self.exchange.message.params
+        return 0 if isinstance(params, UnsetType) else len(memoryview(params))
+
+
+_decode = msgspec.json.Decoder().decode
+
+
+def _decoded(raw: Any, code: int) -> Any:
+    """What cannot be read, no rule can say that it is not about; so it does not pass."""
+    try:
+        value = _decode(raw)
+    except RecursionError:
+        raise ours(code, "It is nested too deeply to be read") from None
+    except (msgspec.DecodeError, UnicodeDecodeError):  # others may have room for such a number
+        raise ours(code, "It has a value in it that cannot be read") from None
+    # What a relay passes on has each name of the params once. Deeper down it has what came, and
+    # whoever gets that may go by the other one.
+    if repeats_a_name(raw, value) and repeats_a_name(_once(raw), value):
+        raise ours(code, "A name is there twice in it")
+    return value
+
+
+def _once(raw: bytes | Raw) -> bytes:
+    """The same, with the last one of members that have one name; but not of those within them."""
+    members = members_of(raw)
+    return bytes(raw) if members is None else to_json(members)

@@ -1,0 +1,208 @@
+"""Tests of single values: equal, like, in, greater and so on."""
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import date, time
+from fnmatch import translate
+from typing import Any, Final, TypeAlias
+
+from ...redaction.linear_regex import LinearPattern
+
+__all__ = ["OPERATORS", "Test", "Wrong", "compare", "find", "is_test", "name_test", "path_of"]
+
+Test: TypeAlias = Callable[[Sequence[Any]], bool]  # of the values that stand at a place: often one
+_Single: TypeAlias = Callable[[Any], bool]
+
+
+class Wrong(Exception):
+    """A test makes no sense; `operator` is the key that is wrong, if it is one."""
+
+    def __init__(self, reason: str, operator: str | None = None) -> None:
+        super().__init__(reason)
+        self.operator = operator
+
+
+def name_test(wanted: Any) -> Test:
+    """A name: a pattern, several of them, or a map of operators.
+
+    Raises:
+        Wrong: it is nothing of that.
+    """
+    if isinstance(wanted, str):
+        return _any(_like(wanted))
+    if isinstance(wanted, list):
+        if not wanted or not all(isinstance(one, str) for one in wanted):
+            raise Wrong("a list of texts is expected")
+        single = [_like(one) for one in wanted]
+        return _any(lambda value: any(test(value) for test in single))
+    if isinstance(wanted, dict):
+        return compare(wanted)
+    raise Wrong("a text, a list of texts, or a map of operators is expected")
+
+
+def value_test(wanted: Any) -> Test:
+    """Any value: what it is equal to, or a map of operators."""
+    if isinstance(wanted, dict):
+        return compare(wanted)
+    if isinstance(wanted, list):
+        return compare({"in": wanted})
+    return compare({"equals": wanted})
+
+
+def compare(operators: dict[str, Any]) -> Test:
+    """All of these operators hold.
+
+    Raises:
+        Wrong: one of them is unknown, or is given what it cannot use.
+    """
+    if not operators:
+        raise Wrong(f"an operator is expected: {', '.join(sorted(OPERATORS))}")
+    tests = []
+    for name, wanted in operators.items():
+        make = OPERATORS.get(name)
+        if make is None:
+            raise Wrong("", str(name))
+        try:
+            _require_json(wanted)
+            tests.append(make(wanted))
+        except Wrong as wrong:
+            raise Wrong(f"`{name}`: {wrong}", None) from None
+    if len(tests) == 1:
+        return tests[0]
+    return lambda values: all(test(values) for test in tests)
+
+
+def _require_json(wanted: Any) -> None:
+    """TOML and YAML have dates, of which no message has any: such a test would never hold."""
+    for one in wanted if isinstance(wanted, list) else (wanted,):
+        if isinstance(one, date | time):
+            raise Wrong("a date is a text in JSON: put it in quotes")
+
+
+def is_test(value: Any) -> bool:
+    """Whether a map is one of operators, not one of further steps."""
+    return isinstance(value, dict) and bool(value) and value.keys() <= OPERATORS.keys()
+
+
+def path_of(dotted: str) -> tuple[str, ...]:
+    return tuple(dotted.split("."))
+
+
+def find(value: Any, path: tuple[str, ...]) -> list[Any]:
+    """The values at a path; `*` stands for every item or member, a number for one item."""
+    if not path:
+        return [value]
+    step, rest = path[0], path[1:]
+    if isinstance(value, dict):
+        if step in value:
+            return find(value[step], rest)
+        if step == "*":
+            return [one for held in value.values() for one in find(held, rest)]
+        whole = ".".join(path)
+        return [value[whole]] if rest and whole in value else []
+    if isinstance(value, list):
+        if step == "*":
+            return [one for held in value for one in find(held, rest)]
+        if step.isdecimal() and int(step) < len(value):
+            return find(value[int(step)], rest)
+    return []
+
+
+# Operators
+
+
+def _any(single: _Single) -> Test:
+    def test(values: Sequence[Any]) -> bool:
+        for value in values:  # noqa: SIM110 - a generator would take twice as long
+            if single(value):
+                return True
+        return False
+
+    return test
+
+
+def _none(single: _Single) -> Test:
+    return lambda values: not any(single(value) for value in values)
+
+
+def _like(pattern: Any) -> _Single:
+    if not isinstance(pattern, str):
+        raise Wrong("a pattern like `read_*` is expected")
+    if not re.search(r"[*?\[]", pattern):
+        return lambda value: isinstance(value, str) and value == pattern
+    match = re.compile(translate(pattern)).match
+    return lambda value: isinstance(value, str) and match(value) is not None
+
+
+def _matches(pattern: Any) -> _Single:
+    if not isinstance(pattern, str):
+        raise Wrong("a regular expression is expected")
+    try:
+        matches = LinearPattern(pattern).matches
+    except ValueError as exc:
+        raise Wrong(str(exc)) from None
+    return lambda value: isinstance(value, str) and matches(value)
+
+
+def _equals(wanted: Any) -> _Single:
+    return lambda value: _same(value, wanted)
+
+
+def _in(wanted: Any) -> _Single:
+    if not isinstance(wanted, list):
+        raise Wrong("a list is expected")
+    return lambda value: any(_same(value, one) for one in wanted)
+
+
+def _contains(wanted: Any) -> _Single:
+    def test(value: Any) -> bool:
+        if isinstance(value, str):
+            return isinstance(wanted, str) and wanted in value
+        if isinstance(value, list):
+            return any(_same(one, wanted) for one in value)
+        return isinstance(value, dict) and isinstance(wanted, str) and wanted in value
+
+    return test
+
+
+def _exists(wanted: Any) -> Test:
+    if not isinstance(wanted, bool):
+        raise Wrong("true or false is expected")
+    return lambda values: any(value is not None for value in values) is wanted
+
+
+def _ordered(holds: Callable[[Any, Any], bool]) -> Callable[[Any], Test]:
+    def make(wanted: Any) -> Test:
+        if isinstance(wanted, bool) or not isinstance(wanted, int | float | str):
+            raise Wrong("a number or a text is expected")
+        kind: Any = str if isinstance(wanted, str) else int | float
+        return _any(
+            lambda value: (
+                isinstance(value, kind) and not isinstance(value, bool) and holds(value, wanted)
+            )
+        )
+
+    return make
+
+
+def _same(value: Any, wanted: Any) -> bool:
+    """Equal, where true is not 1."""
+    return isinstance(value, bool) == isinstance(wanted, bool) and bool(value == wanted)
+
+
+OPERATORS: Final[dict[str, Callable[[Any], Test]]] = {
+    "equals": lambda wanted: _any(_equals(wanted)),
+    "not": lambda wanted: _none(_equals(wanted)),
+    "in": lambda wanted: _any(_in(wanted)),
+    "not_in": lambda wanted: _none(_in(wanted)),
+    "like": lambda wanted: _any(_like(wanted)),
+    "not_like": lambda wanted: _none(_like(wanted)),
+    "matches": lambda wanted: _any(_matches(wanted)),
+    "not_matches": lambda wanted: _none(_matches(wanted)),
+    "contains": lambda wanted: _any(_contains(wanted)),
+    "exists": _exists,
+    "greater": _ordered(lambda value, wanted: value > wanted),
+    "at_least": _ordered(lambda value, wanted: value >= wanted),
+    "less": _ordered(lambda value, wanted: value < wanted),
+    "at_most": _ordered(lambda value, wanted: value <= wanted),
+}

@@ -1,0 +1,164 @@
+"""The hooks of many rules, in one look at a message: which of them caught something."""
+
+import re
+from collections.abc import Iterable
+from fnmatch import translate
+from typing import Any, Final, TypeAlias
+
+from .conditions import SOURCES
+from .facts import Facts
+from .rule_index_hints import Hint, Hook
+
+__all__ = ["Index"]
+
+_Like: TypeAlias = tuple[re.Pattern[str], int]
+
+_PLAIN: Final = (str, int, float, type(None))
+_TREES: Final = ("params", "headers", "result", "failure")
+
+
+class Index:
+    """Numbers under hooks; a message gives the numbers whose hooks have caught something."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, _Values] = {}
+        self._trees: dict[str, _Branch] = {}
+
+    def add(self, hooks: Iterable[Hook], number: int) -> None:
+        for hook in hooks:
+            if hook.source in _TREES:
+                tree = self._trees.setdefault(hook.source, _Branch())
+                tree.add(hook.path, hook.hint, number)
+            else:
+                self._names.setdefault(hook.source, _Values()).add(hook.hint, number)
+
+    def caught(self, facts: Facts) -> set[int]:
+        caught: set[int] = set()
+        if self._names:
+            for name, values in self._names.items():
+                found = SOURCES[name](facts)
+                if type(found) is tuple:
+                    for one in found:
+                        values.look(one, caught)
+                elif found is not None:
+                    values.look(found, caught)
+        if self._trees:
+            for name, tree in self._trees.items():
+                tree.look(getattr(facts, name), caught)
+        return caught
+
+
+class _Values:
+    """The hooks of one place."""
+
+    __slots__ = ("_any_like", "_equal", "_like", "_starts", "_there")
+
+    def __init__(self) -> None:
+        self._equal: dict[Any, list[int]] = {}
+        self._starts: dict[int, dict[str, list[_Like]]] = {}  # patterns by how they start
+        self._like: list[_Like] = []  # those that start in any way
+        self._any_like: re.Pattern[str] | None = None
+        self._there: list[int] = []
+
+    def add(self, hint: Hint, number: int) -> None:
+        if hint.kind == "equal":
+            self._equal.setdefault(_told_apart(hint.wanted), []).append(number)
+        elif hint.kind == "like":
+            pattern: str = hint.wanted
+            start, like = _start_of(pattern), (re.compile(translate(pattern)), number)
+            if start:
+                self._starts.setdefault(len(start), {}).setdefault(start, []).append(like)
+            else:
+                self._like.append(like)
+                self._any_like = None
+        else:
+            self._there.append(number)
+
+    def look(self, value: Any, caught: set[int]) -> None:
+        if self._there:
+            caught.update(self._there)
+        if self._equal and isinstance(value, _PLAIN):
+            same = self._equal.get(value if type(value) is str else _told_apart(value))
+            if same is not None:
+                caught.update(same)
+        if isinstance(value, str):
+            for length, starts in self._starts.items():
+                found = starts.get(value[:length])
+                if found is not None:
+                    caught.update(number for one, number in found if one.match(value) is not None)
+            if self._like:
+                self._look_like(value, caught)
+
+    def _look_like(self, text: str, caught: set[int]) -> None:
+        if self._any_like is None:
+            # Whether any of them is: what many have in common is then looked at once.
+            self._any_like = re.compile("|".join(one.pattern for one, _ in self._like))
+        if self._any_like.match(text) is not None:
+            caught.update(number for one, number in self._like if one.match(text) is not None)
+
+
+class _Branch:
+    """The places below one step of a path."""
+
+    __slots__ = ("_below", "_each", "_here", "_items", "_whole")
+
+    def __init__(self) -> None:
+        self._here: _Values | None = None
+        self._below: dict[str, _Branch] = {}
+        self._items: dict[str, int] = {}  # those of them that are numbers; `1` and `01` are one
+        self._each: _Branch | None = None
+        self._whole: dict[str, _Values] = {}  # members whose names have dots
+
+    def add(self, path: tuple[str, ...], hint: Hint, number: int) -> None:
+        if not path:
+            self._here = self._here or _Values()
+            self._here.add(hint, number)
+            return
+        step, rest = path[0], path[1:]
+        if rest:
+            self._whole.setdefault(".".join(path), _Values()).add(hint, number)
+        if step == "*":
+            self._each = self._each or _Branch()
+            self._each.add(rest, hint, number)
+        below = self._below.setdefault(step, _Branch())
+        below.add(rest, hint, number)
+        if step.isdecimal():
+            self._items[step] = int(step)
+
+    def look(self, value: Any, caught: set[int]) -> None:
+        if self._here is not None:
+            self._here.look(value, caught)
+        if type(value) is dict:
+            below = self._below
+            if below:
+                for name in value if len(value) < len(below) else below:
+                    if name in below and name in value:
+                        below[name].look(value[name], caught)
+            if self._whole or self._each is not None:
+                self._look_further(value, caught)
+        elif type(value) is list:
+            for step, place in self._items.items():
+                if place < len(value):
+                    self._below[step].look(value[place], caught)
+            if self._each is not None:
+                for item in value:
+                    self._each.look(item, caught)
+
+    def _look_further(self, value: dict[str, Any], caught: set[int]) -> None:
+        whole = self._whole
+        if not whole.keys().isdisjoint(value.keys()):
+            for name in whole.keys() & value.keys():
+                whole[name].look(value[name], caught)
+        if self._each is not None:
+            for held in value.values():
+                self._each.look(held, caught)
+
+
+def _start_of(pattern: str) -> str:
+    """What everything starts with that is like it."""
+    return re.split(r"[*?\[]", pattern, maxsplit=1)[0]
+
+
+def _told_apart(value: Any) -> Any:
+    """True is not 1, though both are the same in a dictionary."""
+    return ("bool", value) if isinstance(value, bool) else value

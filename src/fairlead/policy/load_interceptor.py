@@ -1,0 +1,87 @@
+"""Interceptors of your own, found by their Python path."""
+
+import inspect
+import os
+import sys
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from types import ModuleType
+from typing import Any, cast
+
+from ..errors import ConfigError
+from ..interceptor import Interceptor
+
+__all__ = ["load_interceptor"]
+
+
+def load_interceptor(
+    target: str, options: dict[str, Any] | None = None, *, folder: str | None = None
+) -> Interceptor:
+    """The interceptor that `module:attribute` or `path.py:attribute` names.
+
+    A class, or a function that is not `async`, is called with the options, and gives one. Paths
+    are relative to `folder`.
+
+    Raises:
+        ConfigError: there is no such thing, it is no interceptor, or its code fails.
+    """
+    place, colon, name = target.rpartition(":")
+    if not colon or not place or not all(part.isidentifier() for part in name.split(".")):
+        raise ConfigError(f"{target!r} is not written module:attribute or path.py:attribute")
+    try:
+        module = _import_file(place, folder) if place.endswith(".py") else import_module(place)
+    except ConfigError:
+        raise
+    except (Exception, SystemExit) as exc:
+        raise ConfigError(f"{place} cannot be imported: {type(exc).__name__}: {exc}") from exc
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+        if found is None:
+            raise ConfigError(f"{place} has no {name}")
+    return _made(found, target, options)
+
+
+def _made(found: Any, target: str, options: dict[str, Any] | None) -> Interceptor:
+    factory = inspect.isclass(found) or (
+        inspect.isfunction(found) and not inspect.iscoroutinefunction(found)
+    )
+    if factory:
+        try:
+            found = found(**(options or {}))
+        except Exception as exc:
+            raise ConfigError(f"{target} cannot be made: {type(exc).__name__}: {exc}") from exc
+    elif options:
+        raise ConfigError(f"{target} takes no options: it is there already")
+    call = found if inspect.isfunction(found) or not callable(found) else type(found).__call__
+    if not inspect.iscoroutinefunction(call):
+        raise ConfigError(f"{target} is no interceptor: `async (exchange, proceed)` is expected")
+    if not _takes_two(found):
+        raise ConfigError(f"{target} is no interceptor: it takes an exchange, and how to proceed")
+    return cast(Interceptor, found)
+
+
+def _takes_two(call: Any) -> bool:
+    try:
+        inspect.signature(call).bind(None, None)
+    except TypeError:
+        return False
+    return True
+
+
+def _import_file(place: str, folder: str | None) -> ModuleType:
+    path = os.path.abspath(os.path.join(folder or os.curdir, place))
+    if not os.path.isfile(path):
+        raise ConfigError(f"there is no file {path}")
+    name = f"fairlead_interceptors_{abs(hash(path)):x}"
+    spec = spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{path} is no Python file")
+    module = module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickles look there
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

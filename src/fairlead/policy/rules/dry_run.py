@@ -1,0 +1,322 @@
+"""What rules would have done to recorded traffic."""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct, UnsetType
+
+from ...errors import RpcError
+from ...interceptor import Answer, Exchange, Interceptor, Proceed
+from ...protocol.caller import Caller, read_head, stateless_caller
+from ...protocol.envelope import Direction, SessionContext, SessionState, TransportContext
+from ...protocol.identity.principal import Principal, principal_from
+from ...protocol.revisions import NEWEST_HANDSHAKE
+from ...protocol.revisions import known as known_revision
+from ...protocol.targets.targets import Target, targets_of
+from ...protocol.targets.unique_names import full_name
+from ...recording.tape.format import Entry
+from ...wire import Notification, Request
+from ...wire.json import read_json
+from ..actions.action_registry import Factory
+from .build_actions import WRITING, Action
+from .ruleset import RuleSet
+
+__all__ = ["Rehearsed", "rehearse"]
+
+MAX_WAITING: Final = 10_000  # messages that are kept until the answer of the first one comes
+MAX_BYTES: Final = 32 << 20  # and how large they may be together
+MAX_SESSIONS: Final = 10_000  # of which is remembered how they began
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Rehearsed(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What would have become of one message."""
+
+    seq: int
+    dir: Direction
+    method: str
+    target: str | None = None
+    rules: list[str] = []  # those that would have acted, in order
+    did: list[str] = []  # what they would have done
+    outcome: str  # passed, blocked, dropped, answered or changed
+    reason: str | None = None  # of a refusal
+
+
+def rehearse(
+    path: str, tape: Iterable[Entry], actions: Mapping[str, Factory] | None = None
+) -> Iterator[Rehearsed]:
+    """Each request and notification of a tape, as the rules of this file would have treated it.
+
+    Nothing is sent, waited for or written: what would do so is only named. Time is the tape's. It
+    has an event loop of its own, so inside of another one it belongs into a thread.
+
+    Raises:
+        RulesError: the file has mistakes.
+    """
+    clock = _Clock()
+    rules = _Dry.of_file(
+        path,
+        actions=actions,
+        clock=clock,
+        server_of=lambda exchange: clock.server,
+        interval=float("inf"),
+    )
+    known = _Known()
+    waiting: deque[_Turn] = deque()  # for their answers, which rules may be about
+    open_turns: dict[object, _Turn] = {}
+    held = 0  # bytes of them
+    with asyncio.Runner() as runner:
+
+        def due(most: int) -> Iterator[Rehearsed]:
+            nonlocal held
+            while waiting and (waiting[0].over or len(waiting) > most or held > MAX_BYTES):
+                turn = waiting.popleft()
+                held -= turn.size
+                turn.past = True
+                clock.now, clock.server = turn.entry.at, turn.entry.server
+                yield runner.run(_rehearse(rules, turn))
+
+        for entry in tape:
+            line = read_json(entry.message, _Line, None)
+            if line is None:
+                continue
+            if line.method is None:
+                turn = open_turns.pop((entry.session, entry.dir.reverse(), line.id), None)
+                if turn is not None and not turn.past:
+                    turn.answer, turn.over = _answer(line), True
+                    turn.size += len(bytes(entry.message))
+                    held += len(bytes(entry.message))
+            else:
+                exchange = _exchange(entry, line, known)
+                size = len(bytes(entry.message))
+                held += size
+                waiting.append(_Turn(entry, exchange, over=line.id is None, size=size))
+                if line.id is not None:
+                    open_turns[(entry.session, entry.dir, line.id)] = waiting[-1]
+            yield from due(MAX_WAITING)
+        yield from due(0)
+
+
+class _Turn(Struct):
+    """A message, until its answer is known."""
+
+    entry: Entry
+    exchange: Exchange
+    answer: Raw | RpcError | None = None
+    over: bool = False
+    past: bool = False
+    size: int = 0
+
+
+async def _rehearse(rules: "_Dry", turn: _Turn) -> Rehearsed:
+    entry, exchange, answer = turn.entry, turn.exchange, turn.answer
+    passed: list[Exchange] = []
+    asked = isinstance(exchange.message, Request)
+
+    async def recorded(now: Exchange) -> Answer:
+        passed.append(now)
+        if isinstance(answer, RpcError):
+            raise answer
+        return answer if answer is not None or not asked else Raw(b"{}")
+
+    outcome, reason = "passed", None
+    exchange.did = []
+    try:
+        result = await rules(exchange, recorded)
+        if not passed:
+            outcome = "answered" if asked else "dropped"
+        elif _differs(passed[-1], exchange) or (asked and result != answer and answer is not None):
+            outcome = "changed"
+    except RpcError as exc:
+        if exc is not answer:
+            outcome, reason = ("blocked" if asked else "dropped"), exc.message
+    did = exchange.did or []
+    return Rehearsed(
+        seq=entry.seq,
+        dir=entry.dir,
+        method=exchange.method,
+        target=exchange.target,
+        rules=[one.removeprefix("rule: ") for one in did if one.startswith("rule: ")],
+        did=[one for one in did if not one.startswith("rule: ")],
+        outcome=outcome,
+        reason=reason,
+    )
+
+
+class _Dry(RuleSet):
+    """Rules whose actions only look and change; the others are named."""
+
+    _unmade = WRITING
+
+    def _interceptor(self, action: Action) -> Interceptor:
+        if action.pure:
+            return action.interceptor
+
+        async def name_it(exchange: Exchange, proceed: Proceed) -> Answer:
+            exchange.note(f"would {action}")
+            return await proceed(exchange)
+
+        return name_it
+
+
+class _Clock:
+    """Where we are on the tape: when that was, and which server it is about."""
+
+    now = 0.0
+    server: str | None = None
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class _Edge:
+    """Nobody is there: only what was said of the session is."""
+
+    log_level: str | None = None
+
+    def __init__(self, session: str | None) -> None:
+        self.session = SessionContext(state=SessionState.ACTIVE, session_id=session)
+
+    async def tell(self, exchange: Exchange, notification: Notification) -> None:
+        pass
+
+    def hang_up(self, exchange: Exchange) -> None:
+        pass
+
+    async def ask(
+        self, exchange: Exchange, method: str, params: dict[str, Any] | Raw | None
+    ) -> Raw:
+        raise RpcError(-32601, "this is a recording")
+
+
+class _Line(Struct):
+    method: str | None = None
+    id: int | str | None = None
+    params: Raw | UnsetType = msgspec.UNSET
+    result: Raw | UnsetType = msgspec.UNSET
+    error: Raw | UnsetType = msgspec.UNSET
+
+
+class _Said(Struct):
+    code: int = -32603
+    message: str = ""
+
+
+def _answer(line: _Line) -> Raw | RpcError | None:
+    if not isinstance(line.result, UnsetType):
+        return line.result
+    if isinstance(line.error, UnsetType):
+        return None
+    said = read_json(line.error, _Said, _Said())
+    return RpcError(said.code, said.message, raw=bytes(line.error))
+
+
+class _Opening(Struct, rename="camel"):
+    protocol_version: str = ""
+    client_info: Raw = Raw(b"{}")
+    capabilities: Raw = Raw(b"{}")
+
+
+class _Known:
+    """What earlier entries said that later ones do not repeat."""
+
+    def __init__(self) -> None:
+        self.callers: dict[str | None, Caller] = {}
+        self.edges: dict[str | None, _Edge] = {}
+        self._transports: dict[tuple[Direction, str | None], dict[str, Any]] = {}
+
+    def transport(self, entry: Entry) -> dict[str, Any]:
+        """How it came: of a connection that lasts, a tape says so once."""
+        to_server = entry.dir is Direction.CLIENT_TO_SERVER
+        whose = entry.dir, entry.session if to_server else entry.server
+        if entry.transport is not None:
+            _keep(self._transports, whose, entry.transport)
+        return self._transports.get(whose, {})
+
+    def edge(self, session: str | None) -> _Edge:
+        return self.edges.get(session) or _keep(self.edges, session, _Edge(session))
+
+
+def _keep(several: dict[K, V], key: K, value: V) -> V:
+    """Remember it; requests that stand alone are sessions of their own, so the oldest go."""
+    if key not in several and len(several) >= MAX_SESSIONS:
+        del several[next(iter(several))]
+    several[key] = value
+    return value
+
+
+def _exchange(entry: Entry, line: _Line, known: _Known) -> Exchange:
+    """The exchange that a message was."""
+    assert line.method is not None
+    message: Request | Notification = (
+        Notification(line.method, line.params)
+        if line.id is None
+        else Request(line.id, line.method, line.params)
+    )
+    head = read_head(line.params)
+    transport = known.transport(entry)
+    principal = _principal(transport)
+    caller = known.callers.get(entry.session)
+    if line.method == "initialize":
+        caller = _keep(known.callers, entry.session, _introduced(line.params, principal))
+    elif not isinstance(head.meta, UnsetType):
+        try:
+            caller = stateless_caller(head.meta, principal)
+        except RpcError:
+            pass  # it is of the other era
+    return Exchange(
+        message,
+        caller or Caller(NEWEST_HANDSHAKE, False, principal),
+        head,
+        entry.dir,
+        _transport(transport),
+        known.edge(entry.session),
+        resolver=None if entry.server is None else partial(_targets, entry.server),
+    )
+
+
+def _targets(server: str, exchange: Exchange) -> tuple[Target, ...]:
+    """What a message means, as far as a tape tells: not what a shortened or new name stands for."""
+    message = exchange.message
+    found = targets_of(message.method, exchange.head, message.params)
+    return tuple(_target(one, server) for one in found)
+
+
+def _target(given: Target, server: str) -> Target:
+    own = given.own
+    if given.kind in ("tool", "prompt"):
+        own = own.removeprefix(full_name(server, "")) or own
+    return msgspec.structs.replace(given, own=own, server=server, merged=given.own)
+
+
+def _introduced(params: Raw | UnsetType, principal: Principal) -> Caller:
+    said = read_json(params, _Opening, _Opening())
+    revision = known_revision(said.protocol_version) or NEWEST_HANDSHAKE
+    info, capabilities = bytes(said.client_info), bytes(said.capabilities)
+    return Caller(revision, revision.stateless, principal, capabilities, info)
+
+
+def _principal(said: dict[str, Any]) -> Principal:
+    """Return the principal that a tape names; a tape omits anonymous ones."""
+    name = said.get("principal")
+    return principal_from(None if name is None else str(name))
+
+
+def _transport(said: dict[str, Any]) -> TransportContext:
+    known_names = {one.name for one in msgspec.structs.fields(TransportContext)}
+    kept = {name: value for name, value in said.items() if name in known_names}
+    kept.setdefault("transport_type", str(said.get("type", "tape")))
+    try:
+        return msgspec.convert(kept, TransportContext)
+    except msgspec.ValidationError:
+        return TransportContext(transport_type="tape")
+
+
+def _differs(now: Exchange, then: Exchange) -> bool:
+    return now.message is not then.message and now.message != then.message

@@ -1,0 +1,459 @@
+"""Rules as one interceptor: finds those that a message concerns, and lets them act in order."""
+
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol, Self
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from ...config.files.formats import Document
+from ...config.files.reader import Stamp, stamp_of
+from ...errors import RpcError
+from ...interceptor import (
+    Answer,
+    Exchange,
+    Interceptor,
+    Members,
+    Offence,
+    Proceed,
+    beside,
+    chain,
+    claims,
+    hearers,
+)
+from ...protocol.envelope import Direction
+from ...protocol.targets.targets import NESTED, Target
+from ...redaction.redact_messages import Redactor
+from ...wire import Notification, Request
+from ..actions.action_registry import ACTIONS, Factory
+from ..actions.rename import Rename
+from ..conditions.conditions import Always
+from ..conditions.facts import ANY, Facts, Key, ServerOf, key_of
+from ..conditions.rule_index import Index
+from ..conditions.rules_error import RulesError
+from ..view_dependent import notify_of_views
+from .build_actions import Action, Making
+from .load_rules import Kept, Rule, close_action, read_rules, rules_of
+
+__all__ = ["RuleSet"]
+
+LOOK_AGAIN: Final = 0.5  # seconds after which the file is looked at with the next message
+MAX_KEYS: Final = 4096  # methods and targets whose rules are remembered
+LONGEST: Final = 512  # characters of a target that is
+
+log = logging.getLogger("fairlead.gateway.rules")
+
+# A rule that may concern a message; whether it does, if that is known.
+Candidate = tuple[Rule, bool | None]
+# What a key is made of, as it stands in an exchange: method, direction, kind, name and URI; where
+# that says too little, everything that is meant.
+_Place = tuple[
+    str,
+    Direction,
+    type[Request | Notification],
+    str | UnsetType | tuple[Target, ...],
+    str | UnsetType,
+]
+
+
+class RuleHost(Protocol):
+    """A gateway or relay, as far as rules need to know it."""
+
+    def server_of(self, exchange: Exchange) -> str | None:
+        """Return the server that a message is for or from, if it is one."""
+
+    @property
+    def wait_until_known(self) -> Callable[[Exchange], Awaitable[None]] | None:
+        """Wait for a server that is just starting; None if nothing has to be waited for.
+
+        Without this, a rule about the server would be asked before it is known whose a call is, and
+        the call be passed on afterwards.
+        """
+
+
+class RuleSet:
+    """The interceptor that a file of rules describes.
+
+        relay = Relay(entry, interceptors=[RuleSet.of_file("rules.toml")])
+
+    The file may change while it is used. Rules that do the same as before keep what they remember;
+    a file with mistakes changes nothing, and the log says why.
+    """
+
+    _unmade: frozenset[str] = frozenset()
+
+    def __init__(
+        self,
+        rules: Sequence[Rule] = (),
+        *,
+        path: str | os.PathLike[str] | None = None,
+        actions: Mapping[str, Factory] | None = None,
+        clock: Callable[[], float] | None = None,
+        server_of: ServerOf = lambda exchange: None,
+        interval: float = LOOK_AGAIN,
+        known: Redactor | None = None,
+    ) -> None:
+        """`actions` are further ones that rules may name; `clock` is for those that count seconds.
+
+        `server_of` says which server a message is for or from, where there are several. `known`
+        knows values that rules must not write down, and take out where they redact.
+        """
+        self.path = None if path is None else os.fspath(path)
+        self.server_of = server_of
+        # Waits until it can be said whose a message is.
+        self._known: Callable[[Exchange], Awaitable[None]] | None = None
+        self._making = Making(
+            clock=clock,
+            actions={**ACTIONS, **(actions or {})},
+            unmade=self._unmade,
+            looks=not self._unmade,  # where they are rehearsed, the folders may be others
+            known=known,
+        )
+        self._interval = interval
+        self._look_at = float("-inf") if path is None else time.monotonic() + interval
+        self._read: Stamp | None = None
+        self._use(rules)
+
+    @classmethod
+    def of_file(cls, path: str | os.PathLike[str], **options: Any) -> Self:
+        """Read a file, TOML, YAML or JSON by the end of its name, and follow its changes.
+
+        Raises:
+            RulesError: with everything that is wrong.
+        """
+        made = cls(path=path, **options)
+        made.reload()
+        return made
+
+    @classmethod
+    def of_data(cls, data: dict[str, Any], **options: Any) -> Self:
+        """The same for what would stand in a file."""
+        text = msgspec.json.format(msgspec.json.encode(data)).decode()
+        made = cls(**options)
+        made._use(rules_of(Document("rules", data, text, "json"), made._making))
+        return made
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """All of them, in the order in which they act."""
+        return self._rules
+
+    def reload(self) -> None:
+        """Read the file again.
+
+        Raises:
+            RulesError: it has mistakes; the rules stay as they were.
+        """
+        assert self.path is not None
+        stamp = stamp_of(self.path)
+        kept: Kept = {rule.key: list(rule.actions) for rule in self._rules}
+        self._read = stamp
+        rules = read_rules(self.path, self._making, kept)
+        gone = {id(action): action for rule in self._rules for action in rule.actions}
+        for rule in rules:
+            for action in rule.actions:
+                gone.pop(id(action), None)
+        self._use(rules)
+        for action in gone.values():
+            close_action(action)
+
+    def stand_before(self, host: RuleHost) -> None:
+        """Know which server messages of this gateway or relay are for or from."""
+        self.server_of = host.server_of
+        self._known = host.wait_until_known
+
+    def close(self) -> None:
+        """Let go of files that actions write to."""
+        for rule in self._rules:
+            for action in rule.actions:
+                close_action(action)
+
+    def views_changed(self) -> None:
+        """Tell the actions, such as `cache`, that the views of a gateway have changed."""
+        notify_of_views(action.bare for rule in self._rules for action in rule.actions)
+
+    def passes(self, exchange: Exchange) -> bool:
+        """Whether no rule is about this message; what nobody can say yet is not so."""
+        if self.path is not None and time.monotonic() >= self._look_at:
+            self._look()
+        found = self._found_for(exchange)
+        if not found.all:
+            return True
+        if found.unasked or (self._known is not None and found.about_server):
+            return False
+        return not found.index.caught(self._facts(exchange, found))
+
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        if self.path is not None and time.monotonic() >= self._look_at:
+            self._look()
+        found = self._found_for(exchange)
+        if not found.all:
+            return await proceed(exchange)
+        if found.needs_server and self._known is not None:
+            await self._known(exchange)
+            found = self._found_for(exchange)
+        facts = self._facts(exchange, found)
+        candidates = found.meant_for(facts)
+        if not candidates:
+            return await proceed(exchange)
+        return await self._act(candidates, 0, facts, proceed)
+
+    def offended(self, offence: Offence) -> None:
+        """A frame that is no good is no message; rules without conditions are about it too."""
+        for rule in self._rules:
+            if isinstance(rule.condition, Always) and not rule.answers:
+                tell = hearers(action.bare for action in rule.actions)
+                if tell is not None:
+                    tell(offence)
+
+    def members(self, exchange: Exchange, members: Members) -> Members:
+        """What stands beside an answer: rules that would change it do so, if they are about the
+        request, or about answers, which cannot be asked any more."""
+        found = self._found_for(exchange)
+        facts = self._facts(exchange, found)
+        for rule, known in found.all:
+            change = beside(action.bare for action in rule.actions)
+            if change is not None and (known or rule.answers or rule.condition.holds(facts)):
+                members = change(exchange, members)
+        return members
+
+    # Acting
+
+    async def _act(
+        self, candidates: Sequence[Candidate], start: int, facts: Facts, proceed: Proceed
+    ) -> Answer:
+        exchange = facts.exchange
+        for place in range(start, len(candidates)):
+            rule, known = candidates[place]
+            if rule.answers:
+                return await self._act_on_answer(candidates, place, facts, proceed)
+            applies = rule.condition.holds(facts) if known is None else known
+            actions = rule.actions if applies else _watching(rule, exchange.method)
+            if not actions:
+                continue
+            if applies:
+                exchange.note(f"rule: {rule.name}")
+                if rule.stop and (rule.strict is None or rule.strict.holds(facts)):
+                    return await self._run(actions, exchange, proceed)
+            inner = self._rest(candidates, place, facts, proceed)
+            return await self._run(actions, exchange, inner)
+        return await proceed(exchange)
+
+    def _rest(
+        self, candidates: Sequence[Candidate], place: int, facts: Facts, proceed: Proceed
+    ) -> Callable[[Exchange], Awaitable[Answer]]:
+        """The rules behind one; of a message that was changed, those that concern it now."""
+        order = candidates[place][0].order
+        exchange, message = facts.exchange, facts.exchange.message
+        instant = order in self._instant
+
+        def go_on(now: Exchange) -> Awaitable[Answer]:
+            if instant and now is exchange and now.message is message:
+                return self._act(candidates, place + 1, facts, proceed)
+            return self._act_on_changed(now, order, proceed)
+
+        return go_on
+
+    async def _act_on_changed(self, exchange: Exchange, order: int, proceed: Proceed) -> Answer:
+        """Let the rules behind one act that concern a message now."""
+        found = self._found_for(exchange)
+        if found.needs_server and self._known is not None:
+            await self._known(exchange)
+            found = self._found_for(exchange)
+        facts = self._facts(exchange, found)
+        rest = [one for one in found.meant_for(facts) if one[0].order > order]
+        return await self._act(rest, 0, facts, proceed)
+
+    async def _act_on_answer(
+        self, candidates: Sequence[Candidate], place: int, facts: Facts, proceed: Proceed
+    ) -> Answer:
+        """Let all rules about the answer act that follow each other: the last one is the first."""
+        behind = place
+        while behind < len(candidates) and candidates[behind][0].answers:
+            behind += 1
+        answer, error = await _outcome(self._act(candidates, behind, facts, proceed))
+        if facts.key.asked:
+            exchange = facts.exchange
+            found = self._found_for(exchange)
+            left_out = found.not_answered_by(facts.answered(answer, error))
+            for rule, _ in reversed(candidates[place:behind]):
+                if rule.order in left_out or not rule.condition.holds(facts):
+                    continue
+                exchange.note(f"rule: {rule.name}")
+                acting = self._run(rule.actions, exchange, _given(facts.answer, error))
+                answer, error = await _outcome(acting)
+                left_out = found.not_answered_by(facts.answered(answer, error))
+            answer = facts.answer  # as they have read it
+        if error is not None:
+            raise error
+        return answer
+
+    def _run(
+        self, actions: Iterable[Action], exchange: Exchange, inner: Proceed
+    ) -> Awaitable[Answer]:
+        return chain([self._interceptor(action) for action in actions], inner)(exchange)
+
+    def _interceptor(self, action: Action) -> Interceptor:
+        return action.interceptor
+
+    # Which rules
+
+    def _use(self, rules: Sequence[Rule]) -> None:
+        self._rules = tuple(rules)
+        # The rules whose actions do not wait, by their order: nothing changes while they act.
+        self._instant = frozenset(
+            rule.order for rule in self._rules if not any(map(_waits, rule.actions))
+        )
+        self._renames = [
+            action.bare
+            for rule in self._rules
+            for action in rule.actions
+            if isinstance(action.bare, Rename)
+        ]
+        self._found: dict[_Place, _Found] = {}
+        self._about: dict[Key, Sequence[Rule]] = {}  # the same for any target
+
+    def _found_for(self, exchange: Exchange) -> "_Found":
+        """The rules that may concern a message; for most messages, none."""
+        message, head = exchange.message, exchange.head
+        place: _Place
+        plain = exchange.resolver is None and exchange.displayed is None and not self._renames
+        if plain and message.method not in NESTED:
+            place = message.method, exchange.direction, type(message), head.name, head.uri
+            return self._found.get(place) or self._find(place, key_of(exchange))
+        targets = self._targets(exchange)
+        place = message.method, exchange.direction, type(message), targets, UNSET
+        return self._found.get(place) or self._find(place, key_of(exchange, targets))
+
+    def _targets(self, exchange: Exchange) -> tuple[Target, ...]:
+        """What a message means, also by the names that it has before a rule of ours renames it.
+
+        A rule that acts before the one that renames must know the server's name too.
+        """
+        targets = exchange.targets
+        for rename in self._renames if targets and exchange.server is None else ():
+            before, _ = rename.original(exchange)
+            if before is not exchange:
+                exchange = before
+                targets = tuple(
+                    msgspec.structs.replace(
+                        now, server=now.server or then.server, also=(*now.also, *then.names)
+                    )
+                    for now, then in zip(targets, before.targets, strict=False)
+                )
+        return targets
+
+    def _facts(self, exchange: Exchange, found: "_Found") -> Facts:
+        return Facts(exchange, self.server_of, _key=found.key)
+
+    def _find(self, place: "_Place", key: Key) -> "_Found":
+        several: list[Candidate] = []
+        for rule in self._about_any(key):
+            known = rule.condition.known(key)
+            if known is not False or _watching(rule, key.method):
+                several.append((rule, known))
+        found = _Found(several, key)
+        if len(self._found) >= MAX_KEYS:
+            self._found.clear()
+        if len(place[0]) + sum(len(one.own) for one in key.targets) <= LONGEST:
+            self._found[place] = found
+        return found
+
+    def _about_any(self, key: Key) -> Sequence[Rule]:
+        """The rules that may concern such a message, whatever it is aimed at."""
+        wide = msgspec.structs.replace(key, targets=ANY)
+        rules = self._about.get(wide)
+        if rules is None:
+            rules = [
+                rule
+                for rule in self._rules
+                if (rule.condition.known(wide) is not False and (key.asked or not rule.answers))
+                or _watching(rule, key.method)
+            ]
+            if len(self._about) >= MAX_KEYS:
+                self._about.clear()
+            if len(key.method) <= LONGEST:
+                self._about[wide] = rules
+        return rules
+
+    # Following the file
+
+    def _look(self) -> None:
+        assert self.path is not None
+        self._look_at = time.monotonic() + self._interval
+        if stamp_of(self.path) == self._read:
+            return
+        try:
+            self.reload()
+            log.info("%s: %d rules", self.path, len(self._rules))
+        except RulesError as exc:
+            log.error("the rules stay as they were: %s", exc)
+
+
+def _waits(action: Action) -> bool:
+    one = action.interceptor
+    return not claims(one, "waits") or getattr(one, "waits", True)
+
+
+class _Found:
+    """The rules that may concern messages with one key, and which of them a message needs."""
+
+    def __init__(self, several: Sequence[Candidate], key: Key) -> None:
+        self.all = several
+        self.key = key
+        self.about_server = any(rule.about_server for rule, _ in several)
+        # While a server starts, nothing is known of what it has.
+        unknown = any(one.server is None for one in key.targets)
+        self.needs_server = bool(several) and (self.about_server or unknown)
+        self.index, self._late = Index(), Index()
+        self._always: set[int] = set()  # places of those that each message has to be shown to
+        self._hooked: set[int] = set()  # rules about answers that need not be, by their order
+        for place, (rule, known) in enumerate(several):
+            hooks = None if known else rule.condition.hooks(key)
+            if hooks is None or _watching(rule, key.method):
+                self._always.add(place)
+            elif rule.answers:
+                self._late.add(hooks, rule.order)
+                self._hooked.add(rule.order)
+                self._always.add(place)
+            else:
+                self.index.add(hooks, place)
+        self.unasked = [several[place] for place in sorted(self._always)]
+
+    def meant_for(self, facts: Facts) -> Sequence[Candidate]:
+        """Those of them that have to be asked about this message."""
+        caught = self.index.caught(facts)
+        if not caught:
+            return self.unasked
+        return [self.all[place] for place in sorted(self._always | caught)]
+
+    def not_answered_by(self, facts: Facts) -> set[int]:
+        """The order of those about answers that need not be asked about this one."""
+        return self._hooked - self._late.caught(facts) if self._hooked else self._hooked
+
+
+async def _outcome(acting: Awaitable[Answer]) -> tuple[Answer, RpcError | None]:
+    try:
+        return await acting, None
+    except RpcError as exc:
+        return None, exc
+
+
+def _watching(rule: Rule, method: str) -> tuple[Action, ...]:
+    if method not in rule.also:
+        return ()
+    return tuple(action for action in rule.actions if method in action.also)
+
+
+def _given(answer: Answer, error: RpcError | None) -> Proceed:
+    """An answer that is there already, in place of what would bring it."""
+
+    async def proceed(exchange: Exchange) -> Answer:
+        if error is not None:
+            raise error
+        return answer
+
+    return proceed

@@ -1,0 +1,143 @@
+"""What has changed about a tool, in lines that somebody can read."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice, zip_longest
+from typing import Any, Final, Literal
+
+from msgspec import Struct
+
+from ...limits import DIFFERENCE_EFFORT, DIFFERENCE_LINES, DIFFERENCE_TEXT
+from ...recording.compare.json_diff import aligned, same_ends
+from .lock_file import Locked, LockedTool, canonical, digest_of
+
+__all__ = ["Difference", "compare", "difference_of"]
+
+# What older revisions of the protocol do not know, and a gateway therefore leaves out for them:
+# whether that is there says nothing about the tool.
+_OPTIONAL: Final = ("title", "annotations", "outputSchema", "execution")
+
+
+class Difference(Struct, frozen=True):
+    """One tool that is not as it was approved."""
+
+    name: str
+    kind: Literal["changed", "new", "gone"]
+    lines: tuple[str, ...] = ()  # before each line: "- " as approved, "+ " as it is now
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+
+def compare(locked: Locked, tools: Iterable[Mapping[str, Any]]) -> list[Difference]:
+    """What differs between the tools that were approved and those there are."""
+    now = {str(tool.get("name")): tool for tool in tools}
+    found = []
+    for name in sorted({*locked.tools, *now}):
+        if name not in now:
+            found.append(Difference(name, "gone"))
+        elif name not in locked.tools:
+            found.append(Difference(name, "new", tuple(_lines({}, now[name]))))
+        elif digest_of(now[name]) != locked.tools[name].digest:
+            lines = tuple(_lines(locked.tools[name].definition, now[name]))
+            found.append(Difference(name, "changed", lines))
+    return found
+
+
+def difference_of(approved: LockedTool, now: Mapping[str, Any]) -> Difference | None:
+    """The same for one tool on its way to a client, which may be told less than the server said."""
+    if digest_of(now) == approved.digest:
+        return None
+    told = dict(approved.definition)
+    told["name"] = now.get("name")  # a gateway gives it another
+    for key in _OPTIONAL:
+        if key not in now:
+            told.pop(key, None)
+        elif key == "annotations" and key in told:
+            told[key] = _as_far_as(told[key], now[key])
+    if canonical(told) == canonical(now):
+        return None
+    return Difference(str(approved.definition.get("name")), "changed", tuple(_lines(told, now)))
+
+
+def _as_far_as(told: Any, now: Any) -> Any:
+    """The approved members that are told at all."""
+    if not isinstance(told, dict) or not isinstance(now, dict):
+        return told
+    return {key: value for key, value in told.items() if key in now}
+
+
+def _lines(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Return the lines that differ, as many as fit; the time is linear in the definitions."""
+    old, new = _text(before) if before else [], _text(after)
+    most = DIFFERENCE_LINES.value
+    shown = list(islice(_marked(old, new), most + 1))
+    shown = [_cut(line) for line in shown]
+    if len(shown) > most:
+        DIFFERENCE_LINES.hit()
+        return [*shown[:most], f"(more lines; {len(old)} lines before, {len(new)} lines now)"]
+    return shown
+
+
+def _marked(old: list[str], new: list[str]) -> Iterator[str]:
+    for a, b, c, d in _changed(old, new):
+        for left, right in zip_longest(old[a:b], new[c:d]):
+            if left is not None and right is not None:
+                left, right = _around_difference(left, right)
+            if left is not None:
+                yield f"- {left}"
+            if right is not None:
+                yield f"+ {right}"
+
+
+def _changed(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int, int, int]]:
+    """Return the ranges of lines that differ. Equal lines at both ends are skipped first."""
+    start, end = same_ends(old, new)
+    left, right = old[start : len(old) - end], new[start : len(new) - end]
+    found = aligned(left, right, DIFFERENCE_EFFORT.value)
+    if found is None:
+        DIFFERENCE_EFFORT.hit()
+        return [(start, len(old) - end, start, len(new) - end)]
+    return [
+        (start + a, start + b, start + c, start + d) for tag, a, b, c, d in found if tag != "equal"
+    ]
+
+
+def _around_difference(old: str, new: str) -> tuple[str, str]:
+    """Return two lines, of long ones the part where they begin to differ."""
+    longest = DIFFERENCE_TEXT.value
+    if len(old) <= longest and len(new) <= longest:
+        return old, new
+    at = _first_difference(old, new)
+    start = max(0, at - longest // 4)
+    if start == 0:
+        return old, new
+    skipped = f"({start} characters) …"
+    return skipped + old[start:], skipped + new[start:]
+
+
+def _first_difference(old: str, new: str) -> int:
+    """Return how many characters are the same at the beginning."""
+    low, high = 0, min(len(old), len(new))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if old[low:middle] == new[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _cut(line: str) -> str:
+    longest = DIFFERENCE_TEXT.value
+    if len(line) <= longest:
+        return line
+    DIFFERENCE_TEXT.hit()
+    return f"{line[:longest]}… ({len(line)} characters)"
+
+
+def _text(definition: Mapping[str, Any]) -> list[str]:
+    """Readable and safe for a terminal: what is not ASCII is spelled out, so nothing hides."""
+    plain = json.loads(canonical(definition))
+    return json.dumps(plain, indent=2, sort_keys=True, ensure_ascii=True).splitlines()

@@ -1,0 +1,169 @@
+"""The lock file: the definition and the digest of each tool, by server.
+
+    {"version": 1, "servers": {"notes": {"tools": {"add": {"digest": "sha256:...",
+     "definition": {"name": "add", ...}}}}}}
+
+The definition stands beside its digest so that a difference can be shown; it is what the model
+would read, so it is fit for review like any other file.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct, field
+
+from ...config.files.atomic_write import write_atomically
+from ...config.files.reader import stamp_of
+from ...errors import ConfigError
+from ...protocol.targets.targets import normalize_name
+
+__all__ = [
+    "FILE",
+    "Lock",
+    "LockFile",
+    "Locked",
+    "LockedTool",
+    "canonical",
+    "digest_of",
+    "lock_tools",
+    "read_lock",
+    "write_lock",
+]
+
+VERSION: Final = 1
+FILE: Final = "fairlead.lock.json"
+LOOK_AGAIN: Final = 0.5  # seconds after which the file is looked at with the next message
+# What is no part of what a tool is: notes of whoever passed it on, and pictures.
+_BESIDE: Final = ("_meta", "icons")
+
+log = logging.getLogger("fairlead.gateway.lock")
+
+
+class LockedTool(Struct, frozen=True):
+    """One tool as it was approved."""
+
+    digest: str
+    definition: dict[str, Any]
+
+
+class Locked(Struct, frozen=True):
+    """The tools of one server."""
+
+    tools: dict[str, LockedTool] = field(default_factory=dict)
+
+
+class Lock(Struct, frozen=True):
+    """All that is approved."""
+
+    version: int = VERSION
+    servers: dict[str, Locked] = field(default_factory=dict)
+
+    def tool(self, server: str, name: str) -> LockedTool | None:
+        locked = self.servers.get(server)
+        return None if locked is None else locked.tools.get(name)
+
+    def listed_as(self, server: str, name: str) -> str:
+        """Return the name of the locked tool that a call means.
+
+        It is another than `name` if that is only another spelling, which a server may accept.
+        """
+        locked = self.servers.get(server)
+        if locked is None or name in locked.tools:
+            return name
+        spelled = normalize_name(name).casefold()
+        alike = (one for one in locked.tools if normalize_name(one).casefold() == spelled)
+        return next(alike, name)
+
+
+def canonical(definition: Mapping[str, Any]) -> bytes:
+    """The same bytes for the same definition: members sorted, nothing between them."""
+    told = {key: value for key, value in definition.items() if key not in _BESIDE}
+    text = json.dumps(told, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return text.encode()
+
+
+def digest_of(definition: Mapping[str, Any]) -> str:
+    """What a definition is known by."""
+    return f"sha256:{hashlib.sha256(canonical(definition)).hexdigest()}"
+
+
+def lock_tools(tools: Iterable[Mapping[str, Any]]) -> Locked:
+    """Approve tools as they are."""
+    known = {}
+    for tool in sorted(tools, key=lambda one: str(one.get("name"))):
+        plain = {key: value for key, value in tool.items() if key not in _BESIDE}
+        known[str(tool.get("name"))] = LockedTool(digest_of(tool), plain)
+    return Locked(known)
+
+
+def read_lock(path: str | os.PathLike[str]) -> Lock:
+    """Raises: ConfigError: it is not there, or no lock file, or was changed by hand."""
+    name = os.fspath(path)
+    try:
+        raw = Path(path).read_bytes()
+    except OSError as exc:
+        raise ConfigError(f"cannot be read: {exc.strerror or exc}", path=name) from exc
+    try:
+        lock = msgspec.json.decode(raw, type=Lock)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise ConfigError(f"is no lock file: {exc}", path=name) from exc
+    if lock.version != VERSION:
+        raise ConfigError(
+            f"is a lock file of version {lock.version}; this Fairlead reads {VERSION}", path=name
+        )
+    for server, locked in lock.servers.items():
+        for tool, one in locked.tools.items():
+            if one.digest != digest_of(one.definition):
+                raise ConfigError(
+                    f"{server}/{tool}: the digest is not that of the definition beside it; "
+                    "`fairlead lock` writes both anew",
+                    path=name,
+                )
+    return lock
+
+
+def write_lock(path: str | os.PathLike[str], lock: Lock) -> None:
+    """Replace the file as a whole. Raises: OSError: it cannot be written."""
+    ordered = {name: lock.servers[name] for name in sorted(lock.servers)}
+    text = json.dumps(msgspec.to_builtins(Lock(lock.version, ordered)), indent=2)
+    write_atomically(Path(path), text.encode() + b"\n", mode=None)
+
+
+class LockFile:
+    """A lock file that may change while it is used: what was approved meanwhile holds at once.
+
+    One with mistakes changes nothing, and the log says why.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, interval: float = LOOK_AGAIN) -> None:
+        """Raises: ConfigError: it is not there, or no lock file."""
+        self.path = os.fspath(path)
+        self._interval = interval
+        self._read = stamp_of(self.path)
+        self.lock: Lock = read_lock(path)
+        self._look_at = time.monotonic() + interval
+
+    def look(self) -> bool:
+        """Read it again, if it has changed; whether that made a difference."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return False
+        self._look_at = now + self._interval
+        stamp = stamp_of(self.path)
+        if stamp == self._read:
+            return False
+        self._read = stamp
+        try:
+            self.lock = read_lock(self.path)
+        except ConfigError as exc:
+            log.error("the lock stays as it was: %s", exc)
+            return False
+        log.info("%s: the lock was read again", self.path)
+        return True

@@ -1,0 +1,518 @@
+"""The rules of one long-lived connection, as a state machine without any I/O.
+
+Feed it what arrives and get one event back, at once: there is no await between a message and its
+effect on the state, because the next message may already be in the same chunk. Ask it what to
+send. It raises only for what we ourselves did wrong; what the peer did wrong is an event.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import Enum, auto
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType, field
+
+from ...errors import LocalProtocolError, RpcError
+from ...wire import (
+    Failure,
+    Message,
+    Notification,
+    Params,
+    Request,
+    RequestId,
+    Success,
+    failure,
+    to_json,
+)
+from ...wire.error_codes import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
+from ..caller import Caller, check_declaration, read_head, stateless_caller
+from ..envelope import SessionContext, SessionState
+from ..identity.principal import Principal
+from ..methods import exists, find
+from ..outgoing_params import Identity, with_meta
+from ..revisions import NEWEST_HANDSHAKE, STATELESS, Revision, agree
+from ..trace_context import outgoing
+from .conversation_events import Answered, Asked, Cancelled, Event, Progressed, Refused, Stray, Told
+
+__all__ = ["Agreement", "Conversation", "Fill", "Role"]
+
+# The params of a request, or what makes them for the id that it gets.
+Fill = Params | Callable[[RequestId], Params]
+
+
+class Role(Enum):
+    """Which end of the conversation we are."""
+
+    CLIENT = auto()
+    SERVER = auto()
+
+
+class Agreement(Struct, frozen=True, kw_only=True):
+    """What a client has learnt about its server: from `initialize` or from `server/discover`."""
+
+    revision: Revision
+    capabilities: bytes = b"{}"
+    server_info: bytes | None = None
+    instructions: str | None = None
+
+
+class Conversation:
+    """One end of an MCP conversation: feed it what arrives, ask it what to send."""
+
+    def __init__(
+        self,
+        role: Role,
+        identity: Identity | None = None,
+        *,
+        principal: Principal,
+        id_format: Literal["integer", "string"] = "integer",
+        assume: Revision | None = None,
+        session_id: str | None = None,
+        gated: bool = True,
+        directed: bool = True,
+    ) -> None:
+        """`assume` serves requests before any handshake, as if that revision had been agreed on.
+
+        `principal` is the identity of the peer, as the entry point has determined it.
+
+        Without `gated`, requests may be sent in any order: for tools that test servers. Without
+        `directed`, notifications come through that only we may send: for those who pass them on.
+        """
+        self.role = role
+        self._is_client = role is Role.CLIENT
+        self.gated = gated
+        self._directed = directed
+        self.state = SessionState.UNINITIALIZED
+        self._identity = identity or Identity()
+        self.numbers = id_format == "integer"
+        self._session_id = session_id
+        self._principal = principal
+        self._last_id = 0
+        self._waiting: set[RequestId] = set()  # requests of ours without an answer yet
+        self._owed: set[RequestId] = set()  # requests of the peer that we have not answered yet
+        # An `initialize` under way is never cancelled. Two, because ids of both sides may be equal.
+        self._sent_initialize: RequestId | None = None
+        self._owed_initialize: RequestId | None = None
+        self._heard_stateless = False
+        self._caller = Caller(assume, assume.stateless, principal) if assume else None
+        self._agreement: Agreement | None = None
+        self._over = False
+        self.log_level: str | None = None  # handshake era: what `logging/setLevel` asked for
+
+    # What arrives
+
+    def receive(self, message: Message) -> Event:
+        """Take in one message."""
+        kind = type(message)
+        if kind is Request:
+            return self.asked(message)  # type: ignore[arg-type]
+        if kind is Notification:
+            return self._told(message)  # type: ignore[arg-type]
+        return self._answered(message)  # type: ignore[arg-type]
+
+    def asked(self, request: Request) -> Asked | Refused | Stray:
+        """Take in a request: the same as `receive`, for those who know that it is one."""
+        if request.id in self._owed:
+            why = f"Request id {request.id!r} is already in use"
+            return Refused(failure(request.id, INVALID_REQUEST, why))
+        if self._is_client and not self._may_be_asked(request.method):
+            return Stray(request, "a request from a server that may not ask")
+        if self._over:
+            return Refused(failure(request.id, INVALID_REQUEST, "The connection is closing"))
+        head = read_head(request.params)
+        meta = head.meta
+        if self._is_client:
+            caller = self.sender
+        elif not isinstance(meta, UnsetType) and (
+            # Whoever says either of these speaks the stateless era, whatever the method.
+            meta.protocol_version is not UNSET or meta.client_capabilities is not UNSET
+        ):
+            self._heard_stateless = True
+            try:
+                caller = stateless_caller(meta, self._principal)
+            except RpcError as exc:
+                return Refused(failure(request.id, exc.code, exc.message, exc.data))
+        elif request.method == "initialize":
+            return self._introduced(request)
+        elif self._caller is not None:
+            caller = self._caller
+        elif request.method == "ping":
+            caller = self._unknown
+        else:
+            return Refused(failure(request.id, INVALID_PARAMS, _NOT_INTRODUCED))
+        self._owed.add(request.id)
+        return Asked(request, caller, head)
+
+    def _may_be_asked(self, method: str) -> bool:
+        """A stateless server never asks, and we must not answer it.
+
+        A server may ping while `initialize` is under way, or right behind its answer.
+        """
+        if self._caller is not None:
+            return not self._caller.stateless
+        return self._sent_initialize is not None and (method == "ping" or not self.gated)
+
+    def _introduced(self, request: Request) -> Asked | Refused:
+        """`initialize` takes effect here and now; the server's answer only reports it."""
+        if self._agreement is not None:
+            return Refused(failure(request.id, INVALID_REQUEST, "Already initialized"))
+        try:
+            params = _decode_initialize(b"{}" if request.params is UNSET else request.params)
+        except (msgspec.DecodeError, RecursionError) as exc:
+            why = f"initialize needs protocolVersion, capabilities and clientInfo: {exc}"
+            return Refused(failure(request.id, INVALID_PARAMS, why))
+        try:
+            check_declaration(params.capabilities, params.client_info)
+        except RpcError as exc:
+            return Refused(failure(request.id, exc.code, exc.message))
+        revision = agree(params.protocol_version)
+        info = None if isinstance(params.client_info, UnsetType) else bytes(params.client_info)
+        self._agreement = Agreement(revision=revision)
+        self._caller = Caller(revision, False, self._principal, bytes(params.capabilities), info)
+        self.state = SessionState.INITIALIZING
+        self._owed.add(request.id)
+        self._owed_initialize = request.id
+        return Asked(request, self._caller, read_head(request.params))
+
+    def _told(self, message: Notification) -> Event:
+        method = message.method
+        if method == "notifications/cancelled":
+            return self._cancelled(message)
+        if method == "notifications/progress":
+            token = _read(message, _decode_progress, "progress_token")
+            if token in self._waiting:
+                return Progressed(token, message)
+            return Stray(message, "progress of a request that is not under way")
+        if method == "notifications/initialized" and self.role is Role.SERVER:
+            if self.state is SessionState.INITIALIZING:
+                self.state = SessionState.ACTIVE
+            return Told(message)
+        if self._directed and not self._may_come(method):
+            return Stray(message, "a notification that only the other side may send")
+        return Told(message)
+
+    def _may_come(self, method: str) -> bool:
+        """PRO-15: the table only validates the direction; methods it does not know pass."""
+        revision = self._caller.revision if self._caller is not None else STATELESS[-1]
+        row = find(method, revision)
+        sender = "server" if self.role is Role.CLIENT else "client"
+        return row is None or row.sender in (sender, "both")
+
+    def _cancelled(self, message: Notification) -> Cancelled | Told | Stray:
+        request_id = _read(message, _decode_cancelled, "request_id")
+        if request_id in self._owed and request_id != self._owed_initialize:
+            self._owed.discard(request_id)
+            reason = _read(message, _decode_cancelled, "reason") or ""
+            return Cancelled(request_id, reason, message)
+        if self.stateless and request_id in self._waiting:
+            return Told(message)  # a server ends a subscription this way
+        return Stray(message, "cancels a request that is not under way")
+
+    def answered(self, request_id: RequestId) -> bool:
+        """Take in that a request was answered: the same as `receive`, for those who know that it is
+        an answer. False if nobody waits for it."""
+        if request_id not in self._waiting:
+            return False
+        self._waiting.discard(request_id)
+        return True
+
+    def _answered(self, message: Success | Failure) -> Answered | Stray:
+        if message.id is None or not self.answered(message.id):
+            return Stray(message, "an answer to a request that nobody waits for")
+        return Answered(message)
+
+    # What we send
+
+    def reserve(self) -> RequestId:
+        """The id of a request that is made later, or never."""
+        number = self._last_id = self._last_id + 1
+        return number if self.numbers else _long_id(number)
+
+    def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | Raw | None = None,
+        *,
+        track: bool = False,
+        reserved: RequestId | None = None,
+    ) -> Request:
+        """A request with the metadata of the era, under a fresh id or one that was reserved;
+        `track` asks for progress.
+
+        Raises:
+            LocalProtocolError: if it may not be sent now.
+        """
+        request_id = self._next_id(method, reserved)
+        complete = self.dressed(method, params, request_id if track else None)
+        return self._under_way(Request(request_id, method, complete))
+
+    def dressed(
+        self, method: str, params: Mapping[str, Any] | Raw | None, token: RequestId | None
+    ) -> Params:
+        """Params as they are sent: with the metadata of the era, and the token for progress."""
+        stamp = self._identity.stamp if self.stateless or method == "server/discover" else b""
+        return with_meta(params, token, stamp, outgoing())
+
+    def forwarded(self, method: str, fill: Fill, extra: dict[str, Raw] | None = None) -> Request:
+        """Somebody else's request, passed on under an id of ours; `fill` is or makes its params.
+
+        Raises:
+            LocalProtocolError: if it may not be sent now.
+        """
+        request_id = self._next_id(method)
+        params = fill(request_id) if callable(fill) else fill
+        return self._under_way(Request(request_id, method, params, extra))
+
+    def begin(self, method: str) -> RequestId:
+        """The same for those who write it by themselves: the id that it has."""
+        request_id = self._next_id(method)
+        self._waiting.add(request_id)
+        return request_id
+
+    def _next_id(self, method: str, reserved: RequestId | None = None) -> RequestId:
+        """Raises `LocalProtocolError` if that may not be asked now."""
+        if self.state is not SessionState.ACTIVE:
+            self._check_opening(method)
+        elif self.role is Role.SERVER and self.gated:
+            self._check_asking(method)
+        if reserved is not None:
+            return reserved
+        number = self._last_id = self._last_id + 1
+        return number if self.numbers else _long_id(number)
+
+    def _under_way(self, request: Request) -> Request:
+        if request.method == "initialize":
+            self._sent_initialize = request.id
+        self._waiting.add(request.id)
+        return request
+
+    def notification(
+        self, method: str, params: Mapping[str, Any] | Raw | None = None
+    ) -> Notification:
+        """A notification to send."""
+        if method == "notifications/initialized" and self._is_client:
+            by_hand = not self.gated and self.state is SessionState.UNINITIALIZED
+            if by_hand or self.state is SessionState.INITIALIZING:
+                self.state = SessionState.ACTIVE
+        return Notification(method, with_meta(params, None, b""))
+
+    def abandon(self, request_id: RequestId, reason: str) -> Notification | None:
+        """Nobody waits for that request of ours any more: what to tell the peer, if anything."""
+        if request_id not in self._waiting:
+            return None
+        self._waiting.discard(request_id)
+        if request_id == self._sent_initialize:
+            return None  # `initialize` is never cancelled
+        body = to_json({"requestId": request_id, "reason": reason})
+        return Notification("notifications/cancelled", Raw(body))
+
+    def owes(self, request_id: RequestId) -> bool:
+        """Whether a request of the peer is not answered yet."""
+        return request_id in self._owed
+
+    def settled(self, request_id: RequestId) -> bool:
+        """A request of the peer has its outcome. False if it had one before: then say nothing."""
+        if request_id in self._owed:
+            self._owed.discard(request_id)
+            if request_id == self._owed_initialize:
+                self._owed_initialize = None  # stateless requests may use that id again
+            return True
+        return False
+
+    def agreed(self, agreement: Agreement) -> None:
+        """Client: era, revision and capabilities of the server are known.
+
+        With a handshake the conversation becomes active when `notifications/initialized` is made.
+        """
+        self._agreement = agreement
+        stateless = agreement.revision.stateless
+        self._caller = Caller(
+            agreement.revision,
+            stateless,
+            self._principal,
+            agreement.capabilities,
+            agreement.server_info,
+        )
+        if self.state is SessionState.UNINITIALIZED:  # it may have ended before we came to this
+            self.state = SessionState.ACTIVE if stateless else SessionState.INITIALIZING
+
+    def settle_on(self, revision: Revision) -> None:
+        """Server: somebody behind us speaks an older revision than the one that was agreed on."""
+        assert self._caller is not None
+        self._agreement = Agreement(revision=revision)
+        self._caller = msgspec.structs.replace(self._caller, revision=revision)
+
+    def closing(self) -> None:
+        """No new work from now on."""
+        self._over = True
+        if self.state is not SessionState.CLOSED:
+            self.state = SessionState.CLOSING
+
+    def closed(self) -> tuple[RequestId, ...]:
+        """The connection is gone; the ids of our requests that will never be answered."""
+        self.state = SessionState.CLOSED
+        self._over = True
+        lost = tuple(self._waiting)
+        self._waiting.clear()
+        self._owed.clear()
+        return lost
+
+    # What is known
+
+    @property
+    def stateless(self) -> bool:
+        """Whether the peer was found to speak the stateless era (client side)."""
+        return self._caller is not None and self._caller.stateless
+
+    @property
+    def accepts_batches(self) -> bool:
+        """Where the revision has them; leniently, everywhere on client input."""
+        if self.role is Role.CLIENT:
+            return True
+        return self._caller is not None and self._caller.revision.batches
+
+    @property
+    def peer(self) -> Caller | None:
+        """Who is at the other end, once that is known for the whole connection."""
+        return self._caller
+
+    @property
+    def sender(self) -> Caller:
+        """The peer as far as it is known; before the handshake, no more than its principal."""
+        return self._caller or self._unknown
+
+    @property
+    def _unknown(self) -> Caller:
+        return Caller(NEWEST_HANDSHAKE, False, self._principal)
+
+    @property
+    def principal(self) -> Principal:
+        """The identity of the peer."""
+        return self._principal
+
+    @property
+    def owed(self) -> int:
+        """How many requests of the peer have no answer yet."""
+        return len(self._owed)
+
+    @property
+    def identity(self) -> Identity:
+        """How we introduce ourselves."""
+        return self._identity
+
+    @property
+    def agreement(self) -> Agreement | None:
+        return self._agreement
+
+    @property
+    def null_error_id(self) -> bool:
+        """How to spell the id of a request that could not be read (DEC-15)."""
+        if self._caller is None:
+            return not self._heard_stateless
+        return self._caller.revision.null_error_id
+
+    @property
+    def session(self) -> SessionContext:
+        """A snapshot for those who look on from outside."""
+        ours = _plain(self._identity.info), _plain(self._identity.capabilities)
+        theirs: tuple[dict[str, Any] | None, dict[str, Any] | None] = (None, None)
+        if self._caller is not None:
+            theirs = _plain(self._caller.info), _plain(self._caller.capabilities)
+        client, server = (ours, theirs) if self.role is Role.CLIENT else (theirs, ours)
+        agreement = self._agreement
+        return SessionContext(
+            state=self.state,
+            session_id=self._session_id,
+            protocol_version=agreement.revision.value if agreement else None,
+            client_info=client[0],
+            client_capabilities=client[1],
+            server_info=server[0],
+            server_capabilities=server[1],
+            instructions=agreement.instructions if agreement else None,
+        )
+
+    # Private
+
+    def _check_opening(self, method: str) -> None:
+        """Nothing but `ping` before the handshake is done (PRO-01), nothing after the end."""
+        if self.state is SessionState.CLOSING or self.state is SessionState.CLOSED:
+            raise LocalProtocolError("Transport not connected", code=INVALID_REQUEST)
+        if not self.gated:
+            return
+        if self.role is Role.SERVER:
+            if self.state is SessionState.INITIALIZING and method == "ping":
+                return
+            raise LocalProtocolError(
+                f"{method} cannot be asked: this peer has made no handshake", code=METHOD_NOT_FOUND
+            )
+        if method not in ("initialize", "server/discover", "ping"):
+            raise LocalProtocolError(
+                f"{method} cannot be sent before the handshake is done", code=INVALID_REQUEST
+            )
+
+    def _check_asking(self, method: str) -> None:
+        """A server asks only what its client declared."""
+        assert self._caller is not None
+        row = find(method, self._caller.revision)
+        if row is None and exists(method):
+            raise LocalProtocolError(
+                f"{method} is not part of {self._caller.revision}", code=METHOD_NOT_FOUND
+            )
+        if row is not None and row.capability and not self._caller.can(row.capability):
+            raise LocalProtocolError(
+                f"{method} needs the client capability {row.capability!r}, which "
+                f"{self._caller.name} did not declare",
+                code=METHOD_NOT_FOUND,
+            )
+
+
+class _InitializeParams(Struct):
+    protocol_version: str = field(name="protocolVersion")
+    capabilities: Raw = Raw(b"{}")
+    client_info: Raw | UnsetType = field(default=UNSET, name="clientInfo")
+
+
+class _Cancelled(Struct):
+    request_id: int | str | None = field(default=None, name="requestId")
+    reason: str | None = None
+
+
+class _Progress(Struct):
+    progress_token: int | str | None = field(default=None, name="progressToken")
+
+
+_decode_initialize = msgspec.json.Decoder(_InitializeParams).decode
+_decode_cancelled = msgspec.json.Decoder(_Cancelled).decode
+_decode_progress = msgspec.json.Decoder(_Progress).decode
+
+_NOT_INTRODUCED = (
+    "Send initialize first, or carry _meta with io.modelcontextprotocol/protocolVersion and "
+    f"io.modelcontextprotocol/clientCapabilities; supported: {', '.join(Revision)}"
+)
+
+
+def _long_id(number: int) -> str:
+    from secrets import token_hex
+    from time import time_ns
+
+    return f"{token_hex(8)}-{time_ns() // 1_000_000:x}-{number}"
+
+
+def _read(message: Notification, decode: Any, attribute: str) -> Any:
+    """A member of a notification's params; malformed ones are ignored, as the text asks."""
+    if isinstance(message.params, UnsetType):
+        return None
+    try:
+        return getattr(decode(message.params), attribute)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _plain(raw: bytes | None) -> dict[str, Any] | None:
+    if raw is None:
+        return None
+    try:
+        value = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,1 @@
+"""Who sends a request: principals, and keys for limits per client."""

@@ -1,0 +1,400 @@
+"""Values checked against JSON Schemas, with a bound on what a check can cost.
+
+A schema may come from another program, and so may the value. Two things make a check expensive:
+
+* Regular expressions. They run on an engine that takes linear time. Such an engine has no
+  look-around and no backreferences; a pattern that needs them is not checked in a foreign schema,
+  and runs with a small backtracking limit in one that the program's author wrote.
+* Paths. References and unions (`allOf`, `anyOf`, `oneOf`) can have one place of a value checked
+  many times, in the worst case exponentially often in the depth of the schema or of the value. The
+  number of paths is computed from the schema alone, before a value is looked at.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from ...limits import (
+    EXPLAINED_PATHS,
+    EXPLAINED_VALUES,
+    SCHEMA_BYTES,
+    SCHEMA_PATHS,
+    SCHEMA_PATTERN_BYTES,
+    SCHEMA_PATTERNS,
+)
+from ...wire import to_json
+
+__all__ = ["SchemaValidator"]
+
+BACKTRACKING: Final = 1000  # steps of a pattern with look-around
+DEEPEST: Final = 256  # levels of a value; the validator itself refuses more
+EFFORT: Final = 500_000  # nodes times levels that are looked at to count paths
+TOO_MANY: Final = 1e12  # paths, which is where counting ends
+
+
+class SchemaValidator:
+    """A compiled schema.
+
+    Raises:
+        ValueError: when built, if the schema is invalid, too large or too complex; says where and
+            why.
+    """
+
+    def __init__(self, schema: Any, *, foreign: bool = False) -> None:
+        """`foreign`: the schema comes from a peer, so its size is limited."""
+        import jsonschema_rs
+
+        if foreign and len(to_json(schema)) > SCHEMA_BYTES.value:
+            SCHEMA_BYTES.hit()
+            raise ValueError(f"it is larger than {SCHEMA_BYTES.value} bytes")
+        try:
+            self._paths = _Paths(schema)
+            paths = self._paths.at_once()
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
+        if foreign and self._paths.patterns > SCHEMA_PATTERNS.value:
+            SCHEMA_PATTERNS.hit()
+            raise ValueError(f"it has more than {SCHEMA_PATTERNS.value} patterns")
+        if paths > SCHEMA_PATHS.value:
+            SCHEMA_PATHS.hit()
+            raise ValueError("its references lead to too many paths")
+        self._deepest: int | None = None  # levels of a value whose problems are worked out
+        try:
+            self._validator = _compile(schema, foreign)
+        except jsonschema_rs.ValidationError as exc:
+            where = ".".join(str(part) for part in exc.instance_path)
+            raise ValueError(f"{exc.message} (at {where})" if where else exc.message) from exc
+        if foreign and self._paths.unknown:
+            raise ValueError("it has references whose target cannot be determined")
+
+    def is_valid(self, value: Any) -> bool:
+        """Return whether a value fits; False for one that is nested too deeply to be checked."""
+        try:
+            return bool(self._validator.is_valid(value))
+        except ValueError:
+            return False
+
+    def errors(self, value: Any) -> list[Any] | None:
+        """Return what is wrong with a value, as `jsonschema_rs.ValidationError` objects.
+
+        None means that it does not fit, and that finding out why would cost too much, because it
+        is large, or deep and has many paths.
+        """
+        if self.is_valid(value):
+            return []
+        if self._deepest is None:
+            try:
+                self._deepest = self._paths.deepest(EXPLAINED_PATHS.value)
+            except RecursionError:
+                self._deepest = 0
+        depth, size = _extent(value, self._deepest)
+        if depth > self._deepest:
+            EXPLAINED_PATHS.hit()
+            return None
+        if size > EXPLAINED_VALUES.value:
+            EXPLAINED_VALUES.hit()
+            return None
+        try:
+            return list(self._validator.iter_errors(value))
+        except ValueError:
+            return None
+
+
+def _compile(schema: Any, foreign: bool) -> Any:
+    import jsonschema_rs
+
+    try:
+        return jsonschema_rs.validator_for(
+            schema, retriever=_refuse_reference, pattern_options=_linear_engine()
+        )
+    except jsonschema_rs.ValidationError as exc:
+        if getattr(exc.kind, "name", "") != "format":
+            raise
+    if foreign:
+        schema = _without_patterns(schema)
+    options = jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACKING)
+    return jsonschema_rs.validator_for(schema, retriever=_refuse_reference, pattern_options=options)
+
+
+def _linear_engine() -> Any:
+    import jsonschema_rs
+
+    # A short pattern such as `(a{1000}){300}` is many megabytes when compiled.
+    size = SCHEMA_PATTERN_BYTES.value
+    return jsonschema_rs.RegexOptions(size_limit=size, dfa_size_limit=size)
+
+
+def _refuse_reference(uri: str) -> Any:
+    """A schema of a peer must not make this process open a connection or a file."""
+    raise ValueError(f"references to {uri} are not followed")
+
+
+def _without_patterns(schema: Any) -> Any:
+    """Return a copy without the patterns that the linear engine cannot run."""
+    if isinstance(schema, list):
+        return [_without_patterns(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {name: _without_patterns(inner) for name, inner in schema.items()}
+    if isinstance(schema.get("pattern"), str) and not _is_linear(schema["pattern"]):
+        del kept["pattern"]
+    if isinstance(named := schema.get("patternProperties"), dict):
+        kept["patternProperties"] = {
+            name: inner for name, inner in kept["patternProperties"].items() if _is_linear(name)
+        }
+        if len(kept["patternProperties"]) < len(named):
+            kept.pop("additionalProperties", None)  # it would apply to what they name
+    return kept
+
+
+def _is_linear(pattern: str) -> bool:
+    import jsonschema_rs
+
+    try:
+        jsonschema_rs.validator_for({"pattern": pattern}, pattern_options=_linear_engine())
+    except (jsonschema_rs.ValidationError, ValueError):
+        return False
+    return True
+
+
+def _extent(value: Any, deepest: int) -> tuple[int, int]:
+    """Return how deep arrays and objects are nested, and how many values they have together.
+
+    Counting ends one level below `deepest`.
+    """
+    level, size = [value], 1
+    for depth in range(deepest + 1):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return depth, size
+        size += len(level)
+    return deepest + 1, size
+
+
+class _Paths:
+    """How many ways of a schema lead to one place of a value.
+
+    Keywords apply to the value itself ("in place": `allOf`, `$ref`), to items of an array, or to
+    members of an object. One item is reached at most once by each keyword of the second kind, and
+    one member at most once by all of `properties` and `additionalProperties` together.
+    """
+
+    def __init__(self, schema: Any) -> None:
+        self.patterns = 0
+        self._root = schema
+        self._nodes: list[_Node] = []
+        self._numbers: dict[int, int] = {}  # of nodes, by the identity of their schema
+        self._anchors: dict[str, Any] = {}
+        self.unknown = False  # there are references that cannot be followed here
+        self._collect_anchors(schema, True)
+        self._add(schema)
+        at = 0
+        while at < len(self._nodes):
+            self._connect(self._nodes[at])
+            at += 1
+        self._here = self._count_here()
+
+    def at_once(self) -> float:
+        """Return the number of paths to any place, if no reference leads to itself.
+
+        The validator remembers what it found out about a recursive reference, so those add nothing.
+        """
+        if self.unknown:
+            return max(self._here, default=1)
+        cyclic = self._cyclic()
+        before = list(self._here)
+        for _ in range(self._steps()):
+            after = self._step(before, cyclic)
+            if after == before or max(after) > SCHEMA_PATHS.value:
+                return max(after)
+            before = after
+        return TOO_MANY
+
+    def deepest(self, most: int) -> int:
+        """Return how deep a value may be nested so that no place has more than `most` paths."""
+        before = list(self._here)
+        if self.unknown:
+            return 1
+        if before[0] > most:
+            return 0
+        for depth in range(1, self._steps()):
+            after = self._step(before, frozenset())
+            if after[0] > most:
+                return depth - 1
+            if after == before:
+                return DEEPEST
+            before = after
+        return self._steps()
+
+    def _steps(self) -> int:
+        """Return how many levels are looked at, so that a large schema does not take seconds."""
+        return max(8, min(DEEPEST, EFFORT // len(self._nodes)))
+
+    def _step(self, before: list[float], skipped: frozenset[int]) -> list[float]:
+        """Paths to places one level deeper, by node, from those to places at the level before."""
+        size = len(self._nodes)
+        items: list[float | None] = [None] * size
+        members: list[float | None] = [None] * size
+
+        def sums(at: int, table: list[float | None], arrays: bool) -> float:
+            known = table[at]
+            if known is not None:
+                return known
+            table[at] = 0.0  # in place, a cycle leads nowhere
+            node = self._nodes[at]
+            total = 0.0
+            for group in node.items if arrays else node.members:
+                total += max((before[one] for one in group if one not in skipped), default=0.0)
+            for one in node.here:
+                if one not in skipped:
+                    total += sums(one, table, arrays)
+            table[at] = min(total, TOO_MANY)
+            return table[at] or 0.0
+
+        return [
+            max(before[at], self._here[at], sums(at, items, True), sums(at, members, False))
+            for at in range(size)
+        ]
+
+    def _count_here(self) -> list[float]:
+        counts: list[float | None] = [None] * len(self._nodes)
+
+        def count(at: int) -> float:
+            known = counts[at]
+            if known is not None:
+                return known
+            counts[at] = 1.0
+            total = 1.0 + sum(count(one) for one in self._nodes[at].here)
+            counts[at] = min(total, TOO_MANY)
+            return counts[at] or 1.0
+
+        return [count(at) for at in range(len(self._nodes))]
+
+    def _cyclic(self) -> frozenset[int]:
+        """Return the nodes that a reference leads to from within themselves."""
+        found: set[int] = set()
+        state: dict[int, int] = {}  # 1: on the way, 2: done
+        for start in range(len(self._nodes)):
+            stack: list[tuple[int, Iterator[int]]] = []
+            if start not in state:
+                state[start] = 1
+                stack.append((start, iter(self._nodes[start].all())))
+            while stack:
+                at, rest = stack[-1]
+                for one in rest:
+                    if state.get(one) == 1:
+                        found.add(one)
+                    elif one not in state:
+                        state[one] = 1
+                        stack.append((one, iter(self._nodes[one].all())))
+                        break
+                else:
+                    state[at] = 2
+                    stack.pop()
+        return frozenset(found)
+
+    def _add(self, schema: Any) -> int:
+        number = self._numbers.get(id(schema))
+        if number is None:
+            number = self._numbers[id(schema)] = len(self._nodes)
+            self._nodes.append(_Node(schema))
+        return number
+
+    def _connect(self, node: "_Node") -> None:
+        schema = node.schema
+        if not isinstance(schema, dict):
+            return
+        for name in ("allOf", "anyOf", "oneOf"):
+            node.here += [self._add(one) for one in _list(schema.get(name))]
+        for name in ("not", "if", "then", "else"):
+            if name in schema:
+                node.here.append(self._add(schema[name]))
+        for name in ("dependentSchemas", "dependencies"):
+            node.here += [self._add(one) for one in _values(schema.get(name))]
+        for name in ("$ref", "$dynamicRef", "$recursiveRef"):
+            if isinstance(reference := schema.get(name), str):
+                self._refer(node, reference)
+        positions = _list(schema.get("prefixItems")) + _list(schema.get("items"))
+        others = [
+            schema[name]
+            for name in ("additionalItems", "unevaluatedItems", "items")
+            if isinstance(schema.get(name), dict)
+        ]
+        node.items.append([self._add(one) for one in [*positions, *others]])
+        if isinstance(schema.get("contains"), dict):
+            node.items.append([self._add(schema["contains"])])
+        named = _values(schema.get("properties"))
+        others = [
+            schema[name]
+            for name in ("additionalProperties", "unevaluatedProperties")
+            if isinstance(schema.get(name), dict)
+        ]
+        node.members.append([self._add(one) for one in [*named, *others]])
+        by_pattern = _values(schema.get("patternProperties"))
+        node.members += [[self._add(one)] for one in by_pattern]
+        self.patterns += len(by_pattern) + ("pattern" in schema)
+
+    def _refer(self, node: "_Node", reference: str) -> None:
+        identity = self._root.get("$id") if isinstance(self._root, dict) else None
+        if isinstance(identity, str) and reference.startswith(identity.rstrip("#")):
+            reference = reference[len(identity.rstrip("#")) :] or "#"
+        if reference.startswith("#/"):
+            target: Any = self._root
+            for step in reference[2:].split("/"):
+                step = step.replace("~1", "/").replace("~0", "~")
+                if isinstance(target, list) and step.isdecimal() and int(step) < len(target):
+                    target = target[int(step)]
+                elif isinstance(target, dict) and step in target:
+                    target = target[step]
+                else:
+                    self.unknown = True
+                    return
+        elif reference in ("#", ""):
+            target = self._root
+        elif reference.startswith("#") and reference[1:] in self._anchors:
+            target = self._anchors[reference[1:]]
+        else:
+            self.unknown = True
+            return
+        node.here.append(self._add(target))
+
+    def _collect_anchors(self, schema: Any, top: bool) -> None:
+        if isinstance(schema, list):
+            for one in schema:
+                self._collect_anchors(one, False)
+        elif isinstance(schema, dict):
+            for name in ("$anchor", "$dynamicAnchor"):
+                if isinstance(schema.get(name), str):
+                    self._anchors[schema[name]] = schema
+            if not top and isinstance(schema.get("$id"), str):
+                self.unknown = True  # references below it start from there
+            for one in schema.values():
+                self._collect_anchors(one, False)
+
+
+class _Node:
+    """A schema inside of a schema, and those it leads to."""
+
+    __slots__ = ("here", "items", "members", "schema")
+
+    def __init__(self, schema: Any) -> None:
+        self.schema = schema
+        self.here: list[int] = []
+        self.items: list[list[int]] = []  # at most one of each group applies to one item
+        self.members: list[list[int]] = []
+
+    def all(self) -> list[int]:
+        groups = [*self.items, *self.members]
+        return [*self.here, *(one for group in groups for one in group)]
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _values(value: Any) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else []

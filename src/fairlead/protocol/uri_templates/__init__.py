@@ -1,0 +1,1 @@
+"""URI templates: parsing, expansion and matching."""

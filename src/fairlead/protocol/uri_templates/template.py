@@ -1,0 +1,198 @@
+"""URI templates (RFC 6570, levels 1 to 3): fill one in, or read the values back out of a URI."""
+
+import re
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from ...limits import TEMPLATE_TEXT, TEMPLATE_VARIABLES, URI_TEXT
+from ...wire.quote_text import quoted
+from .matching import Optional, Step, Variable, match_steps
+
+__all__ = ["UriTemplate"]
+
+_EXPRESSION = re.compile(r"\{([^{}]*)\}")
+_NAME = re.compile(r"(?:\w|%[0-9A-Fa-f]{2})+(?:\.(?:\w|%[0-9A-Fa-f]{2})+)*")
+_RESERVED = ":/?#[]@!$&'()*+,;="
+_ENDS = "/?#"  # never in the value of a simple variable: those are escaped
+_JOINTS = 3  # variables that end where only trying tells: too many to mean something
+_ESCAPED = re.compile(r"%[0-9A-Fa-f]{2}")
+
+
+class _Operator(Struct, frozen=True):
+    """What the first character of an expression means (RFC 6570, appendix A)."""
+
+    first: str
+    separator: str
+    named: bool = False
+    reserved: bool = False  # reserved characters stay as they are
+    if_empty: str = ""  # what follows the name of an empty value
+
+
+_OPERATORS = {
+    "": _Operator("", ","),
+    "+": _Operator("", ",", reserved=True),
+    "#": _Operator("#", ",", reserved=True),
+    ".": _Operator(".", "."),
+    "/": _Operator("/", "/"),
+    ";": _Operator(";", ";", named=True),
+    "?": _Operator("?", "&", named=True, if_empty="="),
+    "&": _Operator("&", "&", named=True, if_empty="="),
+}
+
+
+class UriTemplate:
+    """One template.
+
+    Raises:
+        ValueError: when built, for a template that is none, or that needs level 4.
+    """
+
+    def __init__(self, text: str) -> None:
+        if len(text) > TEMPLATE_TEXT.value:
+            TEMPLATE_TEXT.hit()
+            raise ValueError(f"{quoted(text)} is longer than {TEMPLATE_TEXT.value} characters")
+        self.text = text
+        self._parts: list[str | tuple[_Operator, tuple[str, ...]]] = []
+        end = 0
+        for found in _EXPRESSION.finditer(text):
+            self._add_literal(text[end : found.start()])
+            self._parts.append(_parse(text, found[1]))
+            end = found.end()
+        self._add_literal(text[end:])
+        names = [name for part in self._parts if not isinstance(part, str) for name in part[1]]
+        if len(names) > TEMPLATE_VARIABLES.value:
+            TEMPLATE_VARIABLES.hit()
+            raise ValueError(f"{quoted(text)} has more than {TEMPLATE_VARIABLES.value} variables")
+        if len(set(names)) != len(names):
+            raise ValueError(f"{text!r} names a variable twice; it could not be read back")
+        self.variables = tuple(names)
+        self.optional = frozenset(
+            name
+            for part in self._parts
+            if not isinstance(part, str) and part[0].named
+            for name in part[1]
+        )
+        literal = sum(len(part) for part in self._parts if isinstance(part, str))
+        wild = sum(part[0].reserved for part in self._parts if not isinstance(part, str))
+        # The more a template says itself, the more specific it is; compare as it stands.
+        self.specificity = (literal, -wild, -len(names))
+        if self._joints() >= _JOINTS:
+            raise ValueError(f"{text!r} leaves open where its variables end")
+        self._steps = [step for at, part in enumerate(self._parts) for step in _steps(at, part)]
+        first, last = (self._steps[0], self._steps[-1]) if self._steps else ("", "")
+        self._start = first if isinstance(first, str) else ""
+        self._end = last if isinstance(last, str) else ""
+
+    def expand(self, values: Mapping[str, object]) -> str:
+        """The URI with these values; a variable that has none is left out."""
+        return "".join(
+            part if isinstance(part, str) else _expand(*part, values) for part in self._parts
+        )
+
+    def match(self, uri: str) -> dict[str, str] | None:
+        """The values with which `expand` would have made this URI, or None if it could not have.
+
+        Parameters of a query may come in any order, and be missing.
+        """
+        if not (uri.startswith(self._start) and uri.endswith(self._end)):
+            return None
+        if len(uri) > URI_TEXT.value:
+            URI_TEXT.hit()
+            return None
+        found = match_steps(self._steps, uri)
+        if found is None:
+            return None
+        from urllib.parse import unquote  # slow to load, and servers without templates need none
+
+        values = {name: unquote(found[name]) for name in self.variables if name in found}
+        for index, part in enumerate(self._parts):
+            if not isinstance(part, str) and part[0].named and (text := found[_query(index)]):
+                pairs = _pairs(text[1:], part[0].separator)
+                if not pairs.keys() <= self.optional or pairs.keys() & values.keys():
+                    return None
+                values.update(pairs)
+        return values
+
+    def _add_literal(self, text: str) -> None:
+        if "{" in text or "}" in text:
+            raise ValueError(f"{self.text!r} has a brace without its partner")
+        if text:
+            self._parts.append(text)
+
+    def _joints(self) -> int:
+        """How many variables end where only trying tells; each makes matching a power slower."""
+        joints = 0
+        for part, following in zip(self._parts, [*self._parts[1:], ""], strict=True):
+            if isinstance(part, str) or part[0].named:
+                continue
+            joints += (len(part[1]) - 1) * part[0].reserved
+            first = following[:1] if isinstance(following, str) else following[0].first or "x"
+            joints += bool(first) and (part[0].reserved or first not in _ENDS)
+        return joints
+
+
+def _steps(index: int, part: str | tuple[_Operator, tuple[str, ...]]) -> list[Step]:
+    """Return how one part of a template is matched."""
+    if isinstance(part, str):
+        return [part]
+    operator, names = part
+    if operator.named:
+        without = _ENDS if operator.first == ";" else "#"
+        return [Optional(_query(index), operator.first, without)]
+    without = "" if operator.reserved else _ENDS + operator.separator * (len(names) > 1)
+    steps: list[Step] = [operator.first]
+    for name in names:
+        steps += [Variable(name, without), operator.separator]
+    return [step for step in steps[:-1] if step]
+
+
+def _query(index: int) -> str:
+    """Return what the pairs of a part are called; no variable has such a name."""
+    return f"{{{index}}}"
+
+
+def _parse(text: str, expression: str) -> tuple[_Operator, tuple[str, ...]]:
+    symbol = expression[:1] if expression[:1] in _OPERATORS else ""
+    names = expression[len(symbol) :].split(",")
+    for name in names:
+        if not _NAME.fullmatch(name):
+            hint = " (prefixes and explode are not supported)" if name[-1:] == "*" else ""
+            raise ValueError(f"{text!r}: {{{expression}}} is no expression of RFC 6570{hint}")
+    return _OPERATORS[symbol], tuple(names)
+
+
+def _expand(operator: _Operator, names: tuple[str, ...], values: Mapping[str, object]) -> str:
+    given = [(name, str(values[name])) for name in names if values.get(name) is not None]
+    if not given:
+        return ""
+    return operator.first + operator.separator.join(
+        _pair(operator, name, value) for name, value in given
+    )
+
+
+def _pair(operator: _Operator, name: str, value: str) -> str:
+    from urllib.parse import quote
+
+    text = _keep_escapes(value) if operator.reserved else quote(value, safe="-._~")
+    if not operator.named:
+        return text
+    return f"{name}={text}" if text else name + operator.if_empty
+
+
+def _keep_escapes(value: str) -> str:
+    """Reserved expansion: what is escaped already stays (RFC 6570, section 3.2.3)."""
+    from urllib.parse import quote
+
+    end, parts = 0, []
+    for found in _ESCAPED.finditer(value):
+        parts += [quote(value[end : found.start()], safe=_RESERVED + "-._~"), found[0]]
+        end = found.end()
+    return "".join([*parts, quote(value[end:], safe=_RESERVED + "-._~")])
+
+
+def _pairs(text: str, separator: str) -> dict[str, str]:
+    from urllib.parse import unquote
+
+    parts = [pair.partition("=") for pair in text.split(separator) if pair]
+    return {name: unquote(value) for name, _, value in parts}

@@ -1,0 +1,1 @@
+"""Recording of traffic: tapes, the journal, replay, comparison and export."""

@@ -1,0 +1,217 @@
+"""Two tapes side by side: the same conversation, whatever its ids were and how long it took."""
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, zip_longest
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ...protocol.caller import SUBSCRIPTION_KEY
+from ...wire.json import read_json
+from ..tape.format import Entry
+from ..tape.message_summary import Heading, heading_of, summary_of
+from ..tape.reader import Lines, TapeReader, plain
+from .json_diff import Difference, Path, aligned, differences, same_ends
+
+__all__ = ["Change", "Namer", "changes", "same_names", "summary"]
+
+INDEXED: Final = 1_000_000  # entries whose places are kept, to be compared later
+ALIGNED: Final = 20_000  # entries up to which what was added is told from what was changed
+EFFORT: Final = 50_000_000  # pairs of equal entries times stretches; it takes some 10 s
+SHOWN: Final = 1000  # changes
+PLACES: Final = 1000  # where one message differs
+
+Named = tuple[Entry, dict[str, Any]]  # its message, in which ids say what they are of
+Pairs = Iterable[tuple[Named | None, Named | None]]
+
+
+class Change(Struct, frozen=True):
+    """One place where two tapes differ."""
+
+    first: Entry | None
+    second: Entry | None
+    differences: list[Difference]
+
+
+def changes(first: TapeReader, second: TapeReader, ignore: Iterable[Path] = ()) -> Iterator[Change]:
+    """What differs, in order, at most as much as a person reads. Time and ids do not count.
+
+    The tapes may be larger than memory.
+    """
+    pairs = _beside(first, second)
+    if pairs is None:  # too long to look for what belongs together: line by line
+        pairs = zip_longest(same_names(first), same_names(second))
+    return islice(_changes(pairs, tuple(ignore)), SHOWN)
+
+
+def _beside(first: TapeReader, second: TapeReader) -> Pairs | None:
+    if not (one := _Index(first)).whole or not (two := _Index(second)).whole:
+        return None
+    return _of_places(one, two)
+
+
+def summary(entry: Entry) -> str:
+    """A message in a few words."""
+    return summary_of(heading_of(entry))
+
+
+class _Index:
+    """Where the entries of a tape are, and what tells them apart.
+
+    In columns of plain numbers: a million objects would take ten times as much memory.
+    """
+
+    def __init__(self, reader: TapeReader) -> None:
+        self._lines = Lines(reader.parts)
+        self.keys, self.contents, self._ofs = array("q"), array("q"), array("I")
+        self._texts: dict[str | None, int] = {}  # what is answered or cancelled, each text once
+        self.whole = self._read(reader)
+        self._of = list(self._texts)
+
+    def _read(self, reader: TapeReader) -> bool:
+        namer = Namer()
+        for count, (spot, _, entry) in enumerate(reader.lines()):
+            if count >= INDEXED:
+                return False
+            heading = heading_of(entry)
+            of = namer.of(entry, heading)
+            self._lines.note(spot)
+            self._ofs.append(self._texts.setdefault(of, len(self._texts)))
+            key = hash((entry.dir.value, entry.session, of or summary_of(heading)))
+            self.keys.append(key)
+            self.contents.append(Namer.content(entry))
+        return True
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def read(self, place: int | None) -> Named | None:
+        """The entry with this number, from disk."""
+        if place is None:
+            return None
+        entry = self._lines.read(place)
+        return entry, Namer.named(entry, self._of[self._ofs[place]])
+
+
+def _of_places(one: _Index, two: _Index) -> Pairs:
+    """Messages that may differ, beside each other. Most are the same, and not read again."""
+
+    def same(left: int, right: int) -> bool:
+        return one.keys[left] == two.keys[right] and one.contents[left] == two.contents[right]
+
+    start, end = same_ends(range(len(one)), range(len(two)), same)
+    keys = one.keys[start : len(one) - end], two.keys[start : len(two) - end]
+    for a, b, c, d in _aligned(*keys):
+        for left, right in zip_longest(range(start + a, start + b), range(start + c, start + d)):
+            if left is None or right is None or not same(left, right):
+                yield one.read(left), two.read(right)
+
+
+def _aligned(first: Sequence[Any], second: Sequence[Any]) -> list[tuple[int, int, int, int]]:
+    """Which stretches belong together."""
+    whole = [(0, len(first), 0, len(second))]
+    # The usual case: the same was said, and answered otherwise. Or too long to look for more.
+    if first == second or max(len(first), len(second)) >= ALIGNED:
+        return whole
+    found = aligned(first, second, EFFORT)
+    return whole if found is None else [(a, b, c, d) for _, a, b, c, d in found]
+
+
+def _changes(pairs: Pairs, ignore: tuple[Path, ...]) -> Iterator[Change]:
+    for one, two in pairs:
+        if one is None or two is None:
+            yield Change(one[0] if one else None, two[0] if two else None, [])
+            continue
+        found = list(islice(differences(_facts(*one), _facts(*two), ignore), PLACES))
+        if found:
+            yield Change(one[0], two[0], found)
+
+
+def _facts(entry: Entry, message: dict[str, Any]) -> dict[str, Any]:
+    return {"dir": entry.dir.value, "session": entry.session, **message}
+
+
+def same_names(entries: Iterable[Entry]) -> Iterator[Named]:
+    """Entries with their messages, in which every id says what it is of."""
+    namer = Namer()
+    for entry in entries:
+        of = namer.of(entry, heading_of(entry))
+        yield entry, Namer.named(entry, of)
+
+
+class Namer:
+    """Remembers what was asked, in the order of a tape."""
+
+    def __init__(self) -> None:
+        self._asked: dict[tuple[str | None, str, Any], str] = {}
+
+    def of(self, entry: Entry, heading: Heading) -> str | None:
+        """What a message answers or cancels; None for one that says itself what it is."""
+        asked, session = self._asked, entry.session
+        if heading.method is None:
+            way = entry.dir.reverse().value
+            return f"of {asked.pop((session, way, heading.name), 'nothing')}"
+        if heading.is_request:
+            asked[session, entry.dir.value, heading.name] = summary_of(heading)
+        elif heading.method == "notifications/cancelled":
+            named = heading.read_params().get("requestId")
+            known = named if isinstance(named, int | str) else None
+            return f"of {asked.get((session, entry.dir.value, known), 'nothing')}"
+        return None
+
+    @staticmethod
+    def named(entry: Entry, of: str | None) -> dict[str, Any]:
+        """A message with its names; `of` is what was said of it."""
+        message = plain(entry)
+        params = message.get("params")
+        if "method" not in message:
+            message["id"] = of
+        elif "id" in message:
+            message["id"] = "its own"
+        elif of is not None and isinstance(params, dict):
+            params["requestId"] = of
+        for holder in (params, message.get("result")):
+            if isinstance(holder, dict):
+                _untoken(holder)
+        return message
+
+    @staticmethod
+    def content(entry: Entry) -> int:
+        """The same number for messages that carry the same, whatever their names are.
+
+        Long results are not opened for that: should only names in them differ, so do the numbers,
+        and whoever looks closer will see.
+        """
+        members = read_json(entry.message, dict[str, Raw], None)
+        if members is None:
+            return 0  # no message
+        members.pop("id", None)
+        carried = {name: bytes(raw) for name, raw in members.items()}
+        cancels = carried.get("method") == b'"notifications/cancelled"'
+        if cancels or b"progressToken" in carried.get("params", b""):
+            carried["params"] = _without_names(members.get("params", Raw(b"{}")), cancels=cancels)
+        return hash(tuple(sorted(carried.items())))
+
+
+def _without_names(params: Raw, *, cancels: bool) -> bytes:
+    held = msgspec.json.decode(params)
+    if not isinstance(held, dict):
+        return bytes(params)
+    if cancels:
+        held.pop("requestId", None)
+    _untoken(held)
+    try:
+        return msgspec.json.encode(held)
+    except OverflowError:  # a number too long for the encoder
+        return bytes(params)
+
+
+def _untoken(holder: dict[str, Any]) -> None:
+    meta = holder.get("_meta")
+    for place in (holder, meta):
+        if isinstance(place, dict) and "progressToken" in place:
+            place["progressToken"] = "a token"
+    if isinstance(meta, dict) and SUBSCRIPTION_KEY in meta:
+        meta[SUBSCRIPTION_KEY] = "a subscription"

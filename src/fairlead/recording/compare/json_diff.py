@@ -1,0 +1,135 @@
+"""Where two values differ, by path; with places that may."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from difflib import SequenceMatcher
+from functools import lru_cache
+from operator import eq
+from typing import Any, Final, TypeVar
+
+from msgspec import Struct
+
+from ...redaction.redact_text import REDACTED
+
+__all__ = ["ABSENT", "Difference", "aligned", "differences", "read_path", "same_ends"]
+
+ABSENT: Final = "(absent)"
+DEEPEST: Final = 200  # levels that are looked at one by one
+
+Path = tuple[str, ...]
+T = TypeVar("T")
+
+
+class Difference(Struct, frozen=True):
+    """One place where something else stands."""
+
+    path: str
+    recorded: Any
+    given: Any
+
+
+def read_path(text: str) -> Path:
+    """`result.content.*.text`: `*` is any one member or item, `**` any number of them.
+
+    Raises:
+        ValueError: for an empty one.
+    """
+    parts = tuple(text.replace("[", ".").replace("]", "").strip(".").split("."))
+    if not all(parts):
+        raise ValueError(f"{text!r} is no path: it has an empty part")
+    return parts
+
+
+def differences(
+    recorded: Any, given: Any, ignore: Iterable[Path] = (), at: Path = ()
+) -> Iterator[Difference]:
+    """All of them, outermost first; what was taken out of a tape may be anything."""
+    ignored = tuple(ignore)
+    if any(_matches(path, at) for path in ignored):
+        return
+    if isinstance(recorded, str) and REDACTED in recorded and _is_redacted_form(recorded, given):
+        return
+    if len(at) >= DEEPEST:
+        if not _same(recorded, given):
+            yield Difference(".".join(at), _DEEP, _DEEP)
+    elif isinstance(recorded, dict) and isinstance(given, dict):
+        for name in [*recorded, *(name for name in given if name not in recorded)]:
+            one, other = recorded.get(name, _NOTHING), given.get(name, _NOTHING)
+            yield from differences(one, other, ignored, (*at, str(name)))
+    elif isinstance(recorded, list) and isinstance(given, list):
+        for n in range(max(len(recorded), len(given))):
+            one = recorded[n] if n < len(recorded) else _NOTHING
+            other = given[n] if n < len(given) else _NOTHING
+            yield from differences(one, other, ignored, (*at, str(n)))
+    elif type(recorded) is not type(given) or recorded != given:
+        yield Difference(".".join(at), _shown(recorded), _shown(given))
+
+
+def same_ends(
+    first: Sequence[T], second: Sequence[T], same: Callable[[T, T], bool] = eq
+) -> tuple[int, int]:
+    """Return how many items are the same from the beginning on, and how many before the end."""
+    shorter = min(len(first), len(second))
+    start = end = 0
+    while start < shorter and same(first[start], second[start]):
+        start += 1
+    while end < shorter - start and same(first[-1 - end], second[-1 - end]):
+        end += 1
+    return start, end
+
+
+def aligned(
+    first: Sequence[Any], second: Sequence[Any], effort: int
+) -> list[tuple[str, int, int, int, int]] | None:
+    """Return which stretches belong together, as `SequenceMatcher` does; None if it is too much.
+
+    Matching looks at all pairs of equal items for each stretch that it finds, so it is only done if
+    there are few: others chose what they are.
+    """
+    counts = Counter(second)
+    pairs = len(first) + sum(counts[item] for item in first)
+    if min(len(first), len(second)) * pairs > effort:
+        return None
+    return list(SequenceMatcher(None, first, second, autojunk=False).get_opcodes())
+
+
+class _Nothing:
+    pass
+
+
+_NOTHING = _Nothing()
+
+
+_DEEP: Final = "(something deep)"
+
+
+def _same(recorded: Any, given: Any) -> bool:
+    try:
+        return bool(recorded == given)
+    except RecursionError:
+        return False
+
+
+def _shown(value: Any) -> Any:
+    return ABSENT if value is _NOTHING else value
+
+
+def _matches(pattern: Sequence[str], path: Sequence[str]) -> bool:
+    if not pattern:
+        return not path
+    if pattern[0] == "**":
+        return any(_matches(pattern[1:], path[n:]) for n in range(len(path) + 1))
+    return bool(path) and pattern[0] in ("*", path[0]) and _matches(pattern[1:], path[1:])
+
+
+def _is_redacted_form(recorded: str, given: Any) -> bool:
+    """Whether a text of a tape may have been made from this value."""
+    if recorded == REDACTED:
+        return True
+    return isinstance(given, str) and _pattern(recorded).fullmatch(given) is not None
+
+
+@lru_cache(maxsize=256)
+def _pattern(recorded: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, recorded.split(REDACTED))), re.DOTALL)

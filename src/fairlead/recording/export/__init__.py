@@ -1,0 +1,1 @@
+"""Tapes as HAR files and as pytest tests."""

@@ -1,0 +1,338 @@
+"""A bounded memory of exchanges, and readers that hear of each as it ends.
+
+Most of what is remembered is never looked at. So secrets are taken out when somebody looks, and not
+before: nothing leaves here with them.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, Self
+
+from msgspec import UNSET, Raw, UnsetType
+
+from ...limits import JOURNAL_READERS
+from ...observe.timestamps import Moment
+from ...protocol.envelope import Direction
+from ...redaction.redact_messages import Redactor
+from .journal_record import HANGS, Kind, Record, State
+from .pending_entry import OVERHEAD, Entry
+from .tool_error import is_tool_error
+
+__all__ = ["Journal", "Reader"]
+
+MAX_NAMES: Final = 1000
+SHOWN: Final = 500  # characters of a text, cut when nothing secret is in it any more
+LOOKED_AT: Final = 4096  # characters of it in which secrets are looked for, before that
+MAX_READERS: Final = JOURNAL_READERS.value
+LOOK_EVERY: Final = 1.0  # seconds between looks for calls that hang, while somebody reads
+
+_TOOL: Final = "tools/call"
+_LASTING: Final = ("subscriptions/listen",)  # it is answered when it ends
+
+
+class Journal:
+    """The last exchanges, at most so many and so large.
+
+    journal = Journal()
+    relay = Relay(entry, interceptors=[Journaling(journal)])
+    async for record in journal.follow():
+        print(record.method, record.state)
+    """
+
+    def __init__(
+        self,
+        *,
+        max_entries: int = 5000,
+        max_bytes: int = 32 << 20,
+        longest: int = 64 << 10,
+        hangs_after: float = 30.0,
+        redactor: Redactor | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Params and results over `longest` bytes are not kept, only how long they were.
+
+        A request without an answer after `hangs_after` seconds is flagged.
+        """
+        self.dropped = 0  # records that made room for others
+        self._max_entries = max_entries = max(max_entries, 1)
+        self._max_bytes = max_bytes
+        self._longest = longest
+        self._unbounded = min(longest, SHOWN)  # bytes of params in which nothing is too long
+        self._hangs_after = hangs_after
+        self._redactor = redactor or Redactor()
+        self.clock = clock
+        self._kept: deque[Entry] = deque(maxlen=max_entries)  # their numbers follow each other
+        self._bytes = 0
+        self._next = 1
+        self._open: dict[int, Entry] = {}  # what is not answered yet
+        self._names: dict[str, str] = {}  # as they come, and as they are shown
+        self._readers: set[Reader] = set()
+
+    # Filling it
+
+    def begin(
+        self,
+        direction: Direction,
+        kind: Kind,
+        method: str,
+        target: str | None = None,
+        params: Raw | bytes | UnsetType | None = None,
+        session: str | None = None,
+        request_id: Any = None,
+        *,
+        text: str | None = None,
+        when: Moment | None = None,
+    ) -> Entry:
+        """Something has begun to pass, now or at a moment not before the last; `end` it."""
+        # Not a part of the message, which would hold on to all of it.
+        raw = b"" if params is None or params is UNSET else bytes(params)
+        at = time.time() if when is None else when.wall
+        since = self.clock() if when is None else when.steady
+        entry = Entry(
+            0, at, since, direction, kind, method, target, session, request_id, raw, len(raw)
+        )
+        self._bound(entry)
+        if text is not None:
+            entry.text = self._redactor.text(text)[:SHOWN]
+        self.keep(entry)
+        return entry
+
+    def keep(self, entry: Entry) -> None:
+        """Take in something that has begun to pass; its target stands in its params."""
+        size = len(entry.params)
+        if size > self._unbounded or len(entry.method) > SHOWN or type(entry.request_id) is not int:
+            self._bound(entry)
+            size = len(entry.params)
+        entry.id = number = self._next
+        self._next = number + 1
+        kept = self._kept
+        if len(kept) == self._max_entries:
+            self._forget(kept[0])  # it goes with the next line
+        kept.append(entry)
+        self._open[number] = entry
+        self._bytes += OVERHEAD + size
+        if self._bytes > self._max_bytes:
+            self._make_room()
+
+    def end(
+        self,
+        entry: Entry,
+        state: State,
+        result: Raw | bytes | UnsetType | None = None,
+        did: list[str] | None = None,
+        *,
+        code: int | None = None,
+        error: str | None = None,
+        when: Moment | None = None,
+    ) -> None:
+        """It has its outcome, now or since then. Only the first one counts.
+
+        Whether a tool whose state is "ok" says itself that it failed is found out here.
+        """
+        if self._open.pop(entry.id, None) is None:
+            return
+        entry.state = state
+        entry.until = self.clock() if when is None else when.steady
+        entry.clean = False
+        if did:
+            entry.did = tuple(did)
+        if result is not None and result is not UNSET:
+            raw = bytes(result)
+            size = len(raw)
+            entry.size += size
+            if size <= self._longest:
+                entry.result = raw
+                if entry.id >= self._kept[0].id:
+                    self._bytes += size
+                    if self._bytes > self._max_bytes:
+                        self._make_room()
+            elif state == "ok" and entry.method == _TOOL and is_tool_error(raw):
+                entry.state = "failed"
+        if error is not None:
+            entry.code = code
+            entry.error = error if len(error) <= SHOWN else self._cut(error)
+        if self._readers:
+            self._publish(entry)
+
+    def flag(self, entry: Entry, what: str) -> None:
+        """Something is odd about it."""
+        if what not in entry.flags:
+            entry.flags = (*entry.flags, what)
+
+    def look_over(self) -> None:
+        """Flag what hangs, once, and tell readers."""
+        before = self.clock() - self._hangs_after
+        for entry in list(self._open.values()):
+            if entry.since > before:
+                break  # the others are younger
+            if entry.kind != "request" or entry.method in _LASTING:
+                continue
+            if HANGS not in entry.flags:
+                self.flag(entry, HANGS)
+                self._publish(entry)
+
+    # Reading it
+
+    @property
+    def pending(self) -> int:
+        """Requests that are not answered yet."""
+        return sum(entry.kind == "request" for entry in self._open.values())
+
+    @property
+    def size(self) -> int:
+        """Bytes in memory, about."""
+        return self._bytes
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def records(self, after: int = 0) -> list[Record]:
+        """What is remembered, the oldest first; those with an id above `after`."""
+        return [self._shown(entry) for entry in self._kept if entry.id > after]
+
+    def get(self, number: int) -> Record | None:
+        place = number - self._kept[0].id if self._kept else -1
+        return self._shown(self._kept[place]) if 0 <= place < len(self._kept) else None
+
+    def follow(self, *, room: int = 1000) -> "Reader":
+        """What ends from now on, or hangs. Who reads slower than that loses the oldest.
+
+        Raises:
+            RuntimeError: there are too many readers.
+        """
+        if len(self._readers) >= MAX_READERS:
+            JOURNAL_READERS.hit()
+            raise RuntimeError(f"there are {MAX_READERS} readers already")
+        reader = Reader(self, room)
+        self._readers.add(reader)
+        return reader
+
+    def leave(self, reader: "Reader") -> None:
+        self._readers.discard(reader)
+
+    # Inside
+
+    def _publish(self, entry: Entry) -> None:
+        if self._readers:
+            now = self._shown(entry)
+            for reader in self._readers:
+                reader.put(now)
+
+    def _shown(self, entry: Entry) -> Record:
+        """For others to see."""
+        if not entry.clean:
+            entry.clean = True
+            entry.method = self._clean(entry.method)
+            if entry.target is not None:
+                entry.target = self._clean(entry.target)
+            entry.request_id = self._short(entry.request_id)
+            before = len(entry.params) + len(entry.result)
+            if entry.params:
+                entry.params = self._redactor.message(entry.params)
+            if entry.result:
+                if entry.state == "ok" and entry.method == _TOOL and is_tool_error(entry.result):
+                    entry.state = "failed"
+                entry.result = self._redactor.message(entry.result)
+            if entry.id >= self._kept[0].id:
+                self._bytes += len(entry.params) + len(entry.result) - before
+            if entry.error is not None:
+                entry.error = self._redactor.text(entry.error)
+            entry.did = tuple(self._redactor.text(one) for one in entry.did)
+        return entry.record()
+
+    def _clean(self, name: str) -> str:
+        """A name that somebody chose: the same few come again and again."""
+        clean = self._names.get(name)
+        if clean is None:
+            if len(self._names) >= MAX_NAMES:
+                self._names.clear()
+            clean = self._cut(name)
+            if len(name) <= SHOWN:
+                self._names[name] = clean
+        return clean
+
+    def _bound(self, entry: Entry) -> None:
+        """What others chose may be of any length and, an id, of any type."""
+        if len(entry.method) > SHOWN:
+            entry.method = self._clean(entry.method)
+        if entry.target is not None and len(entry.target) > SHOWN:
+            entry.target = self._clean(entry.target)
+        request_id = entry.request_id
+        if not isinstance(request_id, str) or len(request_id) > SHOWN:
+            entry.request_id = self._short(request_id)
+        if len(entry.params) > self._longest:
+            entry.params = b""
+
+    def _short(self, request_id: Any) -> Any:
+        if isinstance(request_id, str):
+            return self._cut(request_id)
+        if isinstance(request_id, int | None):
+            return request_id
+        return self._cut(str(request_id))  # of no type that an id may have
+
+    def _cut(self, text: str) -> str:
+        return self._redactor.text(text[:LOOKED_AT])[:SHOWN]
+
+    def _make_room(self) -> None:
+        while len(self._kept) > 1 and self._bytes > self._max_bytes:
+            self._forget(self._kept.popleft())
+
+    def _forget(self, entry: Entry) -> None:
+        self._bytes -= OVERHEAD + len(entry.params) + len(entry.result)
+        self.dropped += 1
+        if len(self._open) >= self._max_entries:
+            del self._open[next(iter(self._open))]  # forgotten by whoever began it
+
+
+class Reader:
+    """One who follows; an async iterator that ends with `close`."""
+
+    def __init__(self, journal: Journal, room: int) -> None:
+        self.lost = 0  # records that came while we were too slow
+        self._journal = journal
+        self._queue: deque[Record] = deque(maxlen=room)
+        self._news = asyncio.Event()
+        self.closed = False
+
+    def put(self, record: Record) -> None:
+        if len(self._queue) == self._queue.maxlen:
+            self.lost += 1
+        self._queue.append(record)
+        self._news.set()
+
+    def close(self) -> None:
+        self.closed = True
+        self._journal.leave(self)
+        self._news.set()
+
+    async def wait(self, timeout: float) -> list[Record]:
+        """What has come; waits for something at most so long."""
+        limit = asyncio.get_running_loop().time() + timeout
+        while not self._queue and not self.closed:
+            left = limit - asyncio.get_running_loop().time()
+            if left <= 0:
+                break
+            await self._wait_for_news(min(left, LOOK_EVERY))
+        found = list(self._queue)
+        self._queue.clear()
+        return found
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Record:
+        while not self._queue:
+            if self.closed:
+                raise StopAsyncIteration
+            await self._wait_for_news(LOOK_EVERY)
+        return self._queue.popleft()
+
+    async def _wait_for_news(self, seconds: float) -> None:
+        self._news.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        except TimeoutError:
+            self._journal.look_over()

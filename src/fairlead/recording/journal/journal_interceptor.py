@@ -1,0 +1,88 @@
+"""Everything that passes, into a journal."""
+
+import itertools
+from functools import partial
+from weakref import finalize
+
+from msgspec import UNSET
+
+from ...errors import RpcError
+from ...interceptor import After, Exchange, Offence, Outcome, TwoHalves
+from ...peer import Peer
+from ...wire import Request
+from . import Journal
+from .line_observer import LOOKED_AT
+from .pending_entry import Entry
+
+__all__ = ["Journaling"]
+
+
+class Journaling(TwoHalves):
+    """Writes down each exchange with its outcome. Put it first: it sees what the asker sees.
+
+    Connections are called s1, s2, ... in the order in which they come: their real ids are secret.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._clock = journal.clock
+        self._labels: dict[int, str] = {}  # by the id of the peer, for as long as there is one
+        self._numbers = itertools.count(1)
+
+    def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
+        message, head, edge = exchange.message, exchange.head, exchange.edge
+        did = exchange.did
+        if did is None:
+            did = exchange.did = []  # so that copies of the exchange, made on the way, share it
+        target = head.name if head.uri is UNSET else exchange.target
+        # Not a part of the message, which would hold on to all of it.
+        raw = b"" if message.params is UNSET else bytes(message.params)
+        entry = Entry(
+            0,
+            exchange.started,
+            self._clock(),
+            exchange.direction,
+            "request" if type(message) is Request else "notification",
+            message.method,
+            None if target is UNSET else target,
+            self._labels.get(id(edge)) or self._label(edge),
+            message.id if type(message) is Request else None,
+            raw,
+            len(raw),
+        )
+        self._journal.keep(entry)
+        return exchange, partial(self._after, entry, did)
+
+    def _after(self, entry: Entry, did: list[str], outcome: Outcome) -> Outcome:
+        end = self._journal.end
+        if type(outcome) is bytes or not isinstance(outcome, BaseException):
+            end(entry, "ok" if entry.kind == "request" else "passed", outcome, did)
+        elif isinstance(outcome, RpcError):
+            code, why = outcome.code, outcome.message
+            end(entry, "refused", outcome.raw, did, code=code, error=why)
+        elif isinstance(outcome, Exception):
+            end(entry, "lost", None, did, error=f"{type(outcome).__name__}: {outcome}")
+        else:
+            end(entry, "cancelled", None, did)
+        return outcome
+
+    def offended(self, offence: Offence) -> None:
+        """A frame that is no good: what it was, without its secrets."""
+        journal = self._journal
+        if offence.is_json:
+            record = journal.begin(offence.direction, "stray", "", params=offence.frame)
+        else:
+            text = offence.frame[:LOOKED_AT].decode("utf-8", "replace")
+            record = journal.begin(offence.direction, "stray", "", text=text)
+            record.size = offence.size
+        journal.flag(record, offence.kind)
+        journal.end(record, "passed", error=offence.why)
+
+    def _label(self, edge: object) -> str | None:
+        if not isinstance(edge, Peer):
+            return None  # a request that stands alone
+        label = self._labels.get(id(edge))
+        if label is None:
+            label = self._labels[id(edge)] = f"s{next(self._numbers)}"
+            finalize(edge, self._labels.pop, id(edge), None).atexit = False
+        return label

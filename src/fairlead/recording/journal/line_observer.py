@@ -1,0 +1,200 @@
+"""A conversation that passes as lines: what belongs together, and what is odd about it."""
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from ...observe.timestamps import Moment
+from ...protocol.caller import read_head, target_of
+from ...protocol.envelope import Direction
+from ...wire.json import UNREADABLE, read_json
+from .journal import Journal
+from .journal_record import IN_USE, NO_MESSAGE, NOBODY_ASKED, TOO_LONG
+from .pending_entry import Entry
+
+__all__ = ["LOOKED_AT", "Overheard"]
+
+MAX_ASKED: Final = 10_000  # requests of one side that are waited for
+MAX_SAME: Final = 100  # of them under one id
+LOOKED_AT: Final = 16 << 10  # bytes of a line that is no message
+
+_UP, _DOWN = Direction.CLIENT_TO_SERVER, Direction.SERVER_TO_CLIENT
+
+
+class _Line(Struct):
+    """The members of any message."""
+
+    id: Any = UNSET
+    method: str | UnsetType = UNSET
+    params: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+class _Refusal(Struct):
+    code: int | None = None
+    message: str = ""
+
+
+class _Gone(Struct):
+    request_id: Any = msgspec.field(default=None, name="requestId")
+
+
+_ODD: Final = _Refusal(message="an error that cannot be read")
+_decode = msgspec.json.Decoder(_Line).decode
+_decode_many = msgspec.json.Decoder(list[Raw]).decode
+
+
+class Overheard:
+    """Listens to both sides of one conversation and writes down what it hears in a journal."""
+
+    def __init__(self, journal: Journal, session: str | None = None) -> None:
+        self.when: Moment | None = None  # when it was said what we hear now; None: just now
+        self._journal = journal
+        self._session = session
+        self._asked: dict[Direction, OrderedDict[Hashable, list[Entry]]] = {
+            _UP: OrderedDict(),
+            _DOWN: OrderedDict(),
+        }
+
+    def hear(self, line: bytes, direction: Direction) -> bool:
+        """Somebody said this; whether it was a message at all."""
+        if line[:1] == b"[":
+            return self._batch(line, direction)
+        try:
+            said = _decode(line)
+        except UNREADABLE:
+            self.stray(line, direction)
+            return False
+        return self._take(said, line, direction)
+
+    def stray(
+        self, line: bytes, direction: Direction, size: int | None = None, why: str = NO_MESSAGE
+    ) -> None:
+        """A line that cannot be looked at as a message."""
+        text = line[:LOOKED_AT].decode("utf-8", "replace")
+        record = self._journal.begin(
+            direction, "stray", "", session=self._session, text=text, when=self.when
+        )
+        record.size = len(line) if size is None else size
+        self._journal.flag(record, why)
+        self._journal.end(record, "passed", when=self.when)
+
+    def too_long(self, size: int, direction: Direction) -> None:
+        """A line that was longer than anybody looks at; it may be a message.
+
+        Nothing of it is kept: cut off in the middle, a secret cannot be told from other text.
+        """
+        self.stray(b"", direction, size, TOO_LONG)
+
+    def ended(self) -> None:
+        """Nobody is left to answer."""
+        for asked in self._asked.values():
+            for record in (one for several in asked.values() for one in several):
+                self._journal.end(record, "lost", error="the conversation ended before an answer")
+            asked.clear()
+
+    def _batch(self, line: bytes, direction: Direction) -> bool:
+        try:
+            said = [(_decode(one), one) for one in _decode_many(line)]
+        except UNREADABLE:
+            self.stray(line, direction)
+            return False
+        heard = [self._take(one, bytes(raw), direction) for one, raw in said]
+        return all(heard)
+
+    def _take(self, said: _Line, line: bytes, direction: Direction) -> bool:
+        if not isinstance(said.method, UnsetType):
+            if isinstance(said.id, UnsetType):
+                self._notified(said, said.method, direction)
+            else:
+                self._requested(said, said.method, direction)
+        elif not isinstance(said.result, UnsetType) or not isinstance(said.error, UnsetType):
+            self._answered(said, direction)
+        else:
+            self.stray(line, direction)
+            return False
+        return True
+
+    def _begin(self, said: _Line, method: str, direction: Direction, *, request: bool) -> Entry:
+        return self._journal.begin(
+            direction,
+            "request" if request else "notification",
+            method,
+            target=target_of(method, read_head(said.params)),
+            params=said.params,
+            session=self._session,
+            request_id=said.id if request else None,
+            when=self.when,
+        )
+
+    def _requested(self, said: _Line, method: str, direction: Direction) -> None:
+        record = self._begin(said, method, direction, request=True)
+        asked, key = self._asked[direction], _key(said.id)
+        under_it = asked.setdefault(key, [])
+        if under_it:
+            self._journal.flag(record, IN_USE)
+        under_it.append(record)
+        if len(asked) > MAX_ASKED or len(under_it) > MAX_SAME:
+            first = key if len(under_it) > MAX_SAME else next(iter(asked))
+            for one in asked.pop(first):
+                self._journal.end(one, "lost", when=self.when)
+
+    def _notified(self, said: _Line, method: str, direction: Direction) -> None:
+        record = self._begin(said, method, direction, request=False)
+        if method == "notifications/cancelled" and not isinstance(said.params, UnsetType):
+            self._cancelled(said.params, direction)
+        self._journal.end(record, "passed", when=self.when)
+
+    def _cancelled(self, params: Raw, direction: Direction) -> None:
+        """An answer may still come: it was under way. Then nobody wonders about it."""
+        gone = read_json(params, _Gone, None)
+        for record in self._asked[direction].get(_key(gone.request_id), ()) if gone else ():
+            self._journal.end(record, "cancelled", when=self.when)
+
+    def _answered(self, said: _Line, direction: Direction) -> None:
+        key = None if isinstance(said.id, UnsetType) else _key(said.id)
+        record = self._take_asked(direction.reverse(), key)
+        refusal = (
+            None if isinstance(said.error, UnsetType) else read_json(said.error, _Refusal, _ODD)
+        )
+        result = said.result if refusal is None else said.error
+        if record is None:
+            record = self._journal.begin(
+                direction,
+                "answer",
+                "",
+                session=self._session,
+                request_id=None if isinstance(said.id, UnsetType) else said.id,
+                when=self.when,
+            )
+            self._journal.flag(record, NOBODY_ASKED)
+        if refusal is not None:
+            self._journal.end(
+                record,
+                "refused",
+                result=result,
+                code=refusal.code,
+                error=refusal.message,
+                when=self.when,
+            )
+            return
+        self._journal.end(record, "ok", result=result, when=self.when)
+
+    def _take_asked(self, direction: Direction, key: Hashable) -> Entry | None:
+        """What was asked under an id; the oldest, if there are several."""
+        under_it = self._asked[direction].get(key)
+        if not under_it:
+            return None
+        record = under_it.pop(0)
+        if not under_it:
+            del self._asked[direction][key]
+        return record
+
+
+def _key(request_id: Any) -> Hashable:
+    """Ids of any type: `1` and `"1"` are two, and what is neither number nor text is one too."""
+    return request_id if isinstance(request_id, str | int) else repr(request_id)

@@ -1,0 +1,134 @@
+"""One cue being played: what the server tells and asks, in its order and its time."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+from msgspec import UNSET
+
+from ...errors import FairleadError
+from ...interceptor import Exchange
+from ...peer import Peer
+from ...protocol.result_fragments import FRAGMENT, content_of
+from ...relay.relayed_params import retagged, retokened
+from ...server.results.result_fragments import SendsParts
+from ...wire import Notification
+from .script import LISTEN, Cue, Step
+from .timing import Pace
+
+__all__ = ["Playing"]
+
+log = logging.getLogger("fairlead.gateway")
+
+
+class Playing:
+    """The steps of a cue, for one client."""
+
+    def __init__(
+        self,
+        cue: Cue,
+        pace: Pace,
+        exchange: Exchange | None,
+        peer: Peer | None,
+        listening: Mapping[int, Exchange],
+    ) -> None:
+        """`exchange` is the request that is answered, if it is one; `peer` the client, if it can
+        hear of something else too; `listening` are subscriptions that are open, by their cues.
+        """
+        self._cue = cue
+        self._pace = pace
+        self._exchange = exchange
+        self._peer = peer
+        self._listening = listening
+        self._asked: dict[Any, asyncio.Task[None]] = {}
+        self._steps = iter(cue.steps)
+
+    async def until_answer(self) -> Step:
+        """What comes before the answer, and the answer. One that never came is waited for."""
+        try:
+            for step in self._steps:
+                if step.kind == "answer":
+                    await self._pace.wait(step.after)
+                    return step
+                await self._do(step)
+            await asyncio.get_running_loop().create_future()  # until the client cancels it
+            raise AssertionError("unreachable")
+        except BaseException:
+            self._withdraw_all()
+            raise
+
+    def rest(self) -> Coroutine[Any, Any, None] | None:
+        """What comes behind the answer, if anything does."""
+        if not self._cue.steps or self._cue.steps[-1].kind == "answer":
+            return None
+        self._exchange = None  # it is over: what comes now belongs to nothing
+        return self.all()
+
+    async def all(self) -> None:
+        """The steps that are left."""
+        try:
+            for step in self._steps:
+                await self._do(step)
+        finally:
+            self._withdraw_all()
+
+    async def _do(self, step: Step) -> None:
+        stateless = self._exchange is not None and self._exchange.caller.stateless
+        if step.kind == "tell":
+            await self._pace.wait(step.after)
+            await self._tell(step)
+        elif stateless:
+            return  # nobody is asked there: the results say what is wanted
+        elif step.kind == "ask":
+            await self._pace.wait(step.after)
+            work = self._ask(step)
+            self._asked[step.name] = asyncio.get_running_loop().create_task(work)
+        elif (task := self._asked.pop(step.name, None)) is not None:
+            if step.kind == "withdraw":
+                task.cancel()
+            await asyncio.wait((task,))
+
+    async def _tell(self, step: Step) -> None:
+        exchange, related = self._exchange, step.related
+        note = Notification(step.method or "", step.member("params") or UNSET)
+        if step.through is not None:
+            exchange, related = self._listening.get(id(step.through)), True
+            if exchange is None:
+                return  # this client did not subscribe
+        if note.method == FRAGMENT:
+            await self._send_part(note)
+            return
+        if note.method == "notifications/progress":
+            token = None if exchange is None else exchange.progress_token
+            if token is None:
+                return
+            note = retokened(note, token)
+        if exchange is None or (not related and self._peer is not None):
+            if self._peer is not None:
+                self._peer.channel.send(retagged(note, None))
+            return
+        listens = exchange.method == LISTEN
+        await exchange.edge.tell(exchange, retagged(note, exchange.request_id if listens else None))
+
+    async def _send_part(self, note: Notification) -> None:
+        """Where there are no parts nothing is lost: the answer has all of them."""
+        exchange, content = self._exchange, content_of(note)
+        if exchange is not None and content is not None and isinstance(exchange.edge, SendsParts):
+            await exchange.edge.fragment(exchange, content)
+
+    async def _ask(self, step: Step) -> None:
+        exchange, method = self._exchange, step.method or ""
+        given = step.member("params")
+        try:
+            if exchange is not None and step.related:
+                await exchange.edge.ask(exchange, method, given)
+            elif self._peer is not None:
+                await self._peer.request(method, given, timeout=0)
+        except FairleadError as exc:
+            log.debug("%s was not answered: %s", method, exc)
+
+    def _withdraw_all(self) -> None:
+        for task in self._asked.values():
+            task.cancel()
+        self._asked.clear()

@@ -1,0 +1,368 @@
+"""A tape played to a server: the same questions again, and whether its answers are the same."""
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, field
+
+from ...client.mcp_transport.inprocess import Attaches
+from ...client.server_entry import MCPServerEntry
+from ...errors import ChannelClosed, ConnectFailed, FairleadError, HttpError
+from ...peer.connection_state import LAST_WORDS
+from ...protocol.result_fragments import FRAGMENT
+from ...relay.server_target import Way, way_to
+from ...transport.channel import Channel, Incoming, Lost
+from ...wire import Failure, Message, Notification, Params, Request, Success, encode, failure
+from ...wire.error_codes import METHOD_NOT_FOUND
+from ..compare.compare_tapes import summary
+from ..compare.json_diff import Difference, Path, differences, read_path
+from ..tape import TapeReader
+from .script import LISTEN, Cue, Step, load, read_refusal
+
+__all__ = ["Compared", "Report", "play_against"]
+
+PLACES: Final = 100  # of one answer that are reported
+LONGEST: Final = 10_000  # characters of a value that are; a report has to fit into memory
+NOT_THERE: Final = (401, 403, 404, 405)  # of HTTP: whoever that is does not talk to us
+# What a server made for itself and gets back: another one each time, and not ours to compare.
+_OPAQUE: Final = {"requestState": "requestState", "nextCursor": "cursor"}
+
+
+class Compared(Struct):
+    """One question of the tape, and what became of it."""
+
+    seq: int
+    what: str
+    differences: list[Difference] = field(default_factory=list)
+    error: str | None = None  # there was no answer
+
+    @property
+    def same(self) -> bool:
+        return not self.differences and self.error is None
+
+
+class Report(Struct):
+    """What came out."""
+
+    compared: list[Compared] = field(default_factory=list)
+
+    @property
+    def same(self) -> bool:
+        return all(each.same for each in self.compared)
+
+    def __str__(self) -> str:
+        wrong = [each for each in self.compared if not each.same]
+        lines = [f"{len(self.compared)} compared, {len(wrong)} differ"]
+        for each in wrong:
+            lines.append(f"{each.seq} {each.what}: {each.error or 'another answer'}")
+            lines += [
+                f"    {one.path}: {_short(one.recorded)} -> {_short(one.given)}"
+                for one in each.differences
+            ]
+        return "\n".join(lines)
+
+
+async def play_against(
+    tape: str | os.PathLike[str] | TapeReader,
+    target: "Way | MCPServerEntry | dict[str, Any] | Attaches",
+    *,
+    ignore: Iterable[str] = (),
+    notifications: bool = False,
+    timeout: float = 30.0,
+    on_compared: Callable[[Compared], None] | None = None,
+) -> Report:
+    """Ask a server what was asked on a tape, and compare what it answers.
+
+    `ignore` are paths in messages that may differ (`result.content.*.text`). Questions of the
+    server are answered as they were. With `notifications` they are compared too. Every answer has
+    to come within `timeout`.
+
+    Raises:
+        ConfigError: there is no such tape, or the target is wrong.
+        FairleadError: the server cannot be reached, or has gone before it answered anything.
+        ValueError: for a path that is none.
+    """
+    paths = [read_path(text) for text in ignore]
+    way = target if isinstance(target, Way) else way_to(target)
+    report = Report()
+
+    def compared(one: Compared) -> None:
+        report.compared.append(one)
+        if on_compared is not None:
+            on_compared(one)
+
+    for session in _sessions(load(tape)):
+        visit = _Visit(session, paths, timeout, compared, notifications=notifications)
+        await visit.run(await way.open())
+    return report
+
+
+def _sessions(cues: list[Cue]) -> list[list[Cue]]:
+    """A connection each; requests that stand alone share one."""
+    found: dict[str | None, list[Cue]] = {}
+    for cue in cues:
+        session = cue.session
+        alone = cue.stateless and session is not None and session.startswith("r")
+        found.setdefault(None if alone else session, []).append(cue)
+    return list(found.values())
+
+
+class _Visit:
+    """One session of the tape, with the real server."""
+
+    def __init__(
+        self,
+        cues: list[Cue],
+        ignore: list[Path],
+        timeout: float,
+        compared: Callable[[Compared], None],
+        *,
+        notifications: bool,
+    ) -> None:
+        self._cues = cues
+        self._ignore = ignore
+        self._timeout = timeout
+        self._compared = compared
+        self._notifications = notifications
+        self._answers: dict[int, asyncio.Future[Success | Failure]] = {}
+        self._opaque: dict[str, str] = {}  # what it was on the tape, and is now
+        self._told: list[Notification] = []
+        self._heard = asyncio.Event()  # something came
+        self._has_answered = False
+        self._has_gone = False  # and why is in the report
+        self._end: ChannelClosed | None = None
+        self._questions = [
+            (step, _answer_of(cue, step))
+            for cue in cues
+            for step in cue.steps
+            if step.kind == "ask"
+        ]
+        self._channel: Channel
+
+    async def run(self, channel: Channel) -> None:
+        self._channel = channel
+        reading = asyncio.get_running_loop().create_task(self._read(channel))
+        try:
+            await self._play()
+        finally:
+            await channel.close()
+            await asyncio.wait((reading,))
+            reading.exception()
+
+    async def _play(self) -> None:
+        waiting: list[tuple[int, Cue]] = []
+        unwanted: list[tuple[int, Cue]] = []  # that are cancelled later
+        for number, cue in enumerate(self._cues, 1):
+            for asked, before in [(n, c) for n, c in unwanted if self._ends(c) < cue.seq]:
+                unwanted.remove((asked, before))
+                self._cancel(asked)
+            # What had its answer before this was said has it now too.
+            for asked, before in [(n, c) for n, c in waiting if _end(c) < cue.seq]:
+                waiting.remove((asked, before))
+                await self._compare(asked, before)
+            if not cue.is_request:
+                self._send(Notification(cue.method, self._params(cue, None)))
+                continue
+            if cue.answer is not None:  # else cancelled, or a subscription: nothing to compare
+                self._answers[number] = asyncio.get_running_loop().create_future()
+                waiting.append((number, cue))
+            elif cue.cancelled is not None:
+                unwanted.append((number, cue))
+            self._send(Request(number, cue.method, self._params(cue, number)))
+        for asked, cue in waiting:
+            await self._compare(asked, cue)
+        if self._notifications:
+            await self._compare_told()
+        for asked, _ in unwanted:
+            self._cancel(asked)
+
+    async def _compare(self, number: int, cue: Cue) -> None:
+        result = Compared(cue.seq, summary(cue.read()))
+        try:
+            async with asyncio.timeout(self._timeout):
+                answer = await self._answers[number]
+        except TimeoutError:
+            result.error = f"no answer within {self._timeout:g} s"
+        except FairleadError as exc:
+            if not self._has_answered and _is_away(exc):
+                raise  # there is nobody to compare with
+            over = isinstance(exc, ChannelClosed)
+            result.error = "the server had gone" if over and self._has_gone else str(exc)
+            self._has_gone = self._has_gone or over
+        else:
+            recorded = {} if cue.answer is None else cue.answer.message
+            given = msgspec.json.decode(encode(answer))
+            recorded["id"] = given["id"]
+            self._learn(recorded.get("result"), given.get("result"))
+            found = islice(differences(recorded, given, self._ignore), PLACES)
+            result.differences = [_brief(one) for one in found]
+        if not result.same and cue.asked.said is None:
+            result.what += " (sent without the secrets that were taken out of the tape)"
+        del self._answers[number]
+        self._compared(result)
+
+    def _learn(self, recorded: Any, given: Any) -> None:
+        if isinstance(recorded, dict) and isinstance(given, dict):
+            for name in _OPAQUE:
+                before, now = recorded.get(name), given.get(name)
+                if isinstance(before, str) and isinstance(now, str):
+                    self._opaque[before] = recorded[name] = now
+
+    async def _compare_told(self) -> None:
+        """In any order: when a server tells something is nobody's promise."""
+        told = (s for cue in self._cues for s in cue.steps if s.kind == "tell")
+        wanted = [step for step in told if step.method != FRAGMENT]  # its answer has it anyway
+        try:
+            async with asyncio.timeout(self._timeout):
+                while len(self._told) < len(wanted):
+                    self._heard.clear()
+                    await self._heard.wait()
+        except TimeoutError:
+            pass
+        left = [_without_token(msgspec.json.decode(encode(note))) for note in self._told]
+        for step in wanted:
+            message = _without_token(step.message)
+            found = next((n for n in left if not any(differences(message, n, self._ignore))), None)
+            if found is not None:
+                left.remove(found)
+            one = Compared(step.seq, summary(step.read()))
+            one.error = "it was not told" if found is None else None
+            self._compared(one)
+
+    def _params(self, cue: Cue, number: int | None) -> Params:
+        """As they were, but for the token, which is the id of the request, and what is opaque."""
+        message = cue.message
+        if "params" not in message:
+            return UNSET
+        params = message["params"]
+        if not isinstance(params, dict):
+            return Raw(msgspec.json.encode(params))
+        meta = params.get("_meta")
+        if number is not None and isinstance(meta, dict) and "progressToken" in meta:
+            params["_meta"] = {**meta, "progressToken": number}
+        for name in _OPAQUE.values():
+            if isinstance(params.get(name), str):
+                params[name] = self._opaque.get(params[name], params[name])
+        return Raw(msgspec.json.encode(params))
+
+    async def _read(self, channel: Channel) -> None:
+        try:
+            await channel.run(self._take)
+        except ChannelClosed as exc:
+            self._over(exc)
+        else:
+            self._over(ChannelClosed())
+
+    def _send(self, message: Message) -> None:
+        try:
+            self._channel.send(message)
+        except ChannelClosed as exc:
+            # Writing fails first; the reader learns a moment later why, for example the exit code.
+            wait = LAST_WORDS if self._end is None else 0.0
+            asyncio.get_running_loop().call_later(wait, self._over, self._end or exc)
+
+    def _ends(self, cue: Cue) -> float:
+        """The number at which a client cancelled it; if it may still tell something, later."""
+        if cue.cancelled is None or cue.method == LISTEN or self._notifications:
+            return float("inf")
+        return cue.cancelled
+
+    def _cancel(self, number: int) -> None:
+        params = {"requestId": number, "reason": "cancelled on the tape"}
+        self._send(Notification("notifications/cancelled", Raw(msgspec.json.encode(params))))
+
+    def _over(self, end: ChannelClosed) -> None:
+        self._end = self._end or end
+        for future in self._answers.values():
+            if not future.done():
+                future.set_exception(end)
+                future.exception()  # whoever waits for it hears of it; else nobody has to
+
+    def _take(self, item: Incoming) -> None:
+        match item:
+            case Success() | Failure():
+                self._has_answered = True
+                future = self._answers.get(item.id) if isinstance(item.id, int) else None
+                if future is not None and not future.done():
+                    future.set_result(item)
+            case Lost():
+                future = self._answers.get(item.request_id)  # type: ignore[arg-type]
+                if future is not None and not future.done():
+                    future.set_exception(item.error)
+                    future.exception()
+            case Notification():
+                if self._notifications:
+                    self._told.append(item)
+                    self._heard.set()
+            case Request():
+                self._reply(item)
+
+    def _reply(self, request: Request) -> None:
+        """As it was answered on the tape: the same question first, then one of its kind."""
+        params = msgspec.json.decode(request.params) if isinstance(request.params, Raw) else {}
+        kind = [q for q in self._questions if q[0].method == request.method]
+        same = [q for q in kind if not any(differences(q[0].message.get("params", {}), params))]
+        chosen = next(iter(same or kind), None)
+        answer: Success | Failure
+        if request.method == "ping":
+            answer = Success(request.id, Raw(b"{}"))
+        elif chosen is None or chosen[1] is None:
+            answer = failure(request.id, METHOD_NOT_FOUND, f"Method not found: {request.method}")
+        else:
+            if len(kind) > 1:
+                self._questions.remove(chosen)
+            answer = _again(request, chosen[1])
+        self._send(answer)
+
+
+def _is_away(exc: FairleadError) -> bool:
+    if isinstance(exc, HttpError):
+        return exc.status in NOT_THERE
+    return isinstance(exc, ConnectFailed | ChannelClosed)
+
+
+def _again(request: Request, answer: Step) -> Success | Failure:
+    members = answer.members()
+    if (result := members.get("result")) is not None:
+        return Success(request.id, result)
+    code, why, whole = read_refusal(members.get("error"))
+    return (
+        failure(request.id, code, why) if whole is None else Failure(request.id, code, why, whole)
+    )
+
+
+def _answer_of(cue: Cue, question: Step) -> Step | None:
+    found = (s for s in cue.steps if s.kind == "answered" and s.name == question.name)
+    return next(found, None)
+
+
+def _end(cue: Cue) -> float:
+    return float("inf") if cue.answer is None else cue.answer.seq
+
+
+def _without_token(message: dict[str, Any]) -> dict[str, Any]:
+    params = message.get("params")
+    if isinstance(params, dict):
+        message = {**message, "params": {k: v for k, v in params.items() if k != "progressToken"}}
+    return message
+
+
+def _brief(one: Difference) -> Difference:
+    return Difference(one.path, _cut(one.recorded), _cut(one.given))
+
+
+def _cut(value: Any) -> Any:
+    """A value, or the beginning of a long one."""
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    if len(text) <= LONGEST:
+        return value
+    return f"{text[:LONGEST]}… ({len(text)} characters)"
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text if len(text) <= 120 else f"{text[:119]}…"

@@ -1,0 +1,311 @@
+"""What is on a tape, the way a player needs it: what a client says, and what happens upon it.
+
+A tape may be larger than memory, so this is an index: what messages are, and where they stand. They
+are read when they are played.
+"""
+
+import os
+import sys
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, field
+
+from ...client.connection.listen_request import ACKNOWLEDGED
+from ...errors import ConfigError
+from ...protocol.caller import SUBSCRIPTION_KEY, VERSION_KEY
+from ...protocol.envelope import Direction
+from ...wire.error_codes import INTERNAL_ERROR
+from ...wire.json import read_json
+from ..tape import Entry, TapeReader, plain
+from ..tape.message_summary import Heading, heading_of
+from ..tape.reader import Lines, Spot
+from .request_identity import Asked
+
+__all__ = ["LISTEN", "Cue", "Step", "cues_of", "load", "read_refusal"]
+
+LISTEN: Final = "subscriptions/listen"
+NEAR: Final = 100  # requests without an answer among which one is looked for
+TRACKED: Final = 5000  # requests whose progress may come behind their answers
+MOST: Final = 2_000_000  # messages; their index takes about half a kilobyte each
+SHORTEST: Final = 50  # bytes of a line
+
+_members = msgspec.json.Decoder(dict[str, Raw]).decode
+
+Kind = Literal["answer", "tell", "ask", "answered", "withdraw"]
+
+
+class Spoken(Struct):
+    """A message of the tape."""
+
+    lines: Lines
+    line: int  # its number among them
+    seq: int
+    at: float
+
+    def read(self) -> Entry:
+        """The entry, from disk.
+
+        Raises:
+            ConfigError: the tape has been written anew.
+        """
+        return self.lines.read(self.line)
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The message, from disk."""
+        return plain(self.read())
+
+
+class Step(Spoken):
+    """One thing that a server does, or waits for."""
+
+    kind: Kind
+    method: str | None = None
+    name: int | str | None = None  # of the question that it is, or is about
+    related: bool = False  # to a request
+    after: float = 0.0  # seconds since the step before
+    through: "Cue | None" = None  # the subscription that it is news of
+
+    def member(self, name: str) -> Raw | None:
+        """A member of the message, as the text it was recorded as."""
+        return self.members().get(name)
+
+    def members(self) -> dict[str, Raw]:
+        """All of them."""
+        return _members(self.read().message)
+
+
+class Cue(Spoken):
+    """Something that a client says, and what the server does upon it."""
+
+    session: str | None
+    method: str
+    is_request: bool
+    stateless: bool  # it stands without a handshake
+    asked: Asked
+    steps: list[Step] = field(default_factory=list)
+    cancelled: int | None = None  # the number of the message with which the client did so
+    used: bool = False
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """What it was said with, from disk."""
+        params = self.message.get("params")
+        return params if isinstance(params, dict) else {}
+
+    @property
+    def answer(self) -> Step | None:
+        """What answers it."""
+        return next((step for step in self.steps if step.kind == "answer"), None)
+
+
+class _Error(Struct):
+    code: int
+    message: str
+
+
+def read_refusal(raw: Raw | None) -> tuple[int, str, Raw | None]:
+    """Return the code and the message of an error on a tape, and all of it; None for no error."""
+    error = read_json(raw, _Error, None)
+    if error is None:
+        return INTERNAL_ERROR, "What was answered cannot be read from the tape", None
+    return error.code, error.message, raw
+
+
+def load(tape: str | os.PathLike[str] | TapeReader) -> list[Cue]:
+    """The cues of a tape.
+
+    Raises:
+        ConfigError: there is no such tape, or nothing on it that could be played, or too much.
+    """
+    reader = tape if isinstance(tape, TapeReader) else TapeReader(tape)
+    name = reader.parts[0]
+    # A companion may lie, so it is believed only of a tape that is as long as it says.
+    if reader.info.entries > MOST and reader.size > MOST * SHORTEST:
+        raise _too_many(str(name))  # now, and not after a minute
+    cues = cues_of(Lines(reader.parts), reader.lines(), str(name))
+    if not cues:
+        raise ConfigError(f"There is nothing on {name} that could be played")
+    return cues
+
+
+def cues_of(
+    lines: Lines, entries: Iterable[tuple[Spot, bytes, Entry]], name: str = ""
+) -> list[Cue]:
+    """In the order of the tape.
+
+    Raises:
+        ConfigError: there are too many.
+    """
+    reading = _Reading(lines)
+    for count, (spot, _, entry) in enumerate(entries):
+        if count >= MOST:
+            raise _too_many(name)
+        heading = heading_of(entry)
+        if entry.stopped or (heading.method is None and heading.id is UNSET):
+            continue
+        if entry.dir is Direction.CLIENT_TO_SERVER:
+            reading.client(entry, heading, spot)
+        elif entry.dir is Direction.SERVER_TO_CLIENT:
+            reading.server(entry, heading, spot)
+    return reading.cues
+
+
+def _too_many(name: str) -> ConfigError:
+    return ConfigError(
+        f"{name} has more than {MOST} messages, which is more than can be played: make a "
+        "shorter one with `fairlead tape trim`, by numbers, session or method"
+    )
+
+
+class _Reading:
+    def __init__(self, lines: Lines) -> None:
+        self.cues: list[Cue] = []
+        self._lines = lines
+        self._open: dict[str | None, dict[Any, Cue]] = {}  # requests, by session and id
+        self._asked: dict[tuple[str | None, Any], Cue] = {}  # those of the server, by the same
+        self._tracked: dict[tuple[str | None, Any], Cue] = {}  # requests by their progress token
+        self._most_tracked = 2 * TRACKED
+        self._last: dict[str | None, Cue] = {}  # what was said last in a session
+
+    def client(self, entry: Entry, heading: Heading, spot: Spot) -> None:
+        session = entry.session
+        if heading.method is None:
+            cue = self._asked.pop((session, heading.name), None)
+            if cue is not None:
+                self._add(cue, "answered", entry, heading, spot)
+            return
+        method = sys.intern(str(heading.method))
+        if method == "notifications/cancelled":
+            cue = self._open.get(session, {}).get(_cancelled(heading))
+            if cue is not None:
+                cue.cancelled = entry.seq
+            return
+        if method == "notifications/progress":
+            return  # of an answer that we do not wait for in a special way
+        cue = self._cue(entry, heading, spot, method)
+        self.cues.append(cue)
+        self._last[cue.session] = self._last[None] = cue
+
+    def _cue(self, entry: Entry, heading: Heading, spot: Spot, method: str) -> Cue:
+        params = heading.read_params()
+        meta = _meta(params)
+        cue = Cue(
+            self._lines,
+            self._lines.note(spot),
+            entry.seq,
+            entry.at,
+            None if entry.session is None else sys.intern(entry.session),
+            method,
+            heading.is_request,
+            VERSION_KEY in meta,
+            Asked.of(method, params, request=heading.is_request, raw=heading.params),
+        )
+        if cue.is_request:
+            opened = self._open.setdefault(cue.session, {})
+            opened.pop(heading.name, None)  # an id that is used again belongs to the newest
+            opened[heading.name] = cue
+            token = meta.get("progressToken")
+            if isinstance(token, int | str):
+                self._track((cue.session, token), cue)
+        return cue
+
+    def _track(self, token: tuple[str | None, Any], cue: Cue) -> None:
+        self._tracked[token] = cue
+        if len(self._tracked) <= self._most_tracked:
+            return
+        # Progress of what was answered long ago does not come any more.
+        for old in list(islice(self._tracked, TRACKED)):
+            if self._tracked[old].answer is not None:
+                del self._tracked[old]
+        self._most_tracked = len(self._tracked) + TRACKED
+
+    def server(self, entry: Entry, heading: Heading, spot: Spot) -> None:
+        session = entry.session
+        if heading.method is None:
+            opened = self._open.get(session, {})
+            cue = opened.pop(heading.name, None)
+            if not opened:
+                self._open.pop(session, None)
+            if cue is not None:
+                self._add(cue, "answer", entry, heading, spot)
+            return
+        cue = self._related(entry, heading) or self._meant(session, heading)
+        if cue is None:
+            return
+        if cue.method == LISTEN and heading.method != ACKNOWLEDGED:
+            # It goes on for ever; what makes the server tell news is what was said last.
+            self._add(self._last[None], "tell", entry, heading, spot, through=cue)
+            return
+        if heading.method == "notifications/cancelled":
+            asked = self._asked.get((session, _cancelled(heading)))
+            if asked is not None:
+                self._add(asked, "withdraw", entry, heading, spot)
+                return
+        if heading.is_request:
+            self._asked[session, heading.name] = cue
+        self._add(cue, "ask" if heading.is_request else "tell", entry, heading, spot)
+
+    def _related(self, entry: Entry, heading: Heading) -> Cue | None:
+        """The request that a message belongs to, if it says so in any way."""
+        params = heading.read_params()
+        named = entry.related
+        if named is None:
+            named = _meta(params).get(SUBSCRIPTION_KEY)
+        opened = self._open.get(entry.session, {})
+        if isinstance(named, int | str) and (cue := opened.get(named)):
+            return cue
+        token = params.get("progressToken")
+        return self._tracked.get((entry.session, token)) if isinstance(token, int | str) else None
+
+    def _meant(self, session: str | None, heading: Heading) -> Cue | None:
+        """What a message is most likely about that does not say so: what was said last.
+
+        If that is answered already, such as a ping in between, questions and log messages are of
+        the request before it. Changes are not: what was said last may have made them.
+        """
+        last = self._last.get(session)
+        of_work = heading.is_request or heading.method == "notifications/message"
+        if last is None or not last.is_request or not of_work:
+            return last
+        waiting = islice(reversed(self._open.get(session, {}).values()), NEAR)
+        fitting = (cue for cue in waiting if cue.cancelled is None and cue.method != LISTEN)
+        return next(fitting, last)
+
+    def _add(
+        self,
+        cue: Cue,
+        kind: Kind,
+        entry: Entry,
+        heading: Heading,
+        spot: Spot,
+        through: Cue | None = None,
+    ) -> None:
+        before = cue.steps[-1].at if cue.steps else cue.at
+        cue.steps.append(
+            Step(
+                self._lines,
+                self._lines.note(spot),
+                entry.seq,
+                entry.at,
+                kind,
+                None if heading.method is None else sys.intern(str(heading.method)),
+                _cancelled(heading) if kind == "withdraw" else heading.name,
+                entry.related is not None,
+                max(0.0, entry.at - before),
+                through,
+            )
+        )
+
+
+def _meta(params: dict[str, Any]) -> dict[str, Any]:
+    meta = params.get("_meta")
+    return meta if isinstance(meta, dict) else {}
+
+
+def _cancelled(heading: Heading) -> Any:
+    named = heading.read_params().get("requestId")
+    return named if isinstance(named, int | str) else None

@@ -1,0 +1,83 @@
+"""What a server says of itself, for a tape on which nobody has asked it that.
+
+Some clients start a server only to ask, and then another one to talk to. What they were told is not
+on the tape then, but most of it follows from what is.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from msgspec import Raw
+
+from ...protocol.caller import SERVER_INFO_KEY, VERSION_KEY
+from ...protocol.downgrade import upgrade_result
+from ...protocol.json_edit import members_of
+from ...protocol.methods import METHODS
+from ...wire import to_json
+from .script import Cue
+
+__all__ = ["introduction"]
+
+_NEEDS: Final = {
+    method.name: method.capability
+    for method in METHODS
+    if method.capability is not None
+    and method.sent_by("client" if method.kind == "request" else "server")
+}
+_NEWS: Final = {
+    "toolsListChanged": "tools.listChanged",
+    "promptsListChanged": "prompts.listChanged",
+    "resourcesListChanged": "resources.listChanged",
+    "resourceSubscriptions": "resources.subscribe",
+}
+LOOKED_AT: Final = 1000  # requests that are read from disk for it
+_NOBODY: Final = b'{"name":"tape","version":"0"}'
+
+
+def introduction(cues: Sequence[Cue]) -> Raw | None:
+    """The answer to `server/discover`; None if nothing on the tape is of that era."""
+    asked = [cue for cue in cues if cue.stateless and cue.is_request]
+    first = asked[:LOOKED_AT]
+    versions = dict.fromkeys(version for cue in first for version in _version(cue))
+    if not versions:
+        return None
+    said = {"supportedVersions": list(versions), "capabilities": _capabilities(asked)}
+    server = next((info for cue in first if (info := _server(cue)) is not None), _NOBODY)
+    return upgrade_result("server/discover", Raw(to_json(said)), server_info=server)
+
+
+def _version(cue: Cue) -> list[str]:
+    meta = cue.params.get("_meta")
+    version = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
+    return [version] if isinstance(version, str) else []
+
+
+def _server(cue: Cue) -> Raw | None:
+    """Whoever answered it says so, mostly."""
+    result = None if cue.answer is None else members_of(cue.answer.member("result"))
+    return (members_of((result or {}).get("_meta")) or {}).get(SERVER_INFO_KEY)
+
+
+def _capabilities(asked: Iterable[Cue]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for cue in asked:
+        for path in [_NEEDS.get(cue.method), *map(_NEWS.get, _wanted(cue))]:
+            _declare(found, path)
+        for step in cue.steps:
+            _declare(found, _NEEDS.get(step.method or ""))
+    return found
+
+
+def _wanted(cue: Cue) -> Iterable[str]:
+    """What a subscription is about."""
+    news = cue.params.get("notifications") if cue.method == "subscriptions/listen" else None
+    return [name for name, wanted in news.items() if wanted] if isinstance(news, dict) else []
+
+
+def _declare(capabilities: dict[str, Any], path: str | None) -> None:
+    if path is None:
+        return
+    *parents, last = path.split(".")
+    for name in parents:
+        capabilities = capabilities.setdefault(name, {})
+    capabilities.setdefault(last, True if parents else {})

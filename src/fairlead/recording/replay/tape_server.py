@@ -1,0 +1,288 @@
+"""A tape as a server: whoever talks to it hears what was said when it was recorded."""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Container, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+from msgspec import Raw
+
+from ...client.connection.listen_request import ACKNOWLEDGED
+from ...errors import FairleadError, RpcError
+from ...interceptor import Answer, Exchange, Handler
+from ...peer import Peer
+from ...protocol.caller import SUBSCRIPTION_KEY, Caller
+from ...protocol.conversation.conversation import Conversation, Role
+from ...protocol.envelope import TransportContext
+from ...protocol.headers import ParamHeader
+from ...protocol.identity.principal import ANONYMOUS, Principal
+from ...protocol.outgoing_params import Identity
+from ...server.http_app.http_runnable import ServesHttp
+from ...transport.channel import Channel
+from ...transport.http.server.settings import HttpSettings
+from ...wire import Notification
+from ...wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND
+from ...wire.json import read_json
+from ..tape import TapeReader
+from .cue_matcher import INTRODUCTIONS, Strict, Tolerant
+from .cue_player import Playing
+from .script import LISTEN, Cue, load, read_refusal
+from .synthetic_introduction import introduction
+from .timing import Pace
+
+if TYPE_CHECKING:
+    from ...relay.relay import Relay
+    from ...server.http_app.app import HttpApp
+
+__all__ = ["TapeServer"]
+
+Matching = Literal["tolerant", "strict"]
+
+MISSED: Final = 1000  # requests that are remembered because they are not on the tape
+
+log = logging.getLogger("fairlead.gateway")
+
+
+class TapeServer(ServesHttp):
+    """Serves what is on a tape, to clients of the era it was recorded in.
+
+    server = TapeServer("weather.tape.jsonl")
+    await server.for_both_eras().run_http(port=8080)
+    """
+
+    def __init__(
+        self,
+        tape: str | os.PathLike[str] | TapeReader | Sequence[Cue],
+        *,
+        matching: Matching = "tolerant",
+        pace: Pace | None = None,
+        input_timeout: float = 600.0,
+    ) -> None:
+        """`tolerant` matching is by method, target and arguments, in any order, also repeatedly;
+        `strict` is in the order of the tape and with its params.
+
+        Raises:
+            ConfigError: there is no such tape, or nothing on it, or more than can be played.
+        """
+        cues = load(tape) if isinstance(tape, str | os.PathLike | TapeReader) else list(tape)
+        self.cues: list[Cue] = _in_eras_that_were_used(cues)
+        self.pace = pace or Pace()
+        self.missed: list[str] = []  # what clients said that is not on the tape
+        self.handler: Handler = self._handle
+        self._input_timeout = input_timeout
+        self._matching: Matching = matching
+        self._alone = self._matcher([cue for cue in self.cues if cue.stateless])
+        self._sessions = _sessions(self.cues)
+        self._has_listened = any(cue.method == LISTEN for cue in self.cues)
+        self._begun = 0  # sessions, of those
+        self._from = 0  # the entry where it goes on
+        self._pool = Tolerant([cue for cue in self.cues if not cue.stateless])
+        self._listening: dict[int, Exchange] = {}  # subscriptions that are open, by their cues
+        self._peers: dict[object, Strict | Tolerant] = {}
+        self._background: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def for_both_eras(self, name: str = "tape", **options: Any) -> "Relay":
+        """The same for clients of either era; options are those of `Relay`."""
+        from ...relay.relay import Relay
+
+        return Relay(self, name, **options)
+
+    def seek(self, seq: int) -> None:
+        """Go on from an entry of the tape: what stands before counts as played."""
+        self._from = seq
+        later = (n for n, cues in enumerate(self._sessions) if cues[-1].seq >= seq)
+        self._begun = next(later, len(self._sessions))
+        for matcher in {self._alone, self._pool, *self._peers.values()}:
+            matcher.seek(seq)
+
+    def soon(self, do: Callable[[], None]) -> None:
+        """Do something where clients are served; may be called by any thread."""
+        if self._loop is None:
+            do()
+        else:
+            self._loop.call_soon_threadsafe(do)
+
+    # Serving
+
+    def attach(self, channel: Channel, principal: Principal) -> Peer:
+        """Serve one client in the background; the returned peer can be closed."""
+        self._loop = asyncio.get_running_loop()
+        peer = Peer(
+            channel,
+            Conversation(
+                Role.SERVER, Identity({"name": "tape", "version": "0"}), principal=principal
+            ),
+            handler=self.handler,
+            on_notification=lambda note: self._told(peer, note),
+            on_close=lambda _: self._left(peer),
+            input_timeout=self._input_timeout,
+        )
+        peer.start()
+        return peer
+
+    async def run_stdio(self) -> None:
+        """Serve stdin and stdout until they end."""
+        from ...transport.stdio.own_stdio import open_stdio
+
+        async with open_stdio() as channel, self.running():
+            peer = self.attach(channel, ANONYMOUS)
+            try:
+                await peer.wait_closed()
+            finally:
+                await peer.close()
+
+    def create_http_app(self, settings: HttpSettings | None = None, **options: Any) -> "HttpApp":
+        """The ASGI application. Options are fields of `HttpSettings`."""
+        from ...server.http_app.app import HttpApp
+
+        return HttpApp(self, settings if settings is not None else HttpSettings(**options))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        try:
+            yield None
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Stop whatever is being played."""
+        for task in list(self._background):
+            task.cancel()
+        if self._background:
+            await asyncio.wait(self._background)
+
+    # What an HTTP endpoint asks of whoever it serves
+
+    inline_methods: Container[str] = ()
+
+    def answer_inline(self, exchange: Exchange) -> Answer:
+        return None
+
+    def marks_of(self, tool: str, principal: Principal) -> tuple[ParamHeader, ...]:
+        return ()
+
+    def told_alone(self, note: Notification, caller: Caller, context: TransportContext) -> None:
+        """Nothing happens upon it: there is nobody to tell."""
+
+    async def end_streams(self) -> None:
+        for task in list(self._background):
+            task.cancel()
+
+    # Playing
+
+    async def _handle(self, exchange: Exchange) -> Answer:
+        matcher = self._matcher_of(exchange)
+        params = read_json(exchange.message.params, dict[str, Any], {})
+        cue = matcher.find(exchange.method, params, request=True)
+        if cue is None:
+            if exchange.method == LISTEN and not self._has_listened:
+                await _without_news(exchange)
+            return self._not_there(exchange, matcher)
+        if cue.answer is None and cue.cancelled is None and cue.method != LISTEN:
+            raise RpcError(METHOD_NOT_FOUND, f"{cue.method} was not answered on the tape")
+        if cue.method == LISTEN:
+            self._listening[id(cue)] = exchange
+        playing = Playing(cue, self.pace, exchange, _peer_of(exchange), self._listening)
+        try:
+            answer = await playing.until_answer()
+        finally:
+            if self._listening.get(id(cue)) is exchange:
+                del self._listening[id(cue)]
+        rest = playing.rest()
+        if rest is not None:
+            self._play(rest)
+        members = answer.members()
+        if "error" in members or "result" not in members:
+            code, why, whole = read_refusal(members.get("error"))
+            raise RpcError(code, why, raw=None if whole is None else bytes(whole))
+        return members["result"]
+
+    def _left(self, peer: Peer) -> None:
+        self._peers.pop(peer, None)
+
+    def _told(self, peer: Peer, note: Notification) -> None:
+        caller = peer.conversation.peer
+        stateless = caller is None or caller.stateless
+        matcher = self._alone if stateless else self._peers.get(peer, self._pool)
+        params = read_json(note.params, dict[str, Any], {})
+        cue = matcher.find(note.method, params, request=False)
+        if cue is not None and cue.steps:
+            self._play(Playing(cue, self.pace, None, peer, self._listening).all())
+
+    def _play(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(_quietly(work))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    def _matcher_of(self, exchange: Exchange) -> Strict | Tolerant:
+        if exchange.caller.stateless:
+            return self._alone
+        if exchange.method == "initialize" and self._matching == "strict":
+            number, self._begun = self._begun, self._begun + 1
+            session = self._sessions[number] if number < len(self._sessions) else []
+            self._peers[exchange.edge] = matcher = Strict(session)
+            matcher.seek(self._from)
+        return self._peers.get(exchange.edge, self._pool)
+
+    def _matcher(self, cues: list[Cue]) -> Strict | Tolerant:
+        return Strict(cues) if self._matching == "strict" else Tolerant(cues)
+
+    @cached_property
+    def _introduction(self) -> Raw | None:
+        return introduction(self.cues)
+
+    def _not_there(self, exchange: Exchange, matcher: Strict | Tolerant) -> Answer:
+        method = exchange.method
+        if method in ("ping", "logging/setLevel") and not exchange.caller.stateless:
+            return b"{}"  # clients and relays do that by themselves
+        if method == "server/discover" and (about := self._introduction) is not None:
+            return about
+        if method in INTRODUCTIONS:
+            raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method}")  # the other era
+        what = method if exchange.target is None else f"{method} {exchange.target!r}"
+        if len(self.missed) < MISSED:
+            self.missed.append(what)
+        expected = matcher.expected()
+        more = "" if expected is None else f"; next on it is {expected}"
+        log.warning("%s is not on the tape%s", what, more)
+        raise RpcError(INVALID_PARAMS, f"{what} is not on the tape{more}")
+
+
+def _in_eras_that_were_used(cues: list[Cue]) -> list[Cue]:
+    """Clients may try both eras at once. The one that they did not go on with is not offered, or
+    others would choose it, and hear that nothing is on the tape."""
+    used = {cue.stateless for cue in cues if cue.is_request and cue.method not in INTRODUCTIONS}
+    return [cue for cue in cues if cue.stateless in used] if len(used) == 1 else cues
+
+
+def _sessions(cues: list[Cue]) -> list[list[Cue]]:
+    """Those with a handshake, in the order in which they began."""
+    found: dict[str | None, list[Cue]] = {}
+    for cue in cues:
+        if not cue.stateless:
+            found.setdefault(cue.session, []).append(cue)
+    return list(found.values())
+
+
+async def _without_news(exchange: Exchange) -> None:
+    """A subscription of a client or relay that has one always; on this tape nobody was told."""
+    params = {"notifications": {}, "_meta": {SUBSCRIPTION_KEY: exchange.request_id}}
+    note = Notification(ACKNOWLEDGED, Raw(msgspec.json.encode(params)))
+    await exchange.edge.tell(exchange, note)
+    await asyncio.get_running_loop().create_future()  # until it is cancelled
+
+
+def _peer_of(exchange: Exchange) -> Peer | None:
+    return exchange.edge if isinstance(exchange.edge, Peer) else None
+
+
+async def _quietly(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except FairleadError as exc:
+        log.debug("%s", exc)  # the client has gone

@@ -1,0 +1,38 @@
+"""Files that are there already, and are written over only if that is wanted."""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from ...config.files import atomic_write
+
+__all__ = ["refuse_old", "replacing"]
+
+
+@contextmanager
+def replacing(place: Path, *, overwrite: bool) -> Iterator[BinaryIO]:
+    """Open a new file that takes the place of another when the block ends well; a link stays one.
+
+    Raises:
+        FileExistsError: something is there, and it is not to be written over.
+        OSError: it cannot be written.
+    """
+    refuse_old(place, overwrite=overwrite)
+    with atomic_write.replacing(place.resolve()) as stream:
+        yield stream
+        refuse_old(place, overwrite=overwrite)  # that may have taken minutes
+
+
+def refuse_old(place: Path, *, overwrite: bool) -> None:
+    """Look before hours of work.
+
+    Raises:
+        FileExistsError: something is there, and it is not to be written over.
+        IsADirectoryError: a folder is.
+    """
+    if place.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "it is a folder", str(place))
+    if not overwrite and place.exists():
+        raise FileExistsError(errno.EEXIST, "it is there already", str(place))

@@ -1,0 +1,62 @@
+"""What is wrong with a tape, in sentences: it may have been changed by hand, or cut, or made up."""
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from .format import ABOUT, TapeInfo
+from .tape_files import name_of_part
+
+if TYPE_CHECKING:
+    from .reader import TapeReader
+
+__all__ = ["believed", "doubts"]
+
+LATEST: Final = 253_000_000_000.0  # seconds; the year 9987, behind which there are no dates
+
+
+def doubts(reader: "TapeReader") -> list[str]:
+    """What was found when it was opened, and when it was read the last time."""
+    found = list(reader.troubles)
+    if reader.skipped:
+        found.append(f"{_counted(reader.skipped, 'line')} could not be read")
+    if reader.repeated:
+        found.append(f"the same number twice in a row, {_counted(reader.repeated, 'time')}")
+    if reader.disordered:
+        places = _counted(reader.disordered, "place")
+        found.append(f"its numbers go back in {places}: it is taken in the order of its lines")
+    info, count = reader.info, reader.read + reader.skipped
+    if info.lost:
+        verb = "was" if info.lost == 1 else "were"
+        found.append(f"{_counted(info.lost, 'message')} {verb} lost while it was recorded")
+    if info.status != "complete" or not reader.whole:
+        return found
+    name = Path(reader.base).name
+    if info.parts > 1:
+        last = name_of_part(reader.base, info.parts)
+        if not last.is_file():
+            found.append(f"{name}{ABOUT} speaks of {info.parts} parts, and {last.name} is missing")
+    elif count not in (info.entries, info.entries - info.lost):
+        found.append(f"{name}{ABOUT} speaks of {info.entries} messages, and there are {count}")
+    return found
+
+
+def believed(info: TapeInfo) -> tuple[TapeInfo, list[str]]:
+    """What a companion file says, as far as it may be true; and what is not."""
+    wrong = []
+    for member in ("began", "ended"):
+        value = getattr(info, member)
+        if value is not None and not (math.isfinite(value) and 0 <= value < LATEST):
+            wrong.append(member)
+            info = msgspec.structs.replace(info, **{member: 0.0 if member == "began" else None})
+    for member, least in (("entries", 0), ("lost", 0), ("parts", 1)):
+        if getattr(info, member) < least:
+            wrong.append(member)
+            info = msgspec.structs.replace(info, **{member: least})
+    return info, wrong
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

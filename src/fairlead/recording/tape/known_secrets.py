@@ -1,0 +1,80 @@
+"""What a server is given to know and nobody else: it may say it again, in any of its answers."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from ...client.server_entry import read_entry
+from ...redaction.redact_text import is_folder, is_secret_name, redact
+from ...transport.stdio.child_process import child_environment
+
+__all__ = ["secrets_in", "secrets_of"]
+
+# What variables and headers with secrets are called besides; too common elsewhere.
+_VARIABLE: Final = re.compile(r"(?i)(?:^|[_-])(?:key|pat|pass|auth|dsn|jwt|pin|signature|creds?)$")
+
+
+def secrets_of(entry: object) -> list[str]:
+    """What an entry names as secret, and what its command inherits under such a name.
+
+    Raises:
+        ConfigError: it is a `dict`, and no entry.
+    """
+    if isinstance(entry, dict):
+        entry = read_entry(entry)
+    named: dict[str, str] = {}
+    command = getattr(entry, "command", None)
+    if command is not None:
+        named |= child_environment(inherit=getattr(entry, "inherit_env", "all"))
+    named |= getattr(entry, "env", None) or {}
+    named |= getattr(entry, "headers", None) or {}
+    options = [] if command is None else list(_options([command, *getattr(entry, "args", ())]))
+    return [*_values(named), *options, *_passwords(getattr(entry, "url", None))]
+
+
+def secrets_in(command: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """What a command is given to know, in its options and its environment."""
+    return [*_values(environment), *_options(command)]
+
+
+def _values(named: Mapping[str, str]) -> list[str]:
+    """Those with the name of a secret, also without the word before it (`Bearer ...`).
+
+    And the passwords of URLs, whatever these are called: a server may use them alone.
+    """
+    held = [value for name, value in named.items() if _is_secret_variable(name, value)]
+    urls = [value for value in named.values() if "://" in value]
+    bare = [value.partition(" ")[2] for value in held]
+    return [*held, *bare, *(word for url in urls for word in _passwords(url))]
+
+
+def _is_secret_variable(name: str, value: str) -> bool:
+    if is_folder(name, value):
+        return False
+    return is_secret_name(name) or bool(_VARIABLE.search(name)) or redact(value) != value
+
+
+def _options(command: Sequence[str]) -> Iterator[str]:
+    """`--api-key VALUE` and `--api-key=VALUE`."""
+    for option, value in pairwise(command):
+        if _is_secret(option) and not value.startswith("--"):
+            yield value
+    for word in command:
+        option, equals, value = word.partition("=")
+        if equals and _is_secret(option):
+            yield value
+
+
+def _is_secret(option: str) -> bool:
+    name = option.lstrip("-")
+    return name != option and "=" not in name and is_secret_name(name.replace("-", "_"))
+
+
+def _passwords(url: str | None) -> list[str]:
+    try:
+        password = urlsplit(url or "").password or ""
+    except ValueError:
+        return []
+    return [password, unquote(password)]

@@ -1,0 +1,370 @@
+"""Record what passes: every message both ways, as the client sees it."""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, TypeAlias, cast
+from weakref import finalize
+
+import msgspec
+from msgspec import Raw
+
+from ...errors import RpcError
+from ...interceptor import After, Exchange, Interceptor, Outcome, TwoHalves
+from ...peer import Peer
+from ...peer.intercepted_peer import InterceptedPeer
+from ...protocol.caller import SUBSCRIPTION_KEY
+from ...protocol.envelope import Direction, TransportContext
+from ...protocol.identity.principal import ANONYMOUS, Principal
+from ...protocol.json_edit import members_of
+from ...relay.client_session import Front
+from ...relay.relayed_call import Call
+from ...relay.relayed_params import retagged, retokened
+from ...relay.upstream_connection import Link
+from ...wire import (
+    Failure,
+    Notification,
+    Request,
+    RequestId,
+    encode,
+    encode_request,
+    encode_success,
+    failure,
+)
+from ...wire.error_codes import INTERNAL_ERROR
+from ...wire.json import read_json
+from . import TapeWriter
+
+__all__ = ["Recorder"]
+
+_UP: Final = Direction.CLIENT_TO_SERVER
+_DOWN: Final = Direction.SERVER_TO_CLIENT
+_STOPPED: Final = ("blocked", "dropped", "fault: drop")  # notes of those who do not pass it on
+
+_Key: TypeAlias = tuple[int, Direction, RequestId]  # the edge by its id, as long as it is asked
+_Place: TypeAlias = tuple[str | None, RequestId | None, str | None]  # session, request, server
+
+
+class Recorder(TwoHalves):
+    """Writes everything that passes to a tape. Stands first, where it sees all that comes.
+
+    What others then do to messages of a server it only names; `around` them it sees these as
+    clients do.
+
+    Sessions are called s1, s2, ... in the order in which they come: their real ids are secret. A
+    request that stands alone is a session of its own, r1, r2, ...: ids are unique in it only.
+    """
+
+    def __init__(
+        self, tape: TapeWriter, *, server_of: Callable[[Exchange], str | None] | None = None
+    ) -> None:
+        """`server_of` says which server a message of a client is for, where there are several."""
+        self.tape = tape
+        self._server_of = server_of
+        self._known: dict[int, _Session] = {}  # by the id of the peer, for as long as there is one
+        self._sessions, self._requests = itertools.count(1), itertools.count(1)
+        self._under_way: dict[_Key, _Asked] = {}
+        self._alone: dict[int, str] = {}  # requests under way that stand alone, by their edge
+
+    def around(self, interceptors: Sequence[Interceptor]) -> list[Interceptor]:
+        """The same interceptors with this one at both of their ends, on the clients' side each.
+
+        What they keep from clients is then not on the tape.
+        """
+        return [
+            _OneWay(self, Direction.CLIENT_TO_SERVER),
+            *interceptors,
+            _OneWay(self, Direction.SERVER_TO_CLIENT),
+        ]
+
+    def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
+        message = exchange.message
+        if isinstance(message, Notification):
+            return exchange, self._told(exchange, message)
+        if exchange.did is None:
+            exchange.did = []  # those behind us may copy the exchange, and share it then
+        key = id(exchange.edge), exchange.direction, message.id
+        other = self._under_way.get(key)
+        if other is not None and other.did is exchange.did:
+            return exchange, None  # a call that a call asked for; the client made only one
+        asked = self._begin(key, exchange, message)
+        try:
+            asked.place = self._place(exchange)
+            transport = self._transport(exchange)
+            if type(message.id) is int and type(message.params) is Raw and message.extra is None:
+                said = encode_request(message.id, message.method, message.params)
+            else:
+                said = encode(message)
+            self.tape.write(said, exchange.direction, *asked.place, transport)
+        except BaseException:
+            self._end(asked)
+            raise
+        return exchange, partial(self._answered, asked)
+
+    def _begin(self, key: _Key, exchange: Exchange, message: Request) -> "_Asked":
+        edge = exchange.edge
+        alone = not isinstance(edge, Peer) and id(edge) not in self._alone
+        if alone:
+            self._alone[id(edge)] = f"r{next(self._requests)}"
+        asked = self._under_way[key] = _Asked(key, exchange, message, alone)
+        return asked
+
+    def _end(self, asked: "_Asked") -> None:
+        # After a cancellation the id may belong to another by now.
+        if self._under_way.get(asked.key) is asked:
+            del self._under_way[asked.key]
+        if asked.alone:
+            self._alone.pop(asked.key[0], None)
+
+    def _answered(self, asked: "_Asked", outcome: Outcome) -> Outcome:
+        try:
+            self._write_outcome(asked, outcome)
+        finally:
+            self._end(asked)
+        return outcome
+
+    def _write_outcome(self, asked: "_Asked", outcome: Outcome) -> None:
+        exchange, message = asked.exchange, asked.message
+        clean = False
+        if not isinstance(outcome, BaseException):
+            result = b"{}" if outcome is None else bytes(outcome)
+            said = encode_success(message.id, result)
+            # Others have just looked at it; a number and the rest of the frame tell nothing.
+            clean = type(message.id) is int and self.tape.is_harmless(result)
+        elif isinstance(outcome, RpcError):
+            said = encode(_refusal(message.id, outcome))
+        elif isinstance(outcome, Exception):
+            exchange.note(f"failed: {outcome!r}")
+            said = encode(failure(message.id, INTERNAL_ERROR, "Internal error"))
+        else:
+            known = asked.withdrawn or _tells_itself(exchange)
+            if isinstance(outcome, asyncio.CancelledError) and not known:
+                said = _cancelled(message, outcome)
+                self.tape.write(said, exchange.direction, *asked.place, None, exchange.did)
+            return
+        back = _DOWN if exchange.direction is _UP else exchange.direction.reverse()
+        stopped = asked.withdrawn  # nobody waits for it then
+        self.tape.write(said, back, *asked.place, None, exchange.did, stopped, clean=clean)
+
+    def _told(self, exchange: Exchange, note: Notification) -> After:
+        place = self._place(exchange)
+        if exchange.direction is _DOWN:
+            note = _for_client(note, _call_of(exchange))
+        if exchange.did is None:
+            exchange.did = []
+        did, withdrawn, for_nobody = exchange.did, self._withdraw(exchange, note), _ends(exchange)
+
+        def after(outcome: Outcome) -> Outcome:
+            stopped = isinstance(outcome, BaseException)
+            stopped = stopped or any(done.startswith(_STOPPED) for done in did) or for_nobody
+            if stopped and withdrawn is not None:
+                withdrawn.withdrawn = False
+            transport = self._transport(exchange)
+            self.tape.write(encode(note), exchange.direction, *place, transport, did, stopped)
+            return outcome
+
+        return after
+
+    def _withdraw(self, exchange: Exchange, note: Notification) -> "_Asked | None":
+        """Who cancels is on the tape as such, and the end of what is cancelled needs no entry.
+
+        It may end while this is passed on, so it is told beforehand.
+        """
+        if note.method != "notifications/cancelled" or not isinstance(note.params, Raw):
+            return None
+        named = _request_id((members_of(note.params) or {}).get("requestId"))
+        if named is None:
+            return None
+        asked = self._under_way.get((id(exchange.edge), exchange.direction, named))
+        if asked is not None:
+            asked.withdrawn = True
+        return asked
+
+    def _place(self, exchange: Exchange) -> "_Place":
+        """Whose conversation it belongs to, and to what there."""
+        edge = exchange.edge
+        if exchange.direction is _UP:
+            server = None if self._server_of is None else self._server_of(exchange)
+            return self._label(edge), None, server
+        link, call = _link_of(exchange), _call_of(exchange)
+        if link is None:  # the connection is the client's own
+            return self._label(edge), exchange.related, None
+        if call is not None and _is_heard_by(call, link, exchange):
+            return self._label(call.exchange.edge), call.exchange.request_id, link.name
+        fronts = _fronts(link, exchange)
+        return self._label(fronts[0].peer) if len(fronts) == 1 else None, None, link.name
+
+    def _label(self, edge: object) -> str | None:
+        session = self._known.get(id(edge)) or self._session(edge)
+        return self._alone.get(id(edge)) if session is None else session.label
+
+    def _session(self, edge: object) -> "_Session | None":
+        """A connection that lasts."""
+        known = self._known.get(id(edge))
+        if known is None and isinstance(edge, Peer):
+            known = self._known[id(edge)] = _Session(f"s{next(self._sessions)}")
+            finalize(edge, self._known.pop, id(edge), None).atexit = False
+        return known
+
+    def _transport(self, exchange: Exchange) -> Mapping[str, Any] | None:
+        """How it came; of a connection that lasts, once."""
+        context, session = exchange.transport, self._session(exchange.edge)
+        principal = exchange.caller.principal
+        if session is not None:
+            if exchange.direction is _DOWN:  # whose caller is the server
+                principal = session.principal
+            if session.written is context and session.principal == principal:
+                return None
+            session.written, session.principal = context, principal
+        return _plain(context, principal)
+
+
+class _Session:
+    """A connection that lasts: its name, and how it was said to have come."""
+
+    __slots__ = ("label", "principal", "written")
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self.written: TransportContext | None = None
+        self.principal: Principal = ANONYMOUS  # who it was for then
+
+
+class _Asked:
+    """One request under way."""
+
+    __slots__ = ("alone", "did", "exchange", "key", "message", "place", "withdrawn")
+
+    def __init__(self, key: _Key, exchange: Exchange, message: Request, alone: bool) -> None:
+        self.key = key
+        self.exchange = exchange
+        self.message = message
+        self.did = exchange.did
+        self.alone = alone  # it is a session of its own
+        self.place: _Place = (None, None, None)
+        self.withdrawn = False  # its cancellation passes, or has
+
+
+class _OneWay(TwoHalves):
+    """Records what goes one way, and what is answered to it."""
+
+    def __init__(self, recorder: Recorder, direction: Direction) -> None:
+        self._recorder = recorder
+        self._direction = direction
+
+    def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
+        if exchange.direction is self._direction:
+            return self._recorder.before(exchange)
+        return exchange, None
+
+
+def _tells_itself(exchange: Exchange) -> bool:
+    """Whether it is a request of ours, so that what we say to cancel it comes by here as well."""
+    edge = exchange.edge
+    return isinstance(edge, InterceptedPeer) and exchange.direction is edge.ours
+
+
+def _link_of(exchange: Exchange) -> Link | None:
+    carrier = getattr(exchange.edge, "carrier", None)
+    return carrier if isinstance(carrier, Link) else None
+
+
+def _call_of(exchange: Exchange) -> Call | None:
+    """The client's request during which a server says something, as far as that is known."""
+    link = _link_of(exchange)
+    if link is None:
+        return None
+    message = exchange.message
+    if isinstance(message, Notification):
+        named = _subscription(message)
+        if named is not None:
+            return link.calls.get(named)  # or it is of a subscription of ours
+    if exchange.related is not None:
+        return link.calls.get(exchange.related)
+    calls = list(link.calls.values())
+    return calls[0] if len(calls) == 1 and not link.tells_apart else None
+
+
+def _is_change(exchange: Exchange) -> bool:
+    """Whether it is news that whoever has lists or listeners of its own tells in its own words."""
+    is_note = isinstance(exchange.message, Notification)
+    return is_note and exchange.method.endswith(("/list_changed", "/updated"))
+
+
+def _is_heard_by(call: Call, link: Link, exchange: Exchange) -> bool:
+    """Whether it gets to the client during whose request the server says it."""
+    if not _is_change(exchange) or link.stateless:
+        return True
+    if call.exchange.caller.stateless:
+        return False
+    return call.front is None or call.front.takes(cast(Notification, exchange.message))
+
+
+def _fronts(link: Link, exchange: Exchange) -> list[Front]:
+    """The sessions that may hear of something that belongs to no request."""
+    message = exchange.message
+    return [f for f in link.fronts if not isinstance(message, Notification) or f.takes(message)]
+
+
+def _ends(exchange: Exchange) -> bool:
+    """Whether it ends with us: those who are told of the change hear that from ourselves."""
+    link = _link_of(exchange)
+    if link is None or not _is_change(exchange) or _fronts(link, exchange):
+        return False
+    call = _call_of(exchange)
+    return call is None or not _is_heard_by(call, link, exchange)
+
+
+def _subscription(note: Notification) -> RequestId | None:
+    """The subscription that it is news of."""
+    params = note.params
+    if not isinstance(params, Raw) or SUBSCRIPTION_KEY.encode() not in bytes(params):
+        return None
+    meta = members_of((members_of(params) or {}).get("_meta")) or {}
+    return _request_id(meta.get(SUBSCRIPTION_KEY))
+
+
+def _request_id(raw: Raw | None) -> RequestId | None:
+    return read_json(raw, cast(Any, int | str), None)
+
+
+def _for_client(note: Notification, call: Call | None) -> Notification:
+    """Under the names that the client gave, which are not those that the server was given."""
+    if call is None:
+        return note
+    token = call.exchange.progress_token
+    if note.method == "notifications/progress" and token is not None:
+        return retokened(note, token)
+    return retagged(note, call.exchange.request_id)
+
+
+def _refusal(request_id: RequestId, error: RpcError) -> Failure:
+    if error.raw is not None:
+        return Failure(request_id, error.code, error.message, Raw(error.raw))
+    return failure(request_id, error.code, error.message, error.data)
+
+
+def _cancelled(request: Request, cause: asyncio.CancelledError) -> bytes:
+    """Somebody has gone without a word; on the tape, and to the other side, it is one."""
+    params: dict[str, Any] = {"requestId": request.id}
+    if cause.args and isinstance(cause.args[0], str):
+        params["reason"] = cause.args[0]
+    return encode(Notification("notifications/cancelled", Raw(msgspec.json.encode(params))))
+
+
+def _plain(context: TransportContext, principal: Principal) -> dict[str, Any]:
+    known = {name: getattr(context, name) for name in context.__struct_fields__}
+    facts = {name: held for name, held in known.items() if held is not None}
+    facts.pop("connected", None)
+    facts["type"] = facts.pop("transport_type")
+    if isinstance(principal, str):
+        facts["principal"] = principal
+    for name in ("headers", "cookies"):
+        if name in facts:
+            facts[name] = {
+                key: held
+                for key, held in cast(Mapping[str, str], facts[name]).items()
+                if key.lower() != "mcp-session-id"
+            }
+    return facts

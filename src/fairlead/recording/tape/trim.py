@@ -1,0 +1,125 @@
+"""A shorter tape out of a longer one."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO, Final, TypeAlias
+
+import msgspec
+from msgspec import Struct, field
+
+from ...errors import ConfigError
+from .atomic_write import refuse_old, replacing
+from .format import ABOUT, LINES, Entry, base_of
+from .message_summary import heading_of
+from .reader import TapeReader
+from .tape_files import parts_of
+
+__all__ = ["Choice", "chosen", "trim"]
+
+# Without its opening a conversation cannot be played.
+_OPENING: Final = ("initialize", "notifications/initialized", "server/discover")
+
+
+_Asked: TypeAlias = tuple[str | None, str, object]  # session, direction, id
+
+
+class Choice(Struct, kw_only=True):
+    """Entries by number, session and method; an answer goes with its request.
+
+    One whose request is not on the tape has no method: it is wanted if all of them are.
+    """
+
+    first: int = 0
+    last: int | None = None
+    session: str | None = None
+    method: Callable[[str], bool] | None = None
+    opening: bool = False  # the first words of a session are kept whatever their numbers are
+    _kept: set[_Asked] = field(default_factory=set)  # requests whose answers are wanted
+    _left: set[_Asked] = field(default_factory=set)  # and those whose are not
+
+    def is_over(self, entry: Entry) -> bool:
+        """Whether nothing that is wanted comes any more; the rest may be long."""
+        return self.last is not None and entry.seq > self.last and not self._kept
+
+    def takes(self, entry: Entry) -> bool:
+        """Whether it is one of them; each is asked for once, in the order of the tape."""
+        if self.session is not None and entry.session != self.session:
+            return False
+        message = heading_of(entry)
+        inside = self.first <= entry.seq and (self.last is None or entry.seq <= self.last)
+        if message.method is None:
+            asked = (entry.session, entry.dir.reverse().value, message.name)
+            for group, wanted in ((self._kept, True), (self._left, False)):
+                if asked in group:
+                    group.discard(asked)
+                    return wanted
+            return inside and self.method is None
+        named = str(message.method)
+        wanted = inside and (self.method is None or self.method(named))
+        wanted = wanted or (self.opening and named in _OPENING)
+        if message.is_request:
+            group = self._kept if wanted else self._left
+            group.add((entry.session, entry.dir.value, message.name))
+        return wanted
+
+
+def chosen(entries: Iterable[Entry], choice: Choice) -> Iterator[Entry]:
+    """Those that are wanted."""
+    for entry in entries:
+        if choice.is_over(entry):
+            return
+        if choice.takes(entry):
+            yield entry
+
+
+def trim(
+    reader: TapeReader,
+    choice: Choice,
+    target: str | os.PathLike[str],
+    *,
+    overwrite: bool = True,
+) -> int:
+    """Write entries of a tape to another one, or over it; how many they were.
+
+    Raises:
+        ConfigError: it is being recorded, or nothing of it is wanted.
+        FileExistsError: there is a tape already that is not to be written over.
+        OSError: it cannot be written.
+    """
+    if reader.info.status == "recording":
+        raise ConfigError(f"{reader.base} is being recorded: trim it when that has ended")
+    base = base_of(target)
+    place, about = Path(f"{base}{LINES}"), Path(f"{base}{ABOUT}")
+    if place.is_file() and TapeReader(place).info.status == "recording":
+        raise ConfigError(f"{base} is being recorded: take another name")
+    refuse_old(place, overwrite=overwrite)
+    place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # Whatever there may be no room for is written before anything of an old tape is touched.
+    with (
+        replacing(about, overwrite=overwrite) as companion,
+        replacing(place, overwrite=overwrite) as lines,
+    ):
+        count = _copy(reader, choice, lines)
+        if not count and reader.read:
+            raise ConfigError(f"Nothing on {reader.base} is meant by that: nothing was written")
+        info = msgspec.structs.replace(
+            reader.info, name=Path(base).name, entries=count, parts=1, status="complete"
+        )
+        companion.write(msgspec.json.format(msgspec.json.encode(info), indent=2) + b"\n")
+        companion.flush()
+    for old in parts_of(base)[1:]:
+        old.unlink(missing_ok=True)
+    return count
+
+
+def _copy(reader: TapeReader, choice: Choice, stream: BinaryIO) -> int:
+    """As they stand there: whoever has written them may know more than we do."""
+    count = 0
+    for _, line, entry in reader.lines():
+        if choice.is_over(entry):
+            break
+        if choice.takes(entry):
+            stream.write(line)
+            count += 1
+    return count

@@ -1,0 +1,1 @@
+"""Removal of secrets from texts and messages: by name, by value and by form."""

@@ -1,0 +1,1 @@
+"""Forwarding between clients and one server, across protocol eras."""

@@ -1,0 +1,54 @@
+"""What a client can do, as a server of the other era hears it."""
+
+from functools import lru_cache
+
+import msgspec
+from msgspec import Raw
+
+from ...protocol.downgrade import downgrade_capabilities
+from ...protocol.json_edit import encoded, members_of
+from ...protocol.revisions import NEWEST_HANDSHAKE
+
+__all__ = ["fingerprint", "for_handshake_server", "for_stateless_server"]
+
+# Extensions whose messages pass as they are, whatever the era.
+_PASSED = ("io.modelcontextprotocol/ui",)
+
+
+@lru_cache(maxsize=256)
+def fingerprint(capabilities: bytes) -> bytes:
+    """The same for all who declare the same, in whatever order."""
+    try:
+        return msgspec.json.encode(msgspec.json.decode(capabilities), order="sorted")
+    except (msgspec.DecodeError, RecursionError):
+        return capabilities
+
+
+@lru_cache(maxsize=256)
+def for_handshake_server(capabilities: bytes) -> bytes:
+    """What a stateless client declared, for `initialize`. Tasks differ between the eras."""
+    known = bytes(downgrade_capabilities(Raw(capabilities), NEWEST_HANDSHAKE))
+    return _with_extensions(known)
+
+
+@lru_cache(maxsize=256)
+def for_stateless_server(capabilities: bytes) -> bytes:
+    """What a session declared, for the `_meta` of each request."""
+    members = members_of(capabilities) or {}
+    members.pop("tasks", None)
+    if "roots" in members:
+        members["roots"] = Raw(b"{}")  # a stateless server is not told when they change
+    return _with_extensions(bytes(encoded(members)))
+
+
+def _with_extensions(capabilities: bytes) -> bytes:
+    members = members_of(capabilities) or {}
+    extensions = members_of(members.get("extensions"))
+    if extensions is None:
+        return capabilities
+    kept = {name: value for name, value in extensions.items() if name in _PASSED}
+    if kept:
+        members["extensions"] = encoded(kept)
+    else:
+        del members["extensions"]
+    return bytes(encoded(members))

@@ -1,0 +1,256 @@
+"""Clients with a handshake, in front of a server without one."""
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ...client.connection.listen_request import ACKNOWLEDGED, CANCELLED, Listening
+from ...errors import RpcError
+from ...interceptor import Answer, Exchange
+from ...protocol.caller import CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY, VERSION_KEY
+from ...protocol.downgrade import downgrade_capabilities, downgrade_result
+from ...protocol.json_edit import Members, encoded, members_of, string_of
+from ...protocol.methods import has_capability
+from ...protocol.own_errors import ours
+from ...protocol.revisions import NEWEST
+from ...wire import Notification, to_json
+from ...wire.error_codes import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
+from ..relayed_call import LEVELS, Call
+from ..relayed_params import Passing, params_of, retagged
+from .capabilities import for_stateless_server
+from .era_errors import for_handshake_client
+from .input_rounds import Rounds, kind_of
+
+if TYPE_CHECKING:
+    from ..client_session import Front
+    from ..upstream_connection import Link
+
+__all__ = ["HandshakeClients"]
+
+log = logging.getLogger("fairlead.gateway")
+
+LISTS: Final = ("tools", "prompts", "resources")
+ACKNOWLEDGED_IN: Final = 10.0  # seconds; who has not said by then that it will tell may do so still
+
+
+class HandshakeClients:
+    """Everybody with a handshake on one connection to a stateless server.
+
+    One long request hears of all changes that the server tells of, for all of them.
+    """
+
+    def __init__(self, link: "Link", call_timeout: float) -> None:
+        self._link = link
+        self._call_timeout = call_timeout
+        self._listening = Listening(missed=self._missed)
+        self._heard = False  # it was asked to tell
+        self._granted: set[str] | None = None  # the resources that it tells of, if it said so
+        link.on_news = self._news
+
+    # What it says about itself
+
+    def initialized(self, exchange: Exchange) -> bytes:
+        """The answer to `initialize`, from what the server said when it was discovered."""
+        agreement, revision = self._link.agreement, exchange.caller.revision
+        assert agreement is not None
+        info = agreement.server_info or to_json({"name": self._link.name, "version": "0"})
+        result: dict[str, Any] = {
+            "protocolVersion": revision.value,
+            "capabilities": downgrade_capabilities(Raw(agreement.capabilities), revision),
+            "serverInfo": Raw(info),
+        }
+        if agreement.instructions is not None:
+            result["instructions"] = agreement.instructions
+        return bytes(downgrade_result("initialize", Raw(to_json(result)), revision))
+
+    # What clients ask
+
+    async def answer(self, exchange: Exchange, front: "Front | None") -> Answer:
+        """Answer a request of a client.
+
+        Raises:
+            RpcError: to refuse.
+        """
+        match exchange.method:
+            case "ping":
+                return b"{}"
+            case "logging/setLevel":
+                return self._set_level(exchange, front)
+            case "resources/subscribe" | "resources/unsubscribe":
+                return await self._subscribe(exchange, front)
+        return await self._pass_on(exchange, front)
+
+    async def _pass_on(self, exchange: Exchange, front: "Front | None") -> Answer:
+        call = Call(exchange, front, rising=True)
+        stamp = self._stamp(exchange, front)
+
+        async def ask(added: Members) -> Raw:
+            passing = params_of(exchange)
+            if passing.members is not None:
+                passing.members.pop("task", None)  # tasks are another thing in the other era
+                passing.members.update(added)
+            passing.stamp(stamp)
+            return await self._link.pass_on(call, passing, timeout=self._call_timeout)
+
+        try:
+            result = await ask({})
+            kind = kind_of(result)
+            if kind == "input_required":
+                result = await Rounds(call, self._link).finish(result, ask)
+            elif kind != "complete":
+                raise ours(INTERNAL_ERROR, f"The server's result is of an unknown type: {kind}")
+        except RpcError as exc:
+            raise for_handshake_client(exchange.method, exc) from None
+        if call.outbox is not None and not call.outbox.empty:
+            await call.outbox.flushed()
+        return _without_empty_cursor(
+            downgrade_result(exchange.method, result, exchange.caller.revision)
+        )
+
+    def _stamp(self, exchange: Exchange, front: "Front | None") -> Members:
+        """What a stateless server wants to know with each request."""
+        caller = exchange.caller
+        stamp = {
+            VERSION_KEY: encoded(NEWEST.value),
+            CAPABILITIES_KEY: Raw(for_stateless_server(caller.capabilities)),
+        }
+        if caller.info is not None:
+            stamp[CLIENT_INFO_KEY] = Raw(caller.info)
+        if front is not None and front.level is not None:
+            stamp[LOG_LEVEL_KEY] = encoded(front.level)
+        return stamp
+
+    def _set_level(self, exchange: Exchange, front: "Front | None") -> bytes:
+        level = (Passing(exchange.message.params).members or {}).get("level")
+        named = next((known for known in LEVELS if level == encoded(known)), None)
+        if named is None:
+            raise ours(INVALID_PARAMS, f"There is no such log level; there are {', '.join(LEVELS)}")
+        if front is not None:
+            front.level = named
+        return b"{}"
+
+    # What they want to hear
+
+    async def joined(self) -> None:
+        """A session is open: hear of the lists that the server says it tells of."""
+        lists = {name for name in LISTS if self._can(f"{name}.listChanged")}
+        if lists - self._listening.lists or (not self._heard and lists):
+            self._listening.set_lists(lists)  # type: ignore[arg-type]
+            await self._listen()
+
+    async def _subscribe(self, exchange: Exchange, front: "Front | None") -> bytes:
+        uri = exchange.target
+        if uri is None:
+            raise ours(INVALID_PARAMS, "params.uri is required: the URI of a resource")
+        if not self._can("resources.subscribe"):
+            raise ours(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
+        if front is None:
+            return b"{}"  # a message that stands alone: there is nobody to tell
+        if exchange.method == "resources/subscribe":
+            front.uris.add(uri)
+        else:
+            front.uris.discard(uri)
+        followed = await self.follow()
+        if followed and (uri not in front.uris or self._granted is None or uri in self._granted):
+            return b"{}"
+        front.uris.discard(uri)
+        raise ours(INTERNAL_ERROR, f"The server does not tell of changes of {uri}")
+
+    async def follow(self) -> bool:
+        """Have the server tell of what the sessions watch now, and of nothing else."""
+        wanted = {uri: None for front in self._link.fronts for uri in sorted(front.uris)}
+        if wanted == self._listening.uris and (self._heard or not wanted):
+            return True
+        before = dict(self._listening.uris)
+        self._listening.set_uris(wanted)
+        if await self._listen():
+            return True
+        self._listening.set_uris(before)
+        return False
+
+    async def _listen(self) -> bool:
+        self._heard = True  # at once: who comes meanwhile need not ask the same again
+        try:
+            await self._listening.listen(self._link.peer, ACKNOWLEDGED_IN)
+        except RpcError as exc:
+            log.warning("%s: it does not tell of changes: %s", self._link.name, exc)
+            self._heard = False
+            return False
+        except BaseException:
+            self._heard = False
+            raise
+        return True
+
+    def _can(self, capability: str) -> bool:
+        return _can(self._link, capability)
+
+    def _news(self, note: Notification) -> None:
+        """The server told of a change."""
+        if note.method in (ACKNOWLEDGED, CANCELLED):
+            params = b"{}" if not isinstance(note.params, Raw) else note.params
+            if note.method == ACKNOWLEDGED:
+                self._granted = _granted(params)
+            self._listening.heard(note.method, msgspec.json.decode(params))
+            return
+        plain = retagged(note, None)
+        if note.method == "notifications/resources/updated":
+            members = members_of(note.params) if isinstance(note.params, Raw) else None
+            uri = string_of((members or {}).get("uri"))
+            for front in list(self._link.fronts):
+                if uri in front.uris:
+                    front.tell(plain, self._link)
+            return
+        for front in list(self._link.fronts):
+            front.tell(plain, self._link)
+
+    def _missed(self) -> None:
+        """Nobody told of changes for a while: clients look again."""
+        for front in list(self._link.fronts):
+            for note in missed(self._link, front):
+                front.tell(note, self._link)
+
+    async def close(self) -> None:
+        await self._listening.close()
+
+
+class _Honoured(Struct, rename="camel"):
+    resource_subscriptions: list[str] = []
+
+
+class _Acknowledged(Struct):
+    notifications: _Honoured | None = None
+
+
+def _granted(params: Raw | bytes) -> set[str] | None:
+    try:
+        honoured = msgspec.json.decode(params, type=_Acknowledged).notifications
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return None if honoured is None else set(honoured.resource_subscriptions)
+
+
+def missed(link: "Link", front: "Front") -> list[Notification]:
+    """What a client hears when nobody told of changes for a while: all of it may have changed."""
+    lists = [name for name in LISTS if _can(link, f"{name}.listChanged")]
+    notes = [Notification(f"notifications/{name}/list_changed") for name in lists]
+    for uri in sorted(front.uris):
+        notes.append(Notification("notifications/resources/updated", encoded({"uri": uri})))
+    return notes
+
+
+def _can(link: "Link", capability: str) -> bool:
+    declared = {} if link.agreement is None else msgspec.json.decode(link.agreement.capabilities)
+    return has_capability(declared, capability)
+
+
+def _without_empty_cursor(result: Raw) -> Raw:
+    """Many clients take an empty cursor for one, and ask for ever."""
+    if b'"nextCursor":""' not in bytes(result):
+        return result
+    members = members_of(result)
+    if members is None or members.get("nextCursor") != Raw(b'""'):
+        return result
+    del members["nextCursor"]
+    return encoded(members)

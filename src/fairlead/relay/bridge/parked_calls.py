@@ -1,0 +1,352 @@
+"""A server of the handshake era asks in the middle of a call, and its client is a stateless one.
+
+The live call is parked: the client gets `input_required` with a sealed state that names it, and
+when it comes back with the answers, the server gets them and the same call goes on.
+"""
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections import OrderedDict
+from secrets import token_urlsafe
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ...interceptor import Exchange
+from ...limits import KEPT_OUTCOME_BYTES, KEPT_OUTCOMES, PARKED_CALLS
+from ...protocol.caller import ROUND_MEMBERS
+from ...protocol.identity.principal import principal_name
+from ...protocol.json_edit import Members, encoded, members_of, string_of
+from ...protocol.methods import has_capability
+from ...protocol.own_errors import ours
+from ...protocol.sealed_state import BadSeal, KeyRing
+from ...wire.error_codes import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
+from ..relayed_call import Call
+from ..settings import RelaySettings
+
+__all__ = ["Parked", "Parking"]
+
+KEPT: Final = 60.0  # seconds that the outcome of a round is kept for who asks twice
+MAX_KEPT: Final = KEPT_OUTCOMES.value
+MAX_KEPT_BYTES: Final = KEPT_OUTCOME_BYTES.value
+
+log = logging.getLogger("fairlead.gateway")
+
+_NEEDS: Final = {
+    "elicitation/create": "elicitation",
+    "sampling/createMessage": "sampling",
+    "roots/list": "roots",
+}
+
+
+class _State(Struct, array_like=True):
+    """What travels through the client, sealed."""
+
+    id: str
+    round: int
+    principal: str | None  # None: anonymous
+    digest: bytes
+
+
+class _Question(Struct):
+    key: str
+    body: Raw
+    answer: "asyncio.Future[Raw]"
+
+
+class Parking:
+    """One live call of a server, and the rounds in which its client hears of it."""
+
+    def __init__(self, lot: "Parked", call: Call, digest: bytes, work: "asyncio.Task[Raw]") -> None:
+        self.id = token_urlsafe(18)
+        self.principal = call.exchange.caller.principal
+        self.digest = digest
+        self.round = 0
+        self.call = call
+        self.work = work
+        self.heard = True  # whether a request of the client waits for it now
+        self._lot = lot
+        self._asked: dict[str, _Question] = {}  # that the client has not answered
+        self._news = asyncio.Event()
+        self._keys = 0
+        self._expiry: asyncio.TimerHandle | None = None
+        work.add_done_callback(self._finished)
+
+    # The server's side
+
+    async def ask(self, exchange: Exchange) -> Raw:
+        """A question of the server; waits until the client has come back with the answer.
+
+        Raises:
+            RpcError: this client cannot be asked that.
+        """
+        method, caller = exchange.method, self.call.exchange.caller
+        capability = _NEEDS.get(method)
+        if method == "elicitation/create":
+            capability = "elicitation.url" if _mode(exchange) == "url" else "elicitation.form"
+        if capability is None or not has_capability(caller.declared, capability):
+            raise ours(METHOD_NOT_FOUND, f"{method}: the client did not declare {capability!r}")
+        if self._lot.full(self):
+            raise ours(METHOD_NOT_FOUND, f"{method}: too many calls wait for answers already")
+        self._keys += 1
+        answer: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
+        question = _Question(f"q{self._keys}", _embedded(exchange), answer)
+        self._asked[question.key] = question
+        self._news.set()
+        try:
+            return await answer
+        finally:
+            self._asked.pop(question.key, None)
+
+    # The client's side
+
+    async def next(self, exchange: Exchange) -> Raw:
+        """What the client gets: the result of the call, or the next questions.
+
+        Raises:
+            RpcError: the server said no.
+        """
+        self._wake(exchange)
+        try:
+            while True:
+                waiting = asyncio.ensure_future(self._news.wait())
+                try:
+                    await asyncio.wait((self.work, waiting), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    waiting.cancel()
+                if self.work.done():
+                    self._lot.forget(self)
+                    return self.work.result()
+                # Questions that are asked together are passed on together.
+                await asyncio.wait((self.work,), timeout=self._lot.settings.collect)
+                if self._asked and not self.work.done():
+                    await self.call.flushed()  # what it said before comes before
+                if self._asked and not self.work.done():
+                    return self._input_required()
+                if not self._asked:
+                    self._news.clear()
+        except asyncio.CancelledError as exc:
+            # The client does not wait any longer, so the server need not go on.
+            why = exc.args[0] if exc.args else None
+            self.give_up(why if isinstance(why, str) else "the client has gone")
+            raise
+
+    def answer(self, given: Members) -> None:
+        """The client's answers; what it leaves out is asked again."""
+        for key, question in list(self._asked.items()):
+            answer = given.get(key)
+            if answer is None or question.answer.done() or members_of(answer) is None:
+                continue
+            question.answer.set_result(answer.copy())
+            del self._asked[key]
+        if not self._asked:
+            self._news.clear()
+
+    def _input_required(self) -> Raw:
+        self.round += 1
+        state = _State(self.id, self.round, principal_name(self.principal), self.digest)
+        settings = self._lot.settings
+        sealed = self._lot.keys.seal(msgspec.json.encode(state), ttl=settings.park_timeout)
+        self._sleep()
+        return encoded(
+            {
+                "resultType": "input_required",
+                "inputRequests": {key: question.body for key, question in self._asked.items()},
+                "requestState": sealed,
+            }
+        )
+
+    def _wake(self, exchange: Exchange) -> None:
+        self.stop_clock()
+        self.call.moved_to(exchange)
+        self.heard = True
+
+    def _sleep(self) -> None:
+        self.heard = False
+        self._expiry = asyncio.get_running_loop().call_later(
+            self._lot.settings.park_timeout, self.give_up, "nobody came back with an answer"
+        )
+
+    def give_up(self, why: str) -> None:
+        """Nobody comes back: the server's questions are refused and its call is cancelled."""
+        self._lot.forget(self)
+        self.stop_clock()
+        for question in self._asked.values():
+            if not question.answer.done():
+                question.answer.set_exception(ours(METHOD_NOT_FOUND, f"No answer: {why}"))
+        self.work.cancel(why)
+
+    def stop_clock(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+
+    def _finished(self, work: "asyncio.Task[Raw]") -> None:
+        # Its outcome is kept for a client that comes back in time; else the clock ends it.
+        if not work.cancelled():
+            work.exception()  # looked at, whether somebody comes back or not
+
+
+class Parked:
+    """All calls that wait for their clients."""
+
+    def __init__(self, settings: RelaySettings, keys: KeyRing | None = None) -> None:
+        self.settings = settings
+        self.keys = keys or KeyRing.from_environment()
+        self._parked: OrderedDict[str, Parking] = OrderedDict()
+        self._recent: OrderedDict[tuple[str, int], tuple[float, asyncio.Future[Raw]]]
+        self._recent = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._parked)
+
+    def full(self, mine: Parking) -> bool:
+        others = (p for p in self._parked.values() if p is not mine and not p.heard)
+        same = sum(p.principal == mine.principal for p in others)
+        if same < self.settings.max_parked:
+            return False
+        PARKED_CALLS.hit()
+        return True
+
+    async def begin(self, call: Call, passing: Members | None, work: "asyncio.Task[Raw]") -> Raw:
+        """The first round of a call that is under way.
+
+        Raises:
+            RpcError: the server said no.
+        """
+        parking = Parking(self, call, _digest(call.exchange.method, passing), work)
+        call.parking = parking
+        self._parked[parking.id] = parking
+        return await parking.next(call.exchange)
+
+    def once_more(self, exchange: Exchange, members: Members | None) -> str:
+        """A state that only says: send the same request again."""
+        digest = _digest(exchange.method, members)
+        state = _State("", 0, principal_name(exchange.caller.principal), digest)
+        return self.keys.seal(msgspec.json.encode(state), ttl=self.settings.park_timeout)
+
+    async def resume(self, exchange: Exchange, members: Members, state: str) -> Raw | None:
+        """A client comes back with answers; None if it only shall ask once more.
+
+        Raises:
+            RpcError: the state is none of ours, not for this client and request, or used up.
+        """
+        try:
+            said = msgspec.json.decode(self.keys.open(state), type=_State)
+        except (BadSeal, msgspec.DecodeError) as exc:
+            raise ours(INVALID_PARAMS, f"requestState cannot be used: {exc}") from None
+        if said.principal != principal_name(exchange.caller.principal):
+            raise ours(INVALID_PARAMS, "requestState belongs to somebody else")
+        if said.digest != _digest(exchange.method, members):
+            raise ours(INVALID_PARAMS, "requestState belongs to another request")
+        if not said.id:
+            _check_visited(members)
+            return None
+        key = said.id, said.round
+        known = self._recent.get(key)
+        if known is not None and (not known[1].done() or known[0] > time.monotonic()):
+            return await asyncio.shield(known[1])  # the same request once more: the same answer
+        parking = self._parked.get(said.id)
+        if parking is None or said.round != parking.round or parking.heard:
+            raise ours(INVALID_PARAMS, "requestState was used, or nobody waits for it any more")
+        parking.answer(members_of(members.get("inputResponses")) or {})
+        return await self._remember(key, parking, exchange)
+
+    async def _remember(self, key: tuple[str, int], parking: Parking, exchange: Exchange) -> Raw:
+        outcome: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
+        outcome.add_done_callback(lambda f: f.exception())  # looked at
+        self._recent[key] = 0.0, outcome
+        try:
+            result = await parking.next(exchange)
+        except asyncio.CancelledError:
+            # Whoever asked twice is another request: it has to hear that nothing comes any more.
+            outcome.set_exception(ours(INVALID_PARAMS, "The request with this state was cancelled"))
+            raise
+        except BaseException as exc:
+            outcome.set_exception(exc)
+            raise
+        else:
+            outcome.set_result(result)
+            return result
+        finally:
+            if key in self._recent:
+                self._recent[key] = time.monotonic() + KEPT, outcome
+            self._drop_old()
+
+    def _drop_old(self) -> None:
+        """Keep as many outcomes as there is room for, the latest ones."""
+        now, size = time.monotonic(), 0
+        done = [entry for entry in self._recent.items() if entry[1][1].done()]
+        for number, (key, (until, outcome)) in enumerate(reversed(done)):
+            if outcome.exception() is None:
+                size += len(memoryview(outcome.result()))
+            if number >= MAX_KEPT or size > MAX_KEPT_BYTES or until <= now:
+                del self._recent[key]
+
+    def forget(self, parking: Parking) -> None:
+        self._parked.pop(parking.id, None)
+
+    def close(self) -> None:
+        for parking in list(self._parked.values()):
+            parking.give_up("the gateway ends")
+        self._recent.clear()
+
+
+def _check_visited(members: Members) -> None:
+    """Whoever did not visit the page would be sent there again, and again."""
+    given = members_of(members.get("inputResponses")) or {}
+    for answer in given.values():
+        action = string_of((members_of(answer) or {}).get("action"))
+        if action in ("decline", "cancel"):
+            raise ours(INTERNAL_ERROR, f"The server needs a page to be visited; the user: {action}")
+
+
+def _digest(method: str, members: Members | None) -> bytes:
+    """What makes a request this one: all of it but what changes from round to round."""
+    same = {
+        name: value
+        for name, value in (members or {}).items()
+        if name != "_meta" and name not in ROUND_MEMBERS
+    }
+    text = msgspec.json.encode([method, {name: _ordered(same[name]) for name in sorted(same)}])
+    return hashlib.sha256(text).digest()
+
+
+def _ordered(value: Raw) -> Raw:
+    """A value in a form that does not depend on the order of its members, where there is one."""
+    try:
+        plain = msgspec.json.decode(value)
+        return Raw(msgspec.json.encode(plain, order="sorted"))
+    except (ValueError, RecursionError):  # a number beyond all bounds: then as it was written
+        return value
+
+
+def _mode(exchange: Exchange) -> str | None:
+    members = _params(exchange)
+    return string_of(members.get("mode")) if exchange.method == "elicitation/create" else None
+
+
+def _params(exchange: Exchange) -> Members:
+    params = exchange.message.params
+    return (members_of(params) if isinstance(params, Raw) else None) or {}
+
+
+def _embedded(exchange: Exchange) -> Raw:
+    """A request of the server as a stateless client is asked it."""
+    members = _params(exchange)
+    for name in ("task", "elicitationId"):
+        members.pop(name, None)
+    meta = members_of(members.get("_meta"))
+    if meta is not None:
+        meta.pop("progressToken", None)
+        if meta:
+            members["_meta"] = encoded(meta)
+        else:
+            del members["_meta"]
+    question: dict[str, Any] = {"method": exchange.method}
+    if members or isinstance(exchange.message.params, Raw):
+        question["params"] = members
+    return encoded(question)

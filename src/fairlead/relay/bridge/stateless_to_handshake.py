@@ -1,0 +1,315 @@
+"""Stateless clients, in front of a server with a handshake."""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ...errors import RpcError
+from ...interceptor import Answer, Exchange
+from ...limits import SESSION_SUBSCRIPTIONS
+from ...peer.intercepted_peer import InterceptedNotifier
+from ...protocol.caller import ROUND_MEMBERS
+from ...protocol.downgrade import Impossible, downgrade_result, upgrade_result
+from ...protocol.json_edit import Members, encoded, members_of, string_of
+from ...protocol.methods import has_capability
+from ...protocol.own_errors import ours
+from ...protocol.revisions import NEWEST, Revision
+from ...server.features.subscription_quota import SubscriptionQuota
+from ...server.features.subscriptions import Changes
+from ...wire import to_json
+from ...wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND, URL_ELICITATION_REQUIRED
+from ..relayed_call import ASKING, LEVELS, Call
+from ..relayed_params import STATELESS_KEYS, Passing, params_of
+from .era_errors import for_stateless_client
+from .parked_calls import Parked
+
+if TYPE_CHECKING:
+    from ..client_session import Front
+    from ..turn_lock import Turn
+    from ..upstream_connection import Link
+    from ..upstream_pool import Upstream
+
+__all__ = ["StatelessClients"]
+
+log = logging.getLogger("fairlead.gateway")
+
+# What only a session has.
+_GONE: Final = frozenset(
+    {
+        *("initialize", "ping", "logging/setLevel"),
+        *("resources/subscribe", "resources/unsubscribe"),
+        *("tasks/list", "tasks/result"),
+    }
+)
+
+
+_OURS: Final = _GONE | {"server/discover", "subscriptions/listen"}
+
+
+class StatelessClients:
+    """Everybody without a handshake, in front of one server that wants one."""
+
+    def __init__(self, upstream: "Upstream", parked: Parked, quota: SubscriptionQuota) -> None:
+        self._upstream = upstream
+        self._quota = quota
+        self._settings = upstream.settings
+        self._parked = parked
+
+    async def answer(self, exchange: Exchange, front: "Front | None", link: "Link") -> Answer:
+        """Answer a request; `link` is the connection for this caller.
+
+        Raises:
+            RpcError: to refuse.
+            FairleadError: the server cannot be asked.
+        """
+        method = exchange.method
+        if method == "server/discover":
+            return _discovered(link)
+        if method == "subscriptions/listen":
+            return await self._listen(exchange, link)
+        if method in _GONE:
+            raise ours(METHOD_NOT_FOUND, f"Method not found: {method}")
+        passing = params_of(exchange)
+        passing.without(STATELESS_KEYS)
+        try:
+            if method in ASKING and passing.members is not None:
+                result = await self._ask_back(exchange, front, link, passing)
+            else:
+                call = Call(exchange, front)
+                result = await self._pass_on(link, call, passing)
+        except RpcError as exc:
+            if exc.code == URL_ELICITATION_REQUIRED:
+                return self._visits(exchange, passing, exc)
+            raise for_stateless_client(exc) from None
+        return _complete(method, result, link)
+
+    def plain(self, exchange: Exchange) -> "tuple[Link, Passing] | None":
+        """Where a request can be passed on, and how, if nothing else has to be done about it.
+
+        Nearly all are so: the server cannot ask back, and nobody comes back with answers.
+        """
+        from ..upstream_pool import asks_back
+
+        method, caller = exchange.message.method, exchange.caller
+        if method in _OURS or caller.log_level is not None or asks_back(caller.capabilities):
+            return None
+        link = self._upstream.handshake_link(caller)
+        if link is None:
+            return None
+        passing = params_of(exchange)
+        members = passing.members
+        if members is None or members.keys() & ROUND_MEMBERS:
+            return None
+        passing.without(STATELESS_KEYS)
+        return link, passing
+
+    def plain_outcome(self, method: str, link: "Link", outcome: Raw | Exception) -> Raw | Exception:
+        """What became of such a request, in the words of the client's era."""
+        if isinstance(outcome, RpcError):
+            return for_stateless_client(outcome)
+        if isinstance(outcome, Exception):
+            return outcome
+        try:
+            return _complete(method, outcome, link)
+        except Impossible as exc:
+            return ours(METHOD_NOT_FOUND, str(exc))
+
+    async def _pass_on(
+        self, link: "Link", call: Call, passing: Passing, turn: "Turn | None" = None
+    ) -> Raw:
+        level = call.exchange.caller.log_level
+        if level is not None:
+            await _set_level(link, level)
+        return await link.pass_on(call, passing, timeout=self._settings.call_timeout, turn=turn)
+
+    # Questions in the middle of a call
+
+    async def _ask_back(
+        self, exchange: Exchange, front: "Front | None", link: "Link", passing: Passing
+    ) -> Raw:
+        from ..upstream_pool import asks_back
+
+        assert passing.members is not None
+        members = passing.members
+        given = members.pop("requestState", None)
+        if given is not None:
+            state = string_of(given)
+            if state is None:
+                raise ours(INVALID_PARAMS, "requestState is a string, as it was given")
+            result = await self._parked.resume(exchange, members, state)
+            if result is not None:
+                return result
+        members.pop("inputResponses", None)
+        call = Call(exchange, front)
+        if not asks_back(exchange.caller.capabilities):
+            return await self._pass_on(link, call, passing)
+        try:
+            link, turn = await self._upstream.for_asking(exchange.caller)
+        except TimeoutError:
+            raise ours(
+                -32603,
+                f"{link.name} is busy: {self._settings.max_channels} calls that may ask back are "
+                "under way. Try again later",
+            ) from None
+        work = asyncio.ensure_future(self._pass_on(link, call, passing, turn))
+        if turn is not None:
+            work.add_done_callback(lambda _: turn.release())  # also if it never began
+        return await self._parked.begin(call, members, work)
+
+    def _visits(self, exchange: Exchange, passing: Passing, refusal: RpcError) -> Raw:
+        """-32042 is a question in this era: visit these pages, then ask again."""
+        try:
+            data = msgspec.json.decode(refusal.raw or b"{}", type=_Refusal).data
+        except (msgspec.DecodeError, RecursionError):
+            raise for_stateless_client(refusal) from None
+        questions: dict[str, Any] = {}
+        for index, one in enumerate(data.elicitations):
+            members = members_of(one) or {}
+            members.pop("elicitationId", None)
+            members.setdefault("mode", Raw(b'"url"'))
+            questions[f"u{index + 1}"] = {"method": "elicitation/create", "params": members}
+        if not questions or not has_capability(exchange.caller.declared, "elicitation.url"):
+            raise for_stateless_client(refusal) from None
+        return encoded(
+            {
+                "resultType": "input_required",
+                "inputRequests": questions,
+                "requestState": self._parked.once_more(exchange, passing.members),
+            }
+        )
+
+    # Changes
+
+    async def _listen(self, exchange: Exchange, link: "Link") -> Answer:
+        changes = link.changes
+        if changes is None:
+            notifier = InterceptedNotifier(link.interceptors, link.server_info)
+            changes = Changes(notifier if link.interceptors else None, self._quota)
+            link.changes = changes
+        declared = _declared(link)
+        mine = object()
+        uris = _uris(exchange) if has_capability(declared, "resources.subscribe") else []
+        with changes.admitted(exchange, len(uris)):
+            link.listeners += 1
+            try:
+                told = await asyncio.gather(*(_watch(link, uri, mine) for uri in uris))
+                refused = {uri for uri, granted in zip(uris, told, strict=True) if not granted}
+                return await changes.listen_admitted(_without(exchange, refused), declared)
+            finally:
+                link.listeners -= 1
+                for uri in uris:
+                    _unwatch(link, uri, mine)
+
+
+class _Refused(Struct):
+    elicitations: list[Raw] = []
+
+
+class _Refusal(Struct):
+    data: _Refused = msgspec.field(default_factory=_Refused)
+
+
+class _Filter(Struct, rename="camel"):
+    resource_subscriptions: list[str] = []
+
+
+class _Listen(Struct):
+    notifications: _Filter = msgspec.field(default_factory=_Filter)
+
+
+def _uris(exchange: Exchange) -> list[str]:
+    params = exchange.message.params
+    try:
+        wanted = msgspec.json.decode(params if isinstance(params, Raw) else b"{}", type=_Listen)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise ours(INVALID_PARAMS, f"Invalid params: {exc}") from exc
+    return list(dict.fromkeys(wanted.notifications.resource_subscriptions))[
+        : SESSION_SUBSCRIPTIONS.value
+    ]
+
+
+def _without(exchange: Exchange, uris: set[str]) -> Exchange:
+    """The same request, without resources whose changes the server does not tell."""
+    params = members_of(
+        exchange.message.params if isinstance(exchange.message.params, Raw) else None
+    )
+    wanted = None if params is None else members_of(params.get("notifications"))
+    if not uris or params is None or wanted is None:
+        return exchange
+    kept = [uri for uri in _uris(exchange) if uri not in uris]
+    wanted["resourceSubscriptions"] = encoded(kept)
+    message = msgspec.structs.replace(
+        exchange.message, params=encoded({**params, "notifications": wanted})
+    )
+    return msgspec.structs.replace(exchange, message=message)
+
+
+async def _watch(link: "Link", uri: str, who: object) -> bool:
+    """Have the server tell of a resource, unless it does; whether it will."""
+    watchers = link.uris.setdefault(uri, set())
+    first = not watchers
+    watchers.add(who)
+    if first:
+        try:
+            await link.peer.request("resources/subscribe", {"uri": uri})
+        except RpcError as exc:
+            log.debug("%s: no subscription to %s: %s", link.name, uri, exc)
+            watchers.discard(who)
+            if not watchers:
+                link.uris.pop(uri, None)
+            return False
+    return True
+
+
+def _unwatch(link: "Link", uri: str, who: object) -> None:
+    watchers = link.uris.get(uri)
+    if watchers is None:
+        return
+    watchers.discard(who)
+    if not watchers:
+        del link.uris[uri]
+        if link.alive:
+            link.background(link.peer.request("resources/unsubscribe", {"uri": uri}))
+
+
+async def _set_level(link: "Link", level: str) -> None:
+    """The server has one level for all: the least severe that anybody wants."""
+    if level not in LEVELS or not has_capability(_declared(link), "logging"):
+        return
+    if link.level is None or LEVELS.index(level) < LEVELS.index(link.level):
+        link.level = level
+        try:
+            await link.peer.request("logging/setLevel", {"level": level})
+        except RpcError as exc:  # then there are no logs, but what was asked can be answered
+            log.debug("%s: it does not set its log level: %s", link.name, exc)
+
+
+def _declared(link: "Link") -> dict[str, Any]:
+    agreement = link.agreement
+    declared: dict[str, Any] = (
+        {} if agreement is None else msgspec.json.decode(agreement.capabilities)
+    )
+    return declared
+
+
+def _discovered(link: "Link") -> Raw:
+    agreement = link.agreement
+    assert agreement is not None
+    capabilities: Members = members_of(agreement.capabilities) or {}
+    capabilities.pop("tasks", None)
+    result: dict[str, Any] = {
+        "supportedVersions": [revision.value for revision in reversed(Revision)],
+        "capabilities": capabilities,
+    }
+    if agreement.instructions is not None:
+        result["instructions"] = agreement.instructions
+    return _complete("server/discover", Raw(to_json(result)), link)
+
+
+def _complete(method: str, result: Raw, link: "Link") -> Raw:
+    """A result with what a stateless client expects besides."""
+    shown = downgrade_result(method, result, NEWEST)
+    return upgrade_result(method, shown, server_info=link.server_info)

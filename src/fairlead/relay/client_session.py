@@ -1,0 +1,142 @@
+"""A client's connection to us: what it has asked for, and the way to it."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Raw, UnsetType
+
+from ..errors import RpcError
+from ..interceptor import Answer, Exchange, Interceptor, beside, hearers
+from ..peer import Peer
+from ..peer.notification_pipeline import Passage
+from ..protocol.downgrade import Impossible, downgrade_params
+from ..protocol.envelope import Direction, SessionState
+from ..protocol.identity.principal import Principal
+from ..protocol.revisions import Revision
+from ..server.features.subscription_quota import HeldUris
+from ..wire import Notification, RequestId
+from ..wire.error_codes import METHOD_NOT_FOUND
+from .notification_outbox import PeerOutbox
+from .relayed_call import LEVELS, Call
+from .relayed_params import Passing, retokened
+
+if TYPE_CHECKING:
+    from .upstream_connection import Link
+
+__all__ = ["Front"]
+
+log = logging.getLogger("fairlead.gateway")
+
+
+class Front:
+    """One client, of either era, on a connection that outlives its requests."""
+
+    def __init__(
+        self,
+        principal: Principal,
+        input_timeout: float,
+        interceptors: Sequence[Interceptor] = (),
+    ) -> None:
+        self.principal = principal
+        self.peer: Peer  # set right after, because the peer needs us first
+        self.outbox: PeerOutbox
+        self.link: Link | None = None  # handshake era: the connection that serves it
+        self.introduction: Raw | None = None  # the params of its `initialize`
+        self.level: str | None = None  # handshake era: what it wants to have logged
+        self.uris: HeldUris  # handshake era: the resources it watches; set with its connection
+        self.asked = 0  # questions of servers that it has not answered
+        self.opening = asyncio.Lock()  # of a connection in place of one that was lost
+        self.joining = 0  # requests that wait for that; the next ones wait behind them
+        self.passage = Passage(interceptors, Direction.CLIENT_TO_SERVER)
+        self._questions: dict[RequestId, Exchange] = {}  # of servers, by the ids we gave them
+        self._input_timeout = input_timeout
+        self._interceptors = interceptors
+        self._beside = beside(interceptors)
+
+    def connect(self, peer: Peer) -> None:
+        self.peer = peer
+        peer.on_offence = hearers(self._interceptors)
+        self.outbox = PeerOutbox(peer)
+        peer.on_members = self.members_came
+
+    @property
+    def revision(self) -> Revision | None:
+        caller = self.peer.conversation.peer
+        return None if caller is None else caller.revision
+
+    def wants_log(self, rank: int) -> bool:
+        """Whether to pass a log message of this severity on; who set no level gets all."""
+        return self.level not in LEVELS or rank >= LEVELS.index(self.level)
+
+    def takes(self, note: Notification) -> bool:
+        """Whether it wants to hear of this from the server itself."""
+        return True
+
+    def tell(self, note: Notification, link: "Link") -> None:
+        """Pass on what the server told, in the words of the client's revision."""
+        if self.peer.conversation.state is not SessionState.ACTIVE:
+            return
+        revision = self.revision
+        if revision is not None and not isinstance(note.params, UnsetType):
+            params = downgrade_params(note.method, note.params, revision)
+            if params is not note.params:
+                note = Notification(note.method, params, note.extra)
+        self.outbox.put(note)
+
+    async def ask(self, exchange: Exchange, call: Call | None, link: "Link") -> Answer:
+        """Ask the client what the server asks; its answer is the answer.
+
+        Raises:
+            RpcError: the client said no, or cannot be asked that.
+        """
+        params, revision = exchange.message.params, self.revision
+        if revision is not None and not isinstance(params, UnsetType):
+            try:
+                params = downgrade_params(exchange.method, params, revision)
+            except Impossible as exc:
+                raise RpcError(METHOD_NOT_FOUND, str(exc), {"source": "proxy"}) from exc
+        passing = Passing(params)
+        token = exchange.progress_token
+
+        def passed(note: Notification) -> None:
+            if token is not None:
+                link.outbox.put(retokened(note, token))
+
+        def progressed(note: Notification) -> None:
+            self.passage.put(note, self.peer, passed)
+
+        def sent(request_id: RequestId) -> None:
+            self._questions[request_id] = exchange
+            asked_as.append(request_id)
+
+        asked_as: list[RequestId] = []
+
+        self.asked += 1
+        try:
+            answer = await self.peer.forward(
+                exchange.method,
+                passing.fill,
+                extra=exchange.message.extra,
+                timeout=self._input_timeout,
+                max_total=self._input_timeout * 6,
+                overhear=progressed if passing.tracked else None,
+                on_sent=sent,
+                reply_to=None if call is None else call.exchange.request_id,
+            )
+            await self.passage.passed()
+            return answer
+        finally:
+            self.asked -= 1
+            for request_id in asked_as:
+                self._questions.pop(request_id, None)
+
+    def members_came(self, request_id: RequestId, members: dict[str, Raw]) -> None:
+        """The client's answer has more to it than a result; the server gets that as well."""
+        question = self._questions.get(request_id)
+        add = None if question is None else getattr(question.edge, "add_members", None)
+        if question is not None and add is not None:
+            if self._beside is not None:
+                members = self._beside(question, members)
+            add(question.request_id, members)

@@ -1,0 +1,1 @@
+"""Forwarding without a task, where no interceptor has to wait."""

@@ -1,0 +1,583 @@
+"""Clients on one side, one server on the other: any era, any transport, nothing lost on the way."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Raw
+
+from ..client.mcp_transport.inprocess import Attaches
+from ..client.server_entry import MCPServerEntry
+from ..errors import ChannelClosed, FairleadError, LocalProtocolError, RpcError, TransportError
+from ..interceptor import Answer, Exchange, Handler, Interceptor, chain, hearers
+from ..peer import Peer
+from ..peer.notification_pipeline import Passage
+from ..protocol.caller import Caller
+from ..protocol.conversation.conversation import Conversation, Role
+from ..protocol.downgrade import Impossible, downgrade_result
+from ..protocol.envelope import Direction, TransportContext
+from ..protocol.headers import ParamHeader
+from ..protocol.identity.client_key import connection_key
+from ..protocol.identity.principal import ANONYMOUS, Principal
+from ..protocol.json_edit import encoded, members_of, string_of
+from ..protocol.methods import exists
+from ..protocol.outgoing_params import Identity
+from ..protocol.own_errors import ours, unreachable
+from ..protocol.revisions import Revision
+from ..server.features.subscription_quota import SubscriptionQuota
+from ..server.http_app.http_runnable import ServesHttp
+from ..transport.channel import Channel
+from ..transport.http.server.settings import HttpSettings
+from ..wire import Notification
+from ..wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND
+from .bridge.handshake_to_stateless import HandshakeClients, missed
+from .bridge.parked_calls import Parked
+from .bridge.stateless_to_handshake import StatelessClients
+from .client_session import Front
+from .fastpath.taskless_forwarder import Shortcut
+from .relayed_call import ASKING, LEVELS, Call
+from .relayed_params import Passing, params_of
+from .request_params import uris_of
+from .server_target import Way, way_to
+from .settings import RelaySettings
+from .turn_lock import Turn
+from .upstream_connection import Link
+from .upstream_pool import Upstream, asks_back
+
+if TYPE_CHECKING:
+    from ..server.http_app.app import HttpApp
+
+__all__ = ["Relay"]
+
+log = logging.getLogger("fairlead.gateway")
+
+SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+
+
+class Relay(ServesHttp):
+    """One server, for clients that could not talk to it otherwise, or should not directly.
+
+    relay = Relay({"command": "uvx", "args": ["mcp-server-time"]})
+    await relay.run_http(port=8080)
+
+    Without interceptors every value passes byte for byte. Ids, progress tokens and the metadata of
+    one hop are the only things that change, and what the era of the other side makes necessary.
+    """
+
+    def __init__(
+        self,
+        target: "Way | MCPServerEntry | dict[str, Any] | Attaches",
+        name: str = "server",
+        *,
+        interceptors: Sequence[Interceptor] = (),
+        settings: RelaySettings | None = None,
+        parked: Parked | None = None,
+        quota: SubscriptionQuota | None = None,
+        **options: Any,
+    ) -> None:
+        """`target` is an entry of a configuration file, a server object, or a way to one.
+
+        Options are fields of `RelaySettings`.
+        """
+        self.settings = settings if settings is not None else RelaySettings(**options)
+        way = target if isinstance(target, Way) else way_to(target, name)
+        self.name = way.name
+        self.wait_until_known: Callable[[Exchange], Awaitable[None]] | None = None
+        self.upstream = Upstream(way, self.settings, {"name": "fairlead", "version": "0"})
+        self.upstream.on_lost = self._lost
+        self.handler: Handler = chain(interceptors, self._handle)
+        self.upstream.interceptors = interceptors
+        self._interceptors = interceptors
+        self.on_offence = hearers(interceptors)
+        self._alone = Passage(interceptors, Direction.CLIENT_TO_SERVER)
+        self.parked = parked or Parked(self.settings)
+        self._owns_parked = parked is None
+        self.quota = quota or SubscriptionQuota()
+        self._stateless = StatelessClients(self.upstream, self.parked, self.quota)
+        self._shortcut = Shortcut(
+            self.upstream,
+            self._stateless,
+            self.settings.call_timeout,
+            interceptors,
+            self._handle,
+        )
+        self.take_alone = self._shortcut.take_alone if self._shortcut.possible else None
+        self._bridges: dict[Link, HandshakeClients] = {}
+        self._fronts: dict[object, Front] = {}  # by the peer that it is
+        self._listening: dict[asyncio.Future[Raw], object] = {}  # and who does
+        self._ending: set[asyncio.Task[None]] = set()
+
+    # Serving
+
+    async def serve(self, channel: Channel) -> None:
+        """Serve one client on a channel until it ends. Cancelling closes it."""
+        peer = self.attach(channel, ANONYMOUS)
+        try:
+            await peer.wait_closed()
+        finally:
+            await peer.close()
+
+    async def run_stdio(self) -> None:
+        """Serve stdin and stdout until they end."""
+        from ..transport.stdio.own_stdio import open_stdio
+
+        async with open_stdio() as channel:
+            try:
+                await self.serve(channel)
+            finally:
+                await self.close()
+
+    def create_http_app(self, settings: HttpSettings | None = None, **options: Any) -> "HttpApp":
+        """The ASGI application. Options are fields of `HttpSettings`."""
+        from ..server.http_app.app import HttpApp
+
+        return HttpApp(self, settings if settings is not None else HttpSettings(**options))
+
+    def attach(self, channel: Channel, principal: Principal) -> Peer:
+        """Serve one client in the background; the returned peer can be closed."""
+        front = Front(principal, self.settings.input_timeout, self._interceptors)
+        peer = Peer(
+            channel,
+            Conversation(
+                Role.SERVER,
+                Identity({"name": "fairlead", "version": "0"}),
+                directed=self.settings.strict,
+                principal=principal,
+            ),
+            handler=self.handler,
+            on_notification=lambda note: front.passage.put(
+                note, front.peer, lambda passed: self.told(front, passed)
+            ),
+            on_cancelled=lambda note, cancel: front.passage.cancel(note, front.peer, cancel),
+            on_close=lambda _: self._left(front),
+            on_eof=self.hang_up,  # or it would be listened for until nobody waits any longer
+            input_timeout=self.settings.input_timeout,
+            take=partial(self._shortcut.take, front) if self._shortcut.possible else None,
+        )
+        front.connect(peer)
+        front.uris = self.quota.held(connection_key(principal, channel.context, peer))
+        self._fronts[peer] = front
+        peer.start()
+        return peer
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Nothing has to be open before the first client comes; all is closed behind the last."""
+        try:
+            yield None
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """End all clients and all connections to the server."""
+        self._alone.close()
+        if self._owns_parked:
+            self.parked.close()
+        await asyncio.gather(*(front.peer.close() for front in list(self._fronts.values())))
+        for bridge in list(self._bridges.values()):
+            await bridge.close()
+        await self.upstream.close()
+        if self._ending:
+            await asyncio.wait(self._ending, timeout=5.0)
+
+    # What an HTTP endpoint asks of whoever it serves
+
+    inline_methods: Container[str] = ()
+
+    def answer_inline(self, exchange: Exchange) -> Answer:
+        return None
+
+    def marks_of(self, tool: str, principal: Principal) -> tuple[ParamHeader, ...]:
+        """Headers that repeat arguments are for us to check: many servers behind us never see them.
+
+        Before a list of tools has passed, they are passed on as they came.
+        """
+        return self.upstream.marks.of(tool)
+
+    def told_alone(self, note: Notification, caller: Caller, context: TransportContext) -> None:
+        """A notification of a stateless client over HTTP."""
+        self._alone.put_alone(note, caller, context, self._told_alone)
+
+    def _told_alone(self, note: Notification) -> None:
+        if note.method in _NAMING_A_REQUEST:
+            return  # an id or token of the client; on the shared connection it is another client's
+        link = next((one for one in self.upstream.links if one.stateless), None)
+        if link is not None:
+            link.outbox.put(note)
+
+    async def end_streams(self) -> None:
+        """Hang up on everybody who only listens."""
+        self.hang_up()
+        for link in self.upstream.links:
+            if link.changes is not None:
+                await link.changes.end()
+
+    def server_of(self, exchange: Exchange) -> str:
+        """Return the server that a message is for or from: there is only one."""
+        return self.name
+
+    # Requests of clients
+
+    async def _handle(self, exchange: Exchange) -> Answer:
+        front = self._fronts.get(exchange.edge)
+        # What was told behind `initialize` is nothing that it could wait for.
+        if front is not None and front.passage.busy and exchange.method != "initialize":
+            await front.passage.passed()
+        return await self.handle(exchange, front)
+
+    async def handle(self, exchange: Exchange, front: Front | None) -> Answer:
+        """Answer a request; `front` is the client's connection, if it has one that lasts.
+
+        Raises:
+            RpcError: to refuse, also if the server cannot be reached.
+        """
+        try:
+            return await self.answer(exchange, front)
+        except RpcError:
+            raise
+        except Impossible as exc:
+            raise ours(METHOD_NOT_FOUND, str(exc)) from None
+        except LocalProtocolError as exc:
+            raise ours(exc.code, str(exc)) from None
+        except FairleadError as exc:
+            log.warning("%s: %s: %s", self.name, exchange.method, exc)
+            raise unreachable(self.name, exc) from None
+
+    async def answer(self, exchange: Exchange, front: Front | None) -> Answer:
+        """The same for those who can do something else if the server cannot be reached.
+
+        Raises:
+            RpcError: the server said no.
+            FairleadError: it could not be asked, or went away.
+        """
+        caller = exchange.caller
+        if caller.stateless:
+            for again in (True, False):
+                link = await self.upstream.for_caller(caller)
+                try:
+                    if link.stateless:
+                        return await self._same_era(exchange, front, link)
+                    return await self._stateless.answer(exchange, front, link)
+                except TransportError as exc:
+                    if exc.delivered or not again or link.alive:
+                        raise
+        if exchange.method == "initialize" and front is not None:
+            return await self._initialize(exchange, front)
+        for again in (True, False):
+            link = await self._link_of(exchange, front)
+            try:
+                if link.stateless:
+                    return await self._bridge(link).answer(exchange, front)
+                return await self._in_session(exchange, front, link)
+            except TransportError as exc:
+                if exc.delivered or not again or link.alive:
+                    raise
+        raise AssertionError("unreachable")
+
+    # The same era on both sides
+
+    async def _same_era(self, exchange: Exchange, front: Front | None, link: Link) -> Answer:
+        """Stateless to stateless: everything is in the request."""
+        call = Call(exchange, front)
+        passing = params_of(exchange)
+        timeout = self.settings.call_timeout
+        if exchange.method == "subscriptions/listen":
+            key = connection_key(exchange.caller.principal, exchange.transport, exchange.edge)
+            with self.quota.listening(key, exchange.edge, _uris(exchange)):
+                return await self._listen(exchange, link.pass_on(call, passing, timeout=0))
+        if exchange.method == "server/discover":
+            return _for_everybody(await link.pass_on(call, passing, timeout=timeout))
+        headers = exchange.transport.headers
+        add = getattr(link.peer.channel, "add_headers", None)
+        if add is not None and headers is not None and exchange.method == "tools/call":
+            given = {k: v for k, v in headers.items() if k.startswith("mcp-param-")}
+            if given:
+                return await link.pass_on(
+                    call, passing, timeout=timeout, on_sent=lambda sent: add(sent, given)
+                )
+        return await link.pass_on(call, passing, timeout=timeout)
+
+    async def _listen(self, exchange: Exchange, hearing: Coroutine[Any, Any, Raw]) -> Answer:
+        """A subscription at the server, which lasts until one of the three of us ends it."""
+        work = asyncio.ensure_future(hearing)
+        self._listening[work] = exchange.edge
+        try:
+            await asyncio.wait((work,))
+        finally:
+            del self._listening[work]
+            work.cancel()
+            await asyncio.wait((work,))  # the server is told
+        result = Raw(b'{"resultType":"complete"}') if work.cancelled() else work.result()
+        return _tagged(result, exchange)
+
+    def hang_up(self, edge: object | None = None) -> None:
+        """End what one client listens to, or all of them."""
+        for work, whose in list(self._listening.items()):
+            if edge in (None, whose):
+                work.cancel()
+        for link in self.upstream.links:
+            if link.changes is not None:
+                link.changes.stop(edge)
+
+    def unwatch(self, front: Front, permits: Callable[[str], bool]) -> None:
+        """A client may not hear of some resources any more."""
+        link = front.link
+        for uri in [uri for uri in front.uris if not permits(uri)]:
+            front.uris.discard(uri)
+            if link is not None and not _unwatched(uri, front, link) and link.alive:
+                if link.stateless:
+                    link.background(self._bridge(link).follow())
+                else:
+                    link.background(link.peer.request("resources/unsubscribe", {"uri": uri}))
+
+    async def _initialize(self, exchange: Exchange, front: Front) -> Answer:
+        params = exchange.message.params
+        introduction = params.copy() if isinstance(params, Raw) else Raw(b"{}")
+        front.introduction = introduction
+        async with front.opening:  # what is asked meanwhile waits for it
+            link = await self.upstream.for_session(front, introduction, exchange.caller)
+        if link.stateless:
+            return self._bridge(link).initialized(exchange)
+        assert link.agreement is not None
+        asked, theirs = exchange.caller.revision, link.agreement.revision
+        if link.introduction is None:  # a connection that somebody else opened
+            return self._bridge(link).initialized(exchange)
+        if theirs < asked:
+            front.peer.conversation.settle_on(theirs)
+            return link.introduction
+        return _introduced(link.introduction, asked, theirs)
+
+    async def _link_of(self, exchange: Exchange, front: Front | None) -> Link:
+        if front is None:  # a message that stands alone
+            return await self.upstream.for_caller(exchange.caller)
+        link = front.link
+        if link is None or not link.alive or front.joining:
+            link = await self.rejoin(front, exchange.caller)
+        link.activate()
+        return link
+
+    async def rejoin(self, front: Front, caller: Caller) -> Link:
+        """A session gets a connection in place of one that was lost.
+
+        Raises:
+            RpcError: it is none, or the server said no.
+            FairleadError: the server cannot be reached.
+        """
+        if front.introduction is None:
+            raise ours(INVALID_PARAMS, "Send initialize first")
+        front.joining += 1
+        try:
+            async with front.opening:  # one for all that the client asks meanwhile, in their order
+                link = front.link
+                if link is None or not link.alive:
+                    link = await self.upstream.for_session(front, front.introduction, caller)
+                    await self._restore(front, link)
+                return link
+        finally:
+            front.joining -= 1
+
+    async def _restore(self, front: Front, link: Link) -> None:
+        """A server that came back hears again what the client had asked for."""
+        if link.stateless:
+            await self._bridge(link).joined()
+            await self._bridge(link).follow()
+        else:
+            link.activate()
+            try:
+                if front.level is not None:
+                    await link.peer.request("logging/setLevel", {"level": front.level})
+                for uri in front.uris:
+                    link.uris.setdefault(uri, set()).add(front)
+                    await link.peer.request("resources/subscribe", {"uri": uri})
+            except RpcError as exc:
+                log.warning("%s: not everything could be restored: %s", self.name, exc)
+        # Nobody told what changed while it was away, so clients look again.
+        for note in missed(link, front):
+            front.tell(note, link)
+
+    async def _in_session(self, exchange: Exchange, front: Front | None, link: Link) -> Answer:
+        """Handshake to handshake."""
+        method = exchange.method
+        call = Call(exchange, front)
+        passing = params_of(exchange)
+        if front is not None:
+            local = self._noted(exchange, front, link, passing)
+            if local is not None:
+                return local
+        turn = None
+        shared = front is not None and method in ASKING and not link.tells_apart
+        if front is not None and shared and asks_back(exchange.caller.capabilities):
+            turn = await self._take_turn(link, front)
+        try:
+            timeout = self.settings.call_timeout
+            result = await link.pass_on(call, passing, timeout=timeout, turn=turn)
+        except RpcError:
+            if method == "resources/subscribe":
+                _unwatched(exchange.target, front, link)
+            raise
+        assert link.agreement is not None
+        revision = exchange.caller.revision
+        if link.agreement.revision > revision:
+            return downgrade_result(method, result, revision)
+        return result
+
+    async def _take_turn(self, link: Link, front: Front) -> Turn:
+        """One client at a time, because a question of the server does not say whom it is for.
+
+        Who is asked may have to call something before it can answer, so it need not wait.
+        """
+        try:
+            return await link.turns.take(front, self.settings.turn_timeout, urgent=front.asked > 0)
+        except TimeoutError:
+            raise ours(
+                -32603, f"{self.name} is busy: other clients use it. Try again later"
+            ) from None
+
+    def _noted(self, exchange: Exchange, front: Front, link: Link, passing: Passing) -> Answer:
+        """Remember what a session wants; an answer only if the server need not be asked."""
+        match exchange.method:
+            case "logging/setLevel":
+                level = string_of((passing.members or {}).get("level"))
+                if level not in LEVELS:
+                    return None  # for the server to refuse
+                front.level = level
+                others = [f.level for f in link.fronts if f is not front and f.level is not None]
+                if others:
+                    passing.replace("level", min((level, *others), key=LEVELS.index))
+            case "resources/subscribe" if exchange.target is not None:
+                front.uris.add(exchange.target)
+                link.uris.setdefault(exchange.target, set()).add(front)
+            case "resources/unsubscribe" if exchange.target is not None:
+                if link.borrowed and exchange.target not in front.uris:
+                    return b"{}"  # the gateway itself may watch it here, for other clients
+                if _unwatched(exchange.target, front, link):
+                    return b"{}"  # another client still watches it
+        return None
+
+    def _bridge(self, link: Link) -> HandshakeClients:
+        bridge = self._bridges.get(link)
+        if bridge is None:
+            bridge = self._bridges[link] = HandshakeClients(link, self.settings.call_timeout)
+        return bridge
+
+    # What clients tell, and their end
+
+    def told(self, front: Front, note: Notification) -> None:
+        """A client says something of its own accord."""
+        link = front.link
+        if note.method == "notifications/initialized":
+            if link is not None and link.stateless:
+                self._start(self._opened(link))
+            elif link is not None:
+                link.activate(note)
+        elif link is None:
+            self._told_alone(note)
+        elif not link.stateless or not exists(note.method):
+            link.outbox.put(note)
+
+    async def _opened(self, link: Link) -> None:
+        try:
+            await self._bridge(link).joined()
+        except FairleadError as exc:
+            log.warning("%s: %s", self.name, exc)
+
+    def _left(self, front: Front) -> None:
+        self._fronts.pop(front.peer, None)
+        front.passage.close()
+        front.outbox.close()
+        self.leave(front)
+        front.uris.clear()
+
+    def leave(self, front: Front) -> None:
+        """A client has gone: nobody need tell it anything any more."""
+        link = front.link
+        if link is None:
+            return
+        for uri in front.uris:
+            watching = link.uris.get(uri)
+            if watching is not None:
+                watching.discard(front)
+                if not watching:
+                    del link.uris[uri]
+                    if link.alive and link not in self.upstream.own:
+                        link.background(link.peer.request("resources/unsubscribe", {"uri": uri}))
+        front.uris.clear()
+        self._start(self._leave(front, link))
+
+    async def _leave(self, front: Front, link: Link) -> None:
+        await self.upstream.leave(front)
+        if link.stateless and link.alive:
+            try:
+                await self._bridge(link).follow()
+            except FairleadError as exc:
+                log.debug("%s: %s", self.name, exc)
+
+    def _lost(self, link: Link, end: ChannelClosed) -> None:
+        bridge = self._bridges.pop(link, None)
+        if bridge is not None:
+            self._start(bridge.close())
+        if link.changes is not None:
+            link.changes.stop()
+        level = logging.DEBUG if link.ending else logging.WARNING
+        log.log(level, "%s: the connection was lost: %s", self.name, end)
+
+    def _start(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+
+def _introduced(introduction: Raw, asked: Revision, theirs: Revision) -> Answer:
+    """The server's answer to `initialize`, for a client that may have asked for less."""
+    if theirs == asked:
+        return introduction
+    members = members_of(introduction)
+    if members is None:
+        return introduction
+    members["protocolVersion"] = encoded(asked.value)
+    return downgrade_result("initialize", encoded(members), asked)
+
+
+def _uris(exchange: Exchange) -> int:
+    """Return how many resources a listen stream is about; the server refuses a bad request."""
+    try:
+        return len(uris_of(exchange))
+    except RpcError:
+        return 0
+
+
+_NAMING_A_REQUEST = frozenset({"notifications/cancelled", "notifications/progress"})
+
+
+def _unwatched(uri: str | None, front: Front | None, link: Link) -> bool:
+    """A client does not watch a resource any more; whether another one does."""
+    if uri is None or front is None:
+        return False
+    front.uris.discard(uri)
+    watching = link.uris.get(uri, set())
+    watching.discard(front)
+    if not watching:
+        link.uris.pop(uri, None)
+    return bool(watching)
+
+
+def _for_everybody(discovered: Raw) -> Raw:
+    """What the server says of itself, with the revisions that we speak to clients."""
+    members = members_of(discovered)
+    if members is None:
+        return discovered
+    spoken = [revision.value for revision in reversed(Revision)]
+    return encoded({**members, "supportedVersions": spoken})
+
+
+def _tagged(result: Raw, exchange: Exchange) -> Raw:
+    """The last answer of a subscription names it."""
+    members = members_of(result)
+    meta = None if members is None else members_of(members.get("_meta", Raw(b"{}")))
+    if members is None or meta is None:
+        return result
+    meta[SUBSCRIPTION] = encoded(exchange.request_id)
+    return encoded({**members, "_meta": meta})

@@ -1,0 +1,131 @@
+"""What a request asks for, read from its params; and the same request about something else."""
+
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct, UnsetType
+
+from ..interceptor import Exchange
+from ..limits import SESSION_SUBSCRIPTIONS
+from ..protocol.caller import read_head
+from ..protocol.own_errors import ours
+from ..wire import to_json
+from ..wire.error_codes import INVALID_PARAMS
+
+__all__ = [
+    "Reference",
+    "cursor_of",
+    "level_of",
+    "listening_to",
+    "reference_of",
+    "uris_of",
+    "wants_all",
+    "with_members",
+]
+
+MAX_URIS = SESSION_SUBSCRIPTIONS.value  # of one subscription
+ALL_TOOLS = "fairlead/allTools"  # in `_meta` of `tools/list`: the list itself, not the search
+
+S = TypeVar("S", bound=Struct)
+
+
+class Reference(Struct):
+    """Of what an argument shall be completed: a prompt, or a template."""
+
+    name: str | None = None
+    uri: str | None = None
+    raw: Raw = Raw(b"{}")
+
+
+class _Cursor(Struct):
+    cursor: str | None = None
+
+
+class _Level(Struct):
+    level: str = ""
+
+
+class _Completing(Struct):
+    ref: Raw = Raw(b"{}")
+
+
+class _Filter(Struct, rename="camel"):
+    resource_subscriptions: list[str] = []
+
+
+class _Listening(Struct):
+    notifications: _Filter = msgspec.field(default_factory=_Filter)
+
+
+class _Switches(Struct):
+    all_tools: bool = msgspec.field(default=False, name=ALL_TOOLS)
+
+
+class _Switched(Struct):
+    meta: _Switches = msgspec.field(default_factory=_Switches, name="_meta")
+
+
+def cursor_of(exchange: Exchange) -> str | None:
+    """From where a list is asked for."""
+    return _read(exchange.message.params, _Cursor).cursor
+
+
+def wants_all(exchange: Exchange) -> bool:
+    """Whether all tools are asked for, also where there is a search."""
+    params = exchange.message.params
+    if isinstance(params, UnsetType) or ALL_TOOLS.encode() not in bytes(params):
+        return False
+    return _read(params, _Switched).meta.all_tools
+
+
+def level_of(exchange: Exchange) -> str:
+    """How much shall be logged."""
+    return _read(exchange.message.params, _Level).level
+
+
+def reference_of(exchange: Exchange) -> Reference:
+    """Of what an argument shall be completed."""
+    raw = _read(exchange.message.params, _Completing).ref
+    reference = _read(raw, Reference)
+    reference.raw = raw
+    return reference
+
+
+def uris_of(exchange: Exchange) -> list[str]:
+    """The resources that somebody wants to hear of, each once."""
+    wanted = _read(exchange.message.params, _Listening).notifications.resource_subscriptions
+    return list(dict.fromkeys(wanted))[:MAX_URIS]
+
+
+def with_members(exchange: Exchange, **members: Any) -> Exchange:
+    """The same exchange with other members in its params; the rest of them stays as it came."""
+    message, params = exchange.message, exchange.message.params
+    old = {} if isinstance(params, UnsetType) else msgspec.json.decode(params, type=dict[str, Raw])
+    new = Raw(to_json({**old, **members}))
+    changed = msgspec.structs.replace(
+        exchange,
+        message=msgspec.structs.replace(message, params=new),
+        head=read_head(new),
+    )
+    if "name" in members:
+        changed.alias = changed.displayed = None  # they belong to the other name
+    return changed
+
+
+def listening_to(exchange: Exchange, uris: list[str]) -> Exchange:
+    """The same `subscriptions/listen`, for these resources only."""
+    params = exchange.message.params
+    if isinstance(params, UnsetType):
+        return exchange
+    wanted = msgspec.json.decode(params).get("notifications")
+    if not isinstance(wanted, dict) or "resourceSubscriptions" not in wanted:
+        return exchange
+    return with_members(exchange, notifications={**wanted, "resourceSubscriptions": uris})
+
+
+def _read(params: Raw | UnsetType, kind: type[S]) -> S:
+    """Raises `RpcError` -32602 for what cannot be read."""
+    try:
+        return msgspec.json.decode(b"{}" if isinstance(params, UnsetType) else params, type=kind)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise ours(INVALID_PARAMS, f"Invalid params: {exc}") from exc

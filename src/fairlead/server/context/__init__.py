@@ -1,0 +1,1 @@
+"""The `Context` of a call: progress, logging, questions to the client, timeouts."""

@@ -1,0 +1,147 @@
+"""Forms that people fill in: from a type to an elicitation's schema, and back to the type."""
+
+import re
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, Literal, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ...errors import RpcError
+from ...protocol.schema.validation import Checker, FieldError, InvalidArguments
+from ...wire.error_codes import INVALID_PARAMS
+
+__all__ = ["Elicited", "Form"]
+
+T = TypeVar("T")
+
+_PRIMITIVE = {"string", "integer", "number", "boolean"}
+
+
+class Elicited(Struct, Generic[T], frozen=True):
+    """What somebody did with a question: accepted it (then `data` is the answer), or not."""
+
+    action: Literal["accept", "decline", "cancel"]
+    data: T | None = None
+
+    @property
+    def accepted(self) -> bool:
+        return self.action == "accept"
+
+
+class Form:
+    """The schema of a form, and how its content becomes a value.
+
+    Takes a dataclass, TypedDict or msgspec struct with plain fields, a plain type such as `bool` or
+    `Literal["a", "b"]` (then the form has one field, `value`), or a JSON Schema.
+
+    Raises:
+        TypeError: when built, if a form cannot ask for this: forms are flat.
+    """
+
+    def __init__(self, kind: Any) -> None:
+        self._kind = kind
+        if isinstance(kind, Mapping):
+            self.schema: dict[str, Any] = dict(kind)
+            self._checker = Checker(self.schema, "the answer")
+            try:
+                self._checker.compile()
+            except ValueError as exc:
+                raise TypeError(f"a form needs a JSON Schema: {exc}") from exc
+            self._convert: Callable[[Any], Any] = self._checked
+        elif _is_record(kind):
+            self.schema = _flat(kind)
+            self._convert = lambda content: msgspec.convert(content, kind, strict=False)
+        else:
+            struct = msgspec.defstruct("Form", [("value", kind)])
+            self.schema = _flat(struct)
+            self._convert = lambda content: _value_of(
+                msgspec.convert(content, struct, strict=False)
+            )
+
+    def read(self, answer: Raw) -> Elicited[Any]:
+        """What came back.
+
+        Raises:
+            RpcError: -32602, if it is no answer, or does not fit the form.
+        """
+        try:
+            given = msgspec.json.decode(answer, type=_Answer)
+            if given.action != "accept":
+                return Elicited(given.action)
+            content = given.content or {}
+            _refuse_non_numbers(content, self.schema)
+            return Elicited("accept", self._convert(content))
+        except (
+            InvalidArguments,
+            msgspec.ValidationError,
+            msgspec.DecodeError,
+            RecursionError,
+        ) as exc:
+            raise RpcError(INVALID_PARAMS, f"The answer does not fit the question: {exc}") from exc
+
+    def _checked(self, content: dict[str, Any]) -> dict[str, Any]:
+        errors = self._checker.mend(content)
+        if errors:
+            raise InvalidArguments(errors)
+        return content
+
+
+def _refuse_non_numbers(content: dict[str, Any], schema: Mapping[str, Any]) -> None:
+    """msgspec reads "nan" and "inf" as numbers; JSON has none of them."""
+    for name, part in schema.get("properties", {}).items():
+        text = content.get(name)
+        if isinstance(text, str) and part.get("type") == "number" and _NOT_FINITE.fullmatch(text):
+            raise InvalidArguments([FieldError(name, f"{text!r} is no number")])
+
+
+_NOT_FINITE = re.compile(r"[-+]?(nan|inf|infinity)", re.IGNORECASE)
+
+
+def _value_of(form: Any) -> Any:
+    return form.value
+
+
+class _Answer(Struct):
+    action: Literal["accept", "decline", "cancel"]
+    content: dict[str, Any] | None = None
+
+
+def _is_record(kind: Any) -> bool:
+    return isinstance(kind, type) and (
+        issubclass(kind, Struct)
+        or hasattr(kind, "__dataclass_fields__")
+        or typing.is_typeddict(kind)
+    )
+
+
+def _flat(kind: Any) -> dict[str, Any]:
+    (root,), components = msgspec.json.schema_components([kind], ref_template="{name}")
+    whole = components[root["$ref"]] if "$ref" in root else root
+    properties = {
+        name: _plain(name, part, components) for name, part in whole["properties"].items()
+    }
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    if whole.get("required"):
+        schema["required"] = whole["required"]
+    return schema
+
+
+def _plain(name: str, part: dict[str, Any], components: Mapping[str, Any]) -> dict[str, Any]:
+    """One field: a primitive, an enumeration, or several of an enumeration."""
+    if "$ref" in part:
+        part = {**components[part["$ref"]], **{k: v for k, v in part.items() if k != "$ref"}}
+        part.pop("title", None)
+    if "anyOf" in part:
+        options = [option for option in part["anyOf"] if option.get("type") != "null"]
+        if len(options) == 1:
+            rest = {k: v for k, v in part.items() if k != "anyOf" and v is not None}
+            return _plain(name, {**options[0], **rest}, components)
+    if "enum" in part:
+        part = {"type": "string", **part}
+    if part.get("type") in _PRIMITIVE:
+        return part
+    if part.get("type") == "array" and "enum" in part.get("items", {}):
+        return {**part, "items": {"type": "string", **part["items"]}}
+    raise TypeError(f"a form cannot ask for {name!r}: forms are flat, with plain fields")

@@ -1,0 +1,59 @@
+"""The clock of a call: it stands still while the call waits for a person or a model."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from ...peer import Deadlines
+
+__all__ = ["Clock"]
+
+_Task = asyncio.Task[Any]
+
+
+class Clock:
+    """A time limit that can be paused, several times at once."""
+
+    __slots__ = ("_expire", "_left", "_paused", "_since", "_task", "_timer")
+
+    def __init__(self) -> None:
+        self._paused = 0
+        self._left = 0.0
+        self._since = 0.0
+        self._timer: Deadlines[_Task] | None = None
+        self._task: _Task | None = None
+        self._expire: Callable[[_Task], None] | None = None
+
+    def start(
+        self,
+        timer: "Deadlines[_Task]",
+        task: _Task,
+        seconds: float,
+        expire: Callable[[_Task], None],
+    ) -> None:
+        self._timer, self._task, self._left, self._expire = timer, task, seconds, expire
+        if not self._paused:
+            self._run()
+
+    def stop(self) -> None:
+        if self._timer is not None and self._task is not None:
+            self._timer.remove(self._task)
+        self._timer = None
+
+    def pause(self) -> None:
+        self._paused += 1
+        if self._paused == 1 and self._timer is not None and self._task is not None:
+            self._timer.remove(self._task)
+            self._left -= asyncio.get_running_loop().time() - self._since
+
+    def resume(self) -> None:
+        self._paused -= 1
+        if not self._paused and self._timer is not None:
+            self._run()
+
+    def _run(self) -> None:
+        assert self._timer is not None
+        assert self._task is not None
+        assert self._expire is not None
+        self._since = asyncio.get_running_loop().time()
+        self._timer.add(self._task, max(self._left, 0.0), self._expire)

@@ -1,0 +1,1 @@
+"""Running handlers: coroutines, worker threads, errors."""

@@ -1,0 +1,1 @@
+"""Tools, resources, prompts and completions of a server, and their lists."""

@@ -1,0 +1,99 @@
+"""Lists as they are served: in stable order, in pages, each encoded once until it changes."""
+
+import base64
+import binascii
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from msgspec import Raw
+
+from ...errors import RpcError
+from ...protocol.downgrade import downgrade_result
+from ...protocol.revisions import Revision
+from ...wire import to_json
+from ...wire.error_codes import INVALID_PARAMS
+
+__all__ = ["Listing"]
+
+E = TypeVar("E")
+
+
+class Listing(Generic[E]):
+    """Everything registered of one kind, by name, in the order in which it was registered."""
+
+    def __init__(self, kind: str, method: str, member: str, page_size: int) -> None:
+        self.kind = kind  # "tool": for people
+        self._method = method
+        self._member = member
+        self._page_size = page_size
+        self._entries: dict[str, E] = {}
+        self._pages: dict[tuple[Revision, int], bytes] = {}
+        self.listeners: list[Callable[[], None]] = []  # told of every change, at once
+        self.get = self._entries.get  # by name; the dictionary's own, because every call asks
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def names(self) -> list[str]:
+        return list(self._entries)
+
+    def entries(self) -> list[E]:
+        return list(self._entries.values())
+
+    def add(self, name: str, entry: E, *, replace: bool = False) -> None:
+        """Raises `ValueError` if the name is taken."""
+        if not replace and name in self._entries:
+            raise ValueError(f"there is a {self.kind} {name!r} already")
+        self._entries[name] = entry
+        self._changed()
+
+    def remove(self, name: str) -> None:
+        """Raises `KeyError` if there is no such entry."""
+        del self._entries[name]
+        self._changed()
+
+    def _changed(self) -> None:
+        self._pages.clear()
+        for listener in self.listeners:
+            listener()
+
+    def page(self, cursor: str | None, revision: Revision) -> bytes:
+        """The members of a list result, without the braces, as that revision knows them.
+
+        Raises:
+            RpcError: -32602 for a cursor that we did not hand out.
+        """
+        start = 0 if cursor is None else self._offset(cursor)
+        page = self._pages.get((revision, start))
+        if page is None:
+            page = self._pages[revision, start] = self._encode(start, revision)
+        return page
+
+    def warm_up(self, *revisions: Revision) -> None:
+        """Encode every page for those who will probably ask."""
+        for revision in revisions:
+            for start in range(0, len(self._entries), self._page_size):
+                if (revision, start) not in self._pages:
+                    self._pages[revision, start] = self._encode(start, revision)
+
+    @property
+    def encoded_pages(self) -> int:
+        """How many pages are ready to be sent."""
+        return len(self._pages)
+
+    def _encode(self, start: int, revision: Revision) -> bytes:
+        stop = start + self._page_size
+        entries: list[Any] = list(self._entries.values())[start:stop]
+        result: dict[str, Any] = {self._member: [entry.definition for entry in entries]}
+        if stop < len(self._entries):
+            result["nextCursor"] = base64.urlsafe_b64encode(b"%d" % stop).decode()
+        return bytes(downgrade_result(self._method, Raw(to_json(result)), revision))[1:-1]
+
+    def _offset(self, cursor: str) -> int:
+        try:
+            offset = int(base64.urlsafe_b64decode(cursor.encode()))
+        except (ValueError, binascii.Error):
+            offset = -1
+        if not 0 < offset <= len(self._entries):
+            raise RpcError(INVALID_PARAMS, f"Unknown cursor {cursor!r}: list again from the start")
+        return offset

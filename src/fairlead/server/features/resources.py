@@ -1,0 +1,216 @@
+"""Resources: what a server has to read, under fixed URIs and under templates of URIs."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from msgspec import UNSET, Struct
+
+from ...errors import RpcError
+from ...interceptor import Handler
+from ...protocol.types.resources import Resource, ResourceTemplate
+from ...protocol.uri_templates.template import UriTemplate
+from ..context.context import Context
+from ..execution.worker_threads import Workers
+from .paged_list import Listing
+from .text_arguments import TextSignature
+from .tools import is_asynchronous
+
+__all__ = ["CacheHints", "ResourceEntry", "Resources", "TemplateEntry", "file_resource"]
+
+ContentProvider = Callable[..., Any]  # sync or async; returns text, bytes or content objects
+
+
+class CacheHints(Struct, frozen=True):
+    """How long, in seconds, and for whom an answer may be kept."""
+
+    ttl: float = 0.0
+    scope: str = "private"
+
+    def __post_init__(self) -> None:
+        if self.scope not in ("private", "public"):
+            raise ValueError(f"cache_scope is 'private' or 'public', not {self.scope!r}")
+        if self.ttl < 0:
+            raise ValueError(f"cache_ttl is a number of seconds, not {self.ttl!r}")
+
+    def members(self) -> bytes:
+        """As they stand in a stateless result."""
+        return b'"ttlMs":%d,"cacheScope":"%b"' % (round(self.ttl * 1000), self.scope.encode())
+
+
+class ResourceEntry(Struct):
+    """One registered resource: its definition, and where its contents come from."""
+
+    definition: Resource
+    provider: ContentProvider
+    asynchronous: bool
+    signature: TextSignature | None = None  # of a function; None: it is called without anything
+    cache: CacheHints | None = None
+    home: Handler | None = None  # of a mounted one: the server it belongs to
+
+    @property
+    def mime_type(self) -> str | None:
+        value = self.definition.mime_type
+        return None if value is UNSET else str(value)
+
+
+class TemplateEntry(Struct):
+    """One registered template: its definition, and the function that takes its variables."""
+
+    definition: ResourceTemplate
+    template: UriTemplate
+    provider: ContentProvider
+    asynchronous: bool
+    signature: TextSignature
+    cache: CacheHints | None = None
+    home: Handler | None = None  # of a mounted one: the server it belongs to
+
+    @property
+    def mime_type(self) -> str | None:
+        value = self.definition.mime_type
+        return None if value is UNSET else str(value)
+
+
+class Resources:
+    """Everything there is to read; one that has exactly this URI goes before any template."""
+
+    def __init__(self, page_size: int, workers: Workers) -> None:
+        self.fixed: Listing[ResourceEntry] = Listing(
+            "resource", "resources/list", "resources", page_size
+        )
+        self.templates: Listing[TemplateEntry] = Listing(
+            "resource template", "resources/templates/list", "resourceTemplates", page_size
+        )
+        self._workers = workers
+
+    def __len__(self) -> int:
+        return len(self.fixed) + len(self.templates)
+
+    def find(self, uri: str) -> tuple[ResourceEntry | TemplateEntry, dict[str, str]] | None:
+        """Who serves this URI, with the values of its variables; the most specific of several."""
+        entry = self.fixed.get(uri)
+        if entry is not None:
+            return entry, {}
+        found = [
+            (candidate, values)
+            for candidate in self.templates.entries()
+            if (values := candidate.template.match(uri)) is not None
+        ]
+        return max(found, key=lambda pair: pair[0].template.specificity, default=None)
+
+    async def read(
+        self,
+        entry: ResourceEntry | TemplateEntry,
+        values: dict[str, str],
+        context: Context | None,
+    ) -> Any:
+        """Whatever the provider returns."""
+        signature, given = entry.signature, dict[str, Any]()
+        if signature is not None:
+            given = signature.arguments(values, context)
+        if entry.asynchronous:
+            return await entry.provider(**given)
+        value = await self._workers.run(lambda: entry.provider(**given))
+        return await value if isinstance(value, Awaitable) else value
+
+
+def make_resource(
+    function: ContentProvider,
+    uri: str,
+    *,
+    name: str,
+    title: str | None = None,
+    description: str | None = None,
+    mime_type: str | None = None,
+    cache: CacheHints | None = None,
+) -> ResourceEntry:
+    """A resource whose contents a function provides; it may take a `Context` and nothing else.
+
+    Raises:
+        TypeError: for a function that needs arguments.
+    """
+    signature = TextSignature(function)
+    needed = [p.name for p in signature.parameters.values() if p.required]
+    if needed:
+        raise TypeError(f"{uri!r} has no variables for the parameters {', '.join(needed)}")
+    definition = Resource(
+        uri=uri,
+        name=name,
+        title=title or UNSET,
+        description=description or UNSET,
+        mime_type=mime_type or "text/plain",
+    )
+    takes_context = signature if signature.context_name is not None else None
+    return ResourceEntry(definition, function, is_asynchronous(function), takes_context, cache)
+
+
+def make_template(
+    function: ContentProvider,
+    uri_template: str,
+    *,
+    name: str,
+    title: str | None = None,
+    description: str | None = None,
+    mime_type: str | None = None,
+    cache: CacheHints | None = None,
+) -> TemplateEntry:
+    """A template whose variables are the parameters of a function.
+
+    Raises:
+        ValueError: for a template that cannot be parsed.
+        TypeError: if variables and parameters do not agree.
+    """
+    template, signature = UriTemplate(uri_template), TextSignature(function)
+    variables = set(template.variables)
+    unknown = [
+        p.name for p in signature.parameters.values() if p.required and p.name not in variables
+    ]
+    if unknown:
+        raise TypeError(f"{uri_template!r} has no variable for {', '.join(unknown)}")
+    unused = sorted(variables - signature.parameters.keys())
+    if unused and not signature.takes_any:
+        raise TypeError(f"{uri_template!r}: the function takes no {', '.join(unused)}")
+    definition = ResourceTemplate(
+        uri_template=uri_template,
+        name=name,
+        title=title or UNSET,
+        description=description or UNSET,
+        mime_type=mime_type or "text/plain",
+    )
+    asynchronous = is_asynchronous(function)
+    return TemplateEntry(definition, template, function, asynchronous, signature, cache)
+
+
+def not_found(uri: str, code: int) -> RpcError:
+    return RpcError(code, f"Resource not found: {uri}", {"uri": uri})
+
+
+def file_resource(path: str) -> ResourceEntry:
+    """SRV-05: a local file under its `file://` URI; text as text, everything else as bytes.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+    """
+    import mimetypes  # with what they bring along, a tenth of a server's start-up
+    from pathlib import Path
+
+    file = Path(path).resolve(strict=True)
+    if not file.is_file():
+        raise FileNotFoundError(f"{path} is not a file")
+    mime_type, _ = mimetypes.guess_type(file.name)
+
+    def read() -> str | bytes:
+        data = file.read_bytes()
+        if b"\0" in data:
+            return data
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return data
+
+    definition = Resource(
+        uri=file.as_uri(),
+        name=file.name,
+        mime_type=mime_type or "application/octet-stream",
+        size=file.stat().st_size,
+    )
+    return ResourceEntry(definition, read, False)

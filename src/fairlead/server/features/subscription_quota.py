@@ -1,0 +1,145 @@
+"""How many subscriptions and listen streams clients have, each and together.
+
+A session has a limit of its own, but a client may open many sessions, and listen in many streams.
+"""
+
+import threading
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+
+from ...errors import RpcError
+from ...limits import (
+    CLIENT_LISTENERS,
+    CLIENT_SUBSCRIPTIONS,
+    CONNECTION_LISTENERS,
+    LISTENERS,
+    SESSION_SUBSCRIPTIONS,
+    SUBSCRIPTIONS,
+    Limit,
+)
+from ...wire.error_codes import INVALID_PARAMS
+
+__all__ = ["HeldUris", "SubscriptionQuota"]
+
+
+class _Quota:
+    """Counts by key, and together."""
+
+    def __init__(self, each: Limit, together: Limit | None) -> None:
+        self.each = each
+        self.together = together
+        self.counts: dict[Hashable, int] = {}
+        self.total = 0
+        self._lock = threading.Lock()
+
+    def take(self, key: Hashable, count: int) -> Limit | None:
+        """Count more; return the limit that forbids it, if one does."""
+        with self._lock:
+            now = self.counts.get(key, 0) + count
+            if now > self.each.value:
+                return self.each
+            if self.together is not None and self.total + count > self.together.value:
+                return self.together
+            self.counts[key] = now
+            self.total += count
+            return None
+
+    def give_back(self, key: Hashable, count: int) -> None:
+        with self._lock:
+            left = self.counts.get(key, 0) - count
+            self.total -= count
+            if left > 0:
+                self.counts[key] = left
+            else:
+                self.counts.pop(key, None)
+
+
+class SubscriptionQuota:
+    """The subscriptions and listen streams of all clients of one server, relay or gateway."""
+
+    def __init__(self) -> None:
+        self.uris = _Quota(CLIENT_SUBSCRIPTIONS, SUBSCRIPTIONS)
+        self.streams = _Quota(CLIENT_LISTENERS, LISTENERS)
+        self._by_connection = _Quota(CONNECTION_LISTENERS, None)
+
+    def held(self, key: Hashable) -> "HeldUris":
+        """Return an empty set of the resources that a session of a client subscribes to."""
+        return HeldUris(self.uris, key)
+
+    @contextmanager
+    def listening(self, key: Hashable, edge: object, uris: int) -> Iterator[None]:
+        """Count one listen stream, and what it subscribes to, as long as it lasts.
+
+        Raises:
+            RpcError: -32602, for more than a connection, a client or all together may have.
+        """
+        with (
+            _taken(self._by_connection, id(edge), 1),
+            _taken(self.streams, key, 1),
+            _taken(self.uris, key, uris),
+        ):
+            yield
+
+
+class HeldUris(set[str]):
+    """The resources that one session subscribed to; each counts for its client until `clear`.
+
+    Raises (from `add`):
+        RpcError: -32602, for more than a session, a client or all together may have.
+    """
+
+    __slots__ = ("_key", "_quota")
+
+    def __init__(self, quota: _Quota, key: Hashable) -> None:
+        super().__init__()
+        self._quota = quota
+        self._key = key
+
+    def add(self, uri: str) -> None:
+        if uri in self:
+            return
+        full = len(self) >= SESSION_SUBSCRIPTIONS.value
+        limit = SESSION_SUBSCRIPTIONS if full else self._quota.take(self._key, 1)
+        if limit is not None:
+            raise _refusal(limit)
+        super().add(uri)
+
+    def discard(self, uri: object) -> None:
+        if isinstance(uri, str) and uri in self:
+            super().discard(uri)
+            self._quota.give_back(self._key, 1)
+
+    def clear(self) -> None:
+        count = len(self)
+        super().clear()
+        if count:
+            self._quota.give_back(self._key, count)
+
+    def __del__(self) -> None:  # of a session that ended without a word
+        self.clear()
+
+
+@contextmanager
+def _taken(quota: _Quota, key: Hashable, count: int) -> Iterator[None]:
+    limit = quota.take(key, count)
+    if limit is not None:
+        raise _refusal(limit)
+    try:
+        yield
+    finally:
+        quota.give_back(key, count)
+
+
+_SCOPES = {
+    SESSION_SUBSCRIPTIONS.name: "subscriptions in one session",
+    CLIENT_SUBSCRIPTIONS.name: "subscriptions of one client",
+    SUBSCRIPTIONS.name: "subscriptions of all clients together",
+    CONNECTION_LISTENERS.name: "subscriptions at once",
+    CLIENT_LISTENERS.name: "listen streams of one client",
+    LISTENERS.name: "listen streams of all clients together",
+}
+
+
+def _refusal(limit: Limit) -> RpcError:
+    limit.hit()
+    return RpcError(INVALID_PARAMS, f"No more than {limit.value} {_SCOPES[limit.name]}")

@@ -1,0 +1,217 @@
+"""Tools found in modules: functions are marked without a server, and imported when one starts."""
+
+import contextlib
+import functools
+import importlib
+import importlib.util
+import inspect
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import ModuleType
+from typing import Any, TypeVar, overload
+
+from msgspec import Struct
+
+from ...errors import MCPErrorCode, MCPToolError
+from .tool_registry import MCPToolRegistry
+from .tools import ToolEntry, describe_function, tool_from_function, tool_from_schema
+
+__all__ = ["Skipped", "ToolMark", "load_modules", "mcp_tool"]
+
+ENTRY_POINTS = "fairlead.tools"
+_MARK = "__mcp_tool__"
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+log = logging.getLogger("fairlead.server")
+
+
+class ToolMark(Struct, frozen=True, kw_only=True):
+    """What `mcp_tool` noted about a function."""
+
+    name: str | None = None
+    description: str | None = None
+    schema: dict[str, Any] | None = None
+    category: str = "general"
+    tags: tuple[str, ...] = ()
+    version: str | None = None
+    deprecated_in: str | None = None
+    requires: tuple[str, ...] = ()
+
+
+class Skipped(Struct, frozen=True):
+    """A module, or a tool in it, that is not served, and why."""
+
+    what: str
+    why: str
+
+
+@overload
+def mcp_tool(name: F) -> F: ...
+@overload
+def mcp_tool(
+    name: str | None = None,
+    description: str | None = None,
+    schema: dict[str, Any] | None = None,
+    category: str = "general",
+    tags: Sequence[str] | None = None,
+    version: str | None = None,
+    deprecated_in: str | None = None,
+    requires: Sequence[str] | None = None,
+) -> Callable[[F], F]: ...
+
+
+def mcp_tool(
+    name: str | F | None = None,
+    description: str | None = None,
+    schema: dict[str, Any] | None = None,
+    category: str = "general",
+    tags: Sequence[str] | None = None,
+    version: str | None = None,
+    deprecated_in: str | None = None,
+    requires: Sequence[str] | None = None,
+) -> Any:
+    """Mark a function as a tool, for servers that load its module.
+
+    `requires` names modules it needs: without them a call says which one is missing.
+    """
+
+    def mark(function: F) -> F:
+        note = ToolMark(
+            name=None if callable(name) else name,
+            description=description,
+            schema=schema,
+            category=category,
+            tags=tuple(tags or ()),
+            version=version,
+            deprecated_in=deprecated_in,
+            requires=tuple(requires or ()),
+        )
+        setattr(function, _MARK, note)
+        return function
+
+    return mark(name) if callable(name) else mark
+
+
+def load_modules(
+    registry: MCPToolRegistry, names: Iterable[str], *, entry_points: bool = False
+) -> list[Skipped]:
+    """Import modules and register their marked functions; what fails is reported and skipped."""
+    skipped: list[Skipped] = []
+    for name in (*names, *(_entry_points() if entry_points else ())):
+        try:
+            with stdout_to_stderr():
+                module = importlib.import_module(name)
+        except (Exception, SystemExit) as exc:  # somebody else's code: anything may happen in it
+            log.error("the tool module %s cannot be imported", name, exc_info=exc)
+            skipped.append(Skipped(name, f"{type(exc).__name__}: {exc}"))
+            continue
+        skipped += _register(registry, module)
+    return skipped
+
+
+def _register(registry: MCPToolRegistry, module: ModuleType) -> Iterator[Skipped]:
+    for function in list(vars(module).values()):
+        mark = getattr(function, _MARK, None)
+        if not isinstance(mark, ToolMark) or not callable(function):
+            continue
+        try:
+            registry.register(_entry(function, mark), source=function)
+        except (TypeError, ValueError) as exc:
+            what = f"{module.__name__}.{getattr(function, '__name__', function)}"
+            log.error("the tool %s is skipped: %s", what, exc)
+            yield Skipped(what, str(exc))
+
+
+def _entry(function: Callable[..., Any], mark: ToolMark) -> ToolEntry:
+    description = mark.description if mark.description is not None else describe_function(function)
+    if mark.deprecated_in is not None:
+        description = f"Deprecated since {mark.deprecated_in}. {description}".strip()
+    meta: dict[str, Any] = {"fairlead/category": mark.category}
+    if mark.tags:
+        meta["fairlead/tags"] = list(mark.tags)
+    if mark.version is not None:
+        meta["fairlead/version"] = mark.version
+    if mark.deprecated_in is not None:
+        meta["fairlead/deprecatedIn"] = mark.deprecated_in
+    name, called = mark.name or function.__name__, _needing(function, mark.requires)
+    if mark.schema is not None:
+        whole = mark.schema if "inputSchema" in mark.schema else {"inputSchema": mark.schema}
+        facts = {"description": description} if description else {}
+        return tool_from_schema(name, {**facts, "_meta": meta, **whole}, called, None)
+    return tool_from_function(
+        called,
+        name=name,
+        description=description,
+        title=None,
+        annotations=None,
+        meta=meta,
+        timeout=None,
+        inline=False,
+    )
+
+
+def _needing(function: Callable[..., Any], modules: tuple[str, ...]) -> Callable[..., Any]:
+    """The same function, which says what is missing instead of failing somewhere inside."""
+    if not modules:
+        return function
+
+    def check() -> None:
+        missing = [name for name in modules if not _is_there(name)]
+        if missing:
+            raise MCPToolError(
+                f"{function.__name__} needs {', '.join(missing)}, which is not installed",
+                code=MCPErrorCode.DEPENDENCY_MISSING,
+                module=missing[0],
+                suggestion=f"pip install {' '.join(missing)}",
+            )
+
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def later(*args: Any, **kwargs: Any) -> Any:
+            check()
+            return await function(*args, **kwargs)
+
+        return later
+
+    @functools.wraps(function)
+    def now(*args: Any, **kwargs: Any) -> Any:
+        check()
+        return function(*args, **kwargs)
+
+    return now
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return name in sys.modules or importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _entry_points() -> list[str]:
+    from importlib.metadata import entry_points  # reads every installed package
+
+    return [point.module for point in entry_points(group=ENTRY_POINTS)]
+
+
+@contextlib.contextmanager
+def stdout_to_stderr() -> Iterator[None]:
+    """Whatever is written to stdout meanwhile, also by C code and children, goes to stderr."""
+    sys.stdout.flush()
+    try:
+        kept = os.dup(1)
+    except OSError:  # closed; there is nothing to protect
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+        return
+    try:
+        os.dup2(2, 1)
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)

@@ -1,0 +1,137 @@
+"""The tools of a server, by name: registered, looked up, checked and executed."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from ...errors import MCPErrorCode, MCPToolError
+from ...interceptor.direct_edge import direct_exchange
+from ...protocol.caller import Caller
+from ...protocol.identity.principal import ANONYMOUS
+from ...protocol.revisions import NEWEST_HANDSHAKE
+from ...protocol.schema.validation import InvalidArguments
+from ...protocol.types.tools import Tool
+from ...wire import Request, to_json
+from ..config import MCPServerConfig
+from ..execution.tool_runner import Calls
+from .paged_list import Listing
+from .tools import ToolEntry, tool_from_function
+
+__all__ = ["MCPToolRegistry"]
+
+
+class MCPToolRegistry:
+    """Every server has one; give it another to share tools, or to keep them somewhere else."""
+
+    def __init__(
+        self, config: MCPServerConfig | None = None, *, calls: Calls | None = None
+    ) -> None:
+        config = config or MCPServerConfig()
+        self.listing: Listing[ToolEntry] = Listing("tool", "tools/list", "tools", config.page_size)
+        self.get = self.listing.get  # by name, or None; the dictionary's own
+        self._calls = calls or Calls(config)
+        self._sources: dict[str, object] = {}
+        self.has_inline = False  # whether there was ever a tool that is called on the loop
+
+    def __len__(self) -> int:
+        return len(self.listing)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.listing.names()
+
+    def register(
+        self,
+        tool: ToolEntry | Callable[..., Any],
+        *,
+        source: object = None,
+        replace: bool = False,
+    ) -> ToolEntry:
+        """Add a tool, or a function as one. The same one again changes nothing.
+
+        `source` tells whether two are the same: the function that a tool was made of.
+
+        Raises:
+            ValueError: if there is a different tool of that name, unless it is to be replaced.
+        """
+        entry = tool if isinstance(tool, ToolEntry) else _from_function(tool)
+        source = tool if source is None else source
+        known = self.get(entry.name)
+        if (
+            known is not None
+            and self._sources.get(entry.name) == source
+            and known.definition == entry.definition
+        ):
+            return known
+        if known is not None and not replace:
+            raise ValueError(
+                f"there is a tool {entry.name!r} already: give this one another name, or register "
+                "it with replace=True"
+            )
+        self.has_inline |= entry.inline
+        self._sources[entry.name] = source
+        self.listing.add(entry.name, entry, replace=replace)
+        return entry
+
+    def unregister(self, name: str) -> None:
+        """Raises `KeyError` if there is no such tool."""
+        self.listing.remove(name)
+        self._sources.pop(name, None)
+
+    def list_tools(self) -> list[Tool]:
+        """The definitions, in the order in which they were registered."""
+        return [entry.definition for entry in self.listing.entries()]
+
+    def validate_call(self, name: str, arguments: Mapping[str, Any] | None = None) -> None:
+        """See whether a call would be accepted.
+
+        Raises:
+            MCPToolError: NOT_FOUND or VALIDATION_ERROR, with every problem.
+        """
+        entry = self._find(name)
+        try:
+            entry.decode(Raw(to_json(arguments or {})))
+        except InvalidArguments as exc:
+            raise MCPToolError(
+                f"Invalid arguments for tool '{name}': {exc}",
+                code=MCPErrorCode.VALIDATION_ERROR,
+                tool_name=name,
+                field_errors=[{"field": e.field, "constraint": e.constraint} for e in exc.errors],
+            ) from exc
+
+    async def execute(
+        self, name: str, arguments: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Call a tool and return its result; a failure is one too, with `isError`.
+
+        Raises:
+            MCPToolError: NOT_FOUND.
+        """
+        entry = self._find(name)
+        params = Raw(to_json({"name": name, "arguments": arguments or {}}))
+        # The program calls its own tool: no client is involved, so nothing was authenticated.
+        caller = Caller(NEWEST_HANDSHAKE, False, ANONYMOUS)
+        exchange = direct_exchange(Request(0, "tools/call", params), caller)
+        run = self._calls.run(entry, exchange, b"}") if entry.home is None else entry.home(exchange)
+        result: dict[str, Any] = msgspec.json.decode(await run or b"{}")
+        return result
+
+    def _find(self, name: str) -> ToolEntry:
+        entry = self.get(name)
+        if entry is None:
+            raise MCPToolError(f"Unknown tool: {name}", code=MCPErrorCode.NOT_FOUND, tool_name=name)
+        return entry
+
+
+def _from_function(function: Callable[..., Any]) -> ToolEntry:
+    return tool_from_function(
+        function,
+        name=None,
+        description=None,
+        title=None,
+        annotations=None,
+        meta=None,
+        timeout=None,
+        inline=False,
+    )

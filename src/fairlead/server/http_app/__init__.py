@@ -1,0 +1,1 @@
+"""A server as an ASGI application: pages, REST, OpenAPI, and the uvicorn runner."""

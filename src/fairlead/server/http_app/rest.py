@@ -1,0 +1,196 @@
+"""What a server offers, for plain HTTP clients and for people: JSON at a few paths, and a page."""
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw
+
+from ...errors import MCPErrorCode, MCPToolError, RpcError
+from ...interceptor import Exchange
+from ...interceptor.direct_edge import DirectEdge
+from ...protocol.caller import Caller, read_head
+from ...protocol.envelope import Direction
+from ...protocol.identity.principal import Principal
+from ...protocol.revisions import NEWEST_HANDSHAKE, Revision
+from ...transport.http.server.asgi import AsgiCall, TooLarge, has_json
+from ...transport.http.server.settings import HttpSettings
+from ...transport.http.server.stateless_post import mapped_status
+from ...wire import Request, to_json
+from .openapi import describe_api
+from .status_page import render_page
+
+if TYPE_CHECKING:
+    from ..server import MCPServer
+
+__all__ = ["Rest"]
+
+_STATUS = {
+    MCPErrorCode.VALIDATION_ERROR: 400,
+    MCPErrorCode.EXECUTION_ERROR: 500,
+    MCPErrorCode.TIMEOUT: 504,
+    MCPErrorCode.NOT_FOUND: 404,
+    MCPErrorCode.RATE_LIMITED: 429,
+    MCPErrorCode.CIRCUIT_OPEN: 503,
+    MCPErrorCode.DEPENDENCY_MISSING: 503,
+    MCPErrorCode.ACCESS_DENIED: 403,
+    MCPErrorCode.INTERNAL: 500,
+}
+_LISTS = {"/tools": "tools", "/resources": "resources", "/prompts": "prompts"}
+_HTML = b"text/html; charset=utf-8"
+_LOCKED = (
+    (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+)
+
+
+class Rest:
+    """Serves the paths beside the MCP endpoint; who may come in was checked before."""
+
+    def __init__(self, server: "MCPServer", settings: HttpSettings) -> None:
+        self._server = server
+        self._settings = settings
+
+    async def serve(self, call: AsgiCall, path: str, principal: Principal) -> None:
+        """Answer one request."""
+        path = path.rstrip("/") or "/"
+        try:
+            if path.startswith("/tools/") and path.endswith("/call"):
+                if await _is(call, "POST"):
+                    await self._call_tool(call, path[7:-5], principal)
+            elif path.startswith("/tools/"):
+                if await _is(call, "GET"):
+                    await self._tool(call, path[7:], principal)
+            elif path in _PATHS:
+                if await _is(call, "GET"):
+                    await self._get(call, path, principal)
+            else:
+                await call.say(404, f"MCP is at {self._settings.path}; / lists the rest")
+        except RpcError as exc:
+            await call.answer(mapped_status(exc.code), _error(exc.code, exc.message, exc.data))
+
+    async def _get(self, call: AsgiCall, path: str, principal: Principal) -> None:
+        if path in _LISTS:
+            kind = _LISTS[path]
+            await call.answer(200, to_json({kind: await self._all(call, kind, principal)}))
+        elif path == "/health":
+            await call.answer(200, to_json(self._health()))
+        elif path == "/openapi.json":
+            tools = await self._all(call, "tools", principal)
+            where = str(call.scope.get("root_path", ""))
+            await call.answer(200, to_json(describe_api(self._server.config, tools, where)))
+        else:
+            await self._page(call, principal)
+
+    async def _tool(self, call: AsgiCall, name: str, principal: Principal) -> None:
+        for tool in await self._all(call, "tools", principal):
+            if tool["name"] == name:
+                await call.answer(200, to_json(tool))
+                return
+        await call.answer(404, _error("NOT_FOUND", f"There is no tool {name!r}"))
+
+    async def _call_tool(self, call: AsgiCall, name: str, principal: Principal) -> None:
+        if not has_json(call.headers):  # also without a body: a page may send that to any origin
+            await call.say(415, "the arguments are sent as Content-Type: application/json")
+            return
+        if self._server.registry.listing.get(name) is None:
+            await call.answer(404, _error("NOT_FOUND", f"There is no tool {name!r}"))
+            return
+        try:
+            body = await call.body(self._settings.max_body)
+        except TooLarge:
+            await call.say(413, f"the arguments have at most {self._settings.max_body} bytes")
+            return
+        try:
+            str(body, "utf-8")  # what stays raw is not looked at otherwise
+            arguments = msgspec.json.decode(body or b"{}", type=dict[str, Raw])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+            problem = f"The body is the tool's arguments, a JSON object: {exc}"
+            await call.answer(400, _error("VALIDATION_ERROR", problem))
+            return
+        params = {"name": name, "arguments": arguments}
+        answer = await self._ask(call, "tools/call", params, principal)
+        result = msgspec.json.decode(answer)
+        if result.get("isError"):
+            error = _tool_error(result)
+            await call.answer(_STATUS[error.code], to_json({"error": error.to_dict()}))
+        else:
+            await call.answer(200, answer)
+
+    async def _page(self, call: AsgiCall, principal: Principal) -> None:
+        offered = {kind: await self._all(call, kind, principal) for kind in _LISTS.values()}
+        offered["resourceTemplates"] = await self._all(call, "resourceTemplates", principal)
+        host = call.headers.get(b"host", b"localhost").decode("latin-1")
+        root = call.scope.get("root_path", "")
+        url = f"{call.scope.get('scheme', 'http')}://{host}{root}{self._settings.path}"
+        page = render_page(self._server.config, url, offered)
+        await call.answer(200, page.encode(), _HTML, _LOCKED)
+
+    def _health(self) -> dict[str, Any]:
+        server = self._server
+        return {
+            "status": "ok",
+            "server": {"name": server.config.name, "version": server.config.version},
+            "protocolVersions": [revision.value for revision in reversed(Revision)],
+            "transport": "http",
+            "counts": {
+                "tools": server.tool_count,
+                "resources": server.resource_count,
+                "prompts": server.prompt_count,
+            },
+        }
+
+    async def _all(self, call: AsgiCall, kind: str, principal: Principal) -> list[Any]:
+        """A whole list, page by page."""
+        method = "resources/templates/list" if kind == "resourceTemplates" else f"{kind}/list"
+        found: list[Any] = []
+        cursor: str | None = None
+        while True:
+            params = {} if cursor is None else {"cursor": cursor}
+            page = msgspec.json.decode(await self._ask(call, method, params, principal))
+            found += page[kind]
+            cursor = page.get("nextCursor")
+            if cursor is None:
+                return found
+
+    async def _ask(
+        self, call: AsgiCall, method: str, params: dict[str, Any], principal: Principal
+    ) -> bytes:
+        """Ask the server what any other client asks it, interceptors and limits included."""
+        message = Request("rest", method, Raw(to_json(params)))
+        caller = Caller(NEWEST_HANDSHAKE, False, principal)
+        exchange = Exchange(
+            message,
+            caller,
+            read_head(message.params),
+            Direction.CLIENT_TO_SERVER,
+            call.context,
+            DirectEdge(principal),
+        )
+        return bytes(await self._server.handler(exchange) or b"{}")
+
+
+_PATHS = frozenset({"/", "/health", "/openapi.json", *_LISTS})
+
+
+async def _is(call: AsgiCall, method: str) -> bool:
+    """Whether this is the method that the path has; GET goes without its body for HEAD."""
+    if call.method == method or (call.method == "HEAD" and method == "GET"):
+        return True
+    await call.say(405, f"there is only {method} here", [(b"allow", method.encode())])
+    return False
+
+
+def _error(code: int | str, message: str, data: Any = None) -> bytes:
+    facts: dict[str, Any] = {"code": code, "message": message}
+    if data is not None:
+        facts["data"] = data
+    return to_json({"error": facts})
+
+
+def _tool_error(result: dict[str, Any]) -> MCPToolError:
+    try:
+        return MCPToolError.from_mcp_response(result)
+    except ValueError:  # its author made the result by hand
+        texts = [block.get("text", "") for block in result.get("content", ())]
+        return MCPToolError("\n".join(filter(None, texts)) or "The tool failed")

@@ -1,0 +1,115 @@
+"""What a server says outside of a connection of its own, seen by its interceptors all the same.
+
+Where a connection is the server's own, an `InterceptedPeer` does it.
+"""
+
+from collections.abc import Awaitable
+from functools import partial
+from typing import Any
+
+from msgspec import UNSET, Raw
+from msgspec.structs import replace
+
+from ..interceptor import Answer, Edge, Exchange, Handler, Interceptor, chain
+from ..interceptor.direct_edge import DirectEdge
+from ..peer import Peer
+from ..peer.intercepted_peer import InterceptedNotifier, InterceptedPeer
+from ..peer.notification_pipeline import Passage
+from ..protocol.caller import Caller
+from ..protocol.conversation.conversation import Conversation
+from ..protocol.envelope import Direction, SessionContext, TransportContext
+from ..protocol.result_fragments import content_of, part
+from ..transport.channel import Channel
+from ..wire import Notification, Request, to_json
+from .results.result_fragments import SendsParts
+
+__all__ = ["Heard"]
+
+
+class Heard:
+    """The handler behind the interceptors of a server; what it says on the way passes them too."""
+
+    def __init__(
+        self, interceptors: tuple[Interceptor, ...], info: dict[str, Any], handler: Handler
+    ) -> None:
+        """`info` is how the server calls itself."""
+        self._interceptors = interceptors
+        self._notifier = InterceptedNotifier(interceptors, to_json(info))
+        self._handler = handler
+        self._alone = Passage(interceptors, Direction.CLIENT_TO_SERVER)
+
+    def __call__(self, exchange: Exchange) -> Awaitable[Answer]:
+        edge = exchange.edge
+        if isinstance(edge, InterceptedPeer) and edge.interceptors is self._interceptors:
+            return self._handler(exchange)  # it sees to that itself
+        if isinstance(edge, DirectEdge):
+            return self._handler(exchange)  # nobody hears anything
+        kind = _PartsEdge if isinstance(edge, SendsParts) else _Edge
+        return self._handler(replace(exchange, edge=kind(edge, self._notifier)))
+
+    def make_peer(self, channel: Channel, conversation: Conversation, **options: Any) -> Peer:
+        """A connection that interceptors see all of."""
+        return InterceptedPeer(channel, conversation, self._interceptors, **options)
+
+    def told_alone(self, note: Notification, caller: Caller, context: TransportContext) -> None:
+        """A notification that came outside of any connection."""
+        self._alone.put_alone(note, caller, context, lambda _: None)
+
+
+class _Edge:
+    """The way back of a request that came alone, or through the server that has mounted us."""
+
+    def __init__(self, edge: Edge, notifier: InterceptedNotifier) -> None:
+        self._edge = edge
+        self._notifier = notifier
+
+    @property
+    def session(self) -> SessionContext:
+        return self._edge.session
+
+    @property
+    def log_level(self) -> str | None:
+        return self._edge.log_level
+
+    @log_level.setter
+    def log_level(self, level: str | None) -> None:
+        self._edge.log_level = level
+
+    async def tell(self, exchange: Exchange, notification: Notification) -> None:
+        edge = self._edge
+        await self._notifier.tell(exchange, notification, partial(edge.tell, exchange), edge)
+
+    def hang_up(self, exchange: Exchange) -> None:
+        self._edge.hang_up(exchange)
+
+    async def ask(
+        self, exchange: Exchange, method: str, params: dict[str, Any] | Raw | None
+    ) -> Raw:
+        async def deliver(asked: Exchange) -> Answer:
+            given = asked.message.params
+            body = given if isinstance(given, Raw) else None
+            return await self._edge.ask(exchange, asked.method, body)
+
+        body = params if isinstance(params, Raw) else UNSET if params is None else _raw(params)
+        asked = self._notifier.beside(exchange, Request(0, method, body), self._edge)
+        answer = await chain(self._notifier.interceptors, deliver)(asked)
+        return answer if isinstance(answer, Raw) else Raw(answer or b"{}")
+
+
+class _PartsEdge(_Edge):
+    """The same where parts of a result come before the whole of it: those are seen, too."""
+
+    async def fragment(self, exchange: Exchange, content: Raw) -> None:
+        edge = self._edge
+        assert isinstance(edge, SendsParts)
+
+        async def deliver(note: Notification) -> None:
+            left = content_of(note)
+            if left is not None:
+                await edge.fragment(exchange, left)
+
+        await self._notifier.tell(exchange, part(content), deliver, edge)
+
+
+def _raw(params: dict[str, Any]) -> Raw:
+    return Raw(to_json(params))

@@ -1,0 +1,319 @@
+"""What a server offers, and how its author says so."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, overload
+
+from ..protocol.types.tools import ToolAnnotations
+from .config import MCPServerConfig
+from .execution.worker_threads import Workers
+from .features.completion import Completer, Completions
+from .features.paged_list import Listing
+from .features.prompts import PromptEntry, prompt_from_function, prompt_from_template
+from .features.resources import (
+    CacheHints,
+    ContentProvider,
+    Resources,
+    file_resource,
+    make_resource,
+    make_template,
+)
+from .features.subscriptions import Changes
+from .features.tool_registry import MCPToolRegistry
+from .features.tools import describe_function, tool_from_function, tool_from_schema
+from .results.output_schema import OutputSchema
+
+__all__ = ["Offers"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C", bound=Completer)
+
+
+class Offers:
+    """The half of `MCPServer` that authors see: everything can be added and removed at any time."""
+
+    def __init__(
+        self, config: MCPServerConfig, registry: MCPToolRegistry, workers: Workers
+    ) -> None:
+        self.config = config
+        self._workers = workers
+        self._cache = CacheHints(config.cache_ttl, config.cache_scope)
+        self.changes = Changes()
+        self.resources = Resources(config.page_size, self._workers)
+        self.prompts: Listing[PromptEntry] = Listing(
+            "prompt", "prompts/list", "prompts", config.page_size
+        )
+        self.completions = Completions(self.prompts, self.resources, self._workers)
+        self.resources.fixed.listeners.append(self._resources_changed)
+        self.resources.templates.listeners.append(self._resources_changed)
+        self.prompts.listeners.append(self._prompts_changed)
+        self._use(registry)
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @property
+    def tool_count(self) -> int:
+        return len(self._tools)
+
+    @property
+    def registry(self) -> MCPToolRegistry:
+        """The tools. Assign another to replace them all; connected clients are told."""
+        return self._registry
+
+    @registry.setter
+    def registry(self, registry: MCPToolRegistry) -> None:
+        self._tools.listeners.remove(self._tools_changed)
+        self._use(registry)
+
+    def _use(self, registry: MCPToolRegistry) -> None:
+        self._registry = registry
+        self._tools = registry.listing
+        self._tools.listeners.append(self._tools_changed)
+        self._tools_changed()
+
+    @property
+    def resource_count(self) -> int:
+        return len(self.resources.fixed)
+
+    @property
+    def prompt_count(self) -> int:
+        return len(self.prompts)
+
+    @overload
+    def tool(self, name: F) -> F: ...
+    @overload
+    def tool(
+        self,
+        name: str | None = None,
+        description: str | None = None,
+        title: str | None = None,
+        output_schema: OutputSchema = None,
+        *,
+        annotations: ToolAnnotations | None = None,
+        meta: dict[str, Any] | None = None,
+        timeout: float | None = None,
+        inline: bool = False,
+    ) -> Callable[[F], F]: ...
+
+    def tool(
+        self,
+        name: str | F | None = None,
+        description: str | None = None,
+        title: str | None = None,
+        output_schema: OutputSchema = None,
+        *,
+        annotations: ToolAnnotations | None = None,
+        meta: dict[str, Any] | None = None,
+        timeout: float | None = None,
+        inline: bool = False,
+    ) -> Any:
+        """Register a function as a tool: its type hints are the schema, its docstring the text.
+
+        Coroutine functions run on the loop, plain ones in a thread. `inline=True` calls a plain
+        function right on the loop: only for those that are quick and never block.
+        """
+
+        def register(function: F) -> F:
+            entry = tool_from_function(
+                function,
+                name=None if callable(name) else name,
+                description=description,
+                title=title,
+                annotations=annotations,
+                meta=meta,
+                timeout=timeout,
+                inline=inline,
+                output_schema=output_schema,
+            )
+            self._registry.register(entry, source=function)
+            return function
+
+        return register(name) if callable(name) else register
+
+    def register_tool(
+        self,
+        name: str,
+        schema: dict[str, Any],
+        handler: Callable[..., Any],
+        title: str | None = None,
+        output_schema: dict[str, Any] | None = None,
+    ) -> None:
+        """Register a tool with a given schema: a bare JSON Schema, or a whole tool object."""
+        self._registry.register(
+            tool_from_schema(name, schema, handler, title, output_schema), source=handler
+        )
+
+    def remove_tool(self, name: str) -> None:
+        """Raises `KeyError` if there is no such tool."""
+        self._registry.unregister(name)
+
+    def resource(
+        self,
+        uri: str,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        mime_type: str | None = None,
+        cache_ttl: float | None = None,
+        cache_scope: str | None = None,
+    ) -> Callable[[F], F]:
+        """Register a function as the content provider of a resource.
+
+        A URI with `{variables}` (RFC 6570) is a template: they are the function's parameters,
+        converted to their types.
+        """
+        cache = self._hints(cache_ttl, cache_scope)
+
+        def register(function: F) -> F:
+            facts: dict[str, Any] = {
+                "name": name or function.__name__,
+                "title": title,
+                "description": description or describe_function(function),
+                "mime_type": mime_type,
+                "cache": cache,
+            }
+            if "{" in uri:
+                entry = make_template(function, uri, **facts)
+                self.resources.templates.add(uri, entry)
+            else:
+                self.resources.fixed.add(uri, make_resource(function, uri, **facts))
+            return function
+
+        return register
+
+    def register_resource(
+        self,
+        uri: str,
+        name: str,
+        description: str | None = None,
+        mime_type: str = "text/plain",
+        content_provider: ContentProvider | str | bytes | None = None,
+        *,
+        title: str | None = None,
+        cache_ttl: float | None = None,
+        cache_scope: str | None = None,
+    ) -> None:
+        """Register a resource; the provider may be a function, or the content itself."""
+        given = content_provider
+        provider: ContentProvider = given if callable(given) else lambda: given or ""
+        entry = make_resource(
+            provider,
+            uri,
+            name=name,
+            title=title,
+            description=description,
+            mime_type=mime_type,
+            cache=self._hints(cache_ttl, cache_scope),
+        )
+        self.resources.fixed.add(uri, entry)
+
+    def register_resource_template(
+        self,
+        uri_template: str,
+        name: str,
+        content_provider: ContentProvider,
+        description: str | None = None,
+        mime_type: str = "text/plain",
+        *,
+        title: str | None = None,
+        cache_ttl: float | None = None,
+        cache_scope: str | None = None,
+    ) -> None:
+        """Register a family of resources; the provider takes the variables of the template."""
+        entry = make_template(
+            content_provider,
+            uri_template,
+            name=name,
+            title=title,
+            description=description,
+            mime_type=mime_type,
+            cache=self._hints(cache_ttl, cache_scope),
+        )
+        self.resources.templates.add(uri_template, entry)
+
+    def register_file_resource(self, path: str) -> str:
+        """Register a local file and return its URI. Raises `FileNotFoundError`."""
+        entry = file_resource(path)
+        self.resources.fixed.add(entry.definition.uri, entry)
+        return entry.definition.uri
+
+    def remove_resource(self, uri: str) -> None:
+        """Remove a resource or a template. Raises `KeyError` if there is none."""
+        listing = self.resources.templates if "{" in uri else self.resources.fixed
+        listing.remove(uri)
+
+    def resource_updated(self, uri: str) -> None:
+        """Tell those who subscribed to it that a resource has changed; from any thread."""
+        self.changes.updated(uri)
+
+    def _hints(self, ttl: float | None, scope: str | None) -> CacheHints | None:
+        if ttl is None and scope is None:
+            return None
+        default = self._cache
+        return CacheHints(default.ttl if ttl is None else ttl, scope or default.scope)
+
+    def prompt(
+        self,
+        name: str | None = None,
+        *,
+        title: str | None = None,
+        description: str | None = None,
+    ) -> Callable[[F], F]:
+        """Register a function as a prompt: it takes the arguments and returns the messages."""
+
+        def register(function: F) -> F:
+            entry = prompt_from_function(function, name, description, title)
+            self.prompts.add(entry.definition.name, entry)
+            return function
+
+        return register
+
+    def register_prompt(
+        self,
+        name: str,
+        description: str | None = None,
+        arguments: Sequence[Mapping[str, Any]] | None = None,
+        template: str | Callable[..., Any] | None = None,
+        *,
+        title: str | None = None,
+    ) -> None:
+        """Register a prompt with a template (`{key}` stands for an argument) or a function."""
+        entry = prompt_from_template(name, description, arguments, template, title)
+        self.prompts.add(name, entry)
+
+    def remove_prompt(self, name: str) -> None:
+        """Raises `KeyError` if there is no such prompt."""
+        self.prompts.remove(name)
+
+    def completion(self, reference: str, argument: str) -> Callable[[C], C]:
+        """Register a function that completes an argument of a prompt or of a URI template.
+
+        It takes what was typed so far and, if it has a second parameter, a mapping of the
+        arguments that are filled in already; it returns the values, the best first.
+        """
+
+        def register(function: C) -> C:
+            self.completions.add(reference, argument, function)
+            return function
+
+        return register
+
+    def load_modules(self, *names: str) -> None:
+        """Import modules and register their functions that are marked with `mcp_tool`.
+
+        One that cannot be imported is reported in the log and skipped.
+        """
+        from .features.tool_modules import load_modules
+
+        load_modules(self._registry, names)
+
+    def _tools_changed(self) -> None:
+        self.changes.changed("notifications/tools/list_changed")
+
+    def _resources_changed(self) -> None:
+        self.changes.changed("notifications/resources/list_changed")
+
+    def _prompts_changed(self) -> None:
+        self.changes.changed("notifications/prompts/list_changed")

@@ -1,0 +1,1 @@
+"""Results of handlers, encoded for the wire."""

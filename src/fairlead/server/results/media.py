@@ -1,0 +1,141 @@
+"""Pictures, sounds and files as tools return them: `return Image(path="plot.png")`."""
+
+import base64
+from os import PathLike
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ...protocol.types.content import AudioContent, EmbeddedResource, ImageContent
+
+__all__ = ["Audio", "File", "Image", "Media", "embedded"]
+
+# Subtypes that are not called like the file's extension.
+_SUBTYPES = {"jpg": "jpeg", "svg": "svg+xml", "tif": "tiff", "ico": "x-icon"}
+_SOUNDS = {"mp3": "mpeg", "m4a": "mp4", "oga": "ogg", "opus": "ogg"}
+
+
+class Media:
+    """Something that becomes one content block of a result."""
+
+    def block(self) -> "ImageContent | AudioContent | EmbeddedResource":
+        """The block that the client gets."""
+        raise NotImplementedError
+
+
+class Image(Media):
+    """A picture, from its bytes or from a file, which is read at once.
+
+    `format` is what follows `image/` in the type of the data ("png", "jpeg"); of a file it is known
+    by the extension, of bytes by how they begin.
+
+    Raises:
+        OSError: if the file cannot be read.
+        TypeError: if not exactly one of `data` and `path` is given.
+    """
+
+    def __init__(
+        self,
+        data: bytes | None = None,
+        *,
+        path: str | PathLike[str] | None = None,
+        format: str | None = None,
+    ) -> None:
+        self.data, extension = _read("Image", data, path)
+        format = format or extension or _picture_format(self.data)
+        self.mime_type = f"image/{_SUBTYPES.get(format, format)}"
+
+    def block(self) -> "ImageContent":
+        from ...protocol.types.content import ImageContent
+
+        return ImageContent(data=_base64(self.data), mime_type=self.mime_type)
+
+
+class Audio(Media):
+    """A sound, from its bytes or from a file; like `Image`, with `audio/wav` for unknown bytes."""
+
+    def __init__(
+        self,
+        data: bytes | None = None,
+        *,
+        path: str | PathLike[str] | None = None,
+        format: str | None = None,
+    ) -> None:
+        self.data, extension = _read("Audio", data, path)
+        format = format or extension or "wav"
+        self.mime_type = f"audio/{_SOUNDS.get(format, format)}"
+
+    def block(self) -> "AudioContent":
+        from ...protocol.types.content import AudioContent
+
+        return AudioContent(data=_base64(self.data), mime_type=self.mime_type)
+
+
+class File(Media):
+    """A file with its contents, as an embedded resource: text if it is UTF-8, else base64.
+
+    Raises:
+        OSError: if it cannot be read.
+    """
+
+    def __init__(self, path: str | PathLike[str], *, mime_type: str | None = None) -> None:
+        import mimetypes
+        from pathlib import Path
+
+        self.path = Path(path).absolute()
+        self.data = self.path.read_bytes()
+        self.mime_type = mime_type or mimetypes.guess_type(self.path.name)[0]
+
+    def block(self) -> "EmbeddedResource":
+        return embedded(self.path.as_uri(), self.data, self.mime_type, text=True)
+
+
+def embedded(
+    uri: str | None, data: bytes, mime_type: str | None = None, *, text: bool = False
+) -> "EmbeddedResource":
+    """A resource with its contents; bytes without a name are called after what they are."""
+    from ...protocol.types.content import EmbeddedResource, ResourceContents
+
+    if uri is None:
+        import hashlib
+
+        uri = f"urn:sha256:{hashlib.sha256(data).hexdigest()}"
+    words = _text(data) if text else None
+    if words is not None:
+        contents = ResourceContents(uri=uri, mime_type=mime_type or "text/plain", text=words)
+    else:
+        kind = mime_type or "application/octet-stream"
+        contents = ResourceContents(uri=uri, mime_type=kind, blob=_base64(data))
+    return EmbeddedResource(resource=contents)
+
+
+def _read(what: str, data: bytes | None, path: str | PathLike[str] | None) -> tuple[bytes, str]:
+    if (data is None) == (path is None):
+        raise TypeError(f"{what} is made of data or of a path: give one of them")
+    if data is not None:
+        return bytes(data), ""
+    from pathlib import Path
+
+    file = Path(path or "")
+    return file.read_bytes(), file.suffix.removeprefix(".").lower()
+
+
+def _picture_format(data: bytes) -> str:
+    if data.startswith(b"\xff\xd8\xff"):
+        return "jpeg"
+    if data.startswith(b"GIF8"):
+        return "gif"
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "webp"
+    return "png"
+
+
+def _text(data: bytes) -> str | None:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    return None if "\0" in text else text
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")

@@ -1,0 +1,1 @@
+"""JSON Schemas from Python signatures: types, docstrings, validation of arguments."""

@@ -1,0 +1,127 @@
+"""What `Annotated` says about a type, whoever's words it is said in.
+
+msgspec's Meta, plain strings, our Header, pydantic's Field and annotated_types are all read by
+their attributes, so that nothing has to be imported to know them.
+"""
+
+import re
+import types
+import typing
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from functools import lru_cache
+from typing import Annotated, Any, Union
+
+import msgspec
+
+from ...redaction.linear_regex import LinearPattern
+from .param_headers import HEADER_KEY, Header
+
+__all__ = ["KEYWORDS", "read_notes", "with_meta", "within"]
+
+KEYWORDS = {
+    "ge": "minimum",
+    "gt": "exclusiveMinimum",
+    "le": "maximum",
+    "lt": "exclusiveMaximum",
+    "multiple_of": "multipleOf",
+    "min_length": "minLength",
+    "max_length": "maxLength",
+    "pattern": "pattern",
+}
+
+
+def with_meta(base: Any, notes: Iterable[Any]) -> Any:
+    """A type with what the notes say about it, as msgspec's `Meta`."""
+    limits, words, extra = read_notes(notes)
+    if limits and typing.get_origin(base) in (Union, types.UnionType):
+        # Said of `int | None`, a limit means the number.
+        options = typing.get_args(base)
+        bounded = [o if o is type(None) else Annotated[o, msgspec.Meta(**limits)] for o in options]
+        base, limits = Union[tuple(bounded)], {}  # noqa: UP007
+    if not (limits or words or extra):
+        return base
+    if extra:
+        words["extra_json_schema"] = extra
+    return Annotated[base, msgspec.Meta(**limits, **words)]
+
+
+def read_notes(notes: Iterable[Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Limits by msgspec's names, title, description and examples, and more for the schema."""
+    limits: dict[str, Any] = {}
+    words: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
+    for note in notes:
+        if isinstance(note, str):
+            words.setdefault("description", note)
+            continue
+        if isinstance(note, Header):
+            extra[HEADER_KEY] = note.name
+            continue
+        if isinstance(note, msgspec.Meta) and note.tz is not None:
+            words["tz"] = note.tz
+        for name in KEYWORDS:
+            if (limit := getattr(note, name, None)) is not None and not callable(limit):
+                limits[name] = _limit(name, limit)
+        for name, attribute, kind in _WORDS:
+            if isinstance(word := getattr(note, attribute, None), kind) and word:
+                words.setdefault(name, word)
+        for attribute in ("json_schema_extra", "extra_json_schema"):
+            if isinstance(more := getattr(note, attribute, None), dict):
+                extra.update(more)
+        if isinstance(inner := getattr(note, "metadata", None), list | tuple):
+            deeper = read_notes(inner)
+            limits.update(deeper[0])
+    return limits, words, extra
+
+
+_WORDS: tuple[tuple[str, str, type], ...] = (
+    ("title", "title", str),
+    ("description", "description", str),
+    ("description", "documentation", str),
+    ("examples", "examples", list),
+)
+
+
+def _limit(name: str, value: Any) -> Any:
+    if name == "pattern":
+        return getattr(value, "pattern", value)
+    if isinstance(value, Decimal):
+        return int(value) if value == int(value) else float(value)
+    if not isinstance(value, int | float):
+        raise TypeError(f"{name}={value!r}: a limit in a JSON Schema is a number")
+    return value
+
+
+def within(value: Any, name: str, limit: Any) -> bool:
+    """Whether a value keeps a limit, named as msgspec does."""
+    match name:
+        case "ge":
+            return bool(value >= limit)
+        case "gt":
+            return bool(value > limit)
+        case "le":
+            return bool(value <= limit)
+        case "lt":
+            return bool(value < limit)
+        case "multiple_of":
+            return bool(value % limit == 0)
+        case "min_length":
+            return bool(_size(value) >= limit)
+        case "max_length":
+            return bool(_size(value) <= limit)
+    return _pattern(limit)(str(value))
+
+
+@lru_cache(maxsize=256)
+def _pattern(text: str) -> Callable[[str], bool]:
+    """Return whether a pattern matches somewhere: in linear time, unless it needs look-around."""
+    try:
+        return LinearPattern(text).matches
+    except ValueError:
+        search = re.compile(text).search
+        return lambda value: search(value) is not None
+
+
+def _size(value: Any) -> int:
+    return len(value if hasattr(value, "__len__") else str(value))

@@ -1,0 +1,285 @@
+"""How Python types look in JSON, and how their values come back from it.
+
+msgspec knows most types. What it does not (paths, pydantic models) it asks our hooks; what it
+refuses (a union of two objects, `Literal[1.5]`, an enum of numbers and strings) is taken apart here
+until the parts are types that it knows.
+"""
+
+import enum
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, NamedTuple, Union
+
+import msgspec
+
+from .annotations import KEYWORDS, read_notes, within
+from .foreign_types import adapter_of, as_model, converter, expect, from_json, is_path
+from .msgspec_types import ARRAYS, OBJECTS, has_foreign_notes, normal
+from .object_fields import Field, object_fields, with_default
+from .schema_refs import references, referred, renamed
+
+__all__ = ["Form", "Forms"]
+
+
+class Form(NamedTuple):
+    """One type: its schema, and what makes a value of it from decoded JSON.
+
+    `convert(value, strict)` raises ValueError, TypeError or msgspec.ValidationError. Unless strict,
+    it reads numbers and booleans from strings.
+    """
+
+    schema: dict[str, Any]
+    convert: Callable[[Any, bool], Any]
+
+
+class Forms:
+    """The forms of several types that share their definitions (`defs`, for `$defs`)."""
+
+    def __init__(self, *, output: bool = False) -> None:
+        self.defs: dict[str, Any] = {}
+        self._output = output
+        self._unread: dict[str, Any] = {}  # definitions as they came, to know them again
+        self._objects: dict[Any, Form] = {}
+
+    def native(self, kind: Any) -> Form:
+        """The form of a type that msgspec knows, alone or with our hooks; `TypeError` if not."""
+        if has_foreign_notes(kind):
+            raise TypeError("msgspec would not read what its fields are annotated with")
+        msgspec.json.Decoder(kind, dec_hook=from_json)
+        (schema,), components = msgspec.json.schema_components(
+            [kind], schema_hook=self._foreign, ref_template="#/$new/{name}"
+        )
+        return Form(self._adopt(schema, components), converter(kind))
+
+    def of(self, kind: Any) -> Form:
+        """The form of any type that has one.
+
+        Raises:
+            TypeError: if it has none.
+        """
+        try:
+            return self.native(kind)
+        except TypeError as exc:
+            form = self._apart(kind)
+            if form is None:
+                raise TypeError(_reason(kind, exc)) from exc
+            return form
+
+    def root(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """A schema that stands alone: not a reference, and with the definitions it needs."""
+        name = referred(schema)
+        if name is not None:
+            schema = {**self.defs[name], **{k: v for k, v in schema.items() if k != "$ref"}}
+        if not schema.get("required", True):
+            schema = {k: v for k, v in schema.items() if k != "required"}
+        needed: dict[str, Any] = {}
+        waiting = list(references(schema))
+        while waiting:
+            if (name := waiting.pop()) not in needed:
+                needed[name] = self.defs[name]
+                waiting += references(needed[name])
+        defs = {name: self.defs[name] for name in self.defs if name in needed}
+        return {**schema, "$defs": defs} if defs else schema
+
+    def _foreign(self, kind: type) -> dict[str, Any]:
+        """The schema of what only we know: msgspec's `schema_hook`."""
+        if is_path(kind):
+            return {"type": "string", "format": "path"}
+        adapter = adapter_of(kind)
+        if adapter is None:
+            raise NotImplementedError
+        mode = "serialization" if self._output else "validation"
+        method = adapter.json_schema if as_model(kind) is None else adapter.model_json_schema
+        try:
+            schema: dict[str, Any] = method(ref_template="#/$new/{model}", mode=mode)
+        except RuntimeError as exc:  # pydantic's, for a model with a field that has no schema
+            raise TypeError(f"{kind.__qualname__}: {exc}") from exc
+        return self._adopt(schema, schema.pop("$defs", {}))
+
+    def _adopt(self, schema: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
+        """Take new definitions over; two that differ cannot have one name."""
+        names = {}
+        for name, content in components.items():
+            free, count = name, 2
+            while free in self.defs and self._unread.get(free) != content:
+                free, count = f"{name}_{count}", count + 1
+            names[name] = free
+            self.defs[free] = self._unread[free] = content
+        for name in components:
+            self.defs[names[name]] = self._finished(components[name], names)
+        return self._finished(schema, names)
+
+    def _finished(self, schema: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+        """With the final names of what it refers to."""
+        found: dict[str, Any] = renamed(schema, names, self._output)
+        return found
+
+    def _apart(self, kind: Any) -> Form | None:
+        origin, args = typing.get_origin(kind), typing.get_args(kind)
+        if origin is Annotated:
+            return self._annotated(args[0], args[1:])
+        if origin in (Union, types.UnionType):
+            return self._union([self.of(option) for option in args])
+        if origin is typing.Literal:
+            return _literal(args)
+        if origin in ARRAYS and args:
+            return self._array(origin, args)
+        if origin in OBJECTS and args:
+            return self._mapping(*args)
+        if isinstance(kind, type) and issubclass(kind, enum.Enum):
+            return _enum(kind)
+        if kind in self._objects:
+            return self._objects[kind]
+        fields = object_fields(kind)
+        return None if fields is None else self._object(kind, fields)
+
+    def _annotated(self, base: Any, notes: Iterable[Any]) -> Form:
+        inner = self.of(base)
+        limits, words, extra = read_notes(notes)
+        words.pop("tz", None)
+        schema = dict(inner.schema)
+        sized = {"array": "Items", "object": "Properties"}.get(schema.get("type", ""), "Length")
+        for name, value in limits.items():
+            schema[KEYWORDS[name].replace("Length", sized)] = value
+
+        def convert(value: Any, strict: bool) -> Any:
+            made = inner.convert(value, strict)
+            for name, limit in limits.items():
+                if made is not None and not within(made, name, limit):
+                    raise ValueError(f"{KEYWORDS[name]} is {limit}")
+            return made
+
+        return Form({**schema, **words, **extra}, convert)
+
+    def _union(self, options: list[Form]) -> Form:
+        def unused(option: Form, value: dict[str, Any]) -> int:
+            name = referred(option.schema)
+            known = (option.schema if name is None else self.defs[name]).get("properties")
+            return 0 if known is None else len(value.keys() - known.keys())
+
+        def convert(value: Any, strict: bool) -> Any:
+            ways = (True,) if strict else (True, False)
+            if isinstance(value, dict):  # those first that use most of what was given
+                likely = sorted(options, key=lambda option: unused(option, value))
+                attempts = [(option, way) for option in likely for way in ways]
+            else:  # a string is rather a string than a number
+                attempts = [(option, way) for way in ways for option in options]
+            for option, way in attempts:
+                try:
+                    return option.convert(value, way)
+                except _DOES_NOT_FIT:
+                    pass
+            raise ValueError("fits none of the types it may have")
+
+        return Form({"anyOf": [option.schema for option in options]}, convert)
+
+    def _array(self, origin: Any, args: tuple[Any, ...]) -> Form:
+        make = ARRAYS[origin]
+        if origin is tuple and args[-1] is not Ellipsis:
+            items = [self.of(item) for item in args]
+            size = len(items)
+            return Form(
+                {
+                    "type": "array",
+                    "prefixItems": [item.schema for item in items],
+                    "items": False,
+                    "minItems": size,
+                    "maxItems": size,
+                },
+                lambda value, strict: tuple(
+                    item.convert(v, strict)
+                    for item, v in zip(items, expect(value, list), strict=True)
+                ),
+            )
+        item = self.of(args[0])
+        schema: dict[str, Any] = {"type": "array", "items": item.schema}
+        if make in (set, frozenset):
+            schema["uniqueItems"] = True
+        return Form(
+            schema,
+            lambda value, strict: make(item.convert(v, strict) for v in expect(value, list)),
+        )
+
+    def _mapping(self, key: Any, value: Any) -> Form:
+        keys, values = self.of(key), self.of(value)
+        return Form(
+            {"type": "object", "additionalProperties": values.schema},
+            lambda given, strict: {
+                keys.convert(k, False): values.convert(v, strict)
+                for k, v in expect(given, dict).items()
+            },
+        )
+
+    def _object(self, kind: Any, fields: "list[Field]") -> Form:
+        name = re.sub(r"[^\w.\-]", "_", kind.__name__)
+        while name in self.defs:
+            name += "_"
+        self.defs[name] = {}  # taken, also while a field refers back to it
+        forms: dict[str, tuple[str, Form]] = {}
+
+        def convert(value: Any, strict: bool) -> Any:
+            given = expect(value, dict)
+            missing = [f.key for f in fields if f.required and f.key not in given]
+            if missing:
+                raise ValueError(f"{', '.join(missing)} missing")
+            values = {
+                name: form.convert(given[key], strict)
+                for key, (name, form) in forms.items()
+                if key in given
+            }
+            return kind(**values)
+
+        form = self._objects[kind] = Form({"$ref": f"#/$defs/{name}"}, convert)
+        for field in fields:
+            forms[field.key] = (field.name, self.of(normal(field.kind)))
+        self.defs[name] = {
+            "title": kind.__name__,
+            "type": "object",
+            "properties": {f.key: with_default(forms[f.key][1].schema, f) for f in fields},
+            "required": [field.key for field in fields if field.required],
+        }
+        if not any(field.required for field in fields):
+            del self.defs[name]["required"]
+        doc = inspect.cleandoc(kind.__doc__ or "")
+        if doc and not doc.startswith(f"{kind.__name__}("):  # a dataclass writes its own
+            self.defs[name]["description"] = doc
+        return form
+
+
+_DOES_NOT_FIT = (ValueError, TypeError, msgspec.ValidationError)
+
+
+def _literal(values: tuple[Any, ...]) -> Form:
+    plain = [v.value if isinstance(v, enum.Enum) else v for v in values]
+    return Form({"enum": plain}, _one_of(dict(zip(map(_key, plain), values, strict=True))))
+
+
+def _enum(kind: type[enum.Enum]) -> Form:
+    values = [member.value for member in kind]
+    if not all(isinstance(value, str | int | float | None) for value in values):
+        raise TypeError(f"the values of {kind.__name__} are not all strings or numbers")
+    return Form({"title": kind.__name__, "enum": values}, _one_of({_key(m.value): m for m in kind}))
+
+
+def _one_of(members: dict[Any, Any]) -> Callable[[Any, bool], Any]:
+    def convert(value: Any, strict: bool) -> Any:
+        try:
+            return members[_key(value)]
+        except (KeyError, TypeError):
+            raise ValueError("is not one of the values it may have") from None
+
+    return convert
+
+
+def _key(value: Any) -> Any:
+    """`True` is not 1 in JSON, although 1.0 is."""
+    return (isinstance(value, bool), value)
+
+
+def _reason(kind: Any, exc: TypeError) -> str:
+    if str(exc).startswith("Generating JSON schema for custom types"):
+        return f"{getattr(kind, '__qualname__', kind)} is no type of JSON"
+    return str(exc).partition("\n")[0]

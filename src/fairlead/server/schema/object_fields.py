@@ -1,0 +1,78 @@
+"""The fields of classes that are objects in JSON."""
+
+import dataclasses
+import typing
+from typing import Any, NamedTuple
+
+import msgspec
+
+from .foreign_types import to_plain
+
+__all__ = ["Field", "object_fields", "with_default"]
+
+
+class Field(NamedTuple):
+    """One of them: what it is called in JSON and in Python, its type, and whether it may miss."""
+
+    key: str
+    name: str
+    kind: Any
+    required: bool
+    default: Any = msgspec.NODEFAULT
+
+
+def object_fields(kind: Any) -> list[Field] | None:
+    """The fields of a class that is an object in JSON; None if it is none.
+
+    Raises:
+        TypeError: if an annotation in it cannot be resolved.
+    """
+    if not isinstance(kind, type):
+        return None
+    try:
+        if issubclass(kind, msgspec.Struct):
+            found = msgspec.structs.fields(kind)
+            return [Field(f.encode_name, f.name, f.type, f.required, f.default) for f in found]
+        if dataclasses.is_dataclass(kind):
+            return _dataclass_fields(kind)
+        if typing.is_typeddict(kind):
+            required: frozenset[str] = kind.__required_keys__  # type: ignore[attr-defined]
+            hints = typing.get_type_hints(kind, include_extras=True)
+            return [Field(k, k, _bare(v), k in required) for k, v in hints.items()]
+    except NameError as exc:
+        raise TypeError(f"in {kind.__qualname__}: {exc}") from exc
+    return None
+
+
+def with_default(schema: dict[str, Any], field: Field) -> dict[str, Any]:
+    """The schema of a field, with its default if JSON can carry that."""
+    if field.default is msgspec.NODEFAULT:
+        return schema
+    try:
+        plain = msgspec.json.decode(msgspec.json.encode(field.default, enc_hook=to_plain))
+    except (TypeError, ValueError, msgspec.MsgspecError):
+        return schema  # a default that JSON cannot carry
+    return {**schema, "default": plain}
+
+
+def _dataclass_fields(kind: Any) -> list[Field]:
+    hints = typing.get_type_hints(kind, include_extras=True)
+    no = dataclasses.MISSING
+    return [
+        Field(
+            f.name,
+            f.name,
+            hints[f.name],
+            f.default is no and f.default_factory is no,
+            msgspec.NODEFAULT if f.default is no else f.default,
+        )
+        for f in dataclasses.fields(kind)
+        if f.init
+    ]
+
+
+def _bare(kind: Any) -> Any:
+    """Without `Required` and `NotRequired`."""
+    if typing.get_origin(kind) in (typing.Required, typing.NotRequired):
+        return typing.get_args(kind)[0]
+    return kind

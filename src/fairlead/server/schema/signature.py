@@ -1,0 +1,325 @@
+"""From a function's signature to a JSON Schema and a decoder for its arguments.
+
+The arguments of a call are decoded straight into a struct generated from the signature: types,
+defaults and unknown names are checked in one pass over the bytes, and numbers that models like to
+write as strings are accepted. A signature that msgspec cannot express takes the long way: decoded
+plainly, checked against its schema, converted parameter by parameter.
+"""
+
+import functools
+import inspect
+import re
+import typing
+from collections.abc import Callable
+from copy import copy
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from ...protocol.schema.validation import Checker, FieldError, InvalidArguments, reasons
+from .docstrings import parameter_texts
+from .foreign_types import converter, from_json, to_plain
+from .json_schema import Forms
+from .msgspec_types import normal
+from .param_headers import flat_headers
+
+__all__ = ["Signature", "behind_partials", "context_parameter", "hints_of"]
+
+
+class Signature:
+    """How a function is called with JSON.
+
+    Raises:
+        TypeError: when built, if a parameter has a type without a JSON form; names function and
+        parameter.
+    """
+
+    def __init__(self, function: Callable[..., Any], *, context_type: type | None = None) -> None:
+        self.function = function
+        self.where = f"{behind_partials(function).__module__}.{_name_of(behind_partials(function))}"
+        self.context_name: str | None = None
+        self.returns: Any = None  # what the function's annotation says, if it says something
+        fields = self._fields(function, context_type)
+        self._names = [name for name, _, _ in fields]
+        self._converters: dict[str, Callable[[Any, bool], Any]] = {}
+        self._decode: Callable[[Raw | bytes], Any]
+        self._decode_strictly: Callable[[Raw | bytes], Any]  # used where there are numbers
+        forms = Forms()
+        try:
+            struct = _struct(fields)
+            schema = forms.native(struct).schema
+            self._decode = msgspec.json.Decoder(struct, strict=False, dec_hook=from_json).decode
+            self._decode_strictly = msgspec.json.Decoder(struct, dec_hook=from_json).decode
+            self._converters = {name: converter(kind) for name, kind, _ in fields}
+            self.fast = True
+        except TypeError:
+            forms = Forms()
+            schema = self._take_apart(fields, forms)
+            self._decode = self._decode_slowly
+            self.fast = False
+        schema = self._described(forms.root(schema), fields)
+        self._checker = Checker(schema)
+        self._numbers = self.fast and _has_number(schema)
+        self._patterns = self.fast and _has_pattern(schema)
+        self.schema = flat_headers(schema)
+        by_position = self.context_name is None and not self._keyword_only
+        self.call = self._call_by_position if by_position else self._call_by_name
+
+    def decode(self, arguments: Raw | bytes) -> Any:
+        """Decode the bytes of an arguments object.
+
+        Raises:
+            InvalidArguments: with the full list of what is wrong.
+        """
+        if self._patterns:
+            self._check_patterns(arguments)
+        if self._numbers:
+            # Nearly always numbers are numbers; then no string can have been taken for one, and
+            # the search below, which costs more than the decoding, is not needed.
+            try:
+                return self._decode_strictly(arguments)
+            except (msgspec.ValidationError, UnicodeDecodeError, RecursionError):
+                pass  # the lenient way says what is wrong, if anything is
+        try:
+            decoded = self._decode(arguments)
+        except (msgspec.ValidationError, UnicodeDecodeError, RecursionError) as exc:
+            raise InvalidArguments(self._problems(arguments, exc)) from exc
+        if self._numbers and _NOT_FINITE.search(arguments):
+            errors = self._convert(msgspec.json.decode(arguments))
+            if errors:
+                raise InvalidArguments(errors)
+        return decoded
+
+    def _check_patterns(self, arguments: Raw | bytes) -> None:
+        """Refuse what does not fit the schema before the decoder sees it.
+
+        The decoder runs patterns on Python's `re`, which may take exponential time to find out that
+        a text does not match; the schema runs them in linear time.
+        """
+        try:
+            values = msgspec.json.decode(arguments, type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return  # the decoder says what is wrong
+        errors = self._checker.mend(values)
+        if errors:
+            raise InvalidArguments(errors)
+
+    def warm_up(self) -> None:
+        """Compile what every call needs; what msgspec decodes needs nothing more."""
+        if not self.fast or self._patterns:
+            self._checker.compile()
+
+    # `call(arguments, context)` calls the function; of a coroutine function it returns a coroutine.
+
+    def _call_by_position(self, arguments: Any, context: object) -> Any:
+        return self.function(*_as_tuple(arguments))
+
+    def _call_by_name(self, arguments: Any, context: object) -> Any:
+        values = {name: getattr(arguments, name) for name in self._names}
+        if self.context_name is not None:
+            values[self.context_name] = context
+        return self.function(**values)
+
+    def _fields(
+        self, function: Callable[..., Any], context_type: type | None
+    ) -> list[tuple[str, Any, Any]]:
+        try:
+            hints = hints_of(function)
+        except NameError as exc:
+            raise TypeError(
+                f"{self.where}: {_unresolved(function, exc)} cannot be resolved: {exc}. Import or "
+                "define it before the function, and not only for type checkers"
+            ) from exc
+        self.returns = hints.get("return")
+        if context_type is not None:
+            self.context_name = context_parameter(hints, context_type)
+        fields: list[tuple[str, Any, Any]] = []
+        self._keyword_only = False
+        for index, parameter in enumerate(inspect.signature(function).parameters.values()):
+            name = parameter.name
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                continue
+            if index == 0 and name in ("self", "cls") and name not in hints:
+                continue
+            if name == self.context_name:
+                continue
+            if parameter.kind is parameter.POSITIONAL_ONLY:
+                raise TypeError(
+                    f"{self.where}: parameter {name!r} is positional-only; tools are called "
+                    "by name, so remove the '/'"
+                )
+            self._keyword_only |= parameter.kind is parameter.KEYWORD_ONLY
+            kind, default = hints.get(name, Any), parameter.default
+            if _is_pydantic_field(default):  # `days: int = Field(3, ge=1)`
+                kind = typing.Annotated[kind, default]
+                default = _default_of(default)
+            try:
+                fields.append((name, normal(kind), default))
+            except TypeError as exc:
+                raise TypeError(f"{self.where}: parameter {name!r}: {exc}") from exc
+        return fields
+
+    # The long way.
+
+    def _take_apart(self, fields: list[tuple[str, Any, Any]], forms: Forms) -> dict[str, Any]:
+        """A schema, and converters, parameter by parameter."""
+        properties = {}
+        for name, kind, _ in fields:
+            try:
+                properties[name], self._converters[name] = forms.of(kind)
+            except TypeError as exc:
+                raise TypeError(
+                    f"{self.where}: parameter {name!r} has no JSON form: {exc}. Annotate it with a "
+                    "type that JSON can carry, or give it a default and drop it from the signature"
+                ) from exc
+        self._loose = _struct([(name, Any, default) for name, _, default in fields])
+        return {
+            "type": "object",
+            "properties": properties,
+            "required": [name for name, _, default in fields if default is inspect.Parameter.empty],
+            "additionalProperties": False,
+        }
+
+    def _decode_slowly(self, arguments: Raw | bytes) -> Any:
+        try:
+            values = msgspec.json.decode(arguments, type=dict[str, Any])
+        except msgspec.DecodeError as exc:
+            raise InvalidArguments([FieldError("arguments", str(exc))]) from exc
+        errors = self._convert(values)
+        if errors:
+            raise InvalidArguments(errors)
+        return self._loose(**values)
+
+    def _convert(self, values: dict[str, Any]) -> list[FieldError]:
+        """Convert the arguments in place; what is wrong, by the schema or only by the type?"""
+        errors = self._checker.mend(values)
+        wrong = {error.field.partition(".")[0] for error in errors}
+        for name in values:
+            if name in wrong or name not in self._converters:
+                continue
+            try:
+                values[name] = self._converters[name](values[name], False)
+            except (ValueError, TypeError, msgspec.ValidationError) as exc:
+                errors += reasons(exc, name)
+        return errors
+
+    # Schemas and problems in words.
+
+    def _described(
+        self, schema: dict[str, Any], fields: list[tuple[str, Any, Any]]
+    ) -> dict[str, Any]:
+        """With what docstring and defaults tell, for people and models to read."""
+        schema.pop("title", None)
+        properties = schema["properties"]
+        texts = parameter_texts(inspect.getdoc(behind_partials(self.function)) or "")
+        for name, _, default in fields:
+            if name in texts:
+                properties[name].setdefault("description", texts[name])
+            if default is inspect.Parameter.empty or "default" in properties[name]:
+                continue
+            try:
+                plain = msgspec.json.decode(msgspec.json.encode(default, enc_hook=to_plain))
+            except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+                continue  # a default that JSON cannot carry is nobody's business but the function's
+            properties[name]["default"] = plain
+        return schema
+
+    def _problems(self, arguments: Raw | bytes, cause: Exception) -> list[FieldError]:
+        """The decoder stops at the first problem; the schema knows all of them."""
+        try:
+            values = msgspec.json.decode(arguments)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return [FieldError("arguments", str(cause))]
+        if not isinstance(values, dict):
+            return [FieldError("arguments", str(cause))]
+        return self._convert(values) or reasons(cause)
+
+
+_as_tuple = msgspec.structs.astuple
+
+
+def behind_partials(function: Callable[..., Any]) -> Any:
+    """The function that a `functools.partial` of it calls in the end."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
+
+
+def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations of anything that can be called. Raises `NameError`."""
+    target = inspect.unwrap(behind_partials(function))
+    if not inspect.isroutine(target):  # an object that can be called
+        target = type(target).__call__
+    return typing.get_type_hints(target, include_extras=True)
+
+
+def context_parameter(hints: dict[str, Any], context_type: type) -> str | None:
+    """The parameter that gets the context, by its annotation, whatever its name."""
+    for name, kind in hints.items():
+        if name != "return" and _is_context(kind, context_type):
+            return name
+    return None
+
+
+def _unresolved(function: Callable[..., Any], exc: NameError) -> str:
+    """Whose annotation has the name that is not there."""
+    target = inspect.unwrap(behind_partials(function))
+    for name, kind in getattr(target, "__annotations__", {}).items():
+        if isinstance(kind, str) and re.search(rf"\b{re.escape(exc.name or '')}\b", kind):
+            what = "what it returns" if name == "return" else f"parameter {name!r}"
+            return f"the annotation {kind!r} of {what}"
+    return "an annotation"
+
+
+# The decoder takes "nan" and "inf" in strings for numbers, which JSON does not have. What may be
+# one is held against the schema; the escape could spell either.
+_NOT_FINITE = re.compile(rb'(?i:nan|inf|infinity)"|\\u')
+
+
+def _has_number(schema: Any) -> bool:
+    return b'"number"' in msgspec.json.encode(schema)
+
+
+def _has_pattern(schema: Any) -> bool:
+    return b'"pattern":' in msgspec.json.encode(schema)
+
+
+def _struct(fields: list[tuple[str, Any, Any]]) -> type[msgspec.Struct]:
+    return msgspec.defstruct(
+        "Arguments",
+        [(name, kind, _default(default)) for name, kind, default in fields],
+        kw_only=True,
+        forbid_unknown_fields=True,
+    )
+
+
+def _default(default: Any) -> Any:
+    if default is inspect.Parameter.empty:
+        return msgspec.NODEFAULT
+    if default is None or isinstance(default, str | int | float):
+        return default
+    if isinstance(default, list | dict | set | bytearray):
+        return msgspec.field(default_factory=lambda: copy(default))
+    return msgspec.field(default_factory=lambda: default)
+
+
+def _is_pydantic_field(value: Any) -> bool:
+    return type(value).__name__ == "FieldInfo" and type(value).__module__ == "pydantic.fields"
+
+
+def _default_of(field: Any) -> Any:
+    if field.is_required():
+        return inspect.Parameter.empty
+    return field.get_default(call_default_factory=True)
+
+
+def _is_context(kind: Any, context_type: type) -> bool:
+    """`Context`, `Context | None`, `Annotated[Context, ...]`."""
+    if isinstance(kind, type):
+        return issubclass(kind, context_type)
+    return any(_is_context(option, context_type) for option in typing.get_args(kind)[:2])
+
+
+def _name_of(function: Any) -> str:
+    return getattr(function, "__qualname__", None) or type(function).__qualname__

@@ -1,0 +1,1 @@
+"""Streamable HTTP and HTTP+SSE from the side of a client."""

@@ -1,0 +1,130 @@
+"""The fragment dialect of event streams, at the receiving end: a tool's result in parts.
+
+`result` events carry parts of the content, `complete` the answer, `error` a refusal. A `result`
+event with a whole answer ends the call as well.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct, UnsetType
+
+from ....errors import RemoteProtocolError
+from ....protocol.contracts import validate_tool_error, validate_tool_response
+from ....wire import MAX_MESSAGE, Failure, RequestId, Success, to_json
+from ....wire.error_codes import INVALID_REQUEST, PARSE_ERROR
+from ....wire.sse import Event
+
+__all__ = ["EVENTS", "Fragments", "OnFragment"]
+
+EVENTS = frozenset(("result", "complete", "error"))
+
+# Learns which request a part belongs to, and the content blocks that it brought.
+OnFragment = Callable[[RequestId, list[Any]], None]
+
+
+class _Error(Struct):
+    code: int
+    message: str
+
+
+class Fragments:
+    """Puts the parts of one result together."""
+
+    def __init__(self, request_id: RequestId, limit: int = MAX_MESSAGE) -> None:
+        self._request_id = request_id
+        self._blocks: list[Raw] = []
+        self._limit = limit
+        self._size = 0  # bytes of all parts
+
+    @property
+    def parts(self) -> list[Any]:
+        """The content blocks that have come so far."""
+        return [msgspec.json.decode(block) for block in self._blocks]
+
+    def take(self, event: Event, on_fragment: OnFragment | None = None) -> Success | Failure | None:
+        """Take in one event; the answer, once it is complete.
+
+        Raises:
+            RemoteProtocolError: the event does not hold what its name says.
+        """
+        try:
+            payload = msgspec.json.decode(event.data)
+            members = msgspec.json.decode(event.data, type=dict[str, Raw])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+            raise RemoteProtocolError(
+                f"The event {event.event!r} is not valid JSON: {exc}", code=PARSE_ERROR
+            ) from exc
+        if event.event == "error":
+            return self._refused(payload, members)
+        whole = "result" in members or "jsonrpc" in members
+        if event.event == "complete" or (whole and validate_tool_response(payload).ok):
+            return self._completed(payload, members, whole)
+        self._append(members, on_fragment)
+        return None
+
+    def _append(self, members: dict[str, Raw], on_fragment: OnFragment | None) -> None:
+        inner = members.get("result")
+        if inner is not None:  # a part that is wrapped like an answer
+            members = _object(inner)
+        blocks = _blocks(members)
+        self._size += sum(len(memoryview(block)) for block in blocks)
+        if self._size > self._limit:
+            raise RemoteProtocolError(
+                f"The parts are over the limit of {self._limit} bytes", code=INVALID_REQUEST
+            )
+        self._blocks += blocks
+        if on_fragment is not None:
+            on_fragment(self._request_id, [msgspec.json.decode(block) for block in blocks])
+
+    def _completed(self, payload: Any, members: dict[str, Raw], whole: bool) -> Success:
+        """The answer around all parts, whether it repeats them or only ends them."""
+        result = _object(members.get("result", Raw(b"null"))) if whole else members
+        last = _blocks(result)
+        received = list(map(_compact, self._blocks))
+        if received and list(map(_compact, last[: len(received)])) != received:
+            last = [*self._blocks, *last]
+        result["content"] = Raw(to_json(last))
+        body = Raw(to_json(result))
+        answer = {"jsonrpc": "2.0", "id": self._request_id, "result": msgspec.json.decode(body)}
+        checked = validate_tool_response(answer)
+        if not checked.ok:
+            raise RemoteProtocolError(
+                f"The complete event is no tool response: {'; '.join(checked.problems)}",
+                code=INVALID_REQUEST,
+            )
+        return Success(self._request_id, body)
+
+    def _refused(self, payload: Any, members: dict[str, Raw]) -> Failure:
+        error = members.get("error", Raw(to_json(payload)))
+        shown = {"jsonrpc": "2.0", "id": self._request_id, "error": msgspec.json.decode(error)}
+        checked = validate_tool_error(shown)
+        if not checked.ok:
+            raise RemoteProtocolError(
+                f"The error event is no tool error: {'; '.join(checked.problems)}",
+                code=INVALID_REQUEST,
+            )
+        facts = msgspec.json.decode(error, type=_Error)
+        return Failure(self._request_id, facts.code, facts.message, error.copy())
+
+
+def _object(raw: Raw) -> dict[str, Raw]:
+    try:
+        return msgspec.json.decode(raw, type=dict[str, Raw])
+    except msgspec.DecodeError as exc:
+        raise RemoteProtocolError("A result is an object", code=INVALID_REQUEST) from exc
+
+
+def _blocks(members: dict[str, Raw]) -> list[Raw]:
+    content: Raw | UnsetType = members.get("content", msgspec.UNSET)
+    if isinstance(content, UnsetType):
+        return []
+    try:
+        return [block.copy() for block in msgspec.json.decode(content, type=list[Raw])]
+    except msgspec.DecodeError as exc:
+        raise RemoteProtocolError("The content is an array", code=INVALID_REQUEST) from exc
+
+
+def _compact(raw: Raw) -> bytes:
+    return msgspec.json.format(bytes(raw), indent=-1)

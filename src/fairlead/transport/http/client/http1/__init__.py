@@ -1,0 +1,1 @@
+"""Fairlead's HTTP/1.1 client: connections, pool, proxies, decompression."""

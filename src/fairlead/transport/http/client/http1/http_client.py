@@ -1,0 +1,156 @@
+"""The one door: everything that a client sends over HTTP goes through here.
+
+It knows proxies, TLS and redirects, and nothing about the protocol. The connections are loaded when
+the first request leaves.
+"""
+
+import logging
+import ssl
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypedDict
+
+from .....errors import ChannelClosed, ConfigError, HttpError
+from .response import Reply
+from .url import Address, host_of
+
+if TYPE_CHECKING:
+    from .pool import Pool
+
+__all__ = ["Door", "DoorOptions", "Reply"]
+
+CONNECT_TIMEOUT = 30.0  # seconds for a connection, TLS and all
+MAX_REDIRECTS = 5
+UNTOUCHED_BY = frozenset((307, 308))  # redirects that keep method and body
+REDIRECTS = frozenset((301, 302, 303, 307, 308))
+
+log = logging.getLogger("fairlead.transport")
+
+
+class DoorOptions(TypedDict, total=False):
+    """How the connections of a `Door` are made."""
+
+    ca_file: str | None
+    ssl_context: ssl.SSLContext | None
+    verify: bool
+    connect_timeout: float  # seconds
+
+
+class Door:
+    """Requests to one server, over connections that are kept and used again."""
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        ca_file: str | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        verify: bool = True,
+        connect_timeout: float = CONNECT_TIMEOUT,
+    ) -> None:
+        """Certificates are held against the system's trust store, or against `ca_file`.
+
+        Raises:
+            ConfigError: if the file holds no certificates.
+        """
+        self.address = address
+        self._tls: ssl.SSLContext | None = None  # the system's trust store
+        self._verify = verify
+        if not verify:
+            log.warning("certificates of %s are not verified, as configured", host_of(address.url))
+        elif ssl_context is not None:
+            self._tls = ssl_context
+        elif ca_file is not None:
+            self._tls = _trusting(ca_file)
+        self._connect_timeout = connect_timeout
+        self._pool: Pool | None = None
+        self._moved: dict[str, str] = {}  # by a permanent redirect
+        self._closed = False
+
+    @property
+    def reached(self) -> bool:
+        """Whether anything can have arrived at the server."""
+        return self._pool is not None and self._pool.connected
+
+    async def open(
+        self,
+        method: str,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        url: str | None = None,
+    ) -> Reply:
+        """Send a request and wait for the beginning of its answer, whatever its status is.
+
+        The caller reads the reply or closes it. Cancelling closes the connection.
+
+        Raises:
+            ConnectFailed: no connection came about.
+            ChannelClosed: it broke; `delivered` says whether the request may have arrived.
+            HttpError: a redirect that we do not follow.
+        """
+        pool = self._pool or self._begin()
+        url = url or self.address.url
+        url = self._moved.get(url, url)
+        for _ in range(MAX_REDIRECTS):
+            reply = await pool.ask(method, url, headers, body)
+            if reply.status not in REDIRECTS:
+                return reply
+            url = self._redirected(reply, method)
+        raise HttpError(310, f"more than {MAX_REDIRECTS} redirects")
+
+    def _redirected(self, reply: Reply, method: str) -> str:
+        """Where to go on; a POST is never made a GET, and nothing goes to another origin."""
+        location = reply.header("location") or ""
+        reply.close()
+        target = Address(reply.url).resolve(location) if location else None
+        if target is None:
+            why = f"redirected to another origin ({host_of(location)}), which is not followed"
+        elif method != "GET" and reply.status not in UNTOUCHED_BY:
+            why = f"redirected to {target}, which would turn a {method} into a GET"
+        else:
+            if reply.status == 308 and len(self._moved) < 100:
+                self._moved[reply.url] = target
+            return target
+        refusal = HttpError(reply.status, why, reply.headers)
+        refusal.delivered = False
+        raise refusal
+
+    async def close(self) -> None:
+        """Close all connections, those in use as well."""
+        self._closed = True
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
+
+    def _begin(self) -> "Pool":
+        if self._closed:
+            raise ChannelClosed(delivered=False)
+        from .pool import Pool
+        from .proxy import Proxy, proxy_url
+
+        tls = self._context() if self.address.url.startswith("https:") else None
+        through = None if self.address.socket is not None else proxy_url(self.address.url)
+        proxy = None if through is None else Proxy(through, self._context)
+        self._pool = Pool(self.address, tls, self._connect_timeout, proxy)
+        return self._pool
+
+    def _context(self) -> ssl.SSLContext:
+        return self._tls or _usual(self._verify)
+
+
+@lru_cache(maxsize=32)
+def _trusting(ca_file: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as exc:
+        raise ConfigError(f"No certificates can be read: {exc}", path=ca_file) from exc
+
+
+@lru_cache(maxsize=2)
+def _usual(verify: bool) -> ssl.SSLContext:
+    """One for all doors: to read the system's trust store takes tens of milliseconds."""
+    context = ssl.create_default_context()
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context

@@ -1,0 +1,292 @@
+"""Connections of our own to one server: opened, kept for a while, used again."""
+
+import asyncio
+import re
+import ssl
+from collections.abc import Mapping
+from functools import lru_cache
+from socket import socket
+from time import monotonic
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from .....errors import ChannelClosed, ConnectFailed
+from .connection import Line
+from .happy_eyeballs import dial, dial_unix
+from .proxy import Proxy, refusal
+from .response import Reply
+from .url import Address, same_origin
+
+__all__ = ["Pool"]
+
+# uvicorn and Node close connections that were idle for 5 s. A POST on one that is just being
+# closed fails, and nobody can say whether it arrived.
+KEEP_ALIVE = 4.0  # seconds
+TURNS = 10  # of the loop, for something unexpected on a kept connection to be understood
+# What may be sent a second time when a kept connection is closed instead of answering: these mean
+# the same when they arrive twice. A POST never is, it may have arrived.
+REPEATABLE = frozenset(("GET", "DELETE"))
+
+_FRAMING = frozenset(
+    ("connection", "content-length", "expect", "te", "trailer", "transfer-encoding", "upgrade")
+)
+_USUAL = {"accept-encoding": "identity", "user-agent": "fairlead"}
+_SPECIAL = _FRAMING | _USUAL.keys() | {"host"}
+_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_PRINTABLE = "".join(map(chr, range(33, 127)))
+
+
+class Pool:
+    """HTTP/1.1 to the origin of one address, as many connections as there are requests."""
+
+    def __init__(
+        self,
+        address: Address,
+        tls: ssl.SSLContext | None,
+        connect_timeout: float,
+        proxy: Proxy | None = None,
+    ) -> None:
+        """Raises `ConnectFailed` if the URL names no host that could be asked."""
+        parts = urlsplit(address.url)
+        self._address = address
+        self._tls = tls
+        self._proxy = proxy
+        self._forwarder = proxy if tls is None else None  # else the proxy opens tunnels
+        self._connect_timeout = connect_timeout
+        try:
+            self._name = _ascii(parts.hostname or "")
+            self._port = parts.port or (443 if parts.scheme == "https" else 80)
+        except ValueError as exc:
+            raise ConnectFailed(f"Not a URL: {exc}") from exc
+        self._host = _host_field(self._name, parts.port, parts.scheme)
+        self._starts: dict[tuple[str, str], str] = {}
+        self._kept: list[Line] = []  # the one used last at the end
+        self._lines: set[Line] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is any connection."""
+        return bool(self._lines)
+
+    async def ask(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
+    ) -> Reply:
+        """Send a request and wait for the head of its answer.
+
+        Raises:
+            ConnectFailed: no connection came about.
+            ChannelClosed: it broke; `delivered` says whether the request may have arrived.
+        """
+        head = self._head(method, url, headers, body)
+        line = self._take()
+        while line is not None and not line.quiet:
+            await self._settled(line)
+            if line.usable:
+                break
+            line = self._take()
+        reply: Reply | None = None
+        if line is not None:
+            try:
+                reply = await line.ask(url, head, body)
+            except ChannelClosed:
+                if method not in REPEATABLE or line.heard or self._closed:
+                    raise
+        if reply is None:
+            line = await self._open()
+            reply = await line.ask(url, head, body)
+        if reply.status == 407 and self._forwarder is not None:
+            reply.close()
+            raise self._unreachable(refusal(407))  # by the proxy; the server was not asked
+        return reply
+
+    async def close(self) -> None:
+        """Close all connections, those in use as well."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._kept.clear()
+        lines = list(self._lines)
+        for line in lines:
+            line.drop()
+        if lines:
+            await asyncio.sleep(0)  # they are told in the next turn
+
+    # Connections
+
+    def _take(self) -> Line | None:
+        """The connection that was used last, if it is young enough and still there."""
+        while self._kept:
+            line = self._kept.pop()
+            if line.usable:
+                if monotonic() - line.idle_since < KEEP_ALIVE:
+                    return line
+                line.drop()
+        return None
+
+    async def _settled(self, line: Line) -> None:
+        """Something waits in the socket: the end, most likely, or a message of TLS.
+
+        The loop has not come to it yet, and a POST that is written now would be lost.
+        """
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+            if not line.usable or line.quiet:
+                return
+        line.drop()
+
+    async def _open(self) -> Line:
+        self._check_open()
+        try:
+            async with asyncio.timeout(self._connect_timeout or None):
+                line = await self._connect()
+        except TimeoutError as exc:
+            why = f"no connection within {self._connect_timeout:g} s"
+            raise self._unreachable(why) from exc
+        except (OSError, ssl.CertificateError, UnicodeError) as exc:
+            raise self._unreachable(str(exc) or type(exc).__name__) from exc
+        if line.usable:  # else it has been lost already, and will say so
+            self._lines.add(line)
+        if self._closed:
+            line.drop()
+        self._check_open()
+        return line
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ChannelClosed(delivered=False)
+
+    def _unreachable(self, why: str) -> ConnectFailed:
+        through = "" if self._proxy is None else f" through the proxy {self._proxy.name}"
+        return ConnectFailed(f"Could not connect to {self._host}{through}: {why}")
+
+    async def _connect(self) -> Line:
+        path, proxy = self._address.socket, self._proxy
+        if path is not None:
+            made = await dial_unix(path)
+        elif proxy is not None:
+            made = await dial(proxy.host, proxy.port)
+        else:
+            made = await dial(self._name, self._port)
+        try:
+            if proxy is not None and self._tls is not None:
+                line = await self._through_tunnel(made, proxy, self._tls)
+            else:
+                line = await self._straight(made)
+        except BaseException:
+            made.close()
+            raise
+        line.socket = made
+        return line
+
+    async def _straight(self, made: socket) -> Line:
+        """Speak HTTP with the peer of the socket, which is the server or a proxy that forwards."""
+        tls, name = self._tls, self._name
+        if self._forwarder is not None:
+            tls, name = self._forwarder.tls, self._forwarder.host
+        options: dict[str, Any] = {} if tls is None else {"ssl": tls, "server_hostname": name}
+        connect: Any = self._loop.create_connection
+        if self._address.socket is not None:
+            connect = self._loop.create_unix_connection
+        line: Line = (await connect(self._line, sock=made, **options))[1]
+        return line
+
+    async def _through_tunnel(self, made: socket, proxy: Proxy, tls: ssl.SSLContext) -> Line:
+        host = f"[{self._name}]" if ":" in self._name else self._name
+        tunnel = await proxy.open_tunnel(made, f"{host}:{self._port}")
+        line = self._line()
+        try:
+            secured = await self._loop.start_tls(tunnel, line, tls, server_hostname=self._name)
+        except BaseException:
+            tunnel.abort()
+            raise
+        if secured is None:
+            raise ConnectionResetError("the proxy closed the connection")
+        line.connection_made(secured)  # `start_tls` does not call it
+        return line
+
+    def _line(self) -> Line:
+        return Line(self._host, self._idle, self._lost)
+
+    def _idle(self, line: Line) -> None:
+        if self._closed:
+            line.drop()
+            return
+        line.idle_since = monotonic()  # the loop's own clock stands still while it is busy
+        self._kept.append(line)
+        if self._timer is None:
+            self._timer = self._loop.call_later(KEEP_ALIVE, self._tidy)
+
+    def _lost(self, line: Line) -> None:
+        self._lines.discard(line)
+        if line in self._kept:
+            self._kept.remove(line)
+
+    def _tidy(self) -> None:
+        """Close what was idle for too long; the oldest stand in front."""
+        self._timer = None
+        before = monotonic() - KEEP_ALIVE
+        old = [line for line in self._kept if line.idle_since <= before]
+        del self._kept[: len(old)]
+        for line in old:
+            line.drop()
+        if self._kept:
+            left = self._kept[0].idle_since - before
+            self._timer = self._loop.call_later(left, self._tidy)
+
+    # Requests
+
+    def _head(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
+        """The head of a request. Raises `ChannelClosed` if it cannot be sent as it is."""
+        start = self._starts.get((method, url)) or self._start(method, url)
+        names = {name.lower() for name in headers}
+        if names.isdisjoint(_SPECIAL):
+            fields = f"Host: {self._host}\r\nAccept-Encoding: identity\r\nUser-Agent: fairlead\r\n"
+            fields += "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+            expected = len(headers) + 3
+        else:  # framing is ours, the rest theirs
+            usual = {"host": self._host, **_USUAL}
+            theirs = {n: v for n, v in headers.items() if n.lower() not in _FRAMING}
+            ours = {n: v for n, v in usual.items() if n not in names}
+            fields = "".join([f"{name}: {value}\r\n" for name, value in (ours | theirs).items()])
+            expected = len(ours) + len(theirs)
+        lines = fields.count("\r\n")
+        one_each = lines == fields.count("\r") == fields.count("\n") == expected
+        if not one_each or "\0" in fields or not all(map(_is_name, headers)):
+            raise ChannelClosed("a header that may not be sent", delivered=False)
+        if body is not None:
+            fields += f"Content-Length: {len(body)}\r\n"
+        try:
+            return f"{start}{fields}\r\n".encode()
+        except UnicodeEncodeError as exc:
+            raise ChannelClosed("a header that may not be sent", delivered=False) from exc
+
+    def _start(self, method: str, url: str) -> str:
+        if not same_origin(url, self._address.url):
+            raise ConnectFailed(f"Connections to {self._host} lead nowhere else")
+        parts = urlsplit(url)
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        target, credentials = quote(path, safe=_PRINTABLE), ""
+        if self._forwarder is not None:  # takes the absolute form: RFC 9112, section 3.2.2
+            target, credentials = f"http://{self._host}{target}", self._forwarder.credentials
+        start = f"{method} {target} HTTP/1.1\r\n{credentials}"
+        if len(self._starts) < 100:
+            self._starts[method, url] = start
+        return start
+
+
+@lru_cache(maxsize=1024)
+def _is_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
+
+
+def _ascii(host: str) -> str:
+    return host if host.isascii() else host.encode("idna").decode("ascii")
+
+
+def _host_field(host: str, port: int | None, scheme: str) -> str:
+    name = f"[{host}]" if ":" in host else host
+    usual = 443 if scheme == "https" else 80
+    return name if port in (None, usual) else f"{name}:{port}"

@@ -1,0 +1,101 @@
+"""One JSON-RPC call over HTTP, without a connection object around it."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from ....errors import HttpError, RemoteProtocolError, RequestTimeout
+from ....protocol.headers import SESSION_ID
+from ....redaction.redact_text import redact
+from ....wire import MAX_MESSAGE, to_json
+from ....wire.error_codes import PARSE_ERROR
+from ....wire.sse import Event, EventParser
+from .http1.http_client import Door, Reply
+from .http1.url import Address
+from .request_headers import Heading
+
+__all__ = ["DirectAnswer", "call_mcp"]
+
+log = logging.getLogger("fairlead.transport")
+
+
+class DirectAnswer(dict[str, Any]):
+    """The JSON-RPC envelope as it came; `session_id` is what the server gave or was told."""
+
+    session_id: str | None = None
+
+
+async def call_mcp(
+    url: str,
+    method: str,
+    params: Mapping[str, Any] | None = None,
+    *,
+    timeout: float = 60.0,
+    headers: Mapping[str, str] | None = None,
+    session_id: str | None = None,
+) -> DirectAnswer:
+    """POST one request and return the raw JSON-RPC envelope, with a result or an error.
+
+    Raises:
+        HttpError: `MCP request failed: <status> <reason>`.
+        RemoteProtocolError: `Failed to parse MCP response`.
+        RequestTimeout: no answer within `timeout` seconds (0: no limit).
+        ConnectFailed, ChannelClosed: the server cannot be reached, or the connection broke.
+        ConfigError: the URL cannot be used.
+    """
+    address = Address.parse(url)
+    heading = Heading(headers, address.authorization)
+    heading.opened(session_id, None)
+    request: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": method}
+    if params is not None:
+        request["params"] = params
+    log.debug("%s to %s", method, redact(url))
+    door = Door(address)
+    try:
+        async with asyncio.timeout(timeout or None):
+            reply = await door.open("POST", heading.post, to_json(request))
+            try:
+                if not reply.ok:
+                    raise await _refused(reply)
+                answer = DirectAnswer(await _envelope(reply))
+            finally:
+                reply.close()
+    except TimeoutError as exc:
+        raise RequestTimeout(timeout, method) from exc
+    finally:
+        await door.close()
+    answer.session_id = reply.header(SESSION_ID) or session_id
+    return answer
+
+
+async def _refused(reply: Reply) -> HttpError:
+    error, _ = await reply.refusal()
+    error.args = (f"MCP request failed: {reply.status} {reply.reason}",)
+    return error
+
+
+async def _envelope(reply: Reply) -> dict[str, Any]:
+    """The answer in a body, or the first one in a stream."""
+    if not reply.streams:
+        value = _parsed(await reply.read(MAX_MESSAGE))
+        if value is not None:
+            return value
+    else:
+        parser = EventParser()
+        while chunk := await reply.chunk():
+            for event in parser.feed(chunk):
+                value = _parsed(event.data) if isinstance(event, Event) else None
+                if value is not None and ("result" in value or "error" in value):
+                    return value
+    raise RemoteProtocolError("Failed to parse MCP response", code=PARSE_ERROR)
+
+
+def _parsed(data: bytes) -> dict[str, Any] | None:
+    try:
+        value = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,202 @@
+"""What comes back for one request: a body, or events that are taken up again when they break."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from msgspec import UnsetType
+
+from ....errors import ChannelClosed, NoAnswer, RemoteProtocolError, TransportError
+from ....protocol.caller import Head
+from ....wire import Batch, Decoder, Failure, Message, Request, RequestId, encode
+from ....wire.sse import Event, EventParser, EventTooLong
+from .fragments import Fragments
+from .http1.http_client import Door, Reply
+from .listen_stream import backoff, read_events
+from .response_messages import addressed
+
+__all__ = ["Answers", "Posted"]
+
+DRAIN = 0.5  # seconds that a stream may go on after the answer
+RESUMES = 5  # failures in a row before a stream is not taken up again
+
+
+class Posted:
+    """A request under way."""
+
+    __slots__ = (
+        "answered",
+        "body",
+        "counted",
+        "extra",
+        "fragments",
+        "head",
+        "message",
+        "questions",
+        "sent",
+        "streaming",
+        "task",
+        "version",
+    )
+
+    def __init__(self, message: Request, head: Head) -> None:
+        self.message = message
+        self.head = head
+        self.version: str | None = None  # that it states itself, in the stateless era
+        if not isinstance(head.meta, UnsetType):
+            version = head.meta.protocol_version
+            self.version = None if isinstance(version, UnsetType) else version
+        self.body = encode(message)
+        self.extra: Mapping[str, str] | None = None
+        self.fragments: Fragments | None = None
+        self.questions: list[RequestId] = []  # that the server asked on its way to the answer
+        self.answered = False
+        self.sent = False
+        self.streaming = False  # its answer comes as events
+        self.counted = False
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def stateless(self) -> bool:
+        return self.version is not None
+
+
+class Answers:
+    """Reads the replies to requests, and what follows them."""
+
+    def __init__(
+        self,
+        door: Door,
+        headers: Callable[[str | None], dict[str, str]],
+        *,
+        hear: Callable[[Message | Batch], None],
+        hear_event: Callable[[Event | EventTooLong, Posted | None], None],
+        release: Callable[[Posted], None],
+        listening: Callable[[], bool],
+        limit: int,
+    ) -> None:
+        """`release` is told that a request no longer counts as a call that is being made."""
+        self.hear_event = hear_event
+        self.release = release
+        self._door = door
+        self._headers = headers
+        self._hear = hear
+        self._listening = listening
+        self.limit = limit
+        self._decode = Decoder().decode
+
+    async def take(self, posted: Posted, reply: Reply) -> None:
+        """Take in a good reply to the POST of a request, until it is answered.
+
+        Raises:
+            NoAnswer: the reply ends without the answer, and cannot be taken up again.
+            RemoteProtocolError: it cannot be read.
+            TransportError: it is too long, or the connection broke.
+        """
+        if reply.streams:
+            posted.streaming = True
+            await self._stream(posted, reply)
+            return
+        body = await reply.read(self.limit)
+        if not body.strip():
+            if self._listening():
+                return  # then the answer may come on the listening stream
+            raise NoAnswer(posted.message.id)
+        try:
+            message = self._decode(body)
+        except RemoteProtocolError as exc:
+            exc.excerpt, exc.size, exc.frame = repr(body[:200]), len(body), body
+            if reply.content_type not in ("application/json", ""):
+                exc.args = (f"{exc.args[0]} (it came as {reply.content_type})",)
+            raise
+        if isinstance(message, Failure) and message.id is None:
+            message = addressed(message, posted.message.id)
+        self._hear(message)
+        if not posted.answered:
+            raise NoAnswer(posted.message.id)
+
+    async def _stream(self, posted: Posted, reply: Reply) -> None:
+        """Events until the answer; a broken stream is taken up again where that is possible."""
+        reading = _Reading(self, posted)
+        broken: ChannelClosed | None = None
+        try:
+            await reading.follow(reply)
+        except ChannelClosed as exc:
+            broken = exc
+        if posted.answered:
+            return
+        self.release(posted)
+        if posted.stateless or not reading.last_id:
+            raise _no_answer(posted) from broken
+        await self._resume(posted, reading)
+
+    async def _resume(self, posted: Posted, before: "_Reading") -> None:
+        """Take the stream up again behind the last event; the POST itself is never repeated."""
+        failures = 0
+        while not posted.answered:
+            await asyncio.sleep(backoff(failures, before.retry))
+            reading = _Reading(self, posted, before)
+            broken = await self._take_up(posted, reading)
+            if reading.events:
+                failures = 0 if broken is None else 1
+            elif broken is not None or reading.retry is None:
+                failures += 1
+            if failures > RESUMES:
+                raise _no_answer(posted) from broken
+            before = reading
+
+    async def _take_up(self, posted: Posted, reading: "_Reading") -> TransportError | None:
+        """Follow the stream once more; what went wrong, if that may pass."""
+        if posted.answered:
+            return None  # on another stream
+        try:
+            reply = await self._door.open("GET", self._headers(reading.last_id))
+            if reply.ok and reply.streams:
+                await reading.follow(reply)
+                return None
+            error, _ = await reply.refusal()
+        except TransportError as exc:
+            return exc
+        if reply.status >= 500:
+            return error
+        raise _no_answer(posted) from error
+
+
+class _Reading:
+    """One stream of a request: passes events on, and ends some time after the answer."""
+
+    def __init__(self, answers: Answers, posted: Posted, before: "_Reading | None" = None) -> None:
+        self.events = 0
+        self.retry: int | None = before.retry if before is not None else None  # milliseconds
+        self._parser = EventParser(answers.limit)
+        self._parser.last_id = before.last_id if before is not None else None
+        self._answers = answers
+        self._posted = posted
+        self._reply: Reply | None = None
+        self._limit: asyncio.TimerHandle | None = None
+
+    @property
+    def last_id(self) -> str | None:
+        return self._parser.last_id
+
+    async def follow(self, reply: Reply) -> None:
+        """Raises `ChannelClosed` if it breaks, `RemoteProtocolError` if it cannot be read."""
+        self._reply = reply
+        try:
+            await read_events(reply, self._parser, self._take)
+        finally:
+            if self._limit is not None:
+                self._limit.cancel()
+
+    def _take(self, event: Event | EventTooLong) -> None:
+        self.events += 1
+        if isinstance(event, Event) and event.retry is not None:
+            self.retry = event.retry
+        posted = self._posted
+        self._answers.hear_event(event, posted)
+        if posted.answered and self._limit is None and self._reply is not None:
+            self._answers.release(posted)
+            self._limit = asyncio.get_running_loop().call_later(DRAIN, self._reply.close)
+
+
+def _no_answer(posted: Posted) -> NoAnswer:
+    return NoAnswer(posted.message.id, posted.fragments.parts if posted.fragments else ())

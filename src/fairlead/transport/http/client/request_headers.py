@@ -1,0 +1,151 @@
+"""The headers of what a client sends: those configured, and those that the protocol wants."""
+
+from collections.abc import Callable, Container, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import UnsetType
+
+from ....protocol.caller import Head
+from ....protocol.headers import ParamHeader, encode_value, mirrored_name, param_values
+from ....wire import Request
+
+__all__ = ["Heading"]
+
+_POST = {
+    "Content-Type": "application/json",
+    "Accept": "application/json, text/event-stream",
+}
+# Events are wanted as they happen, and compressing them holds them back.
+_GET = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "Cache-Control": "no-store"}
+
+ParamHeadersOf = Callable[[str], tuple[ParamHeader, ...]]
+
+
+class Heading:
+    """Makes the headers of each kind of request; prepared once, copied where something is added.
+
+    Generated headers win over configured ones, however those are spelled.
+    """
+
+    def __init__(
+        self, configured: Mapping[str, str] | None = None, authorization: str | None = None
+    ) -> None:
+        """`authorization` is that of the URL, for which configured headers may stand in."""
+        self.param_headers_of: ParamHeadersOf | None = None
+        self.generation = 0  # counts changes of what is configured
+        ours = {} if authorization is None else {"Authorization": authorization}
+        self._configured = {**ours, **(configured or {})}
+        self._session_id: str | None = None
+        self._version: str | None = None
+        self._prepare()
+
+    @property
+    def session_id(self) -> str | None:
+        return self._session_id
+
+    @property
+    def version(self) -> str | None:
+        """The revision that a handshake settled on."""
+        return self._version
+
+    def configure(self, fresh: Mapping[str, str]) -> None:
+        """Headers that replace configured ones of the same name."""
+        self._configured = _over(self._configured, fresh)
+        self.generation += 1
+        self._prepare()
+
+    def opened(self, session_id: str | None, version: str | None) -> None:
+        """A session has begun, or (with nothing) there is none any more."""
+        self._session_id, self._version = session_id, version
+        self._prepare()
+
+    def agreed(self, version: str) -> None:
+        self.opened(self._session_id, version)
+
+    def _prepare(self) -> None:
+        session: dict[str, str] = {}
+        if self._session_id is not None:
+            session["Mcp-Session-Id"] = self._session_id
+        if self._version is not None:
+            session["MCP-Protocol-Version"] = self._version
+        ours = ("mcp-method", "mcp-name", "mcp-session-id", "mcp-protocol-version")
+        theirs = {
+            name: value
+            for name, value in self._configured.items()
+            if name.lower() not in ours and not name.lower().startswith("mcp-param-")
+        }
+        self.opening = self._stateless = _over(theirs, _POST)
+        self.post = _over(theirs, {**_POST, **session})
+        self._get = _over(theirs, {**_GET, **session})
+        self._delete = _over(theirs, session)
+
+    def listening(self, last_event_id: str | None = None) -> dict[str, str]:
+        """For a stream of events; taken up after the event of that id."""
+        if last_event_id:
+            return _over(self._get, {"Last-Event-ID": last_event_id})
+        return self._get
+
+    def ending(self, session_id: str) -> dict[str, str]:
+        """For the end of a session, which need not be the one we are in."""
+        return _over(self._delete, {"Mcp-Session-Id": session_id})
+
+    def told(self, version: str | None) -> dict[str, str]:
+        """For a notification, or a response; `version` is that of the stateless era, if we are."""
+        if version is None or self._version is not None:
+            return self.post
+        return {**self._stateless, "MCP-Protocol-Version": version}
+
+    def asked(
+        self, request: Request, head: Head, extra: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
+        """For a request. One that describes itself is of the stateless era.
+
+        `extra` are headers of this request alone, which win over those configured.
+        """
+        headers = self._asked(request, head)
+        if extra:
+            made = {name.lower() for name in headers}
+            kept = {n: v for n, v in extra.items() if not _is_generated(n.lower(), made)}
+            headers = _over(headers, kept)
+        return headers
+
+    def _asked(self, request: Request, head: Head) -> dict[str, str]:
+        meta = head.meta
+        if isinstance(meta, UnsetType) or isinstance(meta.protocol_version, UnsetType):
+            return self.opening if request.method == "initialize" else self.post
+        headers = {
+            **self._stateless,
+            "MCP-Protocol-Version": meta.protocol_version,
+            "Mcp-Method": request.method,
+        }
+        name = mirrored_name(request.method, head, request.params)
+        if name is not None:
+            headers["Mcp-Name"] = encode_value(name)
+            if self.param_headers_of is not None and request.method == "tools/call":
+                marks = self.param_headers_of(name)
+                if marks:
+                    _mirror_arguments(headers, marks, head)
+        return headers
+
+
+def _mirror_arguments(headers: dict[str, str], marks: tuple[ParamHeader, ...], head: Head) -> None:
+    arguments: Any = None
+    if not isinstance(head.arguments, UnsetType):
+        arguments = msgspec.json.decode(head.arguments)
+    given = arguments if isinstance(arguments, dict) else None
+    for mark, value in param_values(marks, given):
+        if value is not None:
+            headers[f"Mcp-Param-{mark.header}"] = encode_value(value)
+
+
+def _is_generated(name: str, made: Container[str]) -> bool:
+    if name.startswith("mcp-param-"):
+        return name in made  # a relay knows no tools, and passes on what its client said
+    return name in ("accept", "content-type", "last-event-id") or name.startswith("mcp-")
+
+
+def _over(under: Mapping[str, str], over: Mapping[str, str]) -> dict[str, str]:
+    """Both, without those of `under` that `over` has too, in whatever spelling."""
+    names = {name.lower() for name in over}
+    return {**{n: v for n, v in under.items() if n.lower() not in names}, **over}

@@ -1,0 +1,67 @@
+"""Small questions about replies and what they carry."""
+
+import msgspec
+from msgspec import Raw, Struct, UnsetType, field
+
+from ....errors import RemoteProtocolError
+from ....wire import Decoder, Failure, Notification, Request, RequestId
+from ....wire.error_codes import METHOD_NOT_FOUND
+from .http1.http_client import Reply
+
+__all__ = [
+    "addressed",
+    "cancellation",
+    "cancelled_id",
+    "failure_in",
+    "session_id_of",
+    "speaks_of_method",
+]
+
+
+class _Cancelled(Struct):
+    request_id: int | str | None = field(default=None, name="requestId")
+
+
+def cancelled_id(message: Notification) -> RequestId | None:
+    """The request that a `notifications/cancelled` is about."""
+    if isinstance(message.params, UnsetType):
+        return None
+    try:
+        return msgspec.json.decode(message.params, type=_Cancelled).request_id
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def cancellation(request_id: RequestId) -> Notification:
+    """The notification that nobody waits for a request any more."""
+    params = msgspec.json.encode(_Cancelled(request_id))
+    return Notification("notifications/cancelled", Raw(params))
+
+
+def session_id_of(reply: Reply) -> str | None:
+    """The session that a server gives; what is no proper id is none."""
+    given = reply.header("mcp-session-id")
+    if given and all("!" <= character <= "~" for character in given):
+        return given
+    return None
+
+
+def failure_in(body: bytes) -> Failure | None:
+    """The error envelope that came with a refusal, if one did."""
+    if not body.lstrip().startswith(b"{"):
+        return None
+    try:
+        message = Decoder().decode(body)
+    except RemoteProtocolError:
+        return None
+    return message if isinstance(message, Failure) else None
+
+
+def speaks_of_method(failure: Failure | None, request: Request) -> bool:
+    """A 404 that speaks of the method, not of the session."""
+    return failure is not None and failure.code == METHOD_NOT_FOUND and failure.id == request.id
+
+
+def addressed(failure: Failure, request_id: RequestId) -> Failure:
+    """The same for a request that it does not name."""
+    return Failure(request_id, failure.code, failure.message, failure.error, failure.extra)

@@ -1,0 +1,218 @@
+"""A new session when the server has forgotten ours, which nobody above notices (handshake era)."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+
+import msgspec
+from msgspec import Raw, Struct, UnsetType, field
+
+from ....errors import ChannelClosed, HttpError, TransportError
+from ....protocol.caller import read_head
+from ....wire import (
+    MAX_MESSAGE,
+    Decoder,
+    Failure,
+    Notification,
+    Params,
+    Request,
+    RequestId,
+    Success,
+    encode,
+)
+from ....wire.sse import Event, EventParser, EventTooLong
+from .http1.http_client import Door, Reply
+from .listen_stream import TakeEvent
+from .request_headers import Heading
+from .response_messages import session_id_of
+from .session_teardown import Endings
+
+__all__ = ["WORTH_REMEMBERING", "Remembered", "Renewal", "agreed_version"]
+
+TIME_LIMIT = 30.0  # seconds for a new session
+
+log = logging.getLogger("fairlead.transport")
+
+
+class _Uri(Struct):
+    uri: str | None = None
+
+
+class _Agreed(Struct):
+    version: str | None = field(default=None, name="protocolVersion")
+
+
+class Remembered:
+    """What we asked for and got in this session, as far as a new one would not know it."""
+
+    def __init__(self, initialize: Request | None = None) -> None:
+        self.initialize = initialize
+        self.initialized = False
+        self._level: Params | None = None
+        self._subscribed: dict[str, Params] = {}
+        self._count = 0
+
+    def succeeded(self, request: Request) -> None:
+        """A request of ours went well."""
+        if request.method == "logging/setLevel":
+            self._level = _kept(request.params)
+        elif (uri := _uri(request.params)) is None:
+            return
+        elif request.method == "resources/subscribe":
+            self._subscribed[uri] = _kept(request.params)
+        elif request.method == "resources/unsubscribe":
+            self._subscribed.pop(uri, None)
+
+    def introduction(self) -> Request | None:
+        """Our `initialize` again, under an id that no conversation uses."""
+        if self.initialize is None:
+            return None
+        return self._request("initialize", self.initialize.params)
+
+    def rest(self) -> Iterator[Request | Notification]:
+        """What follows the answer to it."""
+        if self.initialized:
+            yield Notification("notifications/initialized")
+        if self._level is not None:
+            yield self._request("logging/setLevel", self._level)
+        for params in tuple(self._subscribed.values()):
+            yield self._request("resources/subscribe", params)
+
+    def _request(self, method: str, params: Params) -> Request:
+        self._count += 1
+        return Request(f"renewal-{self._count}", method, params)
+
+
+class Renewal:
+    """Opens a new session, once for all who notice that the old one is gone."""
+
+    def __init__(
+        self,
+        door: Door,
+        heading: Heading,
+        endings: Endings,
+        *,
+        post: Callable[[bytes], Awaitable[None]],
+        take: TakeEvent,
+        over: Callable[[Exception | None], None],
+        limit: int = MAX_MESSAGE,
+    ) -> None:
+        """`take` gets what comes besides the answers, `over` hears how each renewal ended."""
+        self.remembered = Remembered()
+        self.task: asyncio.Task[None] | None = None  # while one is under way
+        self._door = door
+        self._heading = heading
+        self._endings = endings
+        self._post = post
+        self._take = take
+        self._over = over
+        self._limit = limit
+
+    async def renewed(self, stale: str, error: HttpError) -> None:
+        """Have a session that is not that one. Raises `error` if the server gives none."""
+        if self.task is None:
+            if self._heading.session_id != stale:
+                return  # another request has seen to it
+            self.task = asyncio.get_running_loop().create_task(self._renew())
+            self.task.add_done_callback(self._ended)
+        renewing = self.task
+        await asyncio.wait((renewing,))
+        if renewing.cancelled():
+            raise ChannelClosed(delivered=False)
+        if (cause := renewing.exception()) is not None:
+            raise error from cause
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self.task = None
+        if not task.cancelled():
+            problem = task.exception()
+            self._over(problem if isinstance(problem, Exception) else None)
+
+    async def _renew(self) -> None:
+        introduction = self.remembered.introduction()
+        if introduction is None:
+            raise ChannelClosed("the server has forgotten a session that we did not open")
+        log.debug("the server has forgotten our session; opening a new one")
+        async with asyncio.timeout(TIME_LIMIT):
+            await self._begin(introduction)
+            for message in self.remembered.rest():
+                if isinstance(message, Request):
+                    await self._ask(message)
+                else:
+                    await self._post(encode(message))
+
+    async def _begin(self, introduction: Request) -> None:
+        """Be in a new session; one that came to nothing is ended."""
+        headers = self._heading.asked(introduction, read_head(introduction.params))
+        reply = await self._endings.open(headers, encode(introduction))
+        given = session_id_of(reply)
+        try:
+            answer = await self._answer(introduction, reply)
+            if not isinstance(answer, Success):
+                raise TransportError("The server refused a new session")
+        except BaseException:
+            self._endings.end(given)
+            raise
+        self._heading.opened(given, agreed_version(answer.result))
+
+    async def _ask(self, request: Request) -> None:
+        """Ask something that nobody above has asked."""
+        headers = self._heading.asked(request, read_head(request.params))
+        await self._answer(request, await self._door.open("POST", headers, encode(request)))
+
+    async def _answer(self, request: Request, reply: Reply) -> Success | Failure | None:
+        aside = _Aside(request.id)
+        try:
+            if not reply.ok:
+                raise (await reply.refusal())[0]
+            if not reply.streams:
+                aside.take(Event(await reply.read(self._limit)))
+            parser = EventParser(self._limit)
+            while aside.answer is None and reply.streams and (chunk := await reply.chunk()):
+                for event in parser.feed(chunk):
+                    if not aside.take(event):
+                        self._take(event)
+        finally:
+            reply.close()
+        return aside.answer
+
+
+class _Aside:
+    """Waits for one answer."""
+
+    def __init__(self, request_id: RequestId) -> None:
+        self.answer: Success | Failure | None = None
+        self._request_id = request_id
+
+    def take(self, event: Event | EventTooLong) -> bool:
+        if isinstance(event, EventTooLong) or event.event != "message" or not event.data:
+            return False
+        message = Decoder().decode(event.data)
+        if isinstance(message, Success | Failure) and message.id in (self._request_id, None):
+            self.answer = message
+            return True
+        return False
+
+
+WORTH_REMEMBERING = frozenset(("logging/setLevel", "resources/subscribe", "resources/unsubscribe"))
+
+
+def agreed_version(result: Raw) -> str | None:
+    """The revision that an answer to `initialize` names."""
+    try:
+        return msgspec.json.decode(result, type=_Agreed).version
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _uri(params: Params) -> str | None:
+    if isinstance(params, UnsetType):
+        return None
+    try:
+        return msgspec.json.decode(params, type=_Uri).uri
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _kept(params: Params) -> Params:
+    return params if isinstance(params, UnsetType) else params.copy()

@@ -1,0 +1,1 @@
+"""The HTTP endpoint of a server: admission, POST, sessions, HTTP+SSE."""

@@ -1,0 +1,1 @@
+"""HTTP requests answered without ASGI, for the common case."""

@@ -1,0 +1,218 @@
+"""POSTs that are answered on their connection, without the way through ASGI."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from .....protocol.envelope import TransportContext
+from .....wire import RequestId
+from ..asgi import JSON, STREAM, TEXT, Beat, Headers
+from ..endpoint import HttpEdge
+from ..sessions.event_stream import Stream
+from ..sessions.session_manager import HttpSession
+
+if TYPE_CHECKING:
+    from .protocol import FastProtocol
+
+__all__ = ["Head", "LaneCall", "SessionCall"]
+
+
+_PLAIN = STATUS_LINE[200] + b"content-type: " + JSON + b"\r\ncontent-length: %d\r\n\r\n%b"
+
+
+class Head(Struct, frozen=True, gc=False):
+    """What the request line and the headers of a POST say; checked, and the same every time."""
+
+    edge: HttpEdge
+    headers: dict[bytes, bytes]
+    context: TransportContext
+    session_id: str | None  # None as well if its protocol version is none of ours
+    keep_alive: bool
+
+
+class LaneCall:
+    """One POST that was read and is answered on the connection itself.
+
+    For uvicorn it stands where the request's cycle stands otherwise. What is nearly always the same
+    is kept with the class, because one is made for every call.
+    """
+
+    extra: tuple[tuple[bytes, bytes], ...] = ()
+    gone = False
+    # What uvicorn looks at
+    response_started = False
+    response_complete = False
+    disconnected = False
+
+    _left: Callable[[], None] | None = None
+    _beat: Beat | None = None
+    _every = 0.0
+
+    def __init__(self, connection: "FastProtocol", head: Head) -> None:
+        self._connection = connection
+        self._head = head
+        self.keep_alive = head.keep_alive
+
+    @property
+    def headers(self) -> dict[bytes, bytes]:
+        return self._head.headers
+
+    @property
+    def context(self) -> TransportContext:
+        return self._head.context
+
+    @property
+    def server(self) -> tuple[str, int | None] | None:
+        return self._connection.server
+
+    @property
+    def client(self) -> str | None:
+        return self._head.context.peer_address
+
+    @property
+    def path(self) -> str:
+        return self._head.context.path or "/"
+
+    @property
+    def message_event(self) -> "LaneCall":
+        """Where uvicorn keeps an event, and sets it if the connection is lost."""
+        return self
+
+    def set(self) -> None:
+        if not self.response_complete:
+            self.gone = True
+            # An exchange leads back here, and the garbage collector does not look into those.
+            left, self._left, self._beat = self._left, None, None
+            if left is not None:
+                left()
+
+    def answer_now(
+        self, status: int, body: bytes, kind: bytes = JSON, headers: Headers = ()
+    ) -> None:
+        """The whole answer, in one write."""
+        if self.gone or self.response_complete:
+            return
+        extra = b"".join([b"%b: %b\r\n" % field for field in (*headers, *self.extra)])
+        if not self.keep_alive:
+            extra += b"connection: close\r\n"
+        if body:
+            extra = b"content-type: %b\r\n%b" % (kind, extra)
+        self._connection.transport.write(
+            b"%bcontent-length: %d\r\n%b\r\n%b" % (STATUS_LINE[status], len(body), extra, body)
+        )
+        self._complete()
+
+    async def answer(
+        self, status: int, body: bytes = b"", kind: bytes = JSON, headers: Headers = ()
+    ) -> None:
+        self.answer_now(status, body, kind, headers)
+
+    # A heartbeat has a task of its own, which may come to it when the answer is written already.
+
+    async def open_stream(self, headers: Headers = ()) -> None:
+        if not (self.gone or self.response_complete):
+            self.response_started = True
+            fields = b"".join([b"%b: %b\r\n" % f for f in (*STREAM, *headers, *self.extra)])
+            head = b"%b%btransfer-encoding: chunked\r\n\r\n" % (STATUS_LINE[200], fields)
+            self._connection.transport.write(head)
+
+    async def write(self, chunk: bytes) -> None:
+        flow = self._connection.flow
+        if flow.write_paused and not self.gone:
+            await flow.drain()
+        if self._connection.transport.is_closing():
+            await asyncio.sleep(0)  # so that whoever talks without a pause hears of it
+        if not (self.gone or self.response_complete):
+            self._connection.transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+
+    async def end(self) -> None:
+        if not (self.gone or self.response_complete):
+            self._connection.transport.write(b"0\r\n\r\n")
+            self._complete()
+
+    def give_up(self) -> None:
+        """The server ends before the answer is there."""
+        self.keep_alive = False
+        if not self.response_started:
+            said = b"503 Service Unavailable: the server ends\n"
+            self.answer_now(503, said, TEXT, ((b"retry-after", b"5"),))
+        elif not (self.gone or self.response_complete):
+            self._connection.transport.close()
+
+    def watch(self, left: Callable[[], None], beat: Beat, every: float) -> None:
+        if self.gone:  # while nobody watched
+            left()
+            return
+        self._left, self._beat, self._every = left, beat, every
+        if every:
+            self._connection.patience.set(every)
+
+    def unwatch(self) -> None:
+        self._left = self._beat = None
+        self._connection.patience.clear()
+
+    def silent(self) -> None:
+        """Nothing was said for long."""
+        if self._beat is not None:
+            connection = self._connection
+            connection.patience.set(self._every)
+            if not connection.flow.write_paused:
+                connection.begin(self._beat())
+
+    def _complete(self) -> None:
+        self.response_complete = True
+        if not self.keep_alive:
+            self._connection.hang_up()
+        self._connection.lane_complete()
+
+
+class SessionCall(LaneCall):
+    """A request in a session, for whose answer no task and no stream waits.
+
+    If something else comes first, or nothing for long, a task carries a stream.
+    """
+
+    _late = False
+
+    def __init__(
+        self, connection: "FastProtocol", head: Head, session: HttpSession, request_id: RequestId
+    ) -> None:
+        self._connection = connection
+        self._head = head
+        self.keep_alive = head.keep_alive
+        self._session = session
+        self._request_id = request_id
+
+    def set(self) -> None:
+        super().set()
+        if self.gone:
+            self._session.use_stream(self._request_id)
+
+    def silent(self) -> None:
+        if self._beat is not None:
+            super().silent()
+        else:
+            self._late = True
+            self._session.use_stream(self._request_id)
+
+    def answered(self, frame: bytes | None) -> None:
+        if frame is None:
+            self.answer_now(202, b"")
+        elif self.keep_alive and not self.gone:
+            connection = self._connection
+            connection.transport.write(_PLAIN % (len(frame), frame))
+            self.response_complete = True
+            connection.lane_complete()
+        else:
+            self.answer_now(200, frame)
+
+    def becomes(self, stream: Stream) -> None:
+        connection, session = self._connection, self._session
+        connection.patience.clear()
+        if not self.gone:
+            stream.attach(self)
+            edge = self._head.edge
+            connection.begin(edge.answer_in_session(self, session, stream, late=self._late))

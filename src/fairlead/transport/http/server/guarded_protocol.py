@@ -1,0 +1,369 @@
+"""One connection: uvicorn's HTTP protocol, with limits that an ASGI application cannot set.
+
+Whoever is too slow or says too much is hung up on, and what is not plainly HTTP is refused, so that
+no proxy in front of us reads a request differently than we do.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from enum import Enum
+from typing import Any
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
+
+from ....limits import BODY_RATE, BODY_TIMEOUT
+from .asgi import BODY_TIMED
+
+__all__ = ["GuardedProtocol", "Stage"]
+
+MAX_HEAD = 64 << 10  # bytes of request line and headers; and of trailers, and between pieces
+HEAD_TIME = 10.0  # seconds for a head to be complete
+STALLED = 60.0  # seconds in which a client takes nothing
+LINGER = 1.0  # seconds for a client that is still sending to read its response
+LEAST_TAKEN = 16 << 10  # bytes; who takes less of them in that time takes nothing
+
+
+class Stage(Enum):
+    """Where in a request the client is."""
+
+    BETWEEN = 0
+    HEAD = 1
+    BODY = 2
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """One connection."""
+
+    body_timeout: float = BODY_TIMEOUT.value
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.stage = Stage.BETWEEN
+        self.body_bytes = 0
+        self.fed = 0  # bytes that the parser has at the moment
+        self.other_bytes = 0  # before those, of the same request, since the last ones of its body
+        self._begun = 0  # requests
+        self._handed_over = 0  # the last of them that has a cycle
+        self._body_from = 0  # of `body_bytes`: those of the requests before this one
+        self.lingers = False  # our side is closed, and the client may still read the response
+        self.deaf = False  # we have hung up, or will; what still comes does not count
+        self._earlier: list[Any] = []  # cycles under way, before the last one
+        self._timer: asyncio.TimerHandle | None = None  # for what the client has to send
+        self._timed: Stage | None = None  # which that timer is for
+        self._stall_timer: asyncio.TimerHandle | None = None  # for what it has to take
+        self._unsent = 0
+
+    # What comes in
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._watch_sender()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop(self._timer)
+        self._stop(self._stall_timer)
+        self._disconnect(self._earlier)  # uvicorn tells the last request only
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if not self.deaf:
+            self._unset_keepalive_if_required()
+            self._feed(data)
+
+    def _feed(self, data: bytes) -> None:
+        self.fed = len(data)
+        stage, begun, body = self.stage, self._begun, self.body_bytes
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            if self._should_upgrade():
+                self._stop(self._timer)
+                self.handle_websocket_upgrade()
+            else:
+                self._decline_upgrade(data[upgrade.args[0] :])
+            return
+        except httptools.HttpParserError:
+            self._refuse(400, b"this is no HTTP request that we can read")
+            return
+        if self.deaf:
+            return
+        if self.stage is not Stage.BETWEEN:
+            # Only what is certainly part of this one request is counted against it.
+            if self._begun - begun == (stage is Stage.BETWEEN) and self.body_bytes == body:
+                self.other_bytes += self.fed
+                if self.other_bytes > MAX_HEAD:
+                    self._refuse_head()
+                    return
+            elif self.stage is Stage.BODY:
+                self.other_bytes = 0
+        if self.stage is not self._timed or self._timer is None:
+            self._watch_sender()
+
+    def on_message_begin(self) -> None:
+        self.stage = Stage.HEAD
+        self._begun += 1
+        self.other_bytes = 0
+        self._timed = None
+        self._body_from = self.body_bytes
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # Trailers come as well, and are dropped: who checked the headers has not seen them.
+        if self.stage is Stage.HEAD:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if self.deaf or (self.parser.should_upgrade() and not self._should_upgrade()):
+            return  # what we do not upgrade to is asked for again without it
+        size = len(self.url) + sum([len(name) + len(value) + 4 for name, value in self.headers])
+        if size > MAX_HEAD:
+            self._refuse_head()
+            return
+        if not self._names_one_host():
+            self._refuse(400, b"a request names one host")
+            return
+        before = self.cycle
+        super().on_headers_complete()
+        self.stage = Stage.BODY
+        if self.cycle is before:
+            return
+        self._handed_over = self._begun
+        self.scope[BODY_TIMED] = True  # type: ignore[literal-required]
+        self.cycle.transport = _Answering(self)  # type: ignore[assignment]  # writes and closes
+        if before is not None and not before.response_complete:
+            self._earlier.append(before)
+        if self.scope["http_version"] != "1.1":
+            self.cycle.__class__ = _UnchunkedCycle
+
+    def on_body(self, body: bytes) -> None:
+        self.body_bytes += len(body)
+        if self.cycle is not None and not self.deaf:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if self.parser.should_upgrade() or self.deaf:
+            return
+        self.stage = Stage.BETWEEN
+        if self.cycle is not None:
+            super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        if self._earlier:
+            self._earlier = [cycle for cycle in self._earlier if not cycle.response_complete]
+        if self.lingers:
+            self.server_state.total_requests += 1
+        else:
+            super().on_response_complete()
+
+    def _names_one_host(self) -> bool:
+        """RFC 9112, section 3.2: anything else is answered with 400."""
+        hosts = [value for name, value in self.headers if name == b"host"]
+        return len(hosts) == 1 or (not hosts and self.parser.get_http_version() != "1.1")
+
+    # Upgrades
+
+    def _should_upgrade(self) -> bool:
+        return self.parser.get_method() == b"GET" and super()._should_upgrade()
+
+    def handle_websocket_upgrade(self) -> None:
+        super().handle_websocket_upgrade()
+        # What it does not take for a handshake at all, it does not answer.
+        protocol: Any = self.transport.get_protocol()
+        if protocol is not self and not getattr(protocol, "handshake_initiated", True):
+            self._write_refusal(400, b"this is no WebSocket handshake")
+
+    def _decline_upgrade(self, rest: bytes) -> None:
+        """Ignore an upgrade that we do not know, as RFC 9110 wants it (section 7.8).
+
+        The parser takes what follows for the other protocol, so it is given the request again
+        without the upgrade. Java's client offers `h2c` with every first request, body and all.
+        """
+        method = self.parser.get_method()
+        if method == b"CONNECT":
+            self._refuse(405, b"this is no proxy")
+            return
+        version = self.parser.get_http_version().encode()
+        fields = [
+            b"%b: %b\r\n" % (name, value)
+            for name, value in self.headers
+            if name not in (b"upgrade", b"connection", b"http2-settings")
+        ]
+        if not self.parser.should_keep_alive():
+            fields.append(b"connection: close\r\n")
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self.stage = Stage.BETWEEN
+        head = b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, version, b"".join(fields))
+        self._feed(head + rest)
+
+    @staticmethod
+    def _disconnect(cycles: Iterable[Any]) -> None:
+        for cycle in cycles:
+            if cycle is not None and not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
+
+    # Slow clients
+
+    def _watch_sender(self) -> None:
+        """The client owes us something else than before, or nothing."""
+        self._stop(self._timer)
+        self._timer, self._timed = None, self.stage
+        if self.stage is Stage.BODY:
+            if self.body_timeout:
+                began = self.loop.time(), self._body_from
+                self._timer = self.loop.call_later(self.body_timeout, self._look_at_sender, *began)
+        elif self.stage is Stage.HEAD or not (self.busy or self.waits_for_next):
+            self._timer = self.loop.call_later(HEAD_TIME, self._too_slow)
+
+    def _too_slow(self) -> None:
+        if self.busy:
+            self._timer = self.loop.call_later(HEAD_TIME, self._too_slow)
+        else:
+            self.transport.close()
+
+    def _look_at_sender(self, began: float, before: int) -> None:
+        """Answer 408 if a body takes longer than its size so far allows."""
+        now, sent = self.loop.time(), self.body_bytes
+        if self.flow.read_paused:  # by us: the time does not count
+            began, before = now, sent
+        due = began + self.body_timeout + (sent - before) / BODY_RATE.value
+        if now < due:
+            self._timer = self.loop.call_later(due - now, self._look_at_sender, began, before)
+            return
+        BODY_TIMEOUT.hit()
+        if self._handed_over == self._begun and self.cycle.response_complete:
+            self.deaf = True
+            self.transport.close()  # the response was sent already
+        else:
+            self._refuse(408, b"the body did not arrive in time")
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._stall_timer is None:
+            self._unsent = self.transport.get_write_buffer_size()
+            self._stall_timer = self.loop.call_later(STALLED, self._look_at_reader)
+
+    def resume_writing(self) -> None:
+        self._stop(self._stall_timer)
+        self._stall_timer = None
+        super().resume_writing()
+
+    def _look_at_reader(self) -> None:
+        left = self.transport.get_write_buffer_size()
+        if left > self._unsent - LEAST_TAKEN:
+            self.transport.abort()
+            return
+        self._unsent = left
+        self._stall_timer = self.loop.call_later(STALLED, self._look_at_reader)
+
+    @staticmethod
+    def _stop(timer: asyncio.TimerHandle | None) -> None:
+        if timer is not None:
+            timer.cancel()
+
+    # Hanging up
+
+    @property
+    def waits_for_next(self) -> bool:
+        """Whether a limit runs for how long the client may say nothing."""
+        return self.timeout_keep_alive_task is not None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being answered."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _refuse_head(self) -> None:
+        self._refuse(431, b"the request line and headers are over %d bytes" % MAX_HEAD)
+
+    def _refuse(self, status: int, why: bytes) -> None:
+        """Hang up; behind the answers that are under way, and then without a word."""
+        self.deaf = True
+        if not self.busy:
+            self._write_refusal(status, why)
+        elif self.stage is not Stage.BODY:
+            self.cycle.keep_alive = False
+        elif self._earlier or self.cycle.response_started:
+            self.transport.close()
+        else:
+            self._write_refusal(status, why)
+
+    def _write_refusal(self, status: int, why: bytes) -> None:
+        if not (self.transport.is_closing() or self.lingers):
+            said = STATUS_LINE[status].removeprefix(b"HTTP/1.1 ").strip() + b": " + why + b"\n"
+            self.transport.write(
+                b"%bcontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n"
+                b"content-length: %d\r\n\r\n%b" % (STATUS_LINE[status], len(said), said)
+            )
+            self.hang_up()
+
+    def hang_up(self) -> None:
+        """Close the connection after the data that was written.
+
+        Closing a socket that still receives data resets the connection, and the client may lose the
+        response. In the middle of a request only our side is closed first; received data is dropped
+        until the client closes its side, for `LINGER` seconds at most.
+        """
+        transport = self.transport
+        between = self.stage is Stage.BETWEEN or transport.get_protocol() is not self
+        if between or transport.is_closing() or not transport.can_write_eof():
+            transport.close()
+            return
+        self.deaf = self.lingers = True
+        self._stop(self._timer)
+        self._disconnect(
+            [*self._earlier, self.cycle]
+        )  # a write after the end of our side would fail
+        transport.write_eof()
+        self.flow.resume_reading()
+        self._timer = self.loop.call_later(LINGER, transport.close)
+
+
+class _Answering:
+    """The transport of a request's cycle. Closing it gives the client time to read the response."""
+
+    __slots__ = ("close", "is_closing", "write")
+
+    def __init__(self, connection: GuardedProtocol) -> None:
+        self.write = connection.transport.write
+        self.is_closing = connection.transport.is_closing
+        self.close = connection.hang_up
+
+
+class _UnchunkedCycle(RequestResponseCycle):
+    """An answer for HTTP/1.0, which knows no chunks: what has no length ends with the connection.
+
+    RFC 9112, section 6.1: "A server MUST NOT send a response containing Transfer-Encoding unless
+    the corresponding request indicates HTTP/1.1".
+    """
+
+    endless = False
+
+    async def send(self, message: Any) -> None:
+        names = [name.lower() for name, _ in message.get("headers", ())]
+        if not self.endless and (self.response_started or b"content-length" in names):
+            await super().send(message)
+            return
+        if self.flow.write_paused and not self.disconnected:
+            await self.flow.drain()
+        if self.disconnected:
+            return
+        if not self.endless:
+            self.endless = self.response_started = True
+            fields = b"".join([b"%b: %b\r\n" % field for field in message["headers"]])
+            start = STATUS_LINE[message["status"]]
+            self.transport.write(b"%b%bconnection: close\r\n\r\n" % (start, fields))
+            return
+        if self.scope["method"] != "HEAD":
+            self.transport.write(message["body"])
+        if not message.get("more_body"):
+            self.response_complete = True
+            self.message_event.set()
+            self.transport.close()
+            self.on_response()

@@ -1,0 +1,144 @@
+"""HTTP+SSE of 2024-11-05, the server's end: one stream to the client, POSTs the other way.
+
+The stream is the session: it begins by naming the URL for the POSTs, and when it ends, everything
+does.
+"""
+
+import logging
+import secrets
+from urllib.parse import parse_qs
+
+from msgspec import Raw
+
+from ....errors import ChannelClosed, RemoteProtocolError
+from ....limits import SESSIONS_PER_CLIENT
+from ....protocol.envelope import TransportContext
+from ....protocol.identity.client_key import client_key
+from ....protocol.identity.principal import Principal
+from ....wire import Batch, Decoder, Message, Request, RequestId, encode, encode_success, failure
+from ....wire.sse import encode_event
+from ...client_shares import ClientShares, NoShareLeft
+from .asgi import AsgiCall, TooLarge, has_json
+from .sessions.event_stream import HIGH_WATER, Stream, carry
+from .sessions.session_manager import Accept, Served
+from .sessions.streamed_channel import StreamedChannel
+from .settings import HttpSettings
+
+__all__ = ["MESSAGES", "LegacySse"]
+
+MESSAGES = "/messages"
+MAX_UNREAD = 16 << 20  # bytes of answers that wait, before nothing more is done for a client
+
+log = logging.getLogger("fairlead.transport")
+
+
+class SseSession(StreamedChannel):
+    """A `Channel`: everything we say goes into one stream of events."""
+
+    def __init__(self, context: TransportContext, principal: Principal) -> None:
+        super().__init__(context)
+        self.id = secrets.token_urlsafe(24)
+        self.principal = principal
+        self.stream = Stream(self.id, "s", None, taken=self._taken)
+        self.served: Served | None = None
+
+    def send(self, message: Message, *, reply_to: RequestId | None = None) -> None:
+        self._put(encode(message))
+
+    def send_success(self, request_id: RequestId, result: bytes | Raw) -> None:
+        self._put(encode_success(request_id, result))
+
+    def _put(self, frame: bytes) -> None:
+        if self.over:
+            raise ChannelClosed(delivered=False)
+        self.stream.put(frame)
+
+    @property
+    def congested(self) -> bool:
+        return self.stream.size > HIGH_WATER
+
+    async def close(self) -> None:
+        self._end()
+        self.stream.end()
+
+
+class LegacySse:
+    """Serves the two paths of this transport; who may come in was checked before."""
+
+    def __init__(self, settings: HttpSettings, accept: Accept) -> None:
+        self._settings = settings
+        self._accept = accept
+        self._sessions: dict[str, SseSession] = {}
+        self._shares: ClientShares[SseSession] = ClientShares(
+            settings.max_sessions, settings.max_sessions_per_client, SESSIONS_PER_CLIENT
+        )
+        self._decoder = Decoder()
+
+    async def close(self) -> None:
+        """End all streams."""
+        for session in list(self._sessions.values()):
+            await self._end(session)
+
+    async def listen(self, call: AsgiCall, principal: Principal) -> None:
+        """The stream: it begins with the URL to post to, and lasts as long as the client wants."""
+        if call.method != "GET":
+            await call.say(405, "GET opens the stream", [(b"allow", b"GET")])
+            return
+        client = client_key(principal, call.client)
+        try:
+            victim = self._shares.make_room(client)
+        except NoShareLeft:
+            await call.say(503, "too many sessions; try again later", [(b"retry-after", b"5")])
+            return
+        session = SseSession(call.context, principal)
+        self._sessions[session.id] = session
+        self._shares.add(client, session)
+        try:
+            if victim is not None:
+                await self._end(victim)
+            session.stream.attach(call)
+            session.served = self._accept(session, principal)
+            where = f"{call.scope.get('root_path', '')}{MESSAGES}?session_id={session.id}"
+            await carry(
+                call,
+                session.stream,
+                heartbeat=self._settings.heartbeat,
+                prime=False,
+                retry=0,
+                opening=encode_event(where.encode(), event="endpoint"),
+            )
+        finally:
+            await self._end(session)
+
+    async def post(self, call: AsgiCall, principal: Principal) -> None:
+        """A message of a client that has a stream."""
+        if call.method != "POST":
+            await call.say(405, "messages are posted here", [(b"allow", b"POST")])
+            return
+        if not has_json(call.headers):
+            await call.say(415, "the body is application/json")
+            return
+        query = parse_qs(call.scope.get("query_string", b"").decode("latin-1"))
+        session = self._sessions.get((query.get("session_id") or [""])[0])
+        if session is None or session.principal != principal:
+            await call.say(404, f"no such session: begin with GET {self._settings.sse_path}")
+            return
+        try:
+            message = self._decoder.decode(await call.body(self._settings.max_body))
+        except TooLarge:
+            await call.say(413, f"a message has at most {self._settings.max_body} bytes")
+            return
+        except RemoteProtocolError as exc:
+            await call.answer(400, encode(failure(exc.request_id, exc.code, str(exc))))
+            return
+        items = message.items if isinstance(message, Batch) else (message,)
+        if session.stream.size > MAX_UNREAD and any(isinstance(item, Request) for item in items):
+            await call.say(503, "read the stream first", [(b"retry-after", b"5")])
+            return
+        await session.take_all(items)
+        await call.answer(202, b"Accepted", b"text/plain")
+
+    async def _end(self, session: SseSession) -> None:
+        self._shares.discard(session)
+        if self._sessions.pop(session.id, None) is not None and session.served is not None:
+            await session.served.close()

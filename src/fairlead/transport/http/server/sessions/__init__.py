@@ -1,0 +1,1 @@
+"""HTTP sessions of the handshake era: streams, resumption, storage."""

@@ -1,0 +1,201 @@
+"""Messages on their way into one HTTP answer, and the connections that carry them.
+
+A stream outlives its connection (handshake era): when the client comes back with the id of the
+last event it saw, another connection carries the rest.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from .....wire import RequestId
+from .....wire.sse import HEARTBEAT, encode_event
+from ..asgi import WHOLE_STREAM, Call
+from .event_store import EventStore, event_id
+
+__all__ = ["HIGH_WATER", "Stream", "carry"]
+
+HIGH_WATER = 1 << 20  # bytes that wait for the client to read them
+MAX_EARLY = 64  # messages kept for a stream that nobody has opened yet
+
+
+class Stream:
+    """What one answer has to say: put by the session, taken by whoever carries it."""
+
+    __slots__ = (
+        "_session",
+        "_store",
+        "_taken",
+        "_waiter",
+        "carrier",
+        "chatty",
+        "done",
+        "frames",
+        "leaving",
+        "name",
+        "number",
+        "numbered",
+        "owed",
+        "size",
+    )
+
+    def __init__(
+        self,
+        session: str,
+        name: str,
+        store: EventStore | None,
+        owed: set[RequestId] | None = None,
+        taken: Callable[[], None] | None = None,
+    ) -> None:
+        """`owed` are the requests that it answers; it is done after the last of them.
+
+        `taken` is called when it is empty again.
+        """
+        self.name = name
+        self.owed = owed
+        self.frames: list[tuple[int, bytes]] = []  # not taken yet; without a number: 0
+        self.size = 0
+        self.number = 0  # of the last event
+        self.numbered = False  # the client knows an id of it, so it can come back
+        self.chatty = False  # it says more than answers
+        self.done = False
+        self.leaving = False  # the carrier is to hang up, though more will come
+        self.carrier: object | None = None
+        self._session = session
+        self._store = store
+        self._taken = taken
+        self._waiter: asyncio.Future[None] | None = None
+
+    def put(self, frame: bytes, *, answers: RequestId | None = None) -> None:
+        """Add a message; `answers` is the request that it settles."""
+        if self.numbered:
+            self.number += 1
+            if self._store is not None:
+                self._store.append(self._session, self.name, self.number, frame)
+        if self.carrier is not None or not self.numbered:
+            self.frames.append((self.number, frame))
+            self.size += len(frame)
+            if self.carrier is None and len(self.frames) > MAX_EARLY:
+                self.size -= len(self.frames.pop(0)[1])
+        if answers is None:
+            self.chatty = True
+        else:
+            self.settle(answers)
+        self.wake()
+
+    def settle(self, request_id: RequestId) -> None:
+        """One request less is owed an answer."""
+        if self.owed is not None:
+            self.owed.discard(request_id)
+            self.done = self.done or not self.owed
+
+    def number_events(self) -> None:
+        """From now on events have ids: the client can come back for what it has missed."""
+        if self.numbered or self._store is None:
+            return
+        self.numbered = True
+        early, self.frames = self.frames, []
+        for _, frame in early:
+            self.number += 1
+            self._store.append(self._session, self.name, self.number, frame)
+            self.frames.append((self.number, frame))
+
+    def take(self) -> list[tuple[int, bytes]]:
+        """Everything that was put since the last time."""
+        frames, self.frames, self.size = self.frames, [], 0
+        if self._taken is not None:
+            self._taken()
+        return frames
+
+    def attach(self, carrier: object) -> None:
+        """Be carried by this connection, and by no other."""
+        self.carrier = carrier
+        self.leaving = False
+        self.wake()
+
+    def detach(self, carrier: object) -> None:
+        """That connection is gone. What it had not written yet is in the store, or lost."""
+        if self.carrier is carrier:
+            self.carrier = None
+            self.take()
+
+    def end(self) -> None:
+        """Nothing will follow."""
+        self.done = True
+        self.wake()
+
+    def leave(self) -> None:
+        """Have the carrier hang up; the client comes back for the rest."""
+        self.leaving = True
+        self.wake()
+
+    def wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def wait(self) -> None:
+        """Wait for something to happen; one carrier at a time."""
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+
+async def carry(
+    call: Call,
+    stream: Stream,
+    *,
+    heartbeat: float,
+    prime: bool,
+    retry: float,
+    replay: list[tuple[int, bytes]] | None = None,
+    opening: bytes = b"",
+) -> None:
+    """Write a stream into an answer until it is done, the client leaves, or it is told to."""
+    me = stream.carrier
+    if not (stream.frames or stream.done):
+        await asyncio.sleep(0)  # most tools answer at once, and then all of it is one piece
+    first = opening + _events(stream, replay or [])
+    if prime and stream.numbered:
+        first = _priming(stream, retry) + first
+    if stream.done and stream.carrier is me:
+        first += _events(stream, stream.take())
+        stream.detach(me)
+        if not call.gone:
+            await call.answer(200, first, *WHOLE_STREAM)
+        return
+    await call.open_stream()
+    if first:
+        await call.write(first)
+
+    async def beat() -> None:
+        await call.write(HEARTBEAT)
+
+    call.watch(stream.wake, beat, heartbeat)
+    try:
+        while not call.gone and stream.carrier is me:
+            if stream.frames:
+                await call.write(_events(stream, stream.take()))
+            elif stream.done or stream.leaving:
+                break
+            else:
+                await stream.wait()
+    finally:
+        call.unwatch()
+        stream.detach(me)
+    if not call.gone:
+        await call.end()
+
+
+def _priming(stream: Stream, retry: float) -> bytes:
+    """An id and no data: what a client comes back with if it hears nothing else."""
+    # Only what is not written yet is counted in: the priming event stands before it.
+    number = stream.frames[0][0] - 1 if stream.frames else stream.number
+    return encode_event(b"", id=event_id(stream.name, number), retry=round(retry * 1000))
+
+
+def _events(stream: Stream, frames: list[tuple[int, bytes]]) -> bytes:
+    if not stream.numbered:
+        return b"".join([encode_event(frame) for _, frame in frames])
+    name = stream.name
+    return b"".join([encode_event(frame, id=event_id(name, number)) for number, frame in frames])

@@ -1,0 +1,74 @@
+"""What the server's channels over HTTP have in common.
+
+Messages come in one by one, from whichever request brings them, and leave through streams.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from .....errors import ChannelClosed
+from .....limits import MESSAGES_PER_TURN
+from .....protocol.envelope import TransportContext
+from ....channel import Deliver, Incoming, SharedStream
+
+__all__ = ["StreamedChannel"]
+
+
+class StreamedChannel(SharedStream):
+    """Half a `Channel`: hearing, waiting for slow readers, and ending."""
+
+    def __init__(self, context: TransportContext) -> None:
+        self.context = context
+        self._deliver: Deliver | None = None
+        self._early: list[Incoming] = []  # came before anybody ran us
+        self._drained: asyncio.Future[None] | None = None
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def over(self) -> bool:
+        return self._over.done()
+
+    @property
+    def congested(self) -> bool:
+        raise NotImplementedError  # which streams count is for the kind of channel to say
+
+    async def run(self, deliver: Deliver) -> None:
+        self._deliver = deliver
+        for item in self._early:
+            deliver(item)
+        self._early.clear()
+        await asyncio.shield(self._over)
+
+    def take(self, item: Incoming) -> None:
+        """Hand over a message of the client."""
+        if self._deliver is None:
+            self._early.append(item)
+        else:
+            self._deliver(item)
+
+    async def take_all(self, items: Sequence[Incoming]) -> None:
+        """Deliver the messages of a batch, with a turn for other clients after every few."""
+        for start in range(0, len(items), MESSAGES_PER_TURN.value):
+            if start:
+                MESSAGES_PER_TURN.hit()
+                await asyncio.sleep(0)
+            for item in items[start : start + MESSAGES_PER_TURN.value]:
+                self.take(item)
+
+    async def drain(self) -> None:
+        while self.congested and not self.over:
+            if self._drained is None:
+                self._drained = asyncio.get_running_loop().create_future()
+            await asyncio.wait((self._drained, self._over), return_when=asyncio.FIRST_COMPLETED)
+        if self.over:
+            raise ChannelClosed()
+
+    def _taken(self) -> None:
+        """A stream is empty again."""
+        drained, self._drained = self._drained, None
+        if drained is not None:
+            drained.set_result(None)
+
+    def _end(self) -> None:
+        if not self.over:
+            self._over.set_result(None)

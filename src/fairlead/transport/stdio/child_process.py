@@ -1,0 +1,495 @@
+"""A server as a child process: started off the loop, watched, and ended with its children."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any, Literal, cast
+
+from ...errors import ChannelClosed, ConnectFailed
+from ...limits import STDERR_LINES
+from ...observe.log_filter import cleaned
+from ...protocol.envelope import TransportContext
+from ...redaction.redact_text import redact
+from ...wire import MAX_MESSAGE
+from ..channel import Deliver
+from ..line_channel import LineChannel, ReadSide, WriteSide
+from . import orphan_reaper as reaper
+from .own_stdio import widen_pipe
+from .pipes import connect_reading, connect_writing, descriptor_of, detached
+
+__all__ = ["InheritEnv", "ProcessChannel", "child_environment", "spawn"]
+
+InheritEnv = Literal["all", "safe"] | Sequence[str]
+
+STDIN_GRACE = 2.0  # seconds after the end of its stdin
+TERM_GRACE = 1.0  # seconds after SIGTERM to its group
+KILL_GRACE = 0.5  # seconds after SIGKILL
+REAP_TIME = 0.1  # seconds that we wait for a process that was killed, and do nothing else
+LAST_ANSWERS = 1.0  # seconds from a server that hears nothing any more
+
+log = logging.getLogger("fairlead.process")
+
+_SAFE = {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "TMPDIR"}
+_SAFE_WINDOWS = {"APPDATA", "COMSPEC", "LOCALAPPDATA", "PATHEXT", "PROGRAMDATA", "PROGRAMFILES"}
+_SAFE_WINDOWS |= {"SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "TMP", "USERNAME", "USERPROFILE", "WINDIR"}
+
+
+def child_environment(
+    extra: Mapping[str, str] | None = None, inherit: InheritEnv = "all"
+) -> dict[str, str]:
+    """The environment of a child: ours, or a part of it, with `extra` over it.
+
+    Settings and keys of this process (`FAIRLEAD_*`) and of its tracing (`OTEL_*`) are never
+    inherited.
+    """
+    if inherit == "all":
+        inherited = dict(os.environ)
+    else:
+        names = _SAFE | (_SAFE_WINDOWS if os.name == "nt" else set())
+        wanted = names if inherit == "safe" else set(inherit)
+        lang = inherit == "safe"
+        inherited = {
+            key: value
+            for key, value in os.environ.items()
+            if key in wanted or (lang and key.startswith("LC_"))
+        }
+    kept = {k: v for k, v in inherited.items() if not k.startswith(("FAIRLEAD_", "OTEL_"))}
+    return {"PYTHONUTF8": "1", **kept, **(extra or {})}
+
+
+async def spawn(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    inherit_env: InheritEnv = "all",
+    on_stderr: Callable[[str], None] | None = None,
+    limit: int = MAX_MESSAGE,
+) -> "ProcessChannel":
+    """Start a command and connect to its stdin and stdout.
+
+    Raises:
+        ConnectFailed: if it cannot be started; names the command and what to look at.
+    """
+    if os.name != "posix":
+        raise NotImplementedError(
+            "Starting servers as child processes is not supported on this system yet: "
+            "it needs POSIX process groups and pipes"
+        )
+    if not command:
+        raise ConnectFailed(
+            "Could not start a server: the command is empty", public="could not be started"
+        )
+    environment = child_environment(env, inherit_env)
+    loop = asyncio.get_running_loop()
+    start = _Start(list(command), environment, cwd)
+    try:
+        process = await loop.run_in_executor(_spawner(), start.run)
+    except (OSError, ValueError, RuntimeError) as exc:  # the last: there can be no more threads
+        start.abandon()
+        raise _not_started(command, cwd, environment, exc) from exc
+    except BaseException:
+        start.abandon()
+        raise
+    channel = ProcessChannel(command, process, on_stderr=on_stderr, limit=limit)
+    try:
+        await channel.connect()
+    except (OSError, RuntimeError) as exc:
+        raise _not_started(command, cwd, environment, exc) from exc
+    return channel
+
+
+class ProcessChannel(LineChannel):
+    """The channel to a child process; owns the process and its group."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        process: subprocess.Popen[bytes],
+        *,
+        on_stderr: Callable[[str], None] | None = None,
+        limit: int = MAX_MESSAGE,
+    ) -> None:
+        context = TransportContext(transport_type="stdio", process_id=process.pid)
+        super().__init__(context, limit=limit)
+        self.command = tuple(command)
+        self.exit_code: int | None = None
+        self._process = process
+        self._stderr = _Stderr(on_stderr, f"fairlead.process.{os.path.basename(command[0])}")
+        self._exited: asyncio.Future[None] = self._loop.create_future()
+        self._closing: asyncio.Task[None] | None = None
+        self._pidfd: int | None = None
+        self._reaped = False
+        self._deaf = False  # it has closed its input
+
+    @property
+    def stderr(self) -> tuple[str, ...]:
+        """The last lines the process wrote to stderr."""
+        return self._stderr.tail()
+
+    async def connect(self) -> None:
+        """Take its pipes. If that fails, or is cancelled, nothing of the process is left."""
+        process = self._process
+        try:
+            self._watch_exit()
+            await connect_reading(detached(process.stderr), lambda: self._stderr)
+            self._sink = sink = await connect_writing(
+                detached(process.stdin), lambda: WriteSide(self)
+            )
+            self._source = source = await connect_reading(
+                detached(process.stdout), lambda: ReadSide(self)
+            )
+            self.attach(source, sink, descriptor_of(sink))
+        except BaseException:
+            self._finish()
+            raise
+        _open.add(self)
+
+    async def run(self, deliver: Deliver) -> None:
+        """As in `Channel`; a child that ends is a `ChannelClosed` with exit code and last words."""
+        reading = asyncio.ensure_future(super().run(deliver))
+        try:
+            await asyncio.wait((reading, self._exited), return_when=asyncio.FIRST_COMPLETED)
+            # What it wrote before it ended is still in the pipes; a grandchild may hold them open
+            # for ever.
+            await asyncio.wait((reading,), timeout=0.2)
+            await asyncio.wait((self._exited,), timeout=0.5)
+            await asyncio.wait((self._stderr.ended,), timeout=0.2)
+        finally:
+            if not reading.done():
+                reading.cancel()
+            await asyncio.wait((reading,))
+        self.exit_code = self._exit_code()
+        raise ChannelClosed(
+            self._obituary(),
+            delivered=not self.untouched(),
+            exit_code=self.exit_code,
+            stderr=self.stderr,
+            public=self._closed_end() if self.exit_code is None else "",
+        )
+
+    def write_ended(self, exc: Exception | None) -> None:
+        if self._write_error is None:  # it was not us who ended it
+            self._deaf = True
+            self._write_error = ChannelClosed(
+                self._obituary(), delivered=False, public=self._closed_end()
+            )
+            # Nothing can be asked any more, so it is as good as gone, though it may still run; but
+            # what it has been asked it may answer.
+            self._loop.call_later(LAST_ANSWERS, self.read_ended, None)
+        super().write_ended(exc)
+
+    async def close(self) -> None:
+        # Several tasks may close at once, and one of them may be cancelled: the work is done by
+        # one task of its own, for which all of them wait.
+        if self._closing is None:
+            self._closing = self._loop.create_task(self._end())
+            # Not at the end of that task: cancelled before its first step, it never runs.
+            self._closing.add_done_callback(lambda _: self._finish())
+        await asyncio.shield(self._closing)
+
+    async def _end(self) -> None:
+        try:
+            await self._ask_to_leave()
+        except asyncio.CancelledError:
+            # Only the end of the loop does that, which cancels every task. It waits for them, so
+            # the server still gets its time.
+            await self._ask_to_leave()
+            raise
+
+    async def _ask_to_leave(self) -> None:
+        await self.close_sink(STDIN_GRACE)
+        await asyncio.wait((self._exited,), timeout=STDIN_GRACE)
+        if not self._exited.done():
+            self._signal(signal.SIGTERM)
+            await asyncio.wait((self._exited,), timeout=TERM_GRACE)
+        self._signal(signal.SIGKILL)
+        await asyncio.wait((self._exited,), timeout=KILL_GRACE)
+
+    def _finish(self) -> None:
+        """End whatever is left of it, at once."""
+        _open.discard(self)
+        # The group is killed before its leader is reaped: the zombie keeps the number from being
+        # reused.
+        self._signal(signal.SIGKILL)
+        self._reap()
+        self._drop_descriptor()
+        # A transport that is just being lost, or whose loop has gone, does not expect to be asked.
+        with contextlib.suppress(Exception):
+            self._stderr.close()
+        with contextlib.suppress(Exception):
+            if self._sink is not None:
+                self._sink.abort()
+        with contextlib.suppress(Exception):
+            if self._source is not None:
+                self._source.close()
+        _close_pipes(self._process)  # those that the loop has not taken
+        with contextlib.suppress(RuntimeError):  # the loop has gone
+            self._on_exit()
+            self.read_ended(None)
+
+    def _watch_exit(self) -> None:
+        pid, loop = self._process.pid, self._loop
+        try:
+            self._pidfd = os.pidfd_open(pid)
+        except (AttributeError, OSError):  # no Linux, a sandbox, or no descriptors are left
+            args = (pid, loop, self._on_exit)
+            threading.Thread(target=_wait_in_thread, args=args, daemon=True).start()
+            return
+        loop.add_reader(self._pidfd, self._on_exit)
+
+    def _stop_watching(self) -> None:
+        pidfd, self._pidfd = self._pidfd, None
+        if pidfd is not None:
+            self._loop.remove_reader(pidfd)
+            os.close(pidfd)
+
+    def _on_exit(self) -> None:
+        self._stop_watching()
+        if not self._exited.done():
+            self._exited.set_result(None)
+
+    def _exit_code(self) -> int | None:
+        """The exit code without reaping, so that the group can still be killed safely."""
+        if self._reaped:
+            return self._process.returncode
+        with contextlib.suppress(ChildProcessError):
+            flags = os.WEXITED | os.WNOWAIT | os.WNOHANG
+            info = os.waitid(os.P_PID, self._process.pid, flags)
+            if info is not None:
+                return info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
+        return None
+
+    def _obituary(self) -> str:
+        code = self.exit_code
+        name = shlex.join(self.command)
+        if code is None:
+            return f"the server {self._closed_end()} ({name})"
+        if code < 0:
+            return f"the server was ended by {signal.Signals(-code).name} ({name})"
+        return f"the server exited with code {code} ({name})"
+
+    def _closed_end(self) -> str:
+        return f"closed its {'input' if self._deaf else 'output'}"
+
+    def _signal(self, number: signal.Signals) -> None:
+        if not self._reaped:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, number)
+
+    def _reap(self) -> None:
+        if self._reaped:
+            return
+        self._reaped = True
+        _collect(self._process)
+
+    def forget_input(self) -> None:
+        """In a process that was forked from ours: let go of the server's input.
+
+        It would not see the end of it otherwise. The numbers stay taken, because whoever has them
+        will close them.
+        """
+        inputs = (self._fd, None if self._sink is None else descriptor_of(cast(Any, self._sink)))
+        with contextlib.suppress(OSError), open(os.devnull, "wb") as null:
+            for fd in inputs:
+                if fd is not None:
+                    os.dup2(null.fileno(), fd, inheritable=False)
+
+
+class _Stderr(asyncio.Protocol):
+    """Drains stderr all the time, keeps the last lines, hands each on."""
+
+    LINES, LINE = 40, 2000
+
+    def __init__(self, on_line: Callable[[str], None] | None, logger: str) -> None:
+        self._on_line = on_line
+        self._log = cleaned(logger)
+        self._lines: deque[str] = deque(maxlen=self.LINES)
+        self._partial = b""
+        self._since, self._budget = 0.0, 0  # lines that may be handed on until a second is over
+        self._transport: asyncio.BaseTransport | None = None
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def tail(self) -> tuple[str, ...]:
+        return tuple(map(redact, tuple(self._lines)[-20:]))
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        *lines, rest = (self._partial + data).split(b"\n")
+        if self._on_line is None and len(lines) > self.LINES and not self._log.isEnabledFor(10):
+            lines = lines[-self.LINES :]  # a flood that nobody reads costs no more than this
+        now = time.monotonic()
+        if now - self._since >= 1.0:
+            self._since, self._budget = now, STDERR_LINES.value
+        if len(lines) > self._budget:  # a flood: what cannot be handed on is only kept for a while
+            STDERR_LINES.hit()
+            for line in lines[self._budget :][-self.LINES :]:
+                self._keep(line)
+            del lines[self._budget :]
+        self._budget -= len(lines)
+        for line in lines:
+            self._take(line)
+        self._partial = rest[: self.LINE]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._partial:
+            self._take(self._partial)
+            self._partial = b""
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def _keep(self, line: bytes) -> str:
+        text = line[: self.LINE].decode("utf-8", "replace").rstrip()
+        if text:
+            self._lines.append(text)  # as it is; those who show it redact it
+        return text
+
+    def _take(self, line: bytes) -> None:
+        text = self._keep(line)
+        if not text:
+            return
+        if self._log.isEnabledFor(logging.DEBUG):
+            self._log.debug("%s", redact(text))
+        if self._on_line is not None:
+            try:
+                self._on_line(redact(text))
+            except Exception:
+                self._log.exception("on_stderr failed")
+
+
+@cache
+def _spawner() -> ThreadPoolExecutor:
+    """One lasting thread: `fork` and `exec` block for milliseconds, on uvloop worst of all."""
+    return ThreadPoolExecutor(1, thread_name_prefix="fairlead-spawn")
+
+
+class _Start:
+    """A start under way in the spawner's thread; it may be abandoned before it has come about."""
+
+    def __init__(self, command: list[str], env: dict[str, str], cwd: str | None) -> None:
+        self._command, self._env, self._cwd = command, env, cwd
+        self._lock = threading.Lock()
+        self._abandoned = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def run(self) -> subprocess.Popen[bytes]:
+        # An executor that could start no thread keeps the work, and does it when it can.
+        if self._abandoned.is_set():
+            raise OSError("nobody waits for it any more")
+        process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self._env,
+            cwd=self._cwd,
+            bufsize=0,
+            start_new_session=True,
+        )
+        try:
+            reaper.register(process.pid)
+            for pipe in (process.stdin, process.stdout):
+                assert pipe
+                widen_pipe(pipe.fileno())
+        except BaseException:  # no descriptors are left for the reaper, most likely
+            _discard(process)
+            raise
+        with self._lock:
+            self._process = process
+            if self._abandoned.is_set():
+                _discard(process)
+        return process
+
+    def abandon(self) -> None:
+        with self._lock:
+            self._abandoned.set()
+            if self._process is not None:
+                _discard(self._process)
+
+
+def _discard(process: subprocess.Popen[bytes]) -> None:
+    """End a process that nobody talks to yet."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    _close_pipes(process)
+    _collect(process)
+
+
+def _collect(process: subprocess.Popen[bytes]) -> None:
+    """Take note of the end of a process that was killed."""
+    try:
+        process.wait(REAP_TIME)
+    except subprocess.TimeoutExpired:
+        # It is stuck in the kernel: a thread collects it whenever it ends.
+        with contextlib.suppress(RuntimeError):
+            threading.Thread(target=process.wait, daemon=True).start()
+    reaper.unregister(process.pid)
+
+
+def _close_pipes(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+
+
+_open: "weakref.WeakSet[ProcessChannel]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """A forked child has none of our threads, and our servers are not its own."""
+    _spawner.cache_clear()
+    for channel in tuple(_open):
+        channel.forget_input()
+    _open.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _wait_in_thread(pid: int, loop: asyncio.AbstractEventLoop, ended: Callable[[], None]) -> None:
+    with contextlib.suppress(ChildProcessError):
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(ended)
+
+
+def _not_started(
+    command: Sequence[str], cwd: str | None, env: Mapping[str, str], exc: Exception
+) -> ConnectFailed:
+    why, public = str(exc), ""
+    if cwd is not None and not os.path.isdir(cwd):
+        why = f"the working directory {cwd} does not exist"
+        public = "its working directory does not exist"
+    elif isinstance(exc, FileNotFoundError):
+        if shutil.which(command[0], path=env.get("PATH")) is None:
+            why = f"there is no program {command[0]!r}. Check the spelling and the PATH"
+            public = "its program does not exist"
+        else:
+            why = "the interpreter in its first line does not exist"
+            public = "the interpreter of its program does not exist"
+    elif isinstance(exc, PermissionError):
+        why = f"{command[0]!r} may not be executed"
+        public = "its program may not be executed"
+    return ConnectFailed(
+        f"Could not start `{shlex.join(command)}`: {why}",
+        public=f"could not be started: {public}" if public else "could not be started",
+    )

@@ -1,0 +1,1 @@
+"""Configured servers seen from above: their connections and whether they still respond."""

@@ -1,0 +1,1 @@
+"""Tests: folders mirror `src/fairlead`; scenarios cross several modules."""

@@ -1,0 +1,328 @@
+"""`fairlead call`: what goes in, what comes out, and every way in which it can fail."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli_process import (
+    DEMO,
+    fairlead,
+    interrupt,
+    on_terminal,
+    run_by,
+    server_file,
+    signpost,
+)
+
+ECHO = """
+    from typing import Any
+
+    def echo(**arguments: Any) -> str:
+        import json
+        return json.dumps(arguments)
+
+    server.register_tool("echo", {
+        "type": "object",
+        "properties": {
+            "count": {"type": "integer"},
+            "ratio": {"type": "number"},
+            "flag": {"type": "boolean"},
+            "list": {"type": "array"},
+            "text": {"type": "string"},
+            "maybe": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+        },
+    }, echo)
+"""
+
+
+def test_text_goes_to_stdout_as_it_is() -> None:
+    done = fairlead("call", "convert_units", "value=1", "from_unit=nmi", "to_unit=km", *DEMO)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1 nmi = 1.852 km\n", "")
+
+
+def test_values_become_what_the_schema_wants(tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text("words\nof a file")
+    words = ["count=5", "ratio=1e3", "flag=true", "list=[1, 2]", "text=5", "maybe=null"]
+    words += ["other=5", "exact:=5", f"file=@{tmp_path / 'words.txt'}"]
+    done = fairlead("call", "echo", *words, *run_by(server_file(tmp_path, ECHO)))
+    assert json.loads(done.stdout) == {
+        "count": 5,
+        "ratio": 1000.0,
+        "flag": True,
+        "list": [1, 2],
+        "text": "5",
+        "maybe": None,
+        "other": "5",
+        "exact": 5,
+        "file": "words\nof a file",
+    }
+
+
+def test_all_arguments_at_once(tmp_path: Path) -> None:
+    server = run_by(server_file(tmp_path, ECHO))
+    (tmp_path / "args.json").write_text('{"a": 1, "b": 2}')
+    for args, stdin in (
+        ('{"a": 1, "b": 2}', ""),
+        (f"@{tmp_path / 'args.json'}", ""),
+        ("-", '{"a": 1, "b": 2}'),
+    ):
+        done = fairlead("call", "echo", "--args", args, "b:=3", *server, input=stdin)
+        assert json.loads(done.stdout) == {"a": 1, "b": 3}, done.stderr
+
+
+def test_options_may_stand_between_arguments() -> None:
+    done = fairlead("call", "roll_dice", "sides=6", "--json", "seed=1", "--timeout", "9", *DEMO)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["content"][0]["type"] == "text"
+
+
+@pytest.mark.covers("CMD-05")
+def test_the_whole_result_as_json() -> None:
+    done = fairlead("call", "roll_dice", "sides=1", "--json", *DEMO)
+    result = json.loads(done.stdout)
+    assert (done.returncode, result["isError"]) == (1, True)
+
+
+def test_progress_and_logs_are_lines_on_stderr() -> None:
+    done = fairlead("call", "count_slowly", "to=2", "pause=0", *DEMO)
+    assert (done.returncode, done.stdout) == (0, "Counted to 2.\n")
+    assert done.stderr == (
+        "info: counting to 2\nprogress: 1/2 at 1\nprogress: 2/2 at 2\ninfo: done\n"
+    )
+
+
+def test_progress_is_one_line_on_a_terminal() -> None:
+    shown = on_terminal("call", "count_slowly", "to=2", "pause=0", *DEMO)
+    assert "\r\x1b[Kprogress: 1/2 at 1\r\x1b[Kprogress: 2/2 at 2\r\x1b[K" in shown
+    assert "counting to 2" in shown
+    assert "Counted to 2." in shown
+
+
+def test_what_is_no_text_is_described(tmp_path: Path) -> None:
+    file = server_file(
+        tmp_path,
+        """
+        from msgspec import Raw
+        @server.tool()
+        def show() -> list[Any]:
+            return [
+                Raw(b'{"type":"image","mimeType":"image/png","data":"AAAA"}'),
+                "words",
+                Raw(b'{"type":"resource","resource":{"uri":"a:b","mimeType":"text/css","text":"c"}}'),
+            ]
+        """.replace("list[Any]", "list"),
+    )
+    done = fairlead("call", "show", *run_by(file))
+    assert done.stdout == (
+        "[image: image/png, 3 bytes]\nwords\n[resource: a:b, text/css, 1 byte]\n"
+    ), done.stderr
+
+
+def test_structured_content_is_shown_where_there_is_no_text(tmp_path: Path) -> None:
+    file = server_file(
+        tmp_path,
+        """
+        from msgspec import Raw
+        from fairlead.protocol.types.tools import CallToolResult
+        @server.tool()
+        def measure() -> CallToolResult:
+            return CallToolResult(content=[], structured_content=Raw(b'{"metres":5}'))
+        """,
+    )
+    done = fairlead("call", "measure", *run_by(file))
+    assert (done.stdout, done.stderr) == ('{\n  "metres": 5\n}\n', "")
+
+
+def test_control_characters_are_for_pipes_not_for_terminals(tmp_path: Path) -> None:
+    file = server_file(
+        tmp_path, "@server.tool()\n" + r"def t() -> str: return '\x1b[2Jgone\r\nnext'" + "\n"
+    )
+    assert fairlead("call", "t", *run_by(file)).stdout == "\x1b[2Jgone\nnext\n"  # text mode: \r\n
+    shown = on_terminal("call", "t", *run_by(file))
+    assert "␛[2Jgone" in shown
+    assert "\x1b[2J" not in shown
+
+
+# Failing
+
+
+@pytest.mark.covers("CMD-05")
+def test_a_tool_that_fails_is_exit_code_1() -> None:
+    done = fairlead("call", "convert_units", "value=1", "from_unit=parsec", "to_unit=m", *DEMO)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: There is no unit 'parsec'\nhint: Use one of m, km")
+
+
+def test_arguments_that_the_server_refuses() -> None:
+    done = fairlead("call", "roll_dice", "sides=1", "colour=red", *DEMO)
+    assert done.returncode == 1
+    assert "sides" in done.stderr
+    assert "colour" in done.stderr
+
+
+def test_a_failure_in_plain_words(tmp_path: Path) -> None:
+    file = server_file(
+        tmp_path,
+        """
+        from msgspec import Raw
+        from fairlead.protocol.types.tools import CallToolResult
+        @server.tool()
+        def fail() -> CallToolResult:
+            text = Raw(b'{"type":"text","text":"It broke\\\\nhere"}')
+            return CallToolResult(content=[text], is_error=True)
+        """,
+    )
+    done = fairlead("call", "fail", *run_by(file))
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "error: It broke\n  | here\n")
+
+
+def test_an_unknown_tool_suggests_near_names() -> None:
+    done = fairlead("call", "role_dice", *DEMO)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "error: The server has no tool 'role_dice'\nhint: did you mean roll_dice?\n"
+    )
+
+
+def test_an_error_of_the_protocol_is_exit_code_1(tmp_path: Path) -> None:
+    file = server_file(
+        tmp_path, "@server.tool()\nasync def no() -> None: raise RpcError(-32099, 'not today')\n"
+    )
+    done = fairlead("call", "no", *run_by(file))
+    assert done.returncode == 1
+    assert done.stderr == "error: The server refused: not today (code -32099)\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ((), "required: TOOL"),
+        (("add", "a", "--"), "'a' is no argument of a tool"),
+        (("add", "=1"), "'=1' is no argument"),
+        (("add", "a=1", "a=2"), "a is given twice"),
+        (("add", "a:={"), "a is no JSON"),
+        (("add", "a=@no/such/file"), "no/such/file cannot be read"),
+        (("add", "--args", "[]"), "--args is no JSON object"),
+        (("add", "--args", "{"), "--args is no JSON"),
+        (("add", "--timeout", "soon"), "'soon' is no number of seconds"),
+        (("add", "--timeout", "0"), "'0' is no number of seconds"),
+        (("add", "--frobnicate"), "unrecognized arguments: --frobnicate"),
+        (("add", "a=1"), "its command goes after `--`"),
+        (("add", "a=1", "--"), "its command goes after `--`"),
+    ],
+)
+@pytest.mark.covers("CMD-05")
+def test_wrong_usage_is_exit_code_2(args: tuple[str, ...], words: str) -> None:
+    done = fairlead("call", *args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words.lower() in done.stderr.lower()
+    assert "Traceback" not in done.stderr
+
+
+def test_a_value_of_the_wrong_type_is_wrong_usage() -> None:
+    done = fairlead("call", "roll_dice", "sides=many", *DEMO)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "error: sides is of type integer 2..1000, and 'many' is not\n"
+        "hint: `sides:=JSON` sends any value as it is\n"
+    )
+
+
+@pytest.mark.covers("CMD-05")
+def test_a_server_that_dies_at_once_is_exit_code_3() -> None:
+    dying = "import sys; print('no configuration found', file=sys.stderr); sys.exit(7)"
+    done = fairlead("call", "add", "--", sys.executable, "-c", dying)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "exited with code 7" in done.stderr
+    assert "  | no configuration found\n" in done.stderr
+    assert done.stderr.count("no configuration found") == 2  # in the command, and its last words
+    assert "Traceback" not in done.stderr
+
+
+def test_a_program_that_is_no_server() -> None:
+    done = fairlead("call", "add", "--", sys.executable, "-c", "")
+    assert done.returncode == 3
+    assert "exited with code 0" in done.stderr
+    assert "does the program call `server.run()`?" in done.stderr
+
+
+def test_a_server_that_dies_during_the_call(tmp_path: Path) -> None:
+    file = server_file(
+        tmp_path,
+        """
+        @server.tool()
+        def die() -> None:
+            sys.stderr.write("out of cheese\\n")
+            sys.stderr.flush()
+            os._exit(9)
+        """,
+    )
+    done = fairlead("call", "die", *run_by(file))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "exited with code 9" in done.stderr
+    assert "  | out of cheese\n" in done.stderr
+
+
+@pytest.mark.covers("CMD-05")
+def test_a_server_that_never_answers_is_exit_code_4() -> None:
+    silent = "import sys; sys.stdin.read()"
+    done = fairlead("call", "add", "--timeout", "0.3", "--", sys.executable, "-c", silent)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "300ms" in done.stderr
+    assert "--timeout" in done.stderr
+
+
+def test_a_tool_that_never_answers_is_exit_code_4(tmp_path: Path) -> None:
+    file = server_file(
+        tmp_path, "@server.tool()\nasync def hang() -> None: await asyncio.Event().wait()\n"
+    )
+    done = fairlead("call", "hang", "--timeout", "2", *run_by(file))
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "Request timeout after 2000ms" in done.stderr
+
+
+def test_a_server_that_only_chats() -> None:
+    chatty = "import sys; print('Welcome to the jungle\\n' * 150, flush=True); sys.stdin.read()"
+    done = fairlead("call", "add", "--", sys.executable, "-c", chatty)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "Welcome to the jungle" in done.stderr
+    assert len(done.stderr.splitlines()) < 5
+
+
+def test_a_server_that_chats_besides_is_mentioned(tmp_path: Path) -> None:
+    file = server_file(tmp_path, ECHO, "os.write(1, b'hello\\nworld\\n')")
+    done = fairlead("call", "echo", *run_by(file))
+    assert (done.returncode, done.stdout) == (0, "{}\n")
+    assert done.stderr == ("warning: the server wrote 2 lines to its stdout that are no messages\n")
+
+
+def test_the_servers_stderr_is_shown_on_request(tmp_path: Path) -> None:
+    file = server_file(tmp_path, ECHO, "print('starting', file=sys.stderr)")
+    assert fairlead("call", "echo", *run_by(file)).stderr == ""
+    assert fairlead("call", "echo", "--verbose", *run_by(file)).stderr == "server: starting\n"
+
+
+# Ctrl-C
+
+
+def test_ctrl_c_during_a_call_ends_the_server_too(tmp_path: Path) -> None:
+    with signpost(tmp_path / "called") as post:
+        file = server_file(
+            tmp_path,
+            f"""
+            @server.tool()
+            async def hang() -> None:
+                {post.told}
+                await asyncio.Event().wait()
+            """,
+        )
+        assert interrupt(post, "call", "hang", *run_by(file)) == (130, "")
+
+
+def test_ctrl_c_while_connecting_ends_a_server_that_does_not_listen(tmp_path: Path) -> None:
+    with signpost(tmp_path / "started") as post:
+        deaf = f"import os, signal; {post.told}; signal.pause()"
+        command = ("--", sys.executable, "-c", deaf)
+        assert interrupt(post, "call", "hang", *command) == (130, "")

@@ -1,0 +1,87 @@
+"""`fairlead tools`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fairlead.cli.client.tools import arguments_of
+from tests.support.cli_process import DEMO, fairlead, on_terminal, run_by, server_file
+
+
+def test_the_list_for_people() -> None:
+    done = fairlead("tools", *DEMO)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("fairlead-demo 1.0.0 · 6 tools · speaks 2026-07-28\n")
+    assert (
+        """
+search_notes  Search notes
+  Find the notes that contain a phrase in their title or text.
+  query*  string             What to look for; upper and lower case are the same
+  limit   integer 1..50 = 5  How many notes at most
+"""
+        in done.stdout
+    )
+    assert done.stdout.endswith("\n* required\n")
+    assert not [line for line in done.stdout.splitlines() if line != line.rstrip()]
+
+
+@pytest.mark.covers("CMD-05")
+def test_the_list_for_programs() -> None:
+    done = fairlead("tools", "--json", *DEMO)
+    assert (done.returncode, done.stderr) == (0, "")
+    tools = json.loads(done.stdout)
+    assert [tool["name"] for tool in tools] == [
+        "search_notes",
+        "add_note",
+        "convert_units",
+        "summarize_text",
+        "count_slowly",
+        "roll_dice",
+    ]
+    assert tools[1]["inputSchema"]["required"] == ["title", "text"]
+
+
+def test_a_server_without_tools(tmp_path: Path) -> None:
+    file = server_file(tmp_path, "")
+    done = fairlead("tools", *run_by(file))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "0 tools" in done.stdout
+    assert fairlead("tools", "--json", *run_by(file)).stdout == "[]\n"
+
+
+def test_a_forgotten_dash_dash_is_explained() -> None:
+    done = fairlead("tools", "python", "server.py")
+    assert done.returncode == 2
+    assert "`fairlead tools -- python server.py`" in done.stderr
+    done = fairlead("tools")
+    assert done.returncode == 2
+    assert "its command goes after `--`" in done.stderr
+
+
+def test_a_program_that_does_not_exist() -> None:
+    done = fairlead("tools", "--", "no-such-program", "--flag")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "there is no program 'no-such-program'" in done.stderr
+
+
+def test_a_command_in_quotes_is_explained() -> None:
+    done = fairlead("tools", "--", "python server.py")
+    assert done.returncode == 3
+    assert "without quotes" in done.stderr
+
+
+def test_what_a_server_says_cannot_drive_a_terminal(tmp_path: Path) -> None:
+    file = server_file(
+        tmp_path, r"@server.tool('t', 'evil \x1b]0;title\x07')" + "\ndef f() -> None: ...\n"
+    )
+    shown = on_terminal("tools", *run_by(file))
+    assert "evil ␛]0;title␇" in shown
+    assert "\x1b]0" not in shown
+
+
+def test_schemas_of_strangers_do_not_break_the_list() -> None:
+    assert list(arguments_of({"name": "t"})) == []
+    assert list(arguments_of({"name": "t", "inputSchema": {"properties": [1]}})) == []
+    strange = {"properties": {"a": True, "b": {"type": 5, "default": {"x": 1}}}, "required": "a"}
+    assert [a[:2] for a in arguments_of({"inputSchema": strange})] == [("a", False), ("b", False)]

@@ -1,0 +1,650 @@
+"""`fairlead serve` on the network, and commands that talk to a URL: real processes and sockets."""
+
+import contextlib
+import datetime
+import http.client
+import json
+import os
+import queue
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead import MCPClient
+from tests.support.cli_process import LIMIT, fairlead, server_file
+
+pytestmark = pytest.mark.slow  # part of `make test-all`
+
+TOOLS = """
+    @server.tool()
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    @server.tool()
+    def pid() -> int:
+        return os.getpid()
+
+    @server.tool()
+    async def ask(ctx: Context) -> str:
+        first = await ctx.elicit("first?", bool)
+        second = await ctx.elicit("second?", bool)
+        return f"{first.data} {second.data}"
+
+    @server.tool()
+    def environment() -> list[str]:
+        return sorted(name for name in os.environ if name.startswith("FAIRLEAD_"))
+
+    @server.resource("memo://today", name="today")
+    def today() -> str:
+        return "Buy bread."
+
+    @server.prompt()
+    def greet(name: str) -> str:
+        return f"Say hello to {name}."
+
+    @server.completion("greet", "name")
+    def names(beginning: str) -> list[str]:
+        return ["Ada"]
+"""
+STATELESS = "2026-07-28"
+
+
+class Serving:
+    """`fairlead serve ...` as it runs, and what it says."""
+
+    def __init__(self, *args: str, env: Mapping[str, str] | None = None) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "fairlead", "serve", *args],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **(env or {})},
+            text=True,
+            # A shell that runs the tests in the background makes them ignore Ctrl-C.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads
+        )
+        self.said = ""
+        self._lines: queue.Queue[str] = queue.Queue()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def wait_for(self, words: str) -> str:
+        """The next line with these words in it."""
+        until = time.monotonic() + LIMIT
+        while True:
+            try:
+                line = self._lines.get(timeout=max(0.0, until - time.monotonic()))
+            except queue.Empty:
+                raise AssertionError(f"it did not say {words!r} but: {self.said}") from None
+            assert line, f"it ended and did not say {words!r} but: {self.said}"
+            if words in line:
+                return line
+
+    @property
+    def url(self) -> str:
+        """What it says is to be pasted."""
+        return self.wait_for("connect: ").split("'")[1]
+
+    @property
+    def children(self) -> list[int]:
+        pid = self.process.pid
+        return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal; nothing of it may be left after five seconds."""
+        fds = [os.pidfd_open(pid) for pid in self.children]
+        self.process.send_signal(number)
+        code = self.process.wait(8)  # five, and a slow machine
+        for fd in fds:
+            assert select.select([fd], [], [], 5)[0], "a worker is still running"
+            os.close(fd)
+        self._reader.join(LIMIT)
+        return code
+
+    def kill(self) -> None:
+        for pid in (*self.children, self.process.pid) if self.process.poll() is None else ():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait(LIMIT)
+        self._reader.join(LIMIT)
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.said += line
+            self._lines.put(line)
+        self._lines.put("")
+
+
+@contextlib.contextmanager
+def serving(*args: str | Path, env: Mapping[str, str] | None = None) -> Iterator[Serving]:
+    served = Serving(*map(str, args), env=env)
+    try:
+        yield served
+    finally:
+        served.kill()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return server_file(tmp_path, TOOLS)
+
+
+def called(*args: str, env: Mapping[str, str] | None = None) -> str:
+    """What a command prints, once it has worked."""
+    done = fairlead(*args, env=env)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return done.stdout
+
+
+def eventually(what: Any, expected: Any) -> None:
+    """Ask until it is so."""
+    until = time.monotonic() + LIMIT
+    while (found := what()) != expected:
+        assert time.monotonic() < until, found
+
+
+# Serving, and talking to what is served
+
+
+@pytest.mark.covers("CMD-01", "CMD-02")
+def test_http_and_every_command(file: Path) -> None:
+    with serving(file, "--http", "0") as served:
+        first = served.wait_for("serving: ")
+        url = served.url
+        assert first.startswith(f"serving: test at {url} ")
+        assert "Ctrl-C" in served.wait_for("stop: ")
+        base = url.removesuffix("/mcp")
+        assert "4 tools" in called("tools", base)
+        assert called("call", "add", "a=1", "b=2", url) == "3\n"
+        assert called("call", url, "add", "a=1", "b=2") == "3\n"
+        assert called("call", "add", "a=1", "b=2", "--sse", url) == "3\n"
+        assert "memo://today" in called("resources", base)
+        assert called("read", "memo://today", base) == "Buy bread.\n"
+        assert called("read", base, "memo://today") == "Buy bread.\n"
+        assert "greet" in called("prompts", base)
+        assert "Say hello to Ada." in called("prompt", "greet", "name=Ada", base)
+        assert called("complete", "greet", "name", "A", base) == "Ada\n"
+        assert "test answers in" in called("ping", base)
+        assert served.end() == 0
+        assert "Traceback" not in served.said
+
+
+def test_the_long_form(file: Path) -> None:
+    options = ("--transport", "http", "--host", "localhost", "--port", "0")
+    with serving(file, *options) as served:
+        assert called("call", "add", "a=1", "b=2", served.url) == "3\n"
+        assert served.end(signal.SIGINT) == 0
+
+
+def test_websocket_is_told_first_and_needs_no_path(file: Path) -> None:
+    with serving(file, "--ws", "127.0.0.1:0") as served:
+        assert served.wait_for("serving: ").startswith("serving: test at ws://127.0.0.1:")
+        url = served.url
+        assert url.startswith("ws://")
+        assert called("call", "add", "a=1", "b=2", url) == "3\n"
+        assert called("call", "add", "a=1", "b=2", url.removesuffix("/ws")) == "3\n"
+        wrong = fairlead("tools", "--sse", url)
+        assert (wrong.returncode, wrong.stdout) == (2, "")
+
+
+def test_a_unix_socket_leaves_nothing_behind(file: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a socket"
+    with serving(file, "--unix", path) as served:
+        url = served.url
+        assert url == f"unix://{str(path).replace(' ', '%20')}#/mcp"
+        assert called("call", "add", "a=1", "b=2", url) == "3\n"
+        assert served.end() == 0
+        assert not path.exists()
+
+
+def test_a_file_that_runs_its_server_by_itself_is_served_too(tmp_path: Path) -> None:
+    file = server_file(tmp_path, TOOLS, "server.run()")
+    with serving(file, "--http", "0") as served:
+        assert called("call", "add", "a=1", "b=2", served.url) == "3\n"
+        assert served.end() == 0
+
+
+# Who may come in
+
+
+@pytest.mark.covers("SRV-47")
+def test_a_token_and_the_hint_without_one(file: Path) -> None:
+    with serving(file, "--http", "0", "--token", "open-sesame") as served:
+        url = served.url
+        for address in (url, url.replace("http", "ws").replace("/mcp", "/ws")):
+            done = fairlead("tools", address)
+            assert (done.returncode, done.stdout) == (1, "")
+            assert "error: The server answered with HTTP 401\n" in done.stderr
+            assert "--token" in done.stderr
+            wrong = fairlead("tools", address, "--token", "open-barley")
+            assert wrong.returncode == 1
+            assert "open-barley" not in wrong.stderr
+            assert "hint: it does not know the token that was sent" in wrong.stderr
+            assert "4 tools" in called("tools", address, "--token", "open-sesame")
+            assert "4 tools" in called("tools", address, env={"FAIRLEAD_TOKEN": "open-sesame"})
+            header = "authorization: Bearer open-sesame"
+            assert "4 tools" in called("tools", address, "--header", header)
+        assert served.end() == 0
+        assert "open-sesame" not in served.said
+
+
+@pytest.mark.parametrize("option", [(), ("--workers", "2"), ("--reload",)])
+def test_a_token_of_the_environment(file: Path, option: tuple[str, ...]) -> None:
+    env = {"FAIRLEAD_AUTH_TOKEN": "open-sesame"}
+    with serving(file, "--http", "0.0.0.0:0", *option, env=env) as served:
+        url = served.url
+        assert url.startswith("http://127.0.0.1:")  # 0.0.0.0 is no address to connect to
+        assert fairlead("tools", url).returncode == 1
+        assert called("call", "add", "a=1", "b=2", url, "--token", "open-sesame") == "3\n"
+
+
+@pytest.mark.covers("SRV-45")
+@pytest.mark.parametrize("option", [(), ("--workers", "2"), ("--reload",)])
+def test_strangers_need_a_token_or_an_opt_out(file: Path, option: tuple[str, ...]) -> None:
+    done = fairlead("serve", str(file), "--http", "0.0.0.0:0", *option)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: 0.0.0.0 can be reached from other machines")
+    assert "--insecure" in done.stderr
+    with serving(file, "--http", "0.0.0.0:0", "--insecure", *option) as served:
+        assert called("call", "add", "a=1", "b=2", served.url) == "3\n"
+
+
+@pytest.mark.parametrize("option", [(), ("--workers", "2"), ("--reload",)])
+def test_a_token_in_the_code_of_the_server(tmp_path: Path, option: tuple[str, ...]) -> None:
+    file = server_file(tmp_path, "server = MCPServer('test', auth_token='open-sesame')", TOOLS)
+    with serving(file, "--http", "0.0.0.0:0", *option) as served:
+        line = served.wait_for("connect: ")
+        assert line.endswith("' --token TOKEN\n")
+        url = line.split("'")[1]
+        assert fairlead("tools", url).returncode == 1
+        assert "4 tools" in called("tools", url, "--token", "open-sesame")
+
+
+@pytest.mark.covers("SRV-46")
+def test_hosts_and_origins_are_let_in_by_name(file: Path) -> None:
+    allowed = ("--allow-host", "tools.example", "--allow-origin", "https://page.example")
+    with serving(file, "--http", "0", *allowed) as served:
+        url = served.url
+        assert "4 tools" in called("tools", url, "--header", "Host: tools.example")
+        assert "4 tools" in called("tools", url, "--header", "Origin: https://page.example")
+        done = fairlead("tools", url, "--header", "Origin: https://other.example")
+        assert done.returncode == 1
+        assert "Origin 'https://other.example' may not use this server" in done.stderr
+
+
+@pytest.mark.covers("SRV-49")
+def test_a_certificate(file: Path, tmp_path: Path) -> None:
+    certificate, key = self_signed(tmp_path)
+    tls = ("--tls-cert", certificate, "--tls-key", key)
+    with serving(file, "--http", "0", *tls) as served:
+        url = served.url
+        assert url.startswith("https://")
+        assert fairlead("tools", url).returncode == 3
+        assert "4 tools" in called("tools", url, "--insecure-tls")
+        socket_url = url.replace("https", "wss").replace("/mcp", "/ws")
+        assert fairlead("tools", socket_url).returncode == 3
+        assert "4 tools" in called("tools", socket_url, "--insecure-tls")
+    with serving(file, "--http", "0", "--workers", "2", *tls) as served:
+        assert "4 tools" in called("tools", served.url, "--insecure-tls")
+    done = fairlead("serve", str(file), "--http", "0", "--tls-cert", str(file))
+    assert done.returncode == 2
+    assert "The certificate cannot be used: " in done.stderr
+
+
+# What can be wrong
+
+
+@pytest.mark.parametrize("option", [(), ("--workers", "2"), ("--reload",)])
+def test_a_port_that_is_taken(file: Path, option: tuple[str, ...]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = fairlead("serve", str(file), "--http", port, *option)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"error: Cannot listen on 127.0.0.1:{port}: Address already in use\n"
+        "hint: choose another port; 0 takes any that is free\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("--reload",), "cannot be reloaded"),
+        (("--workers", "2"), "--workers is for servers on the network"),
+        (("--token", "x"), "--token is for servers on the network"),
+        (("--insecure",), "--insecure is for servers on the network"),
+        (("--allow-host", "x"), "--allow-host is for servers on the network"),
+        (("--http", "eighty"), "'eighty' is no [HOST:]PORT"),
+        (("--http", "localhost"), "'localhost' is no [HOST:]PORT"),
+        (("--http", "99999"), "'99999' is no [HOST:]PORT"),
+        (("--transport", "http", "--port", "70000"), "'70000' is no number from 0 to 65535"),
+        (("--http", "0", "--port", "1"), "--host and --port are part of"),
+        (("--http", "0", "--ws", "0"), "not allowed with argument"),
+        (("--http", "0", "--transport", "stdio"), "exclude each other"),
+        (("--http", "0", "--reload", "--workers", "2"), "exclude each other"),
+        (("--http", "0", "--workers", "0"), "'0' is no number from 1 to 256"),
+        (("--http", "0", "--token", "two words"), "A token has no blanks"),
+        (("--http", "0", "--tls-key", "x"), "--tls-key needs its certificate"),
+    ],
+)
+def test_options_of_serve_that_do_not_fit(file: Path, args: tuple[str, ...], words: str) -> None:
+    done = fairlead("serve", str(file), *args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr
+
+
+@pytest.mark.parametrize("option", [("--workers", "2"), ("--reload",)])
+def test_a_target_that_is_not_there_is_said_once(option: tuple[str, ...]) -> None:
+    done = fairlead("serve", "missing.py", "--http", "0", *option)
+    assert (done.returncode, done.stderr) == (2, "error: There is no file missing.py\n")
+    done = fairlead("serve", "--http", "0", *option)
+    assert done.returncode == 2
+    assert "There is nothing to serve" in done.stderr
+
+
+@pytest.mark.parametrize("option", [(), ("--workers", "2")])
+def test_a_server_that_cannot_start(tmp_path: Path, option: tuple[str, ...]) -> None:
+    broken = """
+        def lifespan(server):
+            raise RuntimeError("no database")
+
+        server = MCPServer("test", lifespan=lifespan)
+    """
+    file = server_file(tmp_path, broken)
+    done = fairlead("serve", str(file), "--http", "0", *option)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no database" in done.stderr
+    assert "error: test could not start\n" in done.stderr
+    assert "serving:" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("http://127.0.0.1:1", "--", "python"), "There are two servers"),
+        (("http://127.0.0.1:1", "ws://127.0.0.1:1"), "There are two servers"),
+        (("--token", "x", "--", "python"), "--token is for a server that has a URL"),
+        (("--header", "no colon", "http://127.0.0.1:1"), "--header is written 'Name: value'"),
+        (("--header", "A: b\nC: d", "http://127.0.0.1:1"), "--header is written"),
+        (("--header", "Authorization: x", "--token", "y", "http://127.0.0.1:1"), "exclude"),
+        (("--token", "two words", "http://127.0.0.1:1"), "A token has no blanks"),
+        (("unix://relative",), "A unix socket is written unix:///"),
+        (("http://[nonsense",), "Not a URL"),
+    ],
+)
+def test_targets_that_do_not_fit(args: tuple[str, ...], words: str) -> None:
+    done = fairlead("tools", *args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr
+    assert "two words" not in done.stderr
+
+
+def test_nobody_there_is_exit_code_3_without_the_password() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+    for scheme in ("http", "ws"):
+        done = fairlead("tools", f"{scheme}://me:letmein@127.0.0.1:{port}/mcp")
+        assert (done.returncode, done.stdout) == (3, "")
+        assert "does the server run" in done.stderr
+        assert "letmein" not in done.stderr
+
+
+# Code that changes
+
+
+def test_reload_follows_the_code_and_survives_a_mistake(tmp_path: Path) -> None:
+    file = server_file(tmp_path, TOOLS)
+    with serving(file, "--http", "0", "--reload") as served:
+        url = served.url
+        served.wait_for("follows the Python files")
+        (tmp_path / "sibling.py").write_text("MORE = 41\n")
+        served.wait_for("sibling.py has changed")
+        served.wait_for("is served as it is now")
+        more = "import sibling\n@server.tool()\ndef more() -> int: return sibling.MORE\n"
+        server_file(tmp_path, TOOLS, more)
+        served.wait_for("server.py has changed")
+        served.wait_for("is served as it is now")
+        assert called("call", "more", url) == "41\n"
+        server_file(tmp_path, TOOLS, more, "def broken(:")
+        served.wait_for("SyntaxError")
+        served.wait_for("waits for the next change; the last version goes on")
+        assert called("call", "more", url) == "41\n"
+        (tmp_path / "sibling.py").write_text("MORE = 42\n")  # the same size as before
+        served.wait_for("waits for the next change")
+        server_file(tmp_path, TOOLS, more)
+        served.wait_for("is served as it is now")
+        assert called("call", "more", url) == "42\n"
+        os.kill(served.children[0], signal.SIGKILL)
+        served.wait_for("ended by signal 9")
+        assert called("call", "more", url) == "42\n"
+        assert served.end(signal.SIGINT) == 0
+        assert "Traceback" not in served.said
+
+
+def test_nobody_is_refused_while_the_code_changes(file: Path) -> None:
+    with serving(file, "--http", "0", "--reload") as served:
+        address = ("127.0.0.1", int(served.url.rpartition(":")[2].removesuffix("/mcp")))
+        served.wait_for("follows the Python files")
+        refused: list[OSError] = []
+        enough = threading.Event()
+
+        def knock() -> None:
+            while not enough.wait(0.002):
+                try:
+                    socket.create_connection(address, LIMIT).close()
+                except OSError as exc:
+                    refused.append(exc)
+
+        knocking = threading.Thread(target=knock)
+        knocking.start()
+        try:
+            for _ in range(2):
+                os.utime(file)
+                served.wait_for("is served as it is now")
+        finally:
+            enough.set()
+            knocking.join(LIMIT)
+        assert refused == []
+
+
+def test_reload_begins_with_a_mistake(tmp_path: Path) -> None:
+    file = server_file(tmp_path, "def broken(:")
+    with serving(file, "--http", "0", "--reload") as served:
+        served.wait_for("waits for the next change; connections wait")
+        server_file(tmp_path, TOOLS)
+        assert called("call", "add", "a=1", "b=2", served.url) == "3\n"
+
+
+def test_reload_of_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "package").mkdir()
+    server_file(tmp_path / "package", TOOLS, name="weather.py")
+    with serving("package.weather:server", "--http", "0", "--reload") as served:
+        url = served.url
+        served.wait_for("the Python files in package\n")
+        (tmp_path / "package" / "other.py").write_text("")
+        served.wait_for("is served as it is now")
+        assert called("call", "add", "a=1", "b=2", url) == "3\n"
+
+
+# Several processes
+
+
+def test_workers_share_a_port_and_the_rounds_of_a_call(file: Path) -> None:
+    with serving(file, "--http", "0", "--workers", "2") as served:
+        url = served.url
+        assert "no session" in served.wait_for("workers: 2 processes")
+        eventually(lambda: len(served.children), 2)
+        one, two = served.children
+        with stopped(one):
+            assert text_of(post(url, "pid")) == str(two)
+            first = post(url, "ask")
+        with stopped(two):
+            assert text_of(post(url, "pid")) == str(one)
+            second = post(url, "ask", **answer(first, yes=True))
+        with stopped(one):
+            assert text_of(post(url, "ask", **answer(second, yes=False))) == "True False"
+            # The token and the descriptors are not there for what tools start.
+            assert text_of(post(url, "environment")) == '["FAIRLEAD_STATE_KEYS"]'
+        assert served.end() == 0
+
+
+async def test_workers_answer_clients_of_either_era(file: Path) -> None:
+    from fairlead import MCPClientConfig
+
+    with serving(file, "--http", "0", "--workers", "2") as served:
+        url = served.url
+        async with MCPClient.connect_http(
+            url, on_elicit=lambda question: {"action": "accept", "content": {"value": True}}
+        ) as client:
+            assert text_of(await client.call_tool("ask")) == "True True"
+        config = MCPClientConfig(protocol_version="2025-11-25")
+        async with MCPClient.connect_http(url, config) as client:
+            for _ in range(5):
+                assert text_of(await client.call_tool("add", {"a": 1, "b": 2})) == "3"
+
+
+def test_a_worker_that_dies_is_replaced(file: Path) -> None:
+    with serving(file, "--http", "0", "--workers", "2") as served:
+        url = served.url
+        eventually(lambda: len(served.children), 2)
+        for pid in served.children:
+            os.kill(pid, signal.SIGKILL)
+            assert f"worker: {pid} ended by signal 9" in served.wait_for("worker: ")
+            assert called("call", "add", "a=1", "b=2", url) == "3\n"
+        eventually(lambda: len(served.children), 2)
+        assert served.end() == 0
+
+
+@pytest.mark.parametrize("option", [("--workers", "2"), ("--reload",)])
+def test_workers_do_not_outlive_a_parent_that_is_killed(file: Path, option: tuple[str]) -> None:
+    with serving(file, "--http", "0", *option) as served:
+        assert called("call", "add", "a=1", "b=2", served.url) == "3\n"
+        served.end(signal.SIGKILL)
+
+
+def test_a_tool_that_does_not_end_does_not_hold_the_workers(tmp_path: Path) -> None:
+    stuck = """
+        import time
+
+        @server.tool()
+        def stick() -> None:
+            sys.stderr.write("stuck\\n")
+            while True:
+                time.sleep(1)
+    """
+    file = server_file(tmp_path, stuck)
+    with serving(file, "--http", "0", "--workers", "2") as served:
+        url = served.url
+        caller = subprocess.Popen(
+            [sys.executable, "-m", "fairlead", "call", "stick", url],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        served.wait_for("stuck")
+        began = time.monotonic()
+        assert served.end() == 0
+        assert time.monotonic() - began < 6  # five, and a slow machine
+        caller.kill()
+        caller.wait(LIMIT)
+
+
+# What the tests need
+
+
+@contextlib.contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """While it stands still, the other one gets all connections."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def post(url: str, tool: str, **params: Any) -> Any:
+    """One stateless call on a connection of its own."""
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": STATELESS,
+        "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}},
+    }
+    body = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": tool, "arguments": {}, "_meta": meta, **params},
+    }
+    headers = {
+        "Content-Type": "application/json",
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": STATELESS,
+        "Mcp-Method": "tools/call",
+        "Mcp-Name": tool,
+    }
+    host = url.removeprefix("http://").removesuffix("/mcp")
+    connection = http.client.HTTPConnection(host, timeout=LIMIT)
+    try:
+        connection.request("POST", "/mcp", json.dumps(body), headers)
+        return json.loads(connection.getresponse().read())["result"]
+    finally:
+        connection.close()
+
+
+def answer(asked: Any, *, yes: bool) -> dict[str, Any]:
+    """The params that go on with a call that was asked back."""
+    (key,) = asked["inputRequests"]
+    return {
+        "inputResponses": {key: {"action": "accept", "content": {"value": yes}}},
+        "requestState": asked["requestState"],
+    }
+
+
+def text_of(result: Any) -> str:
+    return str(result["content"][0]["text"])
+
+
+def self_signed(folder: Path) -> tuple[Path, Path]:
+    """A certificate for this machine, and its key."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
+        )
+        .sign(key, hashes.SHA256())
+    )
+    files = folder / "certificate.pem", folder / "key.pem"
+    files[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    files[1].write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return files

@@ -1,0 +1,67 @@
+"""Showing what strangers say."""
+
+from typing import Any
+
+import pytest
+
+from fairlead.cli.framework.output import blocks, safe, size
+
+
+@pytest.mark.parametrize(
+    ("block", "shown"),
+    [
+        ({"type": "text", "text": "words"}, "words"),
+        ({"type": "text", "text": ""}, ""),
+        ({"type": "image", "mimeType": "image/png", "data": "AA=="}, "[image: image/png, 1 byte]"),
+        (
+            {"type": "audio", "mimeType": "audio/wav", "data": "A" * 4000},
+            "[audio: audio/wav, 3.0 kB]",
+        ),
+        ({"type": "image"}, "[image: ]"),
+        (
+            {"type": "resource", "resource": {"uri": "a:b", "blob": "AAAA"}},
+            "[resource: a:b, 3 bytes]",
+        ),
+        ({"type": "resource"}, "[resource: ]"),
+        (
+            {"type": "resource_link", "uri": "a:b", "name": "n", "size": 5},
+            "[link: a:b, n, 5 bytes]",
+        ),
+        ({"type": "hologram"}, "[hologram: of a kind that is not known here, 24 bytes of JSON]"),
+    ],
+)
+def test_each_block_is_text_or_one_line(block: dict[str, Any], shown: str) -> None:
+    assert list(blocks({"content": [block]})) == [shown]
+
+
+def test_structured_content_stands_in_for_text_only() -> None:
+    structured = {"structuredContent": {"a": 1}}
+    text = {"type": "text", "text": "words"}
+    assert list(blocks({"content": [text], **structured})) == ["words"]
+    assert list(blocks({"content": [], **structured})) == ['{\n  "a": 1\n}']
+    assert list(blocks({"content": [{"type": "text", "text": ""}], **structured})) == [
+        '{\n  "a": 1\n}'
+    ]
+    image = {"type": "image", "mimeType": "image/png", "data": ""}
+    assert len(list(blocks({"content": [image], **structured}))) == 2
+
+
+def test_results_without_sense_do_not_break_it() -> None:
+    assert list(blocks({})) == []
+    assert list(blocks({"content": None})) == []
+    assert list(blocks({"content": ["words", 5]})) == []
+
+
+def test_sizes() -> None:
+    assert [size(n) for n in (0, 1, 999, 1000, 1_500_000, 10_005_200_000)] == [
+        "0 bytes",
+        "1 byte",
+        "999 bytes",
+        "1.0 kB",
+        "1.5 MB",
+        "10.0 GB",
+    ]
+
+
+def test_safe_text_keeps_lines_and_tabs() -> None:
+    assert safe("a\tb\r\nc\x1b[0m\x9b\x7f") == "a\tb\nc␛[0m\ufffd␡"

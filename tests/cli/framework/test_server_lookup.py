@@ -1,0 +1,143 @@
+"""Client commands by the name of a configured server, beside URLs and commands."""
+
+import json
+import sys
+
+import pytest
+
+from tests.support.cli_user import TOOLS, Person, person
+
+__all__ = ["person"]
+
+
+@pytest.mark.covers("CMD-02")
+def test_every_client_command_takes_a_name(person: Person) -> None:
+    person.has("home/.cursor/mcp.json", {"notes": person.server()})
+    assert person.runs("call", "notes", "add", "a=1", "b:=2").out == "3\n"
+    assert person.runs("call", "--json", "notes", "add", "--args", '{"a": 1, "b": 2}').code == 0
+    tools = json.loads(person.runs("tools", "notes", "--json").out)
+    assert [tool["name"] for tool in tools] == ["add", "variable"]
+    assert person.runs("resources", "notes").out.startswith("memo://today")
+    assert person.runs("read", "notes", "memo://today").out == "Buy bread.\n"
+    assert person.runs("prompts", "notes").out.startswith("greet")
+    assert person.runs("prompt", "notes", "greet", "name=Ada").out == "user: Say hello to Ada.\n"
+    assert person.runs("complete", "notes", "greet", "name", "A").out == "Ada\n"
+    assert person.runs("ping", "notes").out.startswith("test answers in ")
+    assert person.runs("mcp", "prompts", "notes").out.startswith("greet")
+
+
+def test_a_url_after_a_name_is_what_is_read(person: Person) -> None:
+    person.has("ours/mcp.json", {"notes": person.server()})
+    assert person.runs("read", "notes", "https://example.com/page").out == "A page.\n"
+
+
+@pytest.mark.covers("CMD-02")
+def test_a_command_and_a_name_do_not_get_mixed_up(person: Person) -> None:
+    entry = person.server()
+    person.has("ours/mcp.json", {"add": entry})
+    command = ("--", entry["command"], *entry["args"])
+    assert person.runs("call", "add", "a=1", "b=2", *command).out == "3\n"
+    assert person.runs("call", "add", "add", "a=1", "b=2").out == "3\n"
+    alone = person.does("call", "add", "a=1", "b=2")
+    assert alone.code == 2
+    assert "There is no server to talk to" in alone.err
+
+
+def test_a_name_that_nobody_has_is_answered_with_those_that_are_near(person: Person) -> None:
+    person.has("ours/mcp.json", {"notes": {"command": "x"}})
+    done = person.does("call", "note", "add")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == (
+        "error: There is no server 'note' in any configuration\n"
+        "hint: did you mean notes? `fairlead list` shows those there are; the command of one that "
+        "is not configured goes after `--`\n"
+    )
+    assert "`fairlead tools -- python server.py`" in person.does("tools", "python", "server.py").err
+
+
+def test_a_file_that_cannot_be_read_may_be_why_a_name_is_unknown(person: Person) -> None:
+    file = person.has("ours/mcp.json", {})
+    file.write_text('{"mcpServers": {')
+    for command in (("call", "notes", "add"), ("mcp", "why", "notes"), ("mcp", "disable", "notes")):
+        done = person.does(*command)
+        assert done.code == 2
+        assert f"  | {file}:1: not valid JSON" in done.err
+
+
+def test_a_server_without_a_tool_is_half_of_a_call(person: Person) -> None:
+    person.has("ours/mcp.json", {"notes": {"command": "x"}})
+    done = person.does("call", "notes")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: Which tool of notes?\nhint: `fairlead tools notes`")
+    assert "There is no server to talk to" in person.does("call", "add").err
+
+
+def test_options_for_a_url_do_not_fit_a_name(person: Person) -> None:
+    person.has("ours/mcp.json", {"notes": {"command": "x"}})
+    done = person.does("ping", "notes", "--token", "t")
+    assert done.code == 2
+    assert "what it needs goes into its entry" in done.err
+    assert "--input is for" in person.does("ping", "--input", "a=b", "--", "x").err
+
+
+def test_a_project_runs_nothing_before_it_is_approved(person: Person) -> None:
+    witness = person.folder / "witness"
+    code = f"open({str(witness)!r}, 'w')"
+    person.has("project/.mcp.json", {"p": {"command": sys.executable, "args": ["-c", code]}})
+    for command in (("tools", "p"), ("call", "p", "x"), ("mcp", "test", "p"), ("doctor", "p")):
+        done = person.runs(*command)
+        assert done.code == 1
+        assert "`fairlead mcp approve p`" in done.out + done.err
+    assert not witness.exists()
+
+
+def test_variables_are_filled_in_and_never_shown(person: Person) -> None:
+    entry = {**person.server(), "env": {"TOKEN": "${FROM_OUTSIDE}", "ASKED": "!echo asked"}}
+    person.has("ours/mcp.json", {"notes": entry})
+    env = {"FROM_OUTSIDE": "very-secret"}
+    filled = person.runs("call", "notes", "variable", "name=TOKEN", env=env)
+    assert filled.out == "very-secret\n"
+    assert person.runs("call", "notes", "variable", "name=ASKED", env=env).out == "asked\n"
+    broken = {"command": sys.executable, "args": ["-c", "import os; exit(os.environ['TOKEN'])"]}
+    person.has("ours/mcp.json", {"broken": {**broken, "env": entry["env"]}})
+    done = person.runs("ping", "broken", env=env)
+    assert done.code == 3
+    assert "| [REDACTED]" in done.err
+    assert "very-secret" not in done.err
+    unset = person.runs("ping", "broken")
+    assert "what is not set in the environment: FROM_OUTSIDE" in unset.err
+
+
+def test_what_is_asked_of_a_person_is_given_by_an_option(person: Person) -> None:
+    entry = {"type": "stdio", **person.server(TOOLS), "env": {"WHO": "${input:who}"}}
+    file = person.home / ".config/Code/User/mcp.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"servers": {"v": entry}}))
+    missing = person.runs("call", "v", "variable", "name=WHO")
+    assert missing.code == 1
+    assert "`--input who=VALUE`" in missing.err
+    given = person.runs("call", "v", "variable", "name=WHO", "--input", "who=Ada")
+    assert given.out == "Ada\n"
+
+
+def test_at_a_terminal_a_person_is_asked(person: Person) -> None:
+    entry = {**person.server(TOOLS), "env": {"WHO": "${input:who}-${input:key}"}}
+    asked = [
+        {"id": "who", "description": "Your name", "default": "Ada"},
+        {"id": "key", "description": "Your key", "password": True},
+    ]
+    file = person.home / ".config/Code/User/mcp.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"servers": {"v": entry}, "inputs": asked}))
+    replies = {"Your name [Ada]: ": "", "Your key: ": "sesame"}
+    done = person.at_terminal("call", "v", "variable", "name=WHO", replies=replies)
+    assert done.code == 0
+    assert done.out.endswith("\nAda-sesame\n")
+    assert done.out.count("sesame") == 1  # it was not shown while it was typed
+
+
+def test_the_same_server_answers_to_both_of_its_names(person: Person) -> None:
+    entry = person.server()
+    person.has("ours/mcp.json", {"mine": entry})
+    person.has("home/.cursor/mcp.json", {"theirs": entry})
+    assert person.runs("call", "theirs", "add", "a=1", "b=2").out == "3\n"

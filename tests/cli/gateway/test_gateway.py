@@ -1,0 +1,296 @@
+"""`fairlead gateway FILE`: servers, clients and views of a file, on one endpoint."""
+
+import asyncio
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.errors import FairleadError
+from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
+from tests.support.cli_process import LIMIT, signpost
+from tests.support.cli_user import Person, person
+from tests.support.running_gateway import connected, get, names_of, post, running, text_of
+
+pytestmark = pytest.mark.slow  # part of `make test-all`
+
+__all__ = ["person"]
+
+VERSIONS = [NEWEST.value, NEWEST_HANDSHAKE.value]
+TOOLS = """
+    @server.tool()
+    def pid() -> int:
+        return os.getpid()
+
+    @server.tool()
+    def variable(name: str) -> str:
+        return os.environ.get(name, "not set")
+
+    @server.tool()
+    async def ask(ctx: Context) -> str:
+        return str((await ctx.elicit("sure?", bool)).data)
+"""
+
+
+def gateway_file(person: Person, text: str, name: str = "gateway.toml") -> str:
+    """A file in which PYTHON and SERVER mean a server with our tools."""
+    entry = person.server(TOOLS)
+    text = text.replace("PYTHON", json.dumps(entry["command"]))
+    (person.project / name).write_text(text.replace("SERVER", json.dumps(entry["args"][0])))
+    return name
+
+
+TWO = """
+listen = "127.0.0.1:0"
+name = "harbour"
+
+[servers.first]
+command = PYTHON
+args = [SERVER]
+env = { GREETING = "${WORD:-hello}" }
+
+[servers.dead]
+command = "/nowhere/at-all"
+"""
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_the_servers_of_a_file_on_one_endpoint(person: Person, version: str) -> None:
+    file = gateway_file(person, TWO)
+    with running(person, "gateway", file, env={"WORD": "ahoy"}) as gateway:
+        gateway.wait_for("gateway: harbour at http://127.0.0.1:")
+        gateway.wait_for("first: connected")
+        gateway.wait_for("dead: failed: ")
+        async with connected(gateway.url, version) as client:
+            assert await names_of(client) == {"first_pid", "first_variable", "first_ask"}
+            told = await client.call_tool("first_variable", {"name": "GREETING"})
+            assert text_of(told) == "ahoy"
+        async with connected(f"{gateway.url}/first", version) as client:
+            assert "pid" in await names_of(client)
+        assert gateway.ends(signal.SIGINT) == 0
+
+
+def test_plain_http_of_both_eras(person: Person) -> None:
+    file = gateway_file(person, TWO)
+    with running(person, "gateway", file, "--port", "0", "--json") as gateway:
+        url = gateway.report()["url"]
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": NEWEST.value,
+            "io.modelcontextprotocol/clientInfo": {"name": "raw", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": {},
+        }
+        stateless: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+        status, answer = post(
+            url,
+            {**stateless, "params": {"_meta": meta}},
+            mcp_protocol_version=NEWEST.value,
+            mcp_method="tools/list",
+        )
+        assert status == 200, answer
+        names = {tool["name"] for tool in json.loads(answer)["result"]["tools"]}
+        assert names == {"first_pid", "first_variable", "first_ask"}
+        opening = {
+            "protocolVersion": NEWEST_HANDSHAKE.value,
+            "capabilities": {},
+            "clientInfo": {"name": "raw", "version": "1"},
+        }
+        hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": opening}
+        status, answer = post(url, hello)
+        assert status == 200
+        assert json.loads(answer)["result"]["serverInfo"]["name"] == "harbour"
+
+
+GUARDED = """
+listen = "127.0.0.1:0"
+admin_token = "${ADMIN}"
+
+[servers.first]
+command = PYTHON
+args = [SERVER]
+
+[servers.second]
+command = PYTHON
+args = [SERVER]
+
+[views.default]
+allow = ["first_pid"]
+
+[views.all]
+deny = ["*_ask"]
+rename = { second_pid = "number" }
+
+[clients.alice]
+token = "a-token"
+view = "all"
+
+[clients.bob]
+token_env = "BOB"
+"""
+
+
+async def test_each_client_has_a_token_and_a_view(person: Person) -> None:
+    file = gateway_file(person, GUARDED)
+    with running(person, "gateway", file, env={"ADMIN": "adm1n", "BOB": "b-token"}) as gateway:
+        gateway.wait_for("first: connected")
+        gateway.wait_for("second: connected")
+        for secret in ("a-token", "b-token", "adm1n"):
+            assert secret not in gateway.said
+        url = gateway.url
+        async with connected(url, token="a-token") as alice:
+            seen = {"first_pid", "first_variable", "second_variable", "number"}
+            assert await names_of(alice) == seen
+            assert text_of(await alice.call_tool("number")).isdigit()
+        async with connected(url, token="b-token") as bob:
+            assert await names_of(bob) == {"first_pid"}
+        for token in ("", "wrong", "a-token2"):
+            assert get(url, "/health", authorization=f"Bearer {token}")[0] == 401
+        # A view also holds where a server has an endpoint of its own, if it has one.
+        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+        status, answer = post(f"{url}/second", call, authorization="Bearer b-token")
+        assert "ask" not in answer, (status, answer)
+        bob_is = {"authorization": "Bearer b-token"}
+        assert get(url, "/admin/servers", **bob_is)[0] == 401
+        status, answer = get(url, "/admin/servers", **bob_is, x_admin_token="adm1n")
+        assert [one["name"] for one in json.loads(answer)] == ["first", "second"]
+
+
+async def test_replicas_share_the_calls_of_one_name(person: Person) -> None:
+    file = gateway_file(
+        person,
+        """
+        listen = "127.0.0.1:0"
+        [servers.same]
+        command = PYTHON
+        replicas = [{ args = [SERVER] }, { args = [SERVER] }]
+        """,
+    )
+    with running(person, "gateway", file) as gateway:
+        gateway.wait_for("same: connected")
+        gateway.wait_for("same#2: connected")
+        async with connected(gateway.url) as client:
+            assert await names_of(client) == {"same_pid", "same_variable", "same_ask"}
+            calls = [await client.call_tool("same_pid") for _ in range(6)]
+            assert len({text_of(call) for call in calls}) == 2
+        assert gateway.ends() == 0
+
+
+async def test_its_servers_follow_the_file(person: Person) -> None:
+    file = gateway_file(person, TWO)
+    with running(person, "gateway", file) as gateway:
+        gateway.wait_for("first: connected")
+        (person.project / file).write_text("serch = true")
+        assert 'did you mean "search"?' in gateway.wait_for("nothing is changed: ")
+        gateway_file(person, TWO.replace("servers.first", "servers.other"))
+        gateway.wait_for("other: connected")
+        async with connected(gateway.url) as client:
+            assert await names_of(client) == {"other_pid", "other_variable", "other_ask"}
+
+
+async def test_its_views_and_tokens_follow_the_file(person: Person) -> None:
+    env = {"ADMIN": "adm1n", "BOB": "b-token"}
+    file = gateway_file(person, GUARDED)
+    with running(person, "gateway", file, env=env) as gateway:
+        gateway.wait_for("first: connected")
+        gateway.wait_for("second: connected")
+        url = gateway.url
+        async with (
+            connected(url, NEWEST_HANDSHAKE.value, token="a-token") as alice,
+            alice.changes("tools") as news,
+        ):
+            assert "number" in await names_of(alice)
+            changed = GUARDED.replace('"number"', '"count"').replace("token_env", "token")
+            gateway_file(person, changed)
+            async with asyncio.timeout(LIMIT):
+                await anext(aiter(news))
+            assert "count" in await names_of(alice)
+        assert get(url, "/health", authorization="Bearer b-token")[0] == 401
+        assert get(url, "/health", authorization="Bearer BOB")[0] == 200
+        gateway_file(person, changed.replace('view = "all"', 'view = "al"'))
+        assert 'did you mean "all"?' in gateway.wait_for("nothing is changed: ")
+        assert get(url, "/health", authorization="Bearer BOB")[0] == 200
+        assert gateway.ends() == 0
+
+
+async def test_what_is_discovered_can_be_included(person: Person) -> None:
+    person.has("ours/mcp.json", {"found": person.server(TOOLS), "first": {"command": "/nowhere"}})
+    file = gateway_file(person, 'include = "discovered"\n' + TWO)
+    with running(person, "gateway", file) as gateway:
+        for words in ("first: connected", "found: connected", "dead: failed"):
+            gateway.wait_for(words)
+
+
+async def test_a_unix_socket(person: Person, tmp_path: Path) -> None:
+    file = gateway_file(person, TWO)
+    place = tmp_path / "s.sock"
+    with running(person, "gateway", file, "--listen", f"unix:{place}") as gateway:
+        gateway.wait_for("first: connected")
+        async with connected(f"unix://{place}#/mcp") as client:
+            assert "first_pid" in await names_of(client)
+        assert gateway.ends() == 0
+    assert not place.exists()
+
+
+async def test_nothing_is_left_of_servers_that_do_not_want_to_end(
+    person: Person, tmp_path: Path
+) -> None:
+    with signpost(tmp_path / "stubborn") as deaf, signpost(tmp_path / "busy") as called:
+        stubborn = (
+            "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+            f"{deaf.told}\nwhile True: time.sleep(3600)"
+        )
+        busy = f"@server.tool()\nasync def hold():\n    {called.told}\n    await asyncio.sleep(99)"
+        servers = {
+            "stubborn": person.server(stubborn, name="stubborn.py"),
+            "busy": person.server(busy, name="busy.py"),
+        }
+        file = person.project / "gateway.json"
+        file.write_text(json.dumps({"listen": "127.0.0.1:0", "servers": servers}))
+        with running(person, "gateway", "gateway.json") as gateway:
+            gateway.wait_for("busy: connected")
+            deaf.read()
+            async with connected(gateway.url) as client:
+                call = asyncio.create_task(client.call_tool("busy_hold"))
+                await asyncio.to_thread(called.read)
+                assert await asyncio.to_thread(gateway.ends) == 0, gateway.said
+                with pytest.raises(FairleadError):
+                    await call
+
+
+def test_without_a_file_it_is_the_users_own(person: Person) -> None:
+    done = person.runs("gateway")
+    assert done.code == 2
+    assert str(person.ours / "gateway.toml") in done.err
+    assert "`fairlead up`" in done.err
+    person.ours.mkdir()
+    entry = f'[servers.demo]\ncommand = "{sys.executable}"\nargs = ["-m", "fairlead.demo"]\n'
+    (person.ours / "gateway.toml").write_text(f"port = 1\n{entry}")
+    done = person.runs("gateway")
+    assert done.code == 2
+    assert f'{person.ours / "gateway.toml"}:1: there is no setting "port"' in done.err
+    (person.ours / "gateway.toml").write_text(entry)
+    with running(person, "gateway", "--port", "0") as gateway:
+        gateway.wait_for("demo: connected")
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("--listen", "1", "--port", "2"), "the same twice"),
+        (("--listen", "nowhere:x"), "is no [HOST:]PORT"),
+        (("--port", "70000"), "is no number from 0 to 65535"),
+        (("--listen", "0.0.0.0:0"), "no token keeps strangers out"),
+    ],
+)
+def test_wrong_options(person: Person, args: tuple[str, ...], words: str) -> None:
+    gateway_file(person, TWO)
+    done = person.runs("gateway", "gateway.toml", *args)
+    assert (done.code, done.out) == (2, "")
+    assert words in done.err
+
+
+def test_a_file_that_is_not_there(person: Person) -> None:
+    done = person.runs("gateway", "none.toml")
+    assert (done.code, done.err) == (2, "error: none.toml: there is no such file\n")

@@ -1,0 +1,202 @@
+"""`fairlead mcp add`, `remove`, `enable` and `disable`: our own files, and only those."""
+
+import json
+
+import pytest
+
+from tests.support.cli_user import Person, person
+
+__all__ = ["person"]
+
+
+def test_a_command_is_added_to_the_users_file(person: Person) -> None:
+    options = ("--env", "A=1", "--env", "B=${B}=", "--cwd", "/tmp", "--timeout", "5000", "--lazy")
+    done = person.does("mcp", "add", "files", *options, "--", "uvx", "files", "--", "-x")
+    assert (done.code, done.out) == (0, f"files is in {person.ours}/mcp.json\n")
+    assert "fairlead mcp test files" in done.err
+    assert person.read("ours/mcp.json")["mcpServers"]["files"] == {
+        "command": "uvx",
+        "args": ["files", "--", "-x"],
+        "env": {"A": "1", "B": "${B}="},
+        "cwd": "/tmp",
+        "timeout": 5000,
+        "lazy": True,
+    }
+
+
+def test_a_file_that_is_found_only_from_here_is_mentioned(person: Person) -> None:
+    (person.project / "server.py").write_text("")
+    run = ("--", "python", "server.py")
+    warned = person.runs("mcp", "add", "here", *run)
+    assert warned.code == 0
+    assert f"`--cwd {person.project} --force`" in warned.err
+    for sure in (
+        ("there", "--cwd", str(person.project), *run),
+        ("whole", "--", "python", str(person.project / "server.py")),
+        ("theirs", "--project", *run),
+        ("tool", "--", "uvx", "files"),
+    ):
+        assert "--cwd" not in person.runs("mcp", "add", *sure).err
+    (person.project / "server.py").unlink()  # as in any other folder
+    lost = person.runs("mcp", "test", "here")
+    assert lost.code == 3
+    assert "hint: it was started in this folder: write the whole path, or set `cwd`" in lost.err
+
+
+def test_a_url_is_added_with_its_headers(person: Person) -> None:
+    header = ("--header", "Authorization: Bearer ${TOKEN}")
+    assert person.does("mcp", "add", "web", *header, "https://x.example/mcp").code == 0
+    assert person.does("mcp", "add", "old", "--type", "sse", "https://x.example/sse").code == 0
+    assert person.does("mcp", "add", "ws", "wss://x.example/ws").code == 0
+    assert person.read("ours/mcp.json")["mcpServers"] == {
+        "web": {
+            "type": "http",
+            "url": "https://x.example/mcp",
+            "headers": {"Authorization": "Bearer ${TOKEN}"},
+        },
+        "old": {"type": "sse", "url": "https://x.example/sse"},
+        "ws": {"type": "ws", "url": "wss://x.example/ws"},
+    }
+
+
+def test_a_name_that_is_there_is_replaced_only_by_force(person: Person) -> None:
+    assert person.does("mcp", "add", "a", "--", "one").code == 0
+    refused = person.does("mcp", "add", "a", "--", "two")
+    assert (refused.code, refused.out) == (1, "")
+    assert "--force" in refused.err
+    assert person.read("ours/mcp.json")["mcpServers"]["a"]["command"] == "one"
+    assert person.does("mcp", "add", "a", "--force", "--", "two").code == 0
+    assert person.read("ours/mcp.json")["mcpServers"]["a"] == {"command": "two"}
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (("a",), 2, "there is neither"),
+        (("a", "http://x", "--", "y"), 2, "both are given"),
+        (("a", "server.py"), 2, "fairlead mcp add a -- server.py"),
+        (("a b", "--", "x"), 1, "a name has 1 to 100"),
+        (("a", "--env", "nothing", "--", "x"), 2, "--env is written NAME=VALUE"),
+        (("a", "--header", "X: 1", "--", "x"), 2, "--header is for a server with a URL"),
+        (("a", "--env", "X=1", "http://x"), 2, "--env is for a command"),
+        (("a", "--timeout", "-5", "--", "x"), 2, "no number of milliseconds"),
+        (("a", "--timeout", "nan", "--", "x"), 2, "no number of milliseconds"),
+        (("a", "--timeout", "inf", "--", "x"), 2, "no number of milliseconds"),
+        (("a", "http://"), 2, "is no URL"),
+        (("a", "http://exa mple/mcp"), 2, "begins like https://"),
+        (("a", "http://x:99999/mcp"), 2, "is no URL"),
+    ],
+)
+def test_what_is_wrong_is_not_written(
+    person: Person, args: tuple[str, ...], code: int, words: str
+) -> None:
+    done = person.does("mcp", "add", *args)
+    assert (done.code, done.out) == (code, "")
+    assert words in done.err
+    assert not (person.ours / "mcp.json").exists()
+
+
+def test_the_projects_file_is_the_nearest_one(
+    person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (person.project / ".git").mkdir()
+    done = person.does("mcp", "add", "--project", "p", "--", "x")
+    assert done.out == f"p is in {person.project}/.fairlead/mcp.json\n"
+    assert "fairlead mcp approve p" in done.err
+    (person.project / "sub").mkdir()
+    monkeypatch.chdir(person.project / "sub")
+    assert person.does("mcp", "add", "--project", "q", "--", "x").code == 0
+    assert sorted(person.read("project/.fairlead/mcp.json")["mcpServers"]) == ["p", "q"]
+    assert not (person.ours / "mcp.json").exists()
+    assert person.does("mcp", "remove", "--project", "q").code == 0
+    assert sorted(person.read("project/.fairlead/mcp.json")["mcpServers"]) == ["p"]
+
+
+def test_a_name_of_another_program_is_mentioned(person: Person) -> None:
+    theirs = person.has("home/.cursor/mcp.json", {"a": {"command": "theirs"}})
+    done = person.does("mcp", "add", "a", "--", "mine")
+    assert f"used instead of the one in {theirs}:" in done.err
+
+
+def test_only_what_is_ours_is_removed(person: Person) -> None:
+    theirs = person.has("home/.cursor/mcp.json", {"their": {"command": "x"}})
+    before = theirs.read_bytes()
+    done = person.does("mcp", "remove", "their")
+    assert done.code == 1
+    assert f"it comes from Cursor, {theirs}:" in done.err
+    assert "`fairlead mcp disable their` hides it" in done.err
+    assert theirs.read_bytes() == before
+    near = person.does("mcp", "remove", "thier")
+    assert near.code == 2
+    assert "did you mean their?" in near.err
+    person.does("mcp", "add", "--project", "p", "--", "x")
+    assert "`fairlead mcp remove --project p`" in person.does("mcp", "remove", "p").err
+
+
+def test_a_name_of_another_program_is_hidden_and_shown_by_our_file(person: Person) -> None:
+    theirs = person.has("home/.cursor/mcp.json", {"their": {"command": "x"}})
+    before = theirs.read_bytes()
+    done = person.does("mcp", "disable", "their")
+    assert done.code == 0
+    assert f"it comes from Cursor, {theirs}:3, which is not changed" in done.err
+    assert person.read("ours/mcp.json")["disabledServers"] == ["their"]
+    rows = json.loads(person.does("list", "--no-connect", "--json").out)["servers"]
+    assert [(row["name"], row["status"]) for row in rows] == [("their", "disabled")]
+    assert "switched off: hidden by `disabledServers`" in person.does("ping", "their").err
+    assert person.does("mcp", "enable", "their").code == 0
+    rows = json.loads(person.does("list", "--no-connect", "--json").out)["servers"]
+    assert [(row["name"], row["status"]) for row in rows] == [("their", "configured")]
+    assert theirs.read_bytes() == before
+
+
+def test_an_entry_of_ours_is_switched_in_its_place(person: Person) -> None:
+    person.does("mcp", "add", "mine", "--", "x")
+    person.does("mcp", "disable", "mine")
+    assert person.read("ours/mcp.json")["mcpServers"]["mine"] == {"command": "x", "enabled": False}
+    assert person.does("mcp", "enable", "mine").err == ""
+    assert person.read("ours/mcp.json")["mcpServers"]["mine"] == {"command": "x"}
+
+
+def test_a_switch_that_changes_nothing_says_so(person: Person) -> None:
+    person.has("project/.fairlead/mcp.json", {"a": {"command": "x"}})
+    person.has("ours/mcp.json", {"a": {"command": "y"}})
+    assert "it is still used" in person.does("mcp", "disable", "a").err
+    person.has("home/.cursor/mcp.json", {"b": {"command": "x", "disabled": True}})
+    refused = person.does("mcp", "enable", "--project", "b")
+    assert refused.code == 2
+    assert "a project cannot switch on" in refused.err
+
+
+def test_a_file_that_would_be_damaged_is_left_alone(person: Person) -> None:
+    person.ours.mkdir()
+    (person.ours / "mcp.json").write_text('{"mcpServers": {}, // mine\n}')
+    done = person.does("mcp", "add", "a", "--", "x")
+    assert done.code == 1
+    assert "comments or trailing commas would be lost" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_two_that_add_at_once_do_not_lose_each_other(person: Person) -> None:
+    adding = [person.begins("mcp", "add", f"s{n}", "--", "x") for n in range(4)]
+    assert [process.wait(30) for process in adding] == [0] * 4
+    for process in adding:
+        process.communicate()
+    assert sorted(person.read("ours/mcp.json")["mcpServers"]) == ["s0", "s1", "s2", "s3"]
+
+
+def test_a_wrong_command_suggests_the_nearest(person: Person) -> None:
+    done = person.does("mcp", "ad")
+    assert (done.code, done.out) == (2, "")
+    assert "did you mean `fairlead mcp add`?" in done.err
+    assert "there are list, add, " in person.does("mcp", "xyzzy").err
+
+
+def test_each_command_has_help(person: Person) -> None:
+    names = "list add remove enable disable test why import export approve revoke resources prompts"
+    shown = person.does("mcp").out
+    for name in names.split():
+        assert f"\n  {name} " in shown
+        done = person.does("mcp", name, "--help")
+        assert (done.code, done.err) == (0, "")
+        assert done.out.startswith("usage: fairlead ")
+        assert name in done.out.splitlines()[0]

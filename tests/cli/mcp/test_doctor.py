@@ -1,0 +1,238 @@
+"""`fairlead doctor` and `fairlead mcp test`: each kind of trouble, with what to do about it."""
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from tests.support.cli_process import interrupt, signpost
+from tests.support.cli_user import Person, person
+
+__all__ = ["person"]
+
+
+class _Refuses(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.send_response(401)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_GET = do_POST
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def refusing() -> Iterator[str]:
+    """A web server that lets nobody in."""
+    with HTTPServer(("127.0.0.1", 0), _Refuses) as web:
+        thread = Thread(target=web.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{web.server_port}/mcp"
+        finally:
+            web.shutdown()
+            thread.join()
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
+def python(code: str) -> dict[str, Any]:
+    return {"command": sys.executable, "args": ["-c", code]}
+
+
+def examine(person: Person, *args: str) -> tuple[int, dict[str, Any], Any]:
+    """The exit code, the servers by their names, and everything."""
+    done = person.runs("doctor", "--json", *args)
+    told = json.loads(done.out)
+    return done.code, {server["name"]: server for server in told["servers"]}, told
+
+
+def test_a_server_that_works_is_shown_step_by_step(person: Person) -> None:
+    person.has("ours/mcp.json", {"notes": person.server()})
+    code, servers, told = examine(person)
+    assert (code, told["ok"]) == (0, True)
+    notes = servers["notes"]
+    assert (notes["status"], notes["tools"], notes["server"]) == ("ok", 2, "test 1.0.0")
+    assert notes["protocolVersion"] == "2026-07-28"
+    steps = [(step["step"], step["ok"]) for step in notes["steps"]]
+    names = ("approve", "resolve", "program", "connect", "tools")
+    assert steps == [(name, True) for name in names]
+    assert all(step["ms"] >= 0 for step in notes["steps"])
+    assert told["machine"][0]["text"].startswith("Python 3.")
+
+
+def test_each_trouble_comes_with_what_to_do(person: Person) -> None:
+    with refusing() as url:
+        person.has(
+            "ours/mcp.json",
+            {
+                "good": person.server(),
+                "gone": {"command": "no-such-program-here"},
+                "node": {"command": "npx", "args": ["x"], "env": {"PATH": "/nowhere"}},
+                "dies": python("import sys; sys.exit('no licence found')"),
+                "lacks": python("import no_such_module"),
+                "refused": {"type": "http", "url": url, "headers": {"X-Key": "${MY_KEY}"}},
+                "silent": {**python("import sys; sys.stdin.read()"), "timeout": 500},
+                "nobody": {"type": "http", "url": f"http://127.0.0.1:{free_port()}/mcp"},
+                "folder": {**python(""), "cwd": "/no/such/folder"},
+            },
+        )
+        code, servers, told = examine(person)
+    assert (code, told["ok"]) == (1, False)
+    assert servers["good"]["status"] == "ok"
+    failed = {name: one for name, one in servers.items() if one["status"] == "failed"}
+    assert set(failed) == set(servers) - {"good"}
+    assert "There is no program 'no-such-program-here'" in failed["gone"]["error"]
+    assert "full path as `command`" in failed["gone"]["hint"]
+    assert "install Node.js" in failed["node"]["hint"]
+    assert failed["node"]["stderr"] == ["PATH=/nowhere"]
+    assert "exited with code 1" in failed["dies"]["error"]
+    assert failed["dies"]["stderr"] == ["no licence found"]
+    assert "it lacks no_such_module" in failed["lacks"]["hint"]
+    assert failed["refused"]["error"] == "The server answered with HTTP 401"
+    assert "look at MY_KEY" in failed["refused"]["hint"]
+    assert "MY_KEY is not set in the environment" in failed["refused"]["warnings"]
+    assert "500ms" in failed["silent"]["error"]
+    assert '"timeout" (milliseconds) in its entry' in failed["silent"]["hint"]
+    assert "does the server run" in failed["nobody"]["hint"]
+    assert "correct `cwd`" in failed["folder"]["hint"]
+    assert [step["step"] for step in failed["dies"]["steps"] if not step["ok"]] == ["connect"]
+
+
+def test_what_is_wrong_with_the_machine_is_told_with_its_place(person: Person) -> None:
+    file = person.has("home/.cursor/mcp.json", {})
+    file.write_text('{\n "mcpServers": {\n  "a": nonsense\n}}')
+    person.has("ours/mcp.json", {"tool": {"command": "uvx", "args": ["x"]}})
+    done = person.runs("doctor", env={"PATH": "/nowhere"})
+    assert done.code == 1
+    assert f"✗ {file}:3: not valid JSON" in done.out
+    assert "✗ uvx is missing, and tool cannot start without it\n    → install uv" in done.out
+    assert "0 of 1 servers work, 3 things to mend" in done.out
+
+
+def test_an_odd_name_that_works_is_not_broken(person: Person) -> None:
+    tool = person.server()
+    person.has("home/.cursor/mcp.json", {"my notes": tool})
+    code, servers, told = examine(person)
+    assert (code, servers["my notes"]["status"], told["ok"]) == (0, "ok", True)
+    assert "  ! " in person.runs("doctor").out
+
+
+def test_also_what_nobody_foresaw_comes_with_what_to_do(person: Person) -> None:
+    refuses = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    error = {"code": -32603, "message": "not today"}
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": error}), flush=True)
+"""
+    file = person.has(
+        "ours/mcp.json",
+        {"dies": python("raise SystemExit('no licence')"), "refuses": python(refuses)},
+    )
+    _, servers, _ = examine(person)
+    assert servers["dies"]["stderr"] == ["no licence"]
+    assert f"its entry is {file}" in servers["dies"]["hint"]
+    assert "not today" in servers["refuses"]["error"]
+    assert "its own log" in servers["refuses"]["hint"]
+
+
+def test_what_nobody_approved_is_not_broken_unless_it_is_asked_for(person: Person) -> None:
+    person.has("project/.mcp.json", {"p": {"command": "x"}})
+    done = person.runs("doctor")
+    assert done.code == 0
+    assert "`fairlead mcp approve p`" in done.out
+    assert "0 of 1 servers work, 1 not approved" in done.out
+    code, servers, _ = examine(person, "p")
+    assert (code, servers["p"]["status"]) == (1, "not approved")
+
+
+def test_only_those_that_are_named_are_examined(person: Person) -> None:
+    person.has("ours/mcp.json", {"good": person.server(), "bad": python("exit(1)")})
+    code, servers, _ = examine(person, "good")
+    assert (code, list(servers)) == (0, ["good"])
+    assert "did you mean good?" in person.does("doctor", "goood").err
+
+
+def test_one_that_does_not_answer_is_quoted_and_ended(person: Person) -> None:
+    with signpost(person.folder / "pipe") as post:
+        said = "print('waiting for a lock', file=sys.stderr)"
+        code = f"import os, signal, sys; {said}; {post.told}; signal.pause()"
+        person.has("ours/mcp.json", {"silent": {**python(code), "timeout": 1500}})
+        done = person.runs("doctor")
+        assert done.code == 1
+        assert "  | waiting for a lock\n" in done.out
+        with pytest.raises(ProcessLookupError):
+            os.kill(post.read(), 0)
+
+
+def test_an_interrupt_ends_what_was_started(person: Person) -> None:
+    with signpost(person.folder / "pipe") as post:
+        code = f"import os, sys; {post.told}; sys.stdin.read()"
+        person.has("ours/mcp.json", {"silent": python(code)})
+        assert interrupt(post, "doctor")[0] == 130
+
+
+def test_one_server_is_tried_and_its_exit_code_says_how_it_went(person: Person) -> None:
+    person.has(
+        "ours/mcp.json",
+        {
+            "good": person.server(),
+            "dies": python("exit('no licence found')"),
+            "silent": {**python("import sys; sys.stdin.read()"), "timeout": 500},
+            "gone": {"command": "no-such-program-here"},
+        },
+    )
+    good = person.runs("mcp", "test", "good")
+    assert (good.code, good.err) == (0, "")
+    assert "✓ connect" in good.out
+    assert "test 1.0.0 speaks 2026-07-28" in good.out
+    assert "2 tools\nit works\n" in good.out
+    dies = person.runs("mcp", "test", "dies")
+    assert dies.code == 3
+    assert "✗ connect" in dies.out
+    assert "  | no licence found\n" in dies.err
+    assert person.runs("mcp", "test", "silent").code == 4
+    assert person.runs("mcp", "test", "gone").code == 3
+    facts = json.loads(person.runs("mcp", "test", "good", "--json").out)
+    assert (facts["status"], facts["tools"]) == ("ok", 2)
+
+
+def test_servers_are_tried_a_few_at_a_time(person: Person) -> None:
+    # Each says how many it meets, and stays until it is given up.
+    code = (
+        "import os, sys; file = f'{sys.argv[1]}/{os.getpid()}'; open(file, 'w').close(); "
+        "print(len(os.listdir(sys.argv[1])), file=sys.stderr, flush=True); "
+        "sys.stdin.read(); os.unlink(file)"
+    )
+    folder = person.folder / "running"
+    folder.mkdir()
+    entry = {"command": sys.executable, "args": ["-S", "-c", code, str(folder)], "timeout": 1000}
+    person.has("ours/mcp.json", {f"s{n}": {**entry, "env": {"N": str(n)}} for n in range(8)})
+    _, servers, _ = examine(person)
+    counts = [int(one["stderr"][0]) for one in servers.values()]
+    assert len(counts) == 8
+    assert max(counts) == 4
+    assert list(folder.iterdir()) == []
+
+
+def test_colours_and_control_characters(person: Person) -> None:
+    code = r"import sys; sys.exit('\x1b]0;title\x07')"
+    person.has("ours/mcp.json", {"evil": python(code)})
+    done = person.runs("doctor")
+    assert "␛]0;title␇" in done.out
+    assert "\x1b" not in done.out

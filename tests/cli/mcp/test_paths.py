@@ -1,0 +1,92 @@
+"""`fairlead paths`, and where things are on each kind of machine."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fairlead.config.paths import Machine
+from tests.support.cli_user import Person, person
+
+__all__ = ["person"]
+
+
+@pytest.mark.covers("CFG-13")
+def test_every_place_is_printed_and_moved_by_one_variable(person: Person) -> None:
+    places = json.loads(person.does("paths", "--json").out)
+    ours, project = str(person.ours), str(person.project)
+    assert places == {
+        "config": ours,
+        "servers": f"{ours}/mcp.json",
+        "gateway": f"{ours}/gateway.toml",
+        "project": f"{project}/.fairlead/mcp.json",
+        "cache": f"{ours}/cache",
+        "tools": f"{ours}/cache/tools",
+        "eras": f"{ours}/cache/eras.json",
+        "data": f"{ours}/data",
+        "approvals": f"{ours}/data/approvals.json",
+        "tapes": f"{ours}/data/tapes",
+        "FAIRLEAD_HOME": ours,
+    }
+
+
+@pytest.mark.covers("CFG-13")
+def test_without_it_they_are_where_programs_keep_such_things(
+    person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FAIRLEAD_HOME")
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    places = json.loads(person.does("paths", "--json").out)
+    assert places["config"] == f"{person.home}/.config/fairlead"
+    assert places["cache"] == f"{person.home}/.cache/fairlead"
+    assert places["data"] == f"{person.home}/.local/share/fairlead"
+    assert places["FAIRLEAD_HOME"] is None
+
+
+def test_people_see_what_is_not_there_yet(person: Person) -> None:
+    person.does("mcp", "add", "a", "--", "x")
+    lines = person.does("paths").out.splitlines()
+    assert f"servers    {person.ours}/mcp.json" in lines
+    assert f"approvals  {person.ours}/data/approvals.json  (not there yet)" in lines
+
+
+@pytest.mark.covers("CFG-13")
+def test_what_is_written_is_where_the_command_says(person: Person) -> None:
+    person.has("project/.mcp.json", {"p": person.server()})
+    person.does("mcp", "approve", "p", "--yes")
+    assert person.runs("list").code == 0
+    places = json.loads(person.does("paths", "--json").out)
+    assert Path(places["approvals"]).is_file()
+    assert len(list(Path(places["tools"]).glob("*.json"))) == 1
+    assert Path(places["eras"]).is_file()
+    assert list(person.home.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("platform", "env", "data", "cache"),
+    [
+        ("linux", {}, "/h/.local/share/fairlead", "/h/.cache/fairlead"),
+        (
+            "linux",
+            {"XDG_DATA_HOME": "/d", "XDG_CACHE_HOME": "/c"},
+            "/d/fairlead",
+            "/c/fairlead",
+        ),
+        (
+            "darwin",
+            {},
+            "/h/Library/Application Support/fairlead",
+            "/h/Library/Caches/fairlead",
+        ),
+        ("darwin", {"FAIRLEAD_HOME": "/f"}, "/f/data", "/f/cache"),
+        (
+            "win32",
+            {"LOCALAPPDATA": r"C:\L"},
+            r"C:\L\fairlead",
+            r"C:\L\fairlead\Cache",
+        ),
+    ],
+)
+def test_each_kind_of_machine(platform: str, env: dict[str, str], data: str, cache: str) -> None:
+    machine = Machine(platform=platform, home="/h", env=env, cwd="/")
+    assert (machine.own_data, machine.own_cache) == (data, cache)

@@ -1,0 +1,159 @@
+"""`fairlead mcp reload`, `reconnect` and the others that ask a gateway which runs."""
+
+import asyncio
+import json
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+from tests.support.cli_user import Done, Person, person
+from tests.support.running_gateway import Running, connected, running, text_of
+
+__all__ = ["person"]
+
+OFFERS = """
+    @server.tool()
+    def pid() -> int:
+        return os.getpid()
+
+    @server.resource("memo://today")
+    def today() -> str:
+        return "Buy bread."
+
+    @server.resource("memo://{day}")
+    def on(day: str) -> str:
+        return day
+
+    @server.prompt()
+    def greet() -> str:
+        return "Hello"
+
+    @server.tool()
+    def grow() -> str:
+        server.tool(name="more")(lambda: "x")
+        return "grown"
+"""
+ENV = {"FAIRLEAD_ADMIN_TOKEN": "open-sesame"}
+
+
+class Scene:
+    def __init__(self, person: Person, gateway: Running) -> None:
+        self.person = person
+        self.gateway = gateway
+        self.url = gateway.report()["url"]
+
+    def runs(self, *args: str) -> Done:
+        base = self.url.removesuffix("/mcp")
+        return self.person.runs("mcp", *args, "--url", base, env=ENV)
+
+    def asks(self, *args: str) -> Any:
+        done = self.runs(*args, "--json")
+        assert done.code == 0, done.err
+        return json.loads(done.out)
+
+
+def write(person: Person, **servers: Any) -> str:
+    file = person.folder / "gateway.json"
+    file.write_text(json.dumps({"admin_token": "open-sesame", "servers": servers}))
+    return str(file)
+
+
+def test_what_the_servers_of_a_gateway_have_and_how_they_are(person: Person) -> None:
+    file = write(person, notes=person.server(OFFERS), dead={"command": "/nowhere/at-all"})
+    with running(person, "gateway", file, "--port", "0", "--json") as gateway:
+        scene = Scene(person, gateway)
+        about = {"server": "notes", "status": "connected", "source": "the gateway's file"}
+        assert scene.asks("resources") == [
+            {"uri": "memo://today", **about},
+            {"uriTemplate": "memo://{day}", **about},
+        ]
+        assert scene.asks("prompts") == [{"name": "notes_greet", **about}]
+        shown = scene.runs("resources").out.splitlines()
+        assert shown[0].split("  ") == ["memo://today", "notes", "connected", "the gateway's file"]
+        assert "notes_greet" in scene.runs("prompts").out
+        assert person.runs("mcp", "reload", "--url", "http://127.0.0.1:9", env=ENV).code == 3
+        assert person.runs("mcp", "reload", "--url", scene.url.removesuffix("/mcp")).code == 1
+
+
+def test_who_lacks_a_token_hears_which_one(person: Person) -> None:
+    file = person.folder / "gateway.json"
+    file.write_text(json.dumps({"admin_token": "open-sesame", "token": "for-all", "servers": {}}))
+    with running(person, "gateway", str(file), "--port", "0", "--json") as gateway:
+        url = ("--url", gateway.report()["url"].removesuffix("/mcp"))
+        no_client = person.runs("mcp", "reload", *url, env=ENV)
+        assert no_client.code == 1
+        assert no_client.err.splitlines() == [
+            "error: The gateway wants the token of a client, too",
+            "hint: FAIRLEAD_TOKEN in the environment",
+        ]
+        token = {"FAIRLEAD_TOKEN": "for-all"}
+        assert "hint: --admin-token TOKEN" in person.runs("mcp", "reload", *url, env=token).err
+        assert person.runs("mcp", "reload", *url, env={**ENV, **token}).code == 0
+
+
+def test_something_else_at_that_address_is_told(person: Person) -> None:
+    class Other(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html>hello</html>")
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Other) as other:
+        Thread(target=other.serve_forever, daemon=True).start()
+        done = person.runs("mcp", "reload", "--url", f"127.0.0.1:{other.server_port}", env=ENV)
+        other.shutdown()
+    assert done.code == 3
+    assert "is no gateway of Fairlead" in done.err
+
+
+async def test_a_server_is_connected_anew(person: Person) -> None:
+    file = write(person, notes=person.server(OFFERS), dead={"command": "/nowhere/at-all"})
+    with running(person, "gateway", file, "--port", "0", "--json") as gateway:
+        scene = Scene(person, gateway)
+
+        async def pid() -> str:
+            async with connected(scene.url) as client:
+                return text_of(await client.call_tool("notes_pid"))
+
+        before = await pid()
+        [now] = await asyncio.to_thread(scene.asks, "reconnect", "notes")
+        assert (now["name"], now["status"], now["path"]) == ("notes", "connected", file)
+        assert await pid() != before
+        refused = await asyncio.to_thread(scene.runs, "reconnect", "dead")
+        assert refused.code == 1
+        assert "/nowhere/at-all" in refused.err
+        unknown = await asyncio.to_thread(scene.runs, "reconnect", "nobody")
+        assert unknown.code == 1
+        assert "There is no server 'nobody'" in unknown.err
+
+
+def test_files_are_read_again_at_once(person: Person) -> None:
+    file = write(person, notes=person.server(OFFERS))
+    with running(person, "gateway", file, "--port", "0", "--json") as gateway:
+        scene = Scene(person, gateway)
+        write(person, notes=person.server(OFFERS), other=person.server(OFFERS))
+        assert [one["name"] for one in scene.asks("reload")] == ["notes", "other"]
+        (person.folder / "gateway.json").write_text('{"serch": true}')
+        wrong = scene.runs("reload")
+        assert wrong.code == 1
+        assert wrong.err.startswith("error: 400 Bad Request: ")
+        assert 'did you mean "search"?' in wrong.err
+        assert [one["server"] for one in scene.asks("prompts")].count("notes") == 1
+
+
+async def test_what_servers_told_of_late(person: Person) -> None:
+    file = write(person, notes=person.server(OFFERS))
+    with running(person, "gateway", file, "--port", "0", "--json") as gateway:
+        scene = Scene(person, gateway)
+        assert await asyncio.to_thread(scene.asks, "notifications") == []
+        async with connected(scene.url) as client, client.changes("tools") as news:
+            await client.call_tool("notes_grow")
+            await anext(aiter(news))
+        heard = await asyncio.to_thread(scene.asks, "notifications")
+        method = "notifications/tools/list_changed"
+        assert {(one["server"], one["method"]) for one in heard} == {("notes", method)}
+        shown = await asyncio.to_thread(scene.runs, "notifications")
+        assert f"notes: {method}" in shown.out

@@ -1,0 +1,299 @@
+"""`fairlead serve`: files and modules, with everything that can be wrong with them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cli_process import LIMIT, fairlead, interrupt, server_file, signpost, talk
+
+ADD = """
+    @server.tool()
+    def add(a: int, b: int) -> int:
+        return a + b
+"""
+CALL_ADD = {
+    "id": 1,
+    "method": "tools/call",
+    "params": {"name": "add", "arguments": {"a": 1, "b": 2}},
+}
+
+
+def answers(stdout: str) -> dict[int, Any]:
+    """Every line of stdout is a message; the results by id."""
+    messages = [json.loads(line) for line in stdout.splitlines()]
+    return {message["id"]: message["result"] for message in messages}
+
+
+def served(done: subprocess.CompletedProcess[str]) -> str:
+    """The text that the tool `add` answered, and the name of the server."""
+    assert done.returncode == 0, done.stderr
+    results = answers(done.stdout)
+    assert results[1]["content"][0]["text"] == "3"
+    return str(results[0]["serverInfo"]["name"])
+
+
+def test_a_file(tmp_path: Path) -> None:
+    file = server_file(tmp_path, ADD)
+    done = fairlead("serve", str(file), input=talk(CALL_ADD))
+    assert served(done) == "test"
+    assert done.stderr == ""
+
+
+def test_a_file_in_the_current_folder_and_an_object_in_it(tmp_path: Path) -> None:
+    server_file(tmp_path, "other = MCPServer('other')", ADD.replace("@server", "@other"))
+    done = fairlead("serve", "server.py:other", input=talk(CALL_ADD), cwd=tmp_path)
+    assert served(done) == "other"
+
+
+def test_a_module_of_the_current_folder(tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    server_file(tmp_path / "package", ADD, name="weather.py")
+    done = fairlead("serve", "package.weather", input=talk(CALL_ADD), cwd=tmp_path)
+    assert served(done) == "test"
+    done = fairlead("serve", "package.weather:server", input=talk(CALL_ADD), cwd=tmp_path)
+    assert served(done) == "test"
+
+
+def test_siblings_of_a_file_can_be_imported(tmp_path: Path) -> None:
+    (tmp_path / "sibling.py").write_text("NUMBER = 3\n")
+    file = server_file(
+        tmp_path,
+        """
+        from sibling import NUMBER
+        @server.tool()
+        def add(a: int, b: int) -> int:
+            return NUMBER
+        """,
+        name="my-server.py",
+    )
+    assert served(fairlead("serve", str(file), input=talk(CALL_ADD))) == "test"
+
+
+def test_a_file_with_the_name_of_a_loaded_module(tmp_path: Path) -> None:
+    file = server_file(tmp_path, ADD, name="fairlead.py")
+    assert served(fairlead("serve", str(file), input=talk(CALL_ADD))) == "test"
+
+
+def test_prints_while_importing_stay_out_of_the_protocol(tmp_path: Path) -> None:
+    body = """
+    print("from Python")
+    sys.stdout.write("without an end")
+    os.system("echo from a child")
+    """
+    file = server_file(tmp_path, body, ADD)
+    done = fairlead("serve", str(file), input=talk(CALL_ADD))
+    assert served(done) == "test"
+    for words in ("from Python", "without an end", "from a child"):
+        assert words in done.stderr
+
+
+def test_a_file_that_runs_its_server_without_asking_is_served_once(tmp_path: Path) -> None:
+    file = server_file(tmp_path, ADD, "print('before')\nserver.run()\nprint('after')")
+    done = fairlead("serve", str(file), input=talk(CALL_ADD))
+    assert served(done) == "test"
+    assert done.stderr == "before\nafter\n"
+
+
+@pytest.mark.parametrize("name", ["mcp", "app", "whatever"])
+def test_the_usual_names_or_the_only_server_are_found(tmp_path: Path, name: str) -> None:
+    file = server_file(
+        tmp_path, f"{name} = alias = server; del server", ADD.replace("server", name)
+    )
+    assert served(fairlead("serve", str(file), input=talk(CALL_ADD))) == "test"
+
+
+def test_several_servers_are_listed(tmp_path: Path) -> None:
+    file = server_file(tmp_path, "one, two = MCPServer('1'), MCPServer('2'); del server")
+    done = fairlead("serve", str(file))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "has several servers: one, two" in done.stderr
+    assert f"fairlead serve {file}:one" in done.stderr
+
+
+def test_no_server_is_an_error_with_a_hint(tmp_path: Path) -> None:
+    file = server_file(tmp_path, "del server")
+    done = fairlead("serve", str(file))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"error: {file} has no MCPServer in it\nhint: ")
+
+
+def test_an_object_that_is_no_server(tmp_path: Path) -> None:
+    file = server_file(tmp_path, "number = 5")
+    done = fairlead("serve", f"{file}:number")
+    assert done.returncode == 2
+    assert ":number is no MCPServer but of type int" in done.stderr
+    done = fairlead("serve", f"{file}:nothing")
+    assert done.returncode == 2
+    assert "has no 'nothing'\nhint: there is server\n" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("missing.py", "There is no file missing.py"),
+        ("missing.module", "There is no module 'missing'"),
+        ("./folder/missing.py:server", "There is no file ./folder/missing.py"),
+        ("not a name", "'not a name' is neither a Python file nor the name of a module"),
+        (".", "'.' is neither"),
+        ("server.py:2+2", "names no server"),
+    ],
+)
+def test_targets_that_are_not_there(tmp_path: Path, target: str, words: str) -> None:
+    done = fairlead("serve", target, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_failing_import_shows_the_authors_frames_only(tmp_path: Path) -> None:
+    (tmp_path / "sibling.py").write_text("def fail():\n    return 1 / 0\n")
+    file = server_file(tmp_path, "import sibling\nsibling.fail()")
+    done = fairlead("serve", str(file))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"error: {file} could not be imported\n" in done.stderr
+    assert "ZeroDivisionError: division by zero" in done.stderr
+    assert done.stderr.count('File "') == 2
+    assert "importlib" not in done.stderr
+    assert "fairlead/" not in done.stderr
+
+
+def test_a_tool_that_cannot_be_one_is_blamed_on_its_line(tmp_path: Path) -> None:
+    file = server_file(tmp_path, "@server.tool()\ndef f(x: complex) -> None: ...\n")
+    done = fairlead("serve", str(file))
+    assert done.returncode == 1
+    assert "parameter 'x' has no JSON form" in done.stderr
+    assert done.stderr.count('File "') == 1
+    assert done.stderr.count("Traceback") == 1
+
+
+def test_a_syntax_error_shows_the_line(tmp_path: Path) -> None:
+    file = server_file(tmp_path, "def broken(:")
+    done = fairlead("serve", str(file))
+    assert done.returncode == 1
+    assert "def broken(:" in done.stderr
+    assert "SyntaxError" in done.stderr
+
+
+def test_a_missing_module_inside_a_module_is_not_taken_for_the_module(tmp_path: Path) -> None:
+    server_file(tmp_path, "import no_such_thing", name="weather.py")
+    done = fairlead("serve", "weather", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "No module named 'no_such_thing'" in done.stderr
+
+
+def test_a_file_that_exits_while_it_is_imported(tmp_path: Path) -> None:
+    file = server_file(tmp_path, "sys.exit('no licence')")
+    done = fairlead("serve", str(file))
+    assert done.returncode == 1
+    assert "ended the program while it was imported (no licence)" in done.stderr
+
+
+def test_a_transport_that_is_not_there_yet(tmp_path: Path) -> None:
+    file = server_file(tmp_path, "server = MCPServer('x', transport='carrier pigeon')")
+    done = fairlead("serve", str(file))
+    assert done.returncode == 1
+    assert "cannot be served: " in done.stderr
+    assert "transport 'carrier pigeon'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_ends_a_server_without_a_traceback(tmp_path: Path) -> None:
+    file = server_file(tmp_path, ADD)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fairlead", "serve", str(file)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(talk())
+    process.stdin.flush()
+    assert '"serverInfo"' in process.stdout.readline()  # it is up
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=LIMIT)
+    assert (process.returncode, stderr) == (0, "")
+
+
+def test_ctrl_c_during_the_import_is_exit_code_130(tmp_path: Path) -> None:
+    with signpost(tmp_path / "importing") as post:
+        # Closed by a `with`: a finalizer that closes it would swallow the interrupt.
+        opened = post.told.partition(".write")[0]
+        file = server_file(
+            tmp_path,
+            f"with {opened} as post: post.write(str(os.getpid()))",
+            "import signal\nwhile True: signal.sigtimedwait([], 0.1)",
+        )
+        assert interrupt(post, "serve", str(file)) == (130, "")
+
+
+def test_something_to_serve_is_required() -> None:
+    done = fairlead("serve")
+    assert done.returncode == 2
+    assert "FILE_OR_MODULE or --module is required" in done.stderr
+
+
+MODULE = """
+from fairlead import mcp_tool
+print("noise while importing")
+
+@mcp_tool
+def add(a: int, b: int) -> int:
+    "Add two numbers."
+    return a + b
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a module of tools in it, one that cannot be imported, and a server."""
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "adding.py").write_text(MODULE)
+    (tmp_path / "broken.py").write_text("import no_such_module_at_all\n")
+    server_file(tmp_path, "@server.tool()\ndef own() -> str: return 'own'\n")
+    return tmp_path
+
+
+@pytest.mark.covers("SRV-51", "SRV-52")
+def test_modules_of_tools_need_no_server_and_broken_ones_are_skipped(folder: Path) -> None:
+    modules = ("--module", "broken", "--module", "package.adding")
+    done = fairlead("serve", *modules, input=talk(CALL_ADD), cwd=folder)
+    assert served(done) == "fairlead-mcp-server"
+    assert "the tool module broken cannot be imported" in done.stderr
+    assert "No module named 'no_such_module_at_all'" in done.stderr
+    assert "noise while importing" in done.stderr
+
+
+@pytest.mark.covers("SRV-51")
+def test_modules_of_tools_are_added_to_a_server(folder: Path) -> None:
+    done = fairlead("serve", "server.py", "--module", "package.adding", "--list-tools", cwd=folder)
+    assert (done.returncode, done.stdout) == (0, "own\nadd  Add two numbers.\n")
+    done = fairlead(
+        "serve", "server.py", "--module", "package.adding", input=talk(CALL_ADD), cwd=folder
+    )
+    assert served(done) == "test"
+
+
+@pytest.mark.covers("SRV-51")
+def test_modules_of_tools_are_found_by_the_entry_points_of_installed_packages(folder: Path) -> None:
+    info = folder / "adding-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: adding\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[fairlead.tools]\nadding = package.adding\n")
+    env = {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
+    done = fairlead("serve", "--entry-points", input=talk(CALL_ADD), env=env)
+    assert served(done) == "fairlead-mcp-server"
+
+
+def test_modules_for_a_file_that_runs_its_server_itself_are_an_error(folder: Path) -> None:
+    file = server_file(folder, "server.run()", name="eager.py")
+    done = fairlead("serve", str(file), "--module", "package.adding", input=talk(), cwd=folder)
+    assert done.returncode == 1
+    assert "runs its server by itself" in done.stderr

@@ -1,0 +1,69 @@
+"""One line for each exchange: the right time, and no more than a terminal has room for."""
+
+import io
+import re
+import time
+
+import pytest
+
+from fairlead.cli.tap.watch_lines import Lines, took
+from fairlead.protocol.envelope import Direction
+from fairlead.recording.journal.journal_record import Record
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(record: Record, stream: io.StringIO) -> str:
+    Lines(stream).show(record)
+    return stream.getvalue()
+
+
+def call(at: float = 0.0, target: str = "add", error: str | None = None) -> Record:
+    return Record(
+        id=1,
+        at=at,
+        dir=Direction.CLIENT_TO_SERVER,
+        kind="request",
+        method="resources/read",
+        target=target,
+        state="ok" if error is None else "refused",
+        duration=0.0013,
+        code=None if error is None else -32602,
+        error=error,
+        flags=("id in use",),
+    )
+
+
+def test_the_last_half_of_a_thousandth_is_of_the_next_second() -> None:
+    line = shown(call(at=1_700_000_000.9996), io.StringIO())
+    assert line.startswith(time.strftime("%H:%M:%S.000", time.localtime(1_700_000_001)))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0013, "1.3 ms"), (0.9993, "999 ms"), (0.9996, "1 s"), (30.0, "30 s"), (1234.5, "1234 s")],
+)
+def test_how_long_it_took_is_written_plainly(seconds: float, text: str) -> None:
+    assert took(seconds) == text
+
+
+@pytest.mark.parametrize("error", [None, "there is no such thing, and never was, " * 4])
+def test_a_line_has_room_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, error: str | None
+) -> None:
+    record = call(target="file:///" + "long/" * 90, error=error)
+    whole = shown(record, io.StringIO())
+    assert record.target is not None
+    assert record.target in whole
+    for columns in (100, 120, 160):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        line = re.sub(r"\x1b\[[0-9;]*m", "", shown(record, Screen())).rstrip("\n")
+        assert len(line) <= columns
+        assert "resources/read file:///" in line
+        assert "1.3 ms ok" in line if error is None else "1.3 ms refused -32602 there is" in line
+        assert line.endswith("[id in use]")
+    monkeypatch.setenv("COLUMNS", "20")  # where nothing fits, it is broken, and says what it was
+    assert "resources/read" in shown(record, Screen())

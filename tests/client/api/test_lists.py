@@ -1,0 +1,67 @@
+"""Lists of servers that do not keep to the protocol."""
+
+from pathlib import Path
+
+import pytest
+
+from fairlead import MCPClient, MCPClientConfig
+from fairlead.client.api.lists import read_object
+from fairlead.client.api.typed_results import read_list
+from fairlead.client.connection.era_cache import known_eras
+from fairlead.errors import RemoteProtocolError
+from tests.support.scripted_stdio_server import program
+
+CONFIG = MCPClientConfig(protocol_version="latest")
+
+
+@pytest.fixture(autouse=True)
+def _forget_verdicts() -> None:
+    known_eras.clear()
+
+
+# Each cursor leads to a page of another kind.
+PAGES = """
+pages = {
+    None: {"tools": [{"name": "a", "inputSchema": {}}, {"name": 5}, {}], "nextCursor": "odd"},
+    "odd": {"nextCursor": "worse"},
+    "worse": {"tools": 17, "nextCursor": "last"},
+    "last": {"tools": [{"name": "b", "inputSchema": {}}], "nextCursor": "odd"},
+}
+endless = 0
+for request in requests():
+    if request["method"] == "tools/list":
+        answer(request, pages[request.get("params", {}).get("cursor")])
+    elif request["method"] == "prompts/list":
+        endless += 1
+        answer(request, {"prompts": [{"name": "p%d" % endless}], "nextCursor": str(endless)})
+    elif request["method"] == "resources/list":
+        answer(request, {"resources": [], "nextCursor": ""})
+"""
+
+
+async def test_pages_that_cannot_be_read_are_skipped_and_named(tmp_path: Path) -> None:
+    command = program(tmp_path, PAGES, stateless=False)
+    async with MCPClient.connect_stdio(command, CONFIG) as client:
+        assert [tool["name"] for tool in await client.list_tools()] == ["a", "b"]
+        assert [reason.partition(" Expected")[0] for reason in client.skipped] == [
+            "tools/list: 2 items without a name",
+            "tools/list: a page without tools",
+            "tools/list: tools:",
+        ]
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [(None, {}), (b"{", {}), (b"[1]", {}), (b'{"a":1}', {"a": 1})],
+)
+def test_what_a_server_says_in_passing_is_an_object_or_nothing(
+    raw: bytes | None, expected: dict[str, int]
+) -> None:
+    assert read_object(raw) == expected
+
+
+def test_a_member_is_a_list_or_absent() -> None:
+    assert read_list(None, "tools") == []
+    assert read_list([1], "tools") == [1]
+    with pytest.raises(RemoteProtocolError, match="tools is no list"):
+        read_list({}, "tools")

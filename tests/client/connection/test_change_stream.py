@@ -1,0 +1,112 @@
+"""Changes as an asynchronous iterator, in both eras."""
+
+import asyncio
+
+import pytest
+
+from fairlead import MCPClient, MCPClientConfig, MCPServer, RpcError
+from fairlead.client.connection.change_stream import Change
+from fairlead.interceptor import Answer, Exchange, Interceptor, Proceed
+
+LIMIT = 10.0
+
+
+def notes(*interceptors: Interceptor) -> MCPServer:
+    server = MCPServer("notes", rate_limit_rate=0, interceptors=interceptors)
+    for name in ("a", "b"):
+        server.resource(f"note://{name}", name=name)(lambda: "text")
+    server.tool(name="extra")(lambda: "x")
+    return server
+
+
+@pytest.fixture(params=["2025-11-25", "auto"])
+def config(request: pytest.FixtureRequest) -> MCPClientConfig:
+    return MCPClientConfig(protocol_version=request.param)
+
+
+@pytest.mark.covers("CLT-07")
+async def test_changes_come_one_by_one_and_twice_the_same_is_one(config: MCPClientConfig) -> None:
+    server = notes()
+    async with asyncio.timeout(LIMIT), MCPClient.connect_inprocess(server, config) as client:
+        async with client.changes("tools", uris=["note://a"]) as changes:
+            server.resource_updated("note://b")  # nobody asked
+            server.resource_updated("note://a")
+            assert await anext(changes) == Change("resource", "note://a")
+            server.remove_tool("extra")
+            server.resource_updated("note://a")
+            found = {await anext(changes), await anext(changes)}
+            assert found == {Change("tools"), Change("resource", "note://a")}
+
+
+async def test_two_who_watch_the_same_do_not_disturb_each_other(config: MCPClientConfig) -> None:
+    server = notes()
+    async with asyncio.timeout(LIMIT), MCPClient.connect_inprocess(server, config) as client:
+        async with client.changes(uris=["note://a"]) as longer:
+            async with client.changes(uris=["note://a", "note://b"]) as shorter:
+                server.resource_updated("note://b")
+                assert (await anext(shorter)).uri == "note://b"
+            server.resource_updated("note://a")
+            assert (await anext(longer)).uri == "note://a"
+        async with client.changes(uris=["note://b"]) as later:
+            server.resource_updated("note://a")  # no longer wanted by anybody
+            server.resource_updated("note://b")
+            assert (await anext(later)).uri == "note://b"
+
+
+async def test_the_iterator_ends_with_the_client(config: MCPClientConfig) -> None:
+    server = notes()
+    client = await MCPClient.connect_inprocess(server, config)
+    watch = client.changes("tools")
+    async with asyncio.timeout(LIMIT), watch as changes:
+
+        async def follow() -> list[Change]:
+            return [change async for change in changes]
+
+        following = asyncio.create_task(follow())
+        await asyncio.sleep(0)
+        await client.close()
+        assert await following == []
+
+
+async def test_after_a_reconnect_everything_watched_counts_as_changed() -> None:
+    server = notes()
+    config = MCPClientConfig(protocol_version="2025-11-25", auto_reconnect=True, retry_delay=0.01)
+    async with asyncio.timeout(LIMIT), MCPClient.connect_inprocess(server, config) as client:
+        async with client.changes("tools", uris=["note://a"]) as changes:
+            await client.transport.peer.channel.close()
+            found = {await anext(changes), await anext(changes)}
+            assert found == {Change("tools"), Change("resource", "note://a")}
+            server.resource_updated("note://a")
+            assert await anext(changes) == Change("resource", "note://a")
+
+
+async def test_the_last_watch_unsubscribes_and_an_earlier_one_does_not() -> None:
+    asked: list[tuple[str, str]] = []
+
+    async def listen(exchange: Exchange, proceed: Proceed) -> Answer:
+        if exchange.method.endswith("subscribe"):
+            asked.append((exchange.method.partition("/")[2], exchange.head.uri))
+        return await proceed(exchange)
+
+    config = MCPClientConfig(protocol_version="2025-11-25")
+    async with asyncio.timeout(LIMIT), MCPClient.connect_inprocess(notes(listen), config) as client:
+        first, second = client.changes(uris=["note://a"]), client.changes(uris=["note://a"])
+        async with first:
+            await second.__aenter__()
+        assert asked == [("subscribe", "note://a")]
+        await second.__aexit__(None, None, None)
+        assert asked == [("subscribe", "note://a"), ("unsubscribe", "note://a")]
+
+
+async def test_a_watch_that_cannot_begin_is_not_kept() -> None:
+    async def refuse(exchange: Exchange, proceed: Proceed) -> Answer:
+        if exchange.method == "resources/subscribe":
+            raise RpcError(-32002, "no such resource")
+        return await proceed(exchange)
+
+    config = MCPClientConfig(protocol_version="2025-11-25")
+    async with asyncio.timeout(LIMIT), MCPClient.connect_inprocess(notes(refuse), config) as client:
+        with pytest.raises(RpcError, match="no such resource"):
+            async with client.changes(uris=["note://x"]):
+                raise AssertionError
+        assert client._watches == []

@@ -1,0 +1,77 @@
+"""A client that is closed at an awkward moment keeps no connection."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from fairlead import MCPClient, MCPClientConfig
+from fairlead.client.mcp_transport.channel_transport import ChannelTransport
+from fairlead.errors import ChannelClosed
+from fairlead.transport.channel import Channel
+from fairlead.transport.socket import connect_tcp
+
+LIMIT = 10.0
+CONFIG = MCPClientConfig(protocol_version="2025-11-25", timeout_seconds=LIMIT)
+
+
+class Guestbook:
+    """A server that answers `initialize`, and notices who leaves."""
+
+    def __init__(self) -> None:
+        self.came, self.left = asyncio.Event(), asyncio.Event()
+        self.port = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.came.set()
+        answer = (
+            b'{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25",'
+            b'"capabilities":{},"serverInfo":{"name":"raw","version":"1"}}}\n'
+        )
+        while line := await reader.readline():
+            if b'"initialize"' in line:
+                writer.write(answer)
+        writer.close()
+        self.left.set()
+
+
+@contextlib.asynccontextmanager
+async def guestbook() -> AsyncIterator[Guestbook]:
+    book = Guestbook()
+    server = await asyncio.start_server(book.serve, "127.0.0.1", 0)
+    book.port = server.sockets[0].getsockname()[1]
+    async with asyncio.timeout(LIMIT), server:
+        yield book
+
+
+async def test_who_closes_while_another_connects_has_it_closed() -> None:
+    async with guestbook() as book:
+        go_on = asyncio.Event()
+
+        async def slow() -> Channel:
+            channel = await connect_tcp("127.0.0.1", book.port)
+            await go_on.wait()
+            return channel
+
+        client = MCPClient(ChannelTransport(slow), CONFIG)
+        opening = asyncio.ensure_future(client.initialize())
+        await book.came.wait()
+        await client.close()
+        go_on.set()
+        with pytest.raises(ChannelClosed):
+            await opening
+        await book.left.wait()
+
+
+async def test_who_is_cancelled_while_closing_has_closed_all_the_same() -> None:
+    config = MCPClientConfig(protocol_version="2025-11-25", health_check_interval=LIMIT)
+    async with guestbook() as book:
+        client = await MCPClient.connect_tcp("127.0.0.1", book.port, config)
+        closing = asyncio.ensure_future(client.close())
+        await asyncio.sleep(0)  # now it waits for the task that looks after the server
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert not client.connected
+        await book.left.wait()

@@ -1,0 +1,163 @@
+"""What is sent again after a failure, and what is not."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fairlead import MCPClient, MCPClientConfig, RpcError
+from fairlead.client.connection.era_cache import known_eras
+from fairlead.client.connection.retry import LONGEST_DELAY, Retry, exhausted, restarts
+from fairlead.errors import ChannelClosed, ConnectFailed, RequestTimeout, RetriesExhausted
+from tests.support.scripted_stdio_server import heard, program
+
+
+@pytest.fixture(autouse=True)
+def _forget_verdicts() -> None:
+    known_eras.clear()
+
+
+QUICK = MCPClientConfig(
+    timeout_seconds=5, retry_delay=0.01, max_retries=2, protocol_version="latest"
+)
+
+MUTE = """
+seen = {}
+for request in requests():
+    method, params = request["method"], request.get("params", {})
+    name = params.get("name", params.get("uri", method))
+    seen[name] = seen.get(name, 0) + 1
+    if name == "memo://third" and seen[name] == 3:
+        answer(request, {"contents": []})
+    elif name == "refused":
+        refuse(request, -32000, "no")
+    elif method == "tools/list":
+        hint = lambda word: {"inputSchema": {"type": "object"}, "annotations": {word: True}}
+        answer(request, {"tools": [{"name": "reads", **hint("readOnlyHint")},
+                                   {"name": "sets", **hint("idempotentHint")},
+                                   {"name": "acts", **hint("destructiveHint")}]})
+"""
+
+
+@pytest.mark.covers("CLT-20", "DEC-23")
+async def test_a_read_is_tried_again_with_a_new_id_and_the_old_one_is_cancelled(
+    tmp_path: Path,
+) -> None:
+    command = program(tmp_path, MUTE, stateless=False)
+    async with MCPClient.connect_stdio(command, QUICK) as client:
+        await client.request("resources/read", {"uri": "memo://third"}, timeout=0.3)
+        reads = heard(tmp_path, "resources/read")
+        assert len({request["id"] for request in reads}) == 3
+        cancelled = heard(tmp_path, "notifications/cancelled")
+        assert [m["params"]["requestId"] for m in cancelled] == [r["id"] for r in reads[:2]]
+
+
+@pytest.mark.covers("CLT-20", "CLT-21", "DEC-23")
+async def test_after_the_last_attempt_the_error_says_how_many_there_were(tmp_path: Path) -> None:
+    command = program(tmp_path, MUTE, stateless=False)
+    async with MCPClient.connect_stdio(command, QUICK) as client:
+        with pytest.raises(RetriesExhausted) as caught:
+            await client.request("prompts/get", {"name": "p"}, timeout=0.1)
+        cause = "Request timeout after 100ms (prompts/get)"
+        assert str(caught.value) == f"Request prompts/get failed after 2 retries: {cause}"
+        assert isinstance(caught.value.__cause__, RequestTimeout)
+        assert len(heard(tmp_path, "prompts/get")) == 3
+    once = MCPClientConfig(protocol_version="latest", max_retries=0)
+    async with MCPClient.connect_stdio(command, once) as client:
+        with pytest.raises(RequestTimeout):
+            await client.request("prompts/get", {"name": "p"}, timeout=0.1)
+        assert len(heard(tmp_path, "prompts/get")) == 4
+
+
+@pytest.mark.covers("CLT-22", "CLT-25")
+async def test_a_refusal_and_a_cancellation_are_final(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    command = program(tmp_path, MUTE, stateless=False)
+    caplog.set_level("INFO", "fairlead.client")
+    async with MCPClient.connect_stdio(command, QUICK) as client:
+        with pytest.raises(RpcError, match="no"):
+            await client.get_prompt("refused")
+        assert "prompts/get failed: MCP error -32000: no" in caplog.text
+        sent = asyncio.Event()
+        waiting = asyncio.ensure_future(
+            client.request("prompts/get", {"name": "p"}, on_sent=lambda _: sent.set())
+        )
+        await sent.wait()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await client.ping()
+    assert [m["params"]["name"] for m in heard(tmp_path, "prompts/get")] == ["refused", "p"]
+
+
+@pytest.mark.covers("CLT-23", "DEC-11")
+async def test_a_tool_is_called_again_only_if_that_does_no_harm(tmp_path: Path) -> None:
+    command = program(tmp_path, MUTE, stateless=False)
+
+    async def attempts(client: MCPClient, tool: str, retry: bool | None = None) -> int:
+        before = len(heard(tmp_path, "tools/call"))
+        with pytest.raises((RequestTimeout, RetriesExhausted)):
+            await client.call_tool(tool, timeout=0.1, retry=retry)
+        return len(heard(tmp_path, "tools/call")) - before
+
+    async with MCPClient.connect_stdio(command, QUICK) as client:
+        await client.ping()
+        (tmp_path / "log").touch()
+        assert await attempts(client, "reads") == 1  # nobody has said yet that it only reads
+        await client.list_tools()
+        assert await attempts(client, "reads") == 3
+        assert await attempts(client, "reads", retry=False) == 1
+        assert await attempts(client, "sets") == 3
+        assert await attempts(client, "acts") == 1
+        assert await attempts(client, "acts", retry=True) == 3
+        await client.tools()
+        assert await attempts(client, "sets") == 3
+    async with MCPClient.connect_stdio(command, replace(QUICK, retry_tool_calls=True)) as client:
+        assert await attempts(client, "acts") == 3
+        assert await attempts(client, "acts", retry=False) == 1
+
+
+async def test_a_closed_connection_is_not_asked_again(tmp_path: Path) -> None:
+    command = program(tmp_path, "for request in requests():\n    sys.exit(3)", stateless=False)
+    async with MCPClient.connect_stdio(command, QUICK) as client:
+        with pytest.raises(ChannelClosed):
+            await client.request("resources/read", {"uri": "memo://x"})
+        with pytest.raises(ChannelClosed, match="Transport not connected"):
+            await client.request("resources/read", {"uri": "memo://x"})
+
+
+@pytest.mark.covers("CLT-23", "DEC-11")
+def test_what_was_certainly_not_delivered_may_always_be_sent_again() -> None:
+    retry = Retry(1)
+    assert retry.allows("tools/call", ChannelClosed(delivered=False))
+    assert retry.allows("tools/call", ConnectFailed("no"))
+    assert not retry.allows("tools/call", ChannelClosed())
+    assert not retry.allows("tools/call", OSError())
+    assert retry.allows("tools/list", OSError())
+    assert not retry.allows("tools/list", RpcError(1, "no"))
+    assert not retry.allows("tools/list", ValueError())
+    assert not Retry(0).allows("tools/list", OSError())
+
+
+@pytest.mark.covers("CLT-20")
+def test_delays_double_with_jitter_up_to_a_cap() -> None:
+    delays = list(Retry(12, 0.5).delays())
+    assert len(delays) == 12
+    for attempt, delay in enumerate(delays):
+        longest = min(0.5 * 2**attempt, LONGEST_DELAY)
+        assert 0.75 * longest <= delay <= longest
+    assert list(Retry(12, 0.5).delays()) != delays
+
+
+def test_what_ends_at_once_is_never_restarted_in_a_busy_loop() -> None:
+    assert restarts(0.0).after(9.0) > 0.03
+    assert 0.75 <= restarts(1.0).after(0.0) <= 1.0
+
+
+def test_the_sentence_leaves_out_the_last_words_of_a_process() -> None:
+    end = ChannelClosed("it ended", stderr=["Traceback"])
+    expected = "Request x failed after 3 retries: Transport closed: it ended"
+    assert str(exhausted("x", 3, end)) == expected
+    assert str(exhausted("x", 1, OSError())) == "Request x failed after 1 retries: OSError"

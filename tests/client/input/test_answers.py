@@ -1,0 +1,197 @@
+"""Servers ask, and the callbacks of the client answer: in both eras, ours and the official SDK."""
+
+import asyncio
+import json
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead import MCPClient, MCPClientConfig, RpcError
+from fairlead.client import Question, accept, cancel, decline
+from fairlead.client.connection.era_cache import known_eras
+from fairlead.client.input.answers import Answers
+from tests.support.scripted_stdio_server import heard, program
+
+
+@pytest.fixture(autouse=True)
+def _forget_verdicts() -> None:
+    known_eras.clear()
+
+
+ASKING = """
+waiting = {}
+for message in requests():
+    if "method" not in message:
+        said = message.get("result", message.get("error"))
+        complete(waiting.pop(message["id"]), content=text(json.dumps(said)))
+    elif message["method"] == "tools/call":
+        waiting[100 + message["id"]] = message
+        send({"jsonrpc": "2.0", "id": 100 + message["id"], **message["params"]["arguments"]})
+"""
+
+FORM = {"method": "elicitation/create", "params": {"message": "Who?", "requestedSchema": {}}}
+PAGE = {
+    "method": "elicitation/create",
+    "params": {"message": "Go", "mode": "url", "url": "https://a.example/", "elicitationId": "e"},
+}
+MODEL = {"method": "sampling/createMessage", "params": {"maxTokens": 1, "messages": []}}
+ROOTS = {"method": "roots/list"}
+
+
+async def ask(client: MCPClient, question: dict[str, Any]) -> Any:
+    return json.loads((await client.call("ask", question)).text)
+
+
+@pytest.mark.covers("PRO-30", "CLT-09")
+async def test_requests_of_a_server_are_answered(tmp_path: Path) -> None:
+    seen: list[Question] = []
+
+    async def on_elicit(question: Question) -> dict[str, Any]:
+        seen.append(question)
+        return accept({"name": "Ada"}) if question.mode == "form" else accept()
+
+    async with MCPClient.connect_stdio(
+        program(tmp_path, ASKING, stateless=False),
+        on_elicit=on_elicit,
+        elicit_url=True,
+        on_sample=lambda params: {"role": "assistant", "content": [], "model": "m"},
+        on_roots=lambda: [tmp_path],
+    ) as client:
+        assert await ask(client, FORM) == {"action": "accept", "content": {"name": "Ada"}}
+        assert await ask(client, PAGE) == {"action": "accept"}
+        assert await ask(client, MODEL) == {"role": "assistant", "content": [], "model": "m"}
+        uri = tmp_path.as_uri()
+        assert await ask(client, ROOTS) == {"roots": [{"uri": uri, "name": tmp_path.name}]}
+        client.on_elicit = lambda question: cancel()
+        assert await ask(client, FORM) == {"action": "cancel"}
+        await client.roots_changed()
+        await client.ping()
+    assert seen == [
+        Question(message="Who?", schema={}),
+        Question(message="Go", mode="url", url="https://a.example/", elicitation_id="e"),
+    ]
+    (initialize,) = heard(tmp_path, "initialize")
+    assert initialize["params"]["capabilities"] == {
+        "elicitation": {"form": {}, "url": {}},
+        "sampling": {},
+        "roots": {"listChanged": True},
+    }
+    assert len(heard(tmp_path, "notifications/roots/list_changed")) == 1
+
+
+@pytest.mark.covers("PRO-30")
+async def test_what_has_no_callback_is_not_found(tmp_path: Path) -> None:
+    async with MCPClient.connect_stdio(program(tmp_path, ASKING, stateless=False)) as client:
+        for question in (FORM, MODEL, ROOTS):
+            assert (await ask(client, question))["code"] == -32601
+        client.on_elicit = lambda question: decline()
+        assert (await ask(client, PAGE))["code"] == -32602  # a mode that was not declared
+        client.on_sample = lambda params: "text"
+        with_tools = {**MODEL, "params": {**MODEL["params"], "tools": []}}  # type: ignore[dict-item]
+        assert (await ask(client, with_tools))["code"] == -32602
+        client.on_elicit = lambda question: {"name": "Ada"}
+        answer = await ask(client, FORM)
+        assert "accept(content), decline() or cancel()" in answer["message"]
+    assert heard(tmp_path, "initialize")[0]["params"]["capabilities"] == {}
+
+
+@pytest.mark.covers("PRO-37")
+async def test_a_call_waits_for_the_user_beyond_its_own_limit(tmp_path: Path) -> None:
+    async def slow(question: Question) -> dict[str, Any]:
+        await asyncio.sleep(0.5)
+        return decline()
+
+    command = program(tmp_path, ASKING, stateless=False)
+    config = MCPClientConfig(input_timeout=0.7)
+    async with MCPClient.connect_stdio(command, config, on_elicit=slow) as client:
+        result = await client.call("ask", FORM, timeout=0.3)
+        assert "decline" in result.text
+
+        async def absent(question: Question) -> dict[str, Any]:
+            await asyncio.Event().wait()
+            return {}
+
+        client.on_elicit = absent
+        answer = await ask(client, FORM)
+        assert answer["message"] == "Nobody answered elicitation/create in time"
+
+
+OFFICIAL = """
+from typing import Annotated
+from pydantic import BaseModel
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context, Elicit, Resolve
+
+server = MCPServer("curious", log_level="CRITICAL")
+
+class Who(BaseModel):
+    name: str
+
+@server.tool()
+async def greet(ctx: Context) -> str:
+    answer = await ctx.elicit("Who are you?", Who)
+    return f"{answer.action} {answer.data.name if answer.action == 'accept' else ''}"
+
+def who(ctx: Context) -> Elicit[Who]:
+    return Elicit("Who are you?", Who)
+
+@server.tool()
+async def welcome(user: Annotated[Who, Resolve(who)]) -> str:
+    return f"Welcome, {user.name}"
+
+server.run()
+"""
+
+
+@pytest.mark.covers("PRO-24", "PRO-30")
+async def test_the_official_server_asks_in_both_eras(tmp_path: Path) -> None:
+    file = tmp_path / "official.py"
+    file.write_text(textwrap.dedent(OFFICIAL))
+    command = [sys.executable, str(file)]
+    asked: list[Question] = []
+
+    def on_elicit(question: Question) -> dict[str, Any]:
+        asked.append(question)
+        return accept({"name": "Ada"})
+
+    handshake = MCPClientConfig(protocol_version="latest")
+    async with MCPClient.connect_stdio(command, handshake, on_elicit=on_elicit) as client:
+        assert client.protocol_version == "2025-11-25"
+        assert (await client.call("greet")).text == "accept Ada"
+        assert (await client.call("welcome")).text == "Welcome, Ada"
+    async with MCPClient.connect_stdio(command, on_elicit=on_elicit) as client:
+        assert client.protocol_version == "2026-07-28"
+        assert (await client.call("welcome")).text == "Welcome, Ada"
+    assert len(asked) == 3
+    assert {question.message for question in asked} == {"Who are you?"}
+    assert asked[0].schema is not None
+    assert asked[0].schema["required"] == ["name"]
+
+
+async def test_a_question_that_makes_no_sense_is_refused() -> None:
+    answers = Answers(on_elicit=lambda question: decline())
+    with pytest.raises(RpcError, match="cannot be read"):
+        await answers.answer("elicitation/create", {"message": 5})
+    with pytest.raises(RpcError, match="not found"):
+        await answers.answer("tools/list", {})
+    assert answers.missing("elicitation/create") is None
+    assert answers.missing("roots/list") == "roots"
+    answers = Answers(on_sample=lambda params: 5)  # type: ignore[arg-type, return-value]
+    with pytest.raises(RpcError, match="a text or a CreateMessageResult"):
+        await answers.answer("sampling/createMessage", {})
+
+
+def test_a_form_has_the_defaults_of_its_schema() -> None:
+    fields = {
+        "name": {"type": "string", "default": "Ada"},
+        "happy": {"type": "boolean", "default": False},
+        "age": {"type": "integer"},
+        "odd": True,
+    }
+    question = Question(message="Who?", schema={"type": "object", "properties": fields})
+    assert question.defaults == {"name": "Ada", "happy": False}
+    assert Question(message="Go", mode="url", url="https://a.example/").defaults == {}
+    assert Question(message="Who?", schema={"properties": []}).defaults == {}

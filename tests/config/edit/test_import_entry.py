@@ -1,0 +1,81 @@
+"""Entries of other programs in our words: they mean the same, or are refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.client.server_entry import MCPStdioServerConfig
+from fairlead.config.discovery import load_all_mcp_configs
+from fairlead.config.edit.import_entry import adopt
+from fairlead.config.edit.own_file import ConfigFile
+from fairlead.config.files.reader import Files
+from fairlead.config.found_server import Found
+from fairlead.config.hosts import HOSTS, find_servers
+from fairlead.config.trust import Trust
+from fairlead.config.variables.resolve import resolve
+from fairlead.errors import ConfigError
+from tests.support.home_directory import HOME, full_home, machine_in, write
+
+
+def one(root: Path, host: str, file: str, content: dict[str, Any]) -> Found:
+    write(root / HOME, {file: content})
+    [found] = find_servers(next(h for h in HOSTS if h.id == host), machine_in(root), Files())
+    return found
+
+
+def test_every_entry_of_a_full_home_means_the_same_in_our_file(tmp_path: Path) -> None:
+    machine = full_home(tmp_path)
+    env = {"HOME": machine.home, "PORTER": "value-of-PORTER"}
+    loaded = load_all_mcp_configs(machine.cwd, home=machine.home, env=env, platform="linux")
+    trust = Trust(tmp_path / "approvals.json")
+    checked = 0
+    for found in loaded.found.values():
+        if found.level == "project" or found.dialect == "fairlead" or found.needs_input:
+            continue
+        try:
+            adopted = adopt(found, env)
+        except ConfigError:
+            continue
+        if adopted.notes or found.env_file or found.headers_helper:
+            continue
+        ours = tmp_path / f"ours{checked}"
+        file = ConfigFile.of_user(machine_in(tmp_path, FAIRLEAD_HOME=str(ours)))
+        file.add(found.name.replace(" ", "_"), adopted.fields)
+        again = load_all_mcp_configs(
+            "/", home="/nowhere", env={**env, "FAIRLEAD_HOME": str(ours)}, filter_exa=False
+        )
+        [copy] = [f for f in again.found.values() if f.path == str(file.path)]
+        # Programs differ in what they do about a variable that is not set.
+        unset = resolve(found, env, trust=trust).missing
+        env |= {name: f"value-of-{name}" for name in unset}
+        before = resolve(found, env, trust=trust).entry
+        after = resolve(copy, env, trust=trust).entry
+        assert (found.name, found.host, after) == (found.name, found.host, before)
+        checked += 1
+    assert checked > 10
+
+
+def test_a_value_that_would_run_here_is_refused(tmp_path: Path) -> None:
+    entry = {"command": "x", "env": {"A": "!rm -r ."}}
+    found = one(tmp_path, "cursor", ".cursor/mcp.json", {"mcpServers": {"a": entry}})
+    with pytest.raises(ConfigError, match="env.A begins with `!`"):
+        adopt(found)
+
+
+def test_what_is_no_variable_there_but_is_one_here_is_noted(tmp_path: Path) -> None:
+    entry = {"command": "x", "args": ["${A}"], "env": {"B": "SET"}}
+    found = one(tmp_path, "zed", ".config/zed/settings.json", {"context_servers": {"a": entry}})
+    adopted = adopt(found, {"SET": "1"})
+    assert adopted.notes == (
+        "args looks like a variable, and is one here",
+        "env.B is the name of a variable that is set, and means its value",
+    )
+    assert isinstance(adopted.entry, MCPStdioServerConfig)
+    assert "SET" not in repr(adopted)
+
+
+def test_our_own_entries_stay_as_they_are(tmp_path: Path) -> None:
+    raw = {"command": "x", "env": {"A": "!pass show a"}, "note": "kept"}
+    found = one(tmp_path, "fairlead", ".config/fairlead/mcp.json", {"mcpServers": {"a": raw}})
+    assert adopt(found).fields == raw

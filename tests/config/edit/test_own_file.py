@@ -1,0 +1,155 @@
+"""Our own file, changed: whole, atomically, and never anybody else's."""
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.client.server_entry import MCPHttpServerConfig
+from fairlead.config.paths import Machine
+from fairlead.errors import ConfigError
+from fairlead.manager import ConfigFile
+
+pytestmark = pytest.mark.covers("CFG-11")
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def test_a_file_is_made_and_entries_come_and_go(tmp_path: Path) -> None:
+    file = ConfigFile.of_project(tmp_path)
+    file.add("b", {"command": "b", "note": "kept"})
+    file.add("a", MCPHttpServerConfig(url="https://a", headers={"X": "${T}"}, timeout=5000))
+    assert file.entries() == {
+        "b": {"command": "b", "note": "kept"},
+        "a": {"type": "http", "url": "https://a", "headers": {"X": "${T}"}, "timeout": 5000.0},
+    }
+    file.update("b", {"command": "c"})
+    file.remove("a")
+    assert read(file.path) == {"mcpServers": {"b": {"command": "c"}}}
+    assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
+    assert [one.name for one in file.path.parent.iterdir()] == ["mcp.json"]
+
+
+def test_what_we_do_not_know_stays_where_it_was(tmp_path: Path) -> None:
+    file = ConfigFile.of_project(tmp_path)
+    file.path.parent.mkdir()
+    before = {
+        "$schema": "s",
+        "zzz": [1, {"ü": None}],
+        "mcpServers": {"z": {"command": "z", "extra": {"k": 1}}, "a": {"command": "a"}},
+        "aaa": 2.5,
+    }
+    file.path.write_text(json.dumps(before))
+    file.path.chmod(0o644)
+    file.disable("z")
+    file.enable("z")
+    file.add("m", {"command": "m"})
+    before["mcpServers"]["m"] = {"command": "m"}  # type: ignore[index]
+    assert json.dumps(read(file.path)) == json.dumps(before)
+    assert stat.S_IMODE(file.path.stat().st_mode) == 0o644
+
+
+def test_switching_an_entry_and_a_name_of_somebody_else(tmp_path: Path) -> None:
+    file = ConfigFile.of_project(tmp_path)
+    file.add("mine", {"command": "m"})
+    file.disable("mine")
+    file.disable("theirs")
+    file.disable("theirs")
+    assert read(file.path) == {
+        "mcpServers": {"mine": {"command": "m", "enabled": False}},
+        "disabledServers": ["theirs"],
+    }
+    file.enable("mine")
+    file.enable("theirs")
+    assert read(file.path) == {
+        "mcpServers": {"mine": {"command": "m"}},
+        "disabledServers": [],
+        "enabledServers": ["theirs"],
+    }
+    file.disable("theirs")
+    assert read(file.path)["enabledServers"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "entry"), [("a b", {"command": "x"}), ("a", {}), ("a", {"command": "x", "url": "y"})]
+)
+def test_what_is_wrong_is_not_written(tmp_path: Path, name: str, entry: Any) -> None:
+    file = ConfigFile.of_project(tmp_path)
+    with pytest.raises(ConfigError, match=f'Server "{name}"'):
+        file.add(name, entry)
+    assert not file.path.exists()
+
+
+def test_names_that_are_there_or_not(tmp_path: Path) -> None:
+    file = ConfigFile.of_project(tmp_path)
+    file.add("a", {"command": "a"})
+    with pytest.raises(ConfigError, match="is there already"):
+        file.add("a", {"command": "b"})
+    with pytest.raises(ConfigError, match="is not in this file"):
+        file.update("b", {"command": "b"})
+    with pytest.raises(ConfigError, match="is not in this file"):
+        file.remove("b")
+    assert file.entries() == {"a": {"command": "a"}}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".cursor/mcp.json",
+        ".mcp.json",
+        ".claude.json",
+        "mcp.json",
+        ".fairlead/mcp.toml",
+        ".fairlead/other.json",
+        ".fairlead/../.cursor/mcp.json",
+    ],
+)
+def test_files_of_others_are_refused(tmp_path: Path, path: str) -> None:
+    with pytest.raises(ConfigError, match="not a file of ours"):
+        ConfigFile(tmp_path / path)
+
+
+def test_a_link_to_a_file_of_others_is_refused(tmp_path: Path) -> None:
+    (tmp_path / ".cursor").mkdir()
+    (tmp_path / ".cursor/mcp.json").write_text("{}")
+    (tmp_path / ".fairlead").symlink_to(tmp_path / ".cursor")
+    with pytest.raises(ConfigError, match="not a file of ours"):
+        ConfigFile.of_project(tmp_path).add("a", {"command": "a"})
+    assert (tmp_path / ".cursor/mcp.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize("content", ["{", '{"mcpServers": []}', '{"mcpServers": {}, // why\n}'])
+def test_a_file_that_we_would_damage_is_left_alone(tmp_path: Path, content: str) -> None:
+    file = ConfigFile.of_project(tmp_path)
+    file.path.parent.mkdir()
+    file.path.write_text(content)
+    with pytest.raises(ConfigError):
+        file.add("a", {"command": "a"})
+    assert file.path.read_text() == content
+
+
+def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = ConfigFile.of_project(tmp_path)
+    file.add("a", {"command": "a"})
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+    with pytest.raises(OSError, match="No space"):
+        file.add("b", {"command": "b"})
+    assert file.entries() == {"a": {"command": "a"}}
+    assert [one.name for one in file.path.parent.iterdir()] == ["mcp.json"]
+
+
+def test_the_users_file_is_where_discovery_looks(tmp_path: Path) -> None:
+    machine = Machine(platform="linux", home=str(tmp_path), env={}, cwd="/")
+    file = ConfigFile.of_user(machine)
+    file.add("a", {"command": "a"})
+    assert file.path == tmp_path / ".config/fairlead/mcp.json"
+    moved = Machine(platform="linux", home="/h", env={"FAIRLEAD_HOME": str(tmp_path)}, cwd="/")
+    assert ConfigFile.of_user(moved).path == tmp_path / "mcp.json"

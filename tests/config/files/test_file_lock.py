@@ -1,0 +1,43 @@
+"""Changes of files, one process after the other."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairlead.config.files import file_lock as locking
+from fairlead.config.files.file_lock import holding
+
+HOLDER = """
+import sys
+from pathlib import Path
+from fairlead.config.files.file_lock import holding
+with holding(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_folder_is_held_by_one_process_until_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locking, "LIMIT", 0.05)
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(OSError, match="another program has been changing"), holding(tmp_path):
+            pass
+        other.kill()
+        other.wait(30)
+    with holding(tmp_path):
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), holding(tmp_path / "none"):
+        pass

@@ -1,0 +1,80 @@
+"""Exa, wherever it hides, and the keys that lie beside it."""
+
+from typing import Any
+
+import pytest
+
+from fairlead.config.found_server import Found
+from fairlead.config.host_files.normalize_entry import respell
+from fairlead.config.server_filters import ExaFilter, Removal
+
+pytestmark = pytest.mark.covers("CFG-12")
+
+ENV = {"EXA": "from-env"}
+
+
+def verdict(name: str, raw: dict[str, Any], dialect: str = "fairlead") -> Removal | None:
+    found = Found(
+        name=name,
+        host="x",
+        host_title="X",
+        path="/x",
+        line=1,
+        level="user",
+        raw=raw,
+        entry=respell(raw).entry,
+        dialect=dialect,
+    )
+    return ExaFilter()(found, ENV)
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "keys"),
+    [
+        ("exa", {"command": "anything"}, ()),
+        ("EXA", {"url": "https://proxy.example/"}, ()),
+        ("s", {"url": "https://mcp.exa.ai/mcp?exaApiKey=k1&x=2"}, ("k1",)),
+        ("s", {"url": "https://mcp.exa.ai/mcp?exaApiKey=${EXA}"}, ("from-env",)),
+        ("s", {"url": "https://mcp.exa.ai/mcp?exaApiKey=${UNSET}"}, ()),
+        ("s", {"url": "https://mcp.exa.ai/mcp", "headers": {"x-api-key": "k2"}}, ("k2",)),
+        (
+            "s",
+            {"command": "npx", "args": ["mcp-remote", "https://mcp.exa.ai/mcp?exaApiKey=k"]},
+            ("k",),
+        ),
+        ("s", {"command": "npx", "args": ["-y", "exa-mcp-server@1", "--api-key", "k3"]}, ("k3",)),
+        ("s", {"command": "npx", "args": ["exa-mcp-server", "--exa-api-key=k4"]}, ("k4",)),
+        (
+            "s",
+            {"command": "npx", "args": ["exa-mcp-server"], "env": {"EXA_API_KEY": "k5"}},
+            ("k5",),
+        ),
+        (
+            "s",
+            {"command": "npx", "args": ["exa-mcp-server"], "env": {"EXA_API_KEY": "EXA"}},
+            ("from-env",),
+        ),
+        ("s", {"command": "npx", "args": ["exa-mcp-server"], "env": {"EXA_API_KEY": "!cat x"}}, ()),
+    ],
+)
+def test_exa_is_found(name: str, raw: dict[str, Any], keys: tuple[str, ...]) -> None:
+    assert verdict(name, raw) == Removal("Exa is built in", keys)
+
+
+@pytest.mark.parametrize(
+    ("name", "raw"),
+    [
+        ("hexa", {"command": "x"}),
+        ("exam", {"url": "https://exam.example"}),
+        ("s", {"url": "https://mcp.exa.ai.evil.example/mcp"}),
+        ("s", {"url": "https://evil.example/?u=mcp.exa.ai"}),
+        ("s", {"url": "http://[broken"}),
+        ("s", {"command": "npx", "args": ["not-exa-mcp-server"]}),
+    ],
+)
+def test_others_are_kept(name: str, raw: dict[str, Any]) -> None:
+    assert verdict(name, raw) is None
+
+
+def test_keys_are_not_shown() -> None:
+    assert "k1" not in repr(verdict("exa", {"url": "https://mcp.exa.ai/mcp?exaApiKey=k1"}))

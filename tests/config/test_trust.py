@@ -1,0 +1,117 @@
+"""Approvals: for exactly what was seen, and nothing from a file that cannot be trusted itself."""
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead.client.server_entry import MCPStdioServerConfig
+from fairlead.config.found_server import Found
+from fairlead.config.paths import Machine
+from fairlead.config.trust import NotApproved, Trust
+
+
+def found(**more: Any) -> Found:
+    fields: dict[str, Any] = {
+        "name": "a",
+        "host": "cursor",
+        "host_title": "Cursor",
+        "path": "/p/.cursor/mcp.json",
+        "line": 3,
+        "level": "project",
+        "raw": {"command": "x"},
+        "entry": MCPStdioServerConfig(command="x"),
+        "dialect": "cursor",
+    }
+    return Found(**{**fields, **more})
+
+
+def test_only_files_of_a_project_need_approval(tmp_path: Path) -> None:
+    trust = Trust(tmp_path / "approvals.json")
+    assert [trust.trusts(found(level=level)) for level in ("user", "local", "managed")] == [
+        True
+    ] * 3
+    with pytest.raises(NotApproved, match='/p/.cursor/mcp.json:3: Server "a"'):
+        trust.require(found())
+
+
+def test_an_approval_is_remembered_for_that_content(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "approvals.json"
+    Trust(path).approve(found())
+    trust = Trust(path)
+    assert trust.trusts(found())
+    assert not trust.trusts(found(raw={"command": "y"}))
+    assert not trust.trusts(found(name="b"))
+    assert not trust.trusts(found(path="/q/.cursor/mcp.json"))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [file.name for file in path.parent.iterdir()] == ["approvals.json"]
+    assert trust.approval(found()) == "approved"
+    assert trust.approval(found(raw={"command": "y"})) == "changed"
+    assert trust.revoke(found(raw={"command": "whatever"}))
+    assert not Trust(path).trusts(found())
+    assert not trust.revoke(found())
+
+
+def test_two_programs_do_not_forget_each_others_approvals(tmp_path: Path) -> None:
+    path = tmp_path / "approvals.json"
+    one, two = Trust(path), Trust(path)
+    assert not one.trusts(found())
+    two.approve(found(name="b"))
+    one.approve(found())
+    assert Trust(path).trusts(found())
+    assert Trust(path).trusts(found(name="b"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"\x00\xff",
+        b'{"version": 1}',
+        b'{"version": 1, "approved": []}',
+        b'{"version": 99, "approved": {}}',
+        b"[" * 100_000,
+    ],
+)
+def test_a_corrupt_file_approves_nothing(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "approvals.json"
+    path.write_bytes(content)
+    path.chmod(0o600)
+    trust = Trust(path)
+    assert not trust.trusts(found())
+    assert trust.warnings == [f"{path}: the file is corrupt; nothing counts as approved"]
+    trust.approve(found())
+    assert Trust(path).trusts(found())
+
+
+def test_a_file_that_others_may_write_approves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "approvals.json"
+    Trust(path).approve(found())
+    path.chmod(0o666)
+    trust = Trust(path)
+    assert not trust.trusts(found())
+    assert "others can write" in trust.warnings[0]
+
+
+def test_the_file_holds_no_secret(tmp_path: Path) -> None:
+    path = tmp_path / "approvals.json"
+    secret = found(raw={"command": "x", "env": {"TOKEN": "s3cret"}})
+    Trust(path).approve(secret)
+    assert "s3cret" not in path.read_text()
+    [kept] = json.loads(path.read_text())["approved"].values()
+    assert (kept["name"], kept["path"], kept["runs"]) == ("a", "/p/.cursor/mcp.json", "x")
+    assert "s3cret" not in repr(secret) + str(secret) + f"{[secret]}"
+
+
+def test_where_it_is_kept() -> None:
+    machine = Machine(platform="linux", home="/home/ada", env={}, cwd="/")
+    assert str(Trust.of(machine).path) == "/home/ada/.local/share/fairlead/approvals.json"
+    moved = msgspec.structs.replace(machine, env={"XDG_DATA_HOME": "/s"})
+    assert str(Trust.of(moved).path) == "/s/fairlead/approvals.json"
+    moved = msgspec.structs.replace(machine, env={"FAIRLEAD_HOME": "/f"})
+    assert str(Trust.of(moved).path) == "/f/data/approvals.json"

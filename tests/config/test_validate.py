@@ -1,0 +1,99 @@
+"""What is wrong with an entry, and the published schema that says the same."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from fairlead.client.server_entry import MCPHttpServerConfig, MCPStdioServerConfig
+from fairlead.manager import config_schema, is_server_name, validate_server_config
+from tests.support.home_directory import USER_FILES
+
+PUBLISHED = Path(__file__).parents[2] / "docs" / "mcp.schema.json"
+
+
+@pytest.mark.covers("CFG-08")
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ({"type": "stdio"}, 'a stdio server requires "command"'),
+        ({"type": "http"}, 'a http server requires "url"'),
+        ({"type": "sse"}, 'a sse server requires "url"'),
+        ({"type": "ws"}, 'a ws server requires "url"'),
+        ({}, '"command" (stdio) or "url" (http, sse, ws) is required'),
+        (
+            {"command": "x", "url": "y"},
+            'both "command" and "url" are given; a server has one of them',
+        ),
+        ({"type": "pigeon", "url": "y"}, "unknown type 'pigeon'; known are stdio, http, sse, ws"),
+        ({"command": 7}, "Expected `str`, got `int` - at `$.command`"),
+        ({"command": "x", "timeout": 0}, '"timeout" is in milliseconds and greater than zero'),
+    ],
+)
+def test_problems_are_told_with_the_name(entry: dict[str, Any], problem: str) -> None:
+    assert validate_server_config("srv", entry) == [f'Server "srv": {problem}']
+
+
+@pytest.mark.covers("CFG-08")
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"command": "x"},
+        {"type": "stdio", "command": "x", "inheritEnv": "safe", "requestIdFormat": "string"},
+        {"url": "https://x"},
+        {"type": "streamable-http", "url": "https://x"},
+        {"type": "ws", "url": "wss://x", "dialect": "toolcall"},
+        MCPStdioServerConfig(command="x"),
+        MCPHttpServerConfig(url="https://x", auth={"type": "oauth"}),
+    ],
+)
+def test_what_is_fine_has_no_problems(entry: Any) -> None:
+    assert validate_server_config("srv", entry) == []
+
+
+def test_every_problem_is_told_at_once() -> None:
+    problems = validate_server_config("my server", {"type": "x", "command": "a", "url": "b"})
+    assert len(problems) == 3
+    assert validate_server_config("srv", [])[0] == 'Server "srv": the entry is not a map'  # type: ignore[arg-type]
+
+
+@pytest.mark.covers("CFG-11")
+@pytest.mark.parametrize(
+    ("name", "fine"),
+    [("a", True), ("A.b:c-d_9", True), ("x" * 100, True), ("x" * 101, False), ("", False)]
+    + [(bad, False) for bad in ("a b", "a/b", "ä", "a\n", "../x")],
+)
+def test_names(name: str, fine: bool) -> None:
+    assert is_server_name(name) is fine
+
+
+@pytest.mark.covers("CFG-01")
+def test_the_schema_is_published_and_fits_our_files() -> None:
+    assert json.loads(PUBLISHED.read_text()) == config_schema()
+    validator = jsonschema_rs.validator_for(config_schema())
+    validator.validate(json.loads(USER_FILES[".config/fairlead/mcp.json"]))
+    validator.validate(
+        {
+            "$schema": "x",
+            "mcpServers": {"w": {"type": "ws", "url": "ws://x", "dialect": "toolcall"}},
+            "disabledServers": ["a"],
+            "enabledServers": [],
+        }
+    )
+
+
+@pytest.mark.covers("CFG-01")
+@pytest.mark.parametrize(
+    "servers",
+    [
+        {"a": {}},
+        {"a": {"command": "x", "url": "y"}},
+        {"a b": {"command": "x"}},
+        {"a": {"command": "x", "type": "http"}},
+        {"a": {"command": "x", "timeout": 0}},
+    ],
+)
+def test_the_schema_refuses_what_we_refuse(servers: dict[str, Any]) -> None:
+    assert not jsonschema_rs.validator_for(config_schema()).is_valid({"mcpServers": servers})

@@ -1,0 +1,426 @@
+"""Entries made ready to connect: variables each program's way, commands only after trust."""
+
+import asyncio
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.config.found_server import Input
+from fairlead.config.host_files.normalize_entry import respell
+from fairlead.config.hosts import HOSTS
+from fairlead.config.variables.variable_syntax import DIALECTS, Scope, substitute
+from fairlead.errors import ConfigError
+from fairlead.manager import (
+    Commands,
+    Found,
+    NotApproved,
+    Resolved,
+    Trust,
+    load_all_mcp_configs,
+    resolve,
+    resolve_in_thread,
+)
+
+ENV = {"A": "1", "EMPTY": "", "TOKEN": "s3cret", "NESTED": "${A}"}
+
+
+def found(raw: dict[str, Any], host: str = "fairlead", **more: Any) -> Found:
+    """An entry as a program's reader would make it."""
+    table = {one.id: one for one in HOSTS}
+    of = table[host]
+    spelled = respell((of.adapt(raw) if of.adapt else raw) or {}, unit=of.timeout_unit)
+    fields: dict[str, Any] = {
+        "name": "srv",
+        "host": of.id,
+        "host_title": of.title,
+        "path": "/c/file.json",
+        "line": 7,
+        "level": "user",
+        "raw": raw,
+        "entry": spelled.entry,
+        "dialect": of.dialect,
+        "lookups": spelled.lookups,
+        "env_file": spelled.env_file,
+        "headers_helper": spelled.headers_helper,
+        "workspace": "/lab/engine",
+        "home": "/home/ada",
+    }
+    return Found(**{**fields, **more})
+
+
+def text(host: str, value: str, env: Mapping[str, str] = ENV, **more: Any) -> str:
+    """What an argument becomes in an entry of that program."""
+    made = resolve(found({"type": "stdio", "command": "x", "args": [value]}, host), env, **more)
+    return made.entry.args[0]  # type: ignore[union-attr]
+
+
+@pytest.mark.covers("CFG-09")
+@pytest.mark.parametrize(
+    ("host", "value", "expected"),
+    [
+        ("fairlead", "${A}-${B:-two}-${EMPTY:-three}", "1-two-three"),
+        ("fairlead", "${B}", "${B}"),
+        ("fairlead", "$A ${A%x} ${A#y} ${#A} $${A", "$A ${A%x} ${A#y} ${#A} $${A"),
+        ("fairlead", "${B:-${A}}", "1"),
+        ("fairlead", '${B:-{"a": 1}}', '{"a": 1}'),
+        ("fairlead", "${NESTED}", "${A}"),
+        ("fairlead", "${env:A} {env:A}", "${env:A} {env:A}"),
+        ("claude-code", "${A} ${B:-b} ${B}", "1 b ${B}"),
+        ("dot-mcp-json", "${A}", "1"),
+        ("omp", "${A} ${B}", "1 ${B}"),
+        ("claude-desktop", "${A} $A", "${A} $A"),
+        ("codex", "${A} $A", "${A} $A"),
+        ("zed", "${A}", "${A}"),
+        ("fx", "${A}", "${A}"),
+        ("vscode", "${env:A}${env:B}|${A}", "1|${A}"),
+        ("vscode", "${workspaceFolder}${pathSeparator}x", "/lab/engine/x"),
+        ("vscode", "${workspaceFolder:other} ${userHome}", "/lab/engine /home/ada"),
+        ("cursor", "${workspaceFolderBasename}${/}${env:A}", "engine/1"),
+        ("windsurf", "${env:A}", "1"),
+        ("roo", "${env:A} ${env:B} ${workspaceFolder}", "1 ${env:B} /lab/engine"),
+        ("gemini", "$A ${A} ${B:-b} $B ${B} %A%", "1 1 b $B ${B} %A%"),
+        ("qwen", "$A", "1"),
+        ("opencode", "{env:A}{env:B}|${A}", "1|${A}"),
+        ("kilo", "{env:A}", "1"),
+        ("continue", "${{ secrets.A }} ${{secrets.B}} ${A}", "1 ${{secrets.B}} ${A}"),
+        ("goose", "$A ${A}", "$A ${A}"),
+        ("mcporter", "${A} ${B:-b} $env:A $A", "1 b 1 $A"),
+    ],
+)
+def test_variables_are_read_as_their_program_does(host: str, value: str, expected: str) -> None:
+    assert text(host, value) == expected
+
+
+def test_names_that_are_not_set_are_told_once_in_order() -> None:
+    entry = {"command": "${X}", "args": ["${Y}", "${X}", "${v%p}", "${Z:-z}"], "env": {"E": "${W}"}}
+    made = resolve(found(entry), ENV)
+    assert set(made.missing) == {"X", "Y", "W"}
+
+
+def test_mcporter_refuses_what_is_not_set() -> None:
+    with pytest.raises(ConfigError, match=r'/c/file.json:7: Server "srv": .* B is not set'):
+        text("mcporter", "${B}")
+
+
+def test_all_texts_of_a_remote_entry_are_expanded() -> None:
+    entry = {
+        "type": "http",
+        "url": "https://${A}.example/mcp",
+        "headers": {"X": "Bearer ${TOKEN}"},
+        "oauth": {"clientSecret": "${TOKEN}", "scopes": ["${A}"]},
+    }
+    made = resolve(found(entry), ENV).entry
+    assert made.url == "https://1.example/mcp"  # type: ignore[union-attr]
+    assert made.headers == {"X": "Bearer s3cret"}  # type: ignore[union-attr]
+    assert made.oauth == {"clientSecret": "s3cret", "scopes": ["1"]}
+
+
+def test_the_found_entry_keeps_its_raw_form() -> None:
+    raw = found({"command": "x", "env": {"T": "${TOKEN}"}})
+    made = resolve(raw, ENV)
+    assert raw.entry.env == {"T": "${TOKEN}"}  # type: ignore[union-attr]
+    assert made.entry.env == {"T": "s3cret"}  # type: ignore[union-attr]
+    assert "s3cret" not in repr(made)
+
+
+def test_gemini_reads_env_and_headers_twice() -> None:
+    entry = {"command": "x", "env": {"N": "$NESTED", "U": "a${B}b", "P": "%A%"}}
+    made = resolve(found(entry, "gemini"), ENV).entry
+    assert made.env == {"N": "1", "U": "ab", "P": "%A%"}  # type: ignore[union-attr]
+    windows = resolve(found(entry, "gemini", platform="win32"), ENV).entry
+    assert windows.env["P"] == "1"  # type: ignore[union-attr]
+
+
+def test_codex_and_goose_take_values_by_name() -> None:
+    entry = {
+        "url": "https://x",
+        "bearer_token_env_var": "TOKEN",
+        "env_http_headers": {"X-A": "A", "X-B": "NOT_SET"},
+        "http_headers": {"X-C": "${A}"},
+    }
+    made = resolve(found(entry, "codex"), ENV)
+    assert made.entry.headers == {  # type: ignore[union-attr]
+        "Authorization": "Bearer s3cret",
+        "X-A": "1",
+        "X-C": "${A}",
+    }
+    assert made.missing == ("NOT_SET",)
+    stdio = {"type": "stdio", "cmd": "g", "envs": {"E": "e"}, "env_keys": ["A", "KEYRING"]}
+    made = resolve(found(stdio, "goose"), ENV, secrets={"KEYRING": "k"})
+    assert made.entry.env == {"E": "e", "A": "1", "KEYRING": "k"}  # type: ignore[union-attr]
+
+
+def test_goose_fills_its_url_from_its_own_variables() -> None:
+    entry = {
+        "type": "streamable_http",
+        "uri": "https://x/$TENANT/$A",
+        "headers": {"H": "${ TOKEN }"},
+        "envs": {"TENANT": "acme"},
+        "env_keys": ["TOKEN"],
+    }
+    made = resolve(found(entry, "goose"), ENV).entry
+    assert made.url == "https://x/acme/$A"  # type: ignore[union-attr]
+    assert made.headers == {"H": "s3cret"}  # type: ignore[union-attr]
+
+
+def test_files_beside_an_opencode_configuration(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("from-file\n")
+    here = {"path": str(tmp_path / "opencode.json"), "home": str(tmp_path)}
+    entry = {"type": "remote", "url": "https://x", "headers": {"A": "{file:token} {file:~/token}"}}
+    made = resolve(found(entry, "opencode", **here), ENV).entry
+    assert made.headers == {"A": "from-file from-file"}  # type: ignore[union-attr]
+    entry["url"] = "{file:nowhere}"
+    with pytest.raises(ConfigError, match="nowhere does not exist"):
+        resolve(found(entry, "opencode", **here), ENV)
+
+
+def test_inputs_have_to_be_given() -> None:
+    with pytest.raises(ConfigError, match="the input 'key' has to be given first"):
+        text("vscode", "${input:key}")
+    assert text("vscode", "${input:key}", inputs={"key": "${env:A}"}) == "${env:A}"
+
+
+def test_an_input_has_its_default_until_it_is_given() -> None:
+    needs = (Input("key", default="usual"),)
+    one = found({"command": "x", "args": ["${input:key}"]}, "vscode", needs_input=needs)
+    assert resolve(one, ENV).entry.args == ["usual"]  # type: ignore[union-attr]
+    given = resolve(one, ENV, inputs={"key": "mine"}).entry
+    assert given.args == ["mine"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("value", ["${config:a.b}", "${command:x.y}"])
+def test_what_only_an_editor_knows_is_refused(value: str) -> None:
+    with pytest.raises(ConfigError, match="only be known inside the editor"):
+        text("vscode", value)
+
+
+def test_secrets_of_continue_come_from_where_secrets_are() -> None:
+    assert text("continue", "${{ secrets.A }}", secrets={"A": "kept"}) == "kept"
+
+
+def test_the_env_file_is_weaker_than_the_entry(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text(
+        '# comment\nexport A=file\nB = "two\\nlines" # why\n'
+        "C='$x'\nD=plain # no\r\nE=\nnot a line\n"
+    )
+    entry = {"command": "x", "env": {"A": "entry"}, "envFile": "${workspaceFolder}/.env"}
+    made = resolve(found(entry, "vscode", workspace=str(tmp_path)), ENV)
+    assert made.entry.env == {  # type: ignore[union-attr]
+        "A": "entry",
+        "B": "two\nlines",
+        "C": "$x",
+        "D": "plain",
+        "E": "",
+    }
+    entry["envFile"] = "gone.env"
+    made = resolve(found(entry, "vscode", workspace=str(tmp_path)), ENV)
+    assert "gone.env of `envFile` does not exist" in made.warnings[0]
+
+
+def test_folders_are_relative_to_the_project() -> None:
+    made = [resolve(found({"command": "x", "cwd": cwd}), ENV).entry for cwd in ("~/a", "b", "/c")]
+    assert [one.cwd for one in made] == ["/home/ada/a", "/lab/engine/b", "/c"]  # type: ignore[union-attr]
+
+
+def test_what_cannot_be_seen_around_a_value_is_left_out() -> None:
+    entry = {"command": " x\ufeff", "args": [" kept "], "env": {"T": "\u200b${TOKEN}\r\n"}}
+    made = resolve(found(entry), ENV)
+    assert made.entry.command == "x"  # type: ignore[union-attr]
+    assert made.entry.args == [" kept "]  # type: ignore[union-attr]
+    assert made.entry.env == {"T": "s3cret"}  # type: ignore[union-attr]
+    assert made.warnings == (
+        'Server "srv": env.T had white space around it, which is left out',
+        'Server "srv": command had white space around it, which is left out',
+    )
+
+
+def test_a_line_break_inside_a_header_is_refused() -> None:
+    entry = {"type": "http", "url": "https://x", "headers": {"X": "a${NL}b"}}
+    with pytest.raises(ConfigError, match="the header 'X' holds a line break"):
+        resolve(found(entry), {"NL": "\r\nEvil: 1"})
+
+
+# Commands
+
+
+@pytest.mark.covers("CFG-10")
+def test_values_may_be_commands_names_or_themselves() -> None:
+    entry = {"command": "x", "env": {"C": "!echo out; echo err >&2", "N": "TOKEN", "L": "TOKENS"}}
+    for host in ("fairlead", "omp"):
+        made = resolve(found(entry, host), {**ENV, "PATH": os.environ["PATH"]}).entry
+        assert made.env == {"C": "out", "N": "s3cret", "L": "TOKENS"}  # type: ignore[union-attr]
+
+
+@pytest.mark.covers("CFG-10")
+def test_other_programs_run_nothing() -> None:
+    entry = {"command": "x", "env": {"C": "!echo out", "N": "TOKEN"}}
+    for host in ("claude-code", "cursor", "dot-mcp-json", "fx"):
+        made = resolve(found(entry, host), ENV).entry
+        assert made.env == entry["env"]  # type: ignore[union-attr]
+
+
+@pytest.mark.covers("CFG-10")
+def test_a_command_that_fails_costs_its_value_only(tmp_path: Path) -> None:
+    env = {"PATH": os.environ["PATH"]}
+    entry = {"command": "x", "env": {"F": "!echo s3cret; exit 3", "E": "!true", "OK": "fine"}}
+    made = resolve(found(entry), env)
+    assert made.entry.env == {"OK": "fine"}  # type: ignore[union-attr]
+    assert made.warnings == (
+        'Server "srv": env.F is left out: its command did not work (it failed with exit code 3)',
+        'Server "srv": env.E is left out: its command did not work (it printed nothing)',
+    )
+
+
+@pytest.mark.covers("CFG-10")
+def test_a_command_has_a_limit_and_takes_its_children_along(tmp_path: Path) -> None:
+    commands = Commands(Trust(tmp_path / "t"), limit=0.3)
+    entry = {"command": "x", "env": {"S": "!sleep 60 & sleep 60"}}
+    made = resolve(found(entry), {"PATH": os.environ["PATH"]}, commands=commands)
+    assert made.entry.env == {}  # type: ignore[union-attr]
+    assert "it took longer than 0.3 seconds" in made.warnings[0]
+
+
+def test_endless_output_is_cut(tmp_path: Path) -> None:
+    commands = Commands(Trust(tmp_path / "t"), limit=0.5)
+    entry = {"command": "x", "env": {"S": "!yes"}}
+    made = resolve(found(entry), {"PATH": os.environ["PATH"]}, commands=commands)
+    assert made.entry.env == {}  # type: ignore[union-attr]
+
+
+@pytest.mark.covers("CFG-10")
+def test_a_command_is_run_once(tmp_path: Path) -> None:
+    commands = Commands(Trust(tmp_path / "t"))
+    entry = {"command": "x", "env": {"C": f"!echo x >> {tmp_path}/runs; echo done"}}
+    for _ in range(3):
+        resolve(found(entry), {"PATH": os.environ["PATH"]}, commands=commands)
+    assert (tmp_path / "runs").read_text() == "x\n"
+
+
+def test_a_command_is_not_expanded_by_us_and_does_not_see_our_settings() -> None:
+    env = {"PATH": os.environ["PATH"], "V": "$(echo pwned)", "FAIRLEAD_KEY": "k"}
+    entry = {"command": "x", "env": {"C": '!echo "${V}|${FAIRLEAD_KEY:-none}"'}}
+    made = resolve(found(entry), env).entry
+    assert made.env == {"C": "$(echo pwned)|none"}  # type: ignore[union-attr]
+
+
+def test_a_variable_never_becomes_a_command(tmp_path: Path) -> None:
+    entry = {"command": "x", "env": {"C": "${EVIL}", "D": "EVIL"}}
+    made = resolve(found(entry), {"EVIL": f"!touch {tmp_path}/evil"}).entry
+    assert made.env["C"].startswith("!touch")  # type: ignore[union-attr]
+    assert not (tmp_path / "evil").exists()
+
+
+@pytest.mark.parametrize(
+    ("host", "key"), [("claude-code", "headersHelper"), ("codex", "http_headers_helper")]
+)
+def test_a_helper_prints_headers_and_sees_no_credentials(
+    monkeypatch: pytest.MonkeyPatch, host: str, key: str
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s3cret")
+    script = """printf '{"X-A": "%s", "X-N": "%s"}' "$AWS_SECRET_ACCESS_KEY" """
+    script += '"$CLAUDE_CODE_MCP_SERVER_NAME"'
+    entry = {"url": "https://x", key: script}
+    made = resolve(found(entry, host), ENV).entry
+    assert made.headers == {"X-A": "", "X-N": "srv"}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("script", ["echo nonsense", "echo '[]'", "echo '{\"a\": 1}'", "exit 1"])
+def test_a_helper_that_fails_is_a_warning(script: str) -> None:
+    entry = {"url": "https://x", "headers": {"X": "1"}, "headersHelper": script}
+    made = resolve(found(entry, "claude-code"), ENV)
+    assert made.entry.headers == {"X": "1"}  # type: ignore[union-attr]
+    assert "the helper for headers did not work" in made.warnings[0]
+
+
+def test_nothing_of_a_project_is_run_or_looked_at_before_approval(tmp_path: Path) -> None:
+    trust = Trust(tmp_path / "approvals.json")
+    touch = f"touch {tmp_path}/ran"
+    for entry, host in (
+        ({"command": "x", "env": {"C": f"!{touch}"}}, "fairlead-project"),
+        ({"url": "https://x", "headersHelper": f"{touch}; echo '{{}}'"}, "dot-mcp-json"),
+        ({"url": "https://evil.example/${TOKEN}"}, "dot-mcp-json"),
+    ):
+        one = found(entry, host, level="project")
+        with pytest.raises(NotApproved):
+            resolve(one, ENV, trust=trust)
+        with pytest.raises(NotApproved):
+            Commands(trust).value(one, touch, ENV)
+        with pytest.raises(NotApproved):
+            Commands(trust).headers(one, touch, "https://x")
+        assert not (tmp_path / "ran").exists()
+        trust.approve(one)
+        assert isinstance(resolve(one, dict(os.environ), trust=trust), Resolved)
+        (tmp_path / "ran").unlink(missing_ok=True)
+
+
+async def test_in_an_event_loop_it_waits_in_a_thread(tmp_path: Path) -> None:
+    made = await resolve_in_thread(found({"command": "${A}"}), ENV)
+    assert made.entry.command == "1"  # type: ignore[union-attr]
+
+    os.mkfifo(tmp_path / "pipe")  # whose reader waits until somebody in this loop writes
+    one = found({"command": "x", "env": {"C": f"!cat {tmp_path}/pipe"}})
+    waiting = asyncio.create_task(resolve_in_thread(one, dict(os.environ)))
+    async with asyncio.timeout(8):
+        await asyncio.to_thread((tmp_path / "pipe").write_text, "said")
+        assert (await waiting).entry.env == {"C": "said"}  # type: ignore[union-attr]
+
+
+def test_a_whole_home_can_be_resolved(tmp_path: Path) -> None:
+    from tests.support.home_directory import full_home
+
+    machine = full_home(tmp_path)
+    env = {"PATH": os.environ["PATH"], "PORTER": "p"}
+    loaded = load_all_mcp_configs(machine.cwd, home=machine.home, env=env, platform="linux")
+    trust = Trust(tmp_path / "approvals.json")
+    for one in loaded.found.values():
+        if one.level == "project":
+            trust.approve(one)
+        inputs = {asked.id: "typed" for asked in one.needs_input}
+        resolve(one, env, trust=trust, inputs=inputs)
+
+
+def test_texts_hide_the_values_of_an_entry() -> None:
+    entry = {"command": "x", "cwd": "/c", "env": {"E": "hunter22"}, "envFile": "hunter22/${TOKEN}"}
+    made = resolve(found(entry, "vscode"), ENV)
+    assert "hunter22" not in str(made.warnings)
+    porter = {"baseUrl": "${hunter22}", "headers": {"A": "hunter22"}}
+    with pytest.raises(ConfigError) as caught:
+        resolve(found(porter, "mcporter"), ENV)
+    assert "hunter22" not in str(caught.value)
+
+
+# Properties of the variables themselves
+
+TEXTS = st.text(alphabet="${}:-%AB_envfile/secrets.! \n")
+VALUES = st.dictionaries(st.sampled_from(["A", "B", "AB", "_"]), st.text(alphabet="${}AB%!"))
+
+
+@given(st.sampled_from(sorted(DIALECTS)), TEXTS, VALUES)
+def test_no_text_breaks_a_dialect(dialect: str, value: str, env: dict[str, str]) -> None:
+    scope = Scope(env=env, read_file=lambda path: "file")
+    try:
+        made = substitute(value, dialect, scope, "url")
+    except ConfigError:
+        return
+    if not set("$%{") & set(value):
+        assert made == value
+
+
+@given(st.sampled_from(["fairlead", "claude", "omp", "mcporter"]), st.text(), st.text())
+def test_a_value_is_put_in_as_it_is(dialect: str, value: str, around: str) -> None:
+    around = around.replace("$", "")
+    scope = Scope(env={"A": value})
+    assert substitute(f"{around}${{A}}{around}", dialect, scope) == f"{around}{value}{around}"
+    assert scope.missing == {}
+
+
+def test_long_texts_of_openings_take_no_longer_than_they_should() -> None:
+    for piece in ("${A:-", "${", "{env:", "${{ secrets.", "%A", "${A:-{"):
+        for dialect in DIALECTS:
+            value = piece * 20_000
+            assert substitute(value, dialect, Scope(env={}), "url")

@@ -1,0 +1,175 @@
+"""Equal servers behind one name: they share the calls, and stand in for one another."""
+
+import asyncio
+import os
+import signal
+from collections import Counter
+
+import pytest
+
+from fairlead import MCPClient, RpcError
+from fairlead.client import accept
+from fairlead.gateway import Gateway
+from fairlead.gateway.admin.status import status
+from tests.support.gateway_servers import (
+    BOTH,
+    HANDSHAKE,
+    LIMIT,
+    STATELESS,
+    config,
+    free_port,
+    joining,
+    make,
+    names,
+    program,
+    serving,
+    until,
+)
+
+
+def three() -> list[dict[str, object]]:
+    return [program("red") for _ in range(3)]
+
+
+def all_there(gateway: Gateway, count: int = 3) -> bool:
+    return len(gateway.manager.get_connected_servers()) == count and gateway.is_ready
+
+
+@pytest.mark.covers("GTW-12")
+async def test_stateless_callers_take_turns_and_sessions_stay() -> None:
+    async with asyncio.timeout(LIMIT), Gateway() as gateway:
+        await gateway.connect({"red": three()})
+        await until(lambda: all_there(gateway))
+        async with serving(gateway) as url:
+            for joined in (
+                MCPClient.connect_http(url, config(STATELESS)),
+                joining(gateway, STATELESS),
+            ):
+                async with joined as client:
+                    assert await names(client) == sorted(set(await names(client)))
+                    pids = Counter([(await client.call("red_who")).text for _ in range(9)])
+                    assert sorted(pids.values()) == [3, 3, 3]
+            homes = set()
+            for _ in range(3):
+                async with MCPClient.connect_http(url, config(HANDSHAKE)) as client:
+                    pids = Counter([(await client.call("red_who")).text for _ in range(5)])
+                    assert list(pids.values()) == [5]
+                    homes |= set(pids)
+            assert len(homes) == 3
+
+
+async def test_who_is_asked_back_comes_again_to_the_server_that_asked() -> None:
+    def on_elicit(question: object) -> object:
+        return accept({"value": "Ada"})
+
+    async with asyncio.timeout(LIMIT), Gateway() as gateway:
+        await gateway.connect({"red": three()})
+        await until(lambda: all_there(gateway))
+        async with (
+            serving(gateway) as url,
+            MCPClient.connect_http(url, config(STATELESS), on_elicit=on_elicit) as client,
+        ):
+            answers = [(await client.call("red_ask")).text for _ in range(6)]
+            assert all(answer.startswith("Ada to red") for answer in answers)
+            assert len(set(answers)) == 3
+
+
+@pytest.mark.covers("GTW-12")
+@pytest.mark.parametrize("version", BOTH)
+async def test_one_that_dies_is_replaced_by_the_others(version: str) -> None:
+    async with asyncio.timeout(LIMIT), Gateway() as gateway:
+        await gateway.connect({"red": three()})
+        await until(lambda: all_there(gateway))
+        async with joining(gateway, version) as client:
+            victim = int((await client.call("red_who")).text.split()[1])
+            os.kill(victim, signal.SIGKILL)
+            await until(lambda: not all_there(gateway))
+            for _ in range(6):
+                pid = int((await client.call("red_who")).text.split()[1])
+                assert pid != victim
+            await until(lambda: all_there(gateway))  # and it is started again
+
+
+@pytest.mark.parametrize("version", BOTH)
+async def test_a_call_that_may_have_been_heard_is_not_made_again(version: str) -> None:
+    async with asyncio.timeout(LIMIT), Gateway() as gateway:
+        await gateway.connect({"red": three()})
+        await until(lambda: all_there(gateway))
+        before = {r.name: r.calls for r in gateway.members["red"].replicas}
+        async with joining(gateway, version) as client:
+            with pytest.raises(RpcError) as caught:
+                await client.call_tool("red_die", {})
+            assert caught.value.data["source"] == "proxy"
+            after = {r.name: r.calls for r in gateway.members["red"].replicas}
+            assert sum(after.values()) - sum(before.values()) == 1
+            assert (await client.call("red_who")).text.startswith("red")
+
+
+@pytest.mark.parametrize("version", BOTH)
+async def test_the_path_of_a_server_leads_to_whichever_is_there(version: str) -> None:
+    async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway() as gateway:
+        dead = {"type": "http", "url": f"http://127.0.0.1:{free_port()}/mcp"}
+        await gateway.connect({"red": [dead, {"type": "http", "url": red}]})
+        await until(lambda: all_there(gateway, 1))
+        async with (
+            serving(gateway) as url,
+            MCPClient.connect_http(f"{url}/red", config(version)) as client,
+        ):
+            assert "who" in await names(client)
+            for _ in range(3):
+                assert (await client.call("who")).text.startswith("red")
+            rows = {row["name"]: row for row in status(gateway)["servers"]}
+            assert rows["red#2"]["status"] == "connected"
+            assert rows["red#2"]["error"] is None
+            assert rows["red"]["status"] == "failed"
+
+
+@pytest.mark.covers("GTW-12", "OBS-02")
+async def test_a_server_that_keeps_failing_is_left_alone_and_tried_again() -> None:
+    port = free_port()
+    async with asyncio.timeout(LIMIT), Gateway(reset_timeout=0.3) as gateway:
+        async with serving(make("red"), port=port):
+            await gateway.connect({"red": {"url": f"http://127.0.0.1:{port}/mcp"}})
+            await until(lambda: gateway.is_ready)
+        replica = gateway.members["red"].replicas[0]
+        async with joining(gateway) as client:
+            refusals = []
+            while replica.breaker.state != "open":
+                with pytest.raises(RpcError) as caught:
+                    await client.call_tool("red_who", {})
+                refusals.append(caught.value)
+            assert len(refusals) == 5
+            with pytest.raises(RpcError) as caught:
+                await client.call_tool("red_who", {})
+            assert caught.value.data["retryAfter"] <= 0.3
+            assert replica.calls == 5
+            async with serving(make("red"), port=port):
+                await until(lambda: replica.breaker.state != "open")
+                answer = None
+                while answer is None or replica.breaker.state != "closed":
+                    try:
+                        answer = await client.call_tool("red_who", {})
+                    except RpcError:
+                        await asyncio.sleep(0.02)
+                assert answer["content"][0]["text"].startswith("red")
+
+
+async def test_refusals_and_cancelled_calls_do_not_open_the_circuit() -> None:
+    async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway() as gateway:
+        await gateway.connect({"red": {"url": red}})
+        await until(lambda: gateway.is_ready)
+        async with joining(gateway) as client:
+            for _ in range(8):
+                with pytest.raises(RpcError):
+                    await client.get_prompt("red_hello", {})
+            assert gateway.members["red"].replicas[0].breaker.state == "closed"
+            assert (await client.call("red_who")).text.startswith("red")
+
+
+async def test_the_list_comes_from_whichever_is_there() -> None:
+    dead = {"command": "/nowhere/to/be/found"}
+    async with asyncio.timeout(LIMIT), Gateway(deadline=10) as gateway:
+        await gateway.connect({"red": [dead, program("red")]})
+        async with joining(gateway) as client:
+            assert "red_who" in await names(client)  # the dead one ends nobody's wait for the other
+            assert (await client.call("red_who")).text.startswith("red")

@@ -1,0 +1,326 @@
+"""What keeps failing is left alone for a while."""
+
+import asyncio
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead import MCPClient, MCPClientConfig, RpcError
+from fairlead.errors import CircuitOpenError, FairleadError, RequestTimeout
+from fairlead.interceptor.circuit_breaker import CircuitBreaker, CircuitState
+
+CLOSED, OPEN, HALF_OPEN = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.HALF_OPEN
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def fail(breaker: CircuitBreaker, times: int = 1) -> None:
+    for _ in range(times):
+        with pytest.raises(OSError), breaker:
+            raise OSError("down")
+
+
+def succeed(breaker: CircuitBreaker, times: int = 1) -> None:
+    for _ in range(times):
+        with breaker:
+            pass
+
+
+def opened(**settings: Any) -> tuple[CircuitBreaker, Clock]:
+    clock = Clock()
+    breaker = CircuitBreaker(clock=clock, **settings)
+    fail(breaker, 5)
+    assert breaker.state is OPEN
+    return breaker, clock
+
+
+@pytest.mark.covers("OBS-02")
+def test_the_defaults_open_wait_and_recover() -> None:
+    clock = Clock()
+    breaker = CircuitBreaker(clock=clock)
+    fail(breaker, 4)
+    assert breaker.state is CLOSED
+    fail(breaker)
+    assert breaker.state is OPEN
+    clock.now += 29.5
+    with pytest.raises(CircuitOpenError, match=r"try again in 0\.5 s") as caught, breaker:
+        pytest.fail("it was let through")
+    assert caught.value.remaining == pytest.approx(0.5)
+    assert isinstance(caught.value, FairleadError)
+    clock.now += 0.5
+    assert breaker.state is HALF_OPEN
+    succeed(breaker)
+    assert breaker.state is HALF_OPEN
+    succeed(breaker)
+    assert breaker.state is CLOSED
+    fail(breaker, 4)
+    assert breaker.state is CLOSED  # it counts from the beginning
+
+
+@pytest.mark.covers("OBS-02")
+def test_only_failures_in_a_row_open_it() -> None:
+    breaker = CircuitBreaker(failure_threshold=2)
+    for _ in range(5):
+        fail(breaker)
+        succeed(breaker)
+    assert breaker.state is CLOSED
+
+
+@pytest.mark.covers("OBS-02")
+def test_a_failed_probe_begins_another_wait() -> None:
+    breaker, clock = opened()
+    clock.now += 30
+    succeed(breaker)
+    fail(breaker)
+    assert breaker.state is OPEN
+    assert breaker.remaining == 30
+    clock.now += 30
+    succeed(breaker)
+    assert breaker.state is HALF_OPEN  # the success before the failure is forgotten
+
+
+@pytest.mark.covers("OBS-02")
+def test_probes_are_counted_while_they_run_and_released_when_they_finish() -> None:
+    breaker, clock = opened(half_open_max_calls=2, success_threshold=3)
+    clock.now += 30
+    first, second = breaker.admit(), breaker.admit()
+    with pytest.raises(CircuitOpenError, match="soon") as caught:
+        breaker.admit()
+    assert caught.value.remaining == 0
+    first.ended()
+    first.ended()  # says it twice
+    third = breaker.admit()
+    with pytest.raises(CircuitOpenError):
+        breaker.admit()
+    second.ended()
+    third.ended()
+    assert breaker.state is CLOSED
+
+
+@pytest.mark.covers("OBS-02")
+async def test_a_cancelled_probe_counts_as_neither_and_makes_room() -> None:
+    breaker, clock = opened()
+    clock.now += 30
+    inside = asyncio.Event()
+
+    async def probe() -> None:
+        async with breaker:
+            inside.set()
+            await asyncio.Event().wait()
+
+    async with asyncio.timeout(5):
+        for _ in range(3):
+            inside.clear()
+            task = asyncio.create_task(probe())
+            await inside.wait()
+            with pytest.raises(CircuitOpenError):
+                await probe()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert breaker.state is HALF_OPEN
+    succeed(breaker, 2)
+    assert breaker.state is CLOSED
+
+
+@pytest.mark.covers("OBS-02")
+def test_cancelled_calls_do_not_open_it_and_do_not_hide_failures() -> None:
+    breaker = CircuitBreaker(failure_threshold=2)
+    for _ in range(5):
+        with pytest.raises(asyncio.CancelledError), breaker:
+            raise asyncio.CancelledError
+    assert breaker.state is CLOSED
+    fail(breaker)
+    with pytest.raises(asyncio.CancelledError), breaker:
+        raise asyncio.CancelledError
+    fail(breaker)
+    assert breaker.state is OPEN
+
+
+def test_an_error_that_the_other_side_gave_is_an_answer() -> None:
+    breaker = CircuitBreaker(failure_threshold=1)
+    with pytest.raises(RpcError), breaker:
+        raise RpcError(-32602, "no such thing")
+    assert breaker.state is CLOSED
+    strict = CircuitBreaker(failure_threshold=1, counts=lambda exc: True)
+    with pytest.raises(RpcError), strict:
+        raise RpcError(-32602, "no such thing")
+    assert strict.state is OPEN
+
+
+def test_what_began_before_a_change_says_nothing_after_it() -> None:
+    clock = Clock()
+    breaker = CircuitBreaker(failure_threshold=1, clock=clock)
+    slow_failure, slow_success = breaker.admit(), breaker.admit()
+    fail(breaker)
+    clock.now += 10
+    slow_failure.ended(OSError())
+    assert breaker.remaining == 20  # the wait is not begun again
+    clock.now += 20
+    probe = breaker.admit()
+    slow_success.ended()
+    with pytest.raises(CircuitOpenError):
+        breaker.admit()  # the place of the probe is still taken
+    probe.ended()
+    succeed(breaker)
+    assert breaker.state is CLOSED
+
+
+async def test_tasks_that_overlap_report_each_for_itself() -> None:
+    breaker, clock = opened(half_open_max_calls=2)
+    clock.now += 30
+    inside, go = asyncio.Barrier(3), asyncio.Event()
+
+    async def call(problem: Exception | None) -> None:
+        async with breaker:
+            await inside.wait()
+            await go.wait()
+            if problem is not None:
+                raise problem
+
+    async with asyncio.timeout(5):
+        tasks = [asyncio.create_task(call(OSError())), asyncio.create_task(call(None))]
+        await inside.wait()
+        assert breaker.metrics["probes"] == 2
+        go.set()
+        await asyncio.wait(tasks)
+    assert isinstance(tasks[0].exception(), OSError)
+    assert breaker.state is OPEN
+    assert breaker.metrics["opened"] == 2
+
+
+def test_two_breakers_nest_in_any_order() -> None:
+    outer, inner = CircuitBreaker(failure_threshold=1), CircuitBreaker(failure_threshold=1)
+    with outer, inner, outer:
+        pass
+    with outer, pytest.raises(OSError), inner:
+        raise OSError
+    assert (outer.state, inner.state) == (CLOSED, OPEN)
+
+
+async def test_leaving_in_another_task_still_releases_the_probe() -> None:
+    breaker, clock = opened()
+    clock.now += 30
+    await asyncio.create_task(breaker.__aenter__())
+    await breaker.__aexit__(None, None, None)
+    succeed(breaker)
+    assert breaker.state is CLOSED
+
+
+def test_metrics_and_reset() -> None:
+    breaker, clock = opened(name="files")
+    with pytest.raises(CircuitOpenError, match="files failed too often"):
+        breaker.admit()
+    clock.now += 10
+    assert breaker.metrics == {
+        "state": "open",
+        "remaining": 20.0,
+        "failures": 0,
+        "probes": 0,
+        "refused": 1,
+        "opened": 1,
+    }
+    breaker.reset()
+    assert breaker.state is CLOSED
+    assert breaker.metrics["refused"] == 0
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"failure_threshold": 0},
+        {"half_open_max_calls": 0},
+        {"success_threshold": 0},
+        {"reset_timeout": -1},
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        CircuitBreaker(**settings)
+
+
+@given(
+    st.lists(st.sampled_from(["begin", "good", "bad", "cancel", "wait"]), max_size=60),
+    st.integers(1, 3),
+)
+def test_whatever_happens_it_can_recover(steps: list[str], probes: int) -> None:
+    clock = Clock()
+    breaker = CircuitBreaker(2, 10, probes, 2, clock=clock)
+    running = []
+    for step in steps:
+        if step == "wait":
+            clock.now += 5
+        elif step == "begin":
+            with suppress(CircuitOpenError):
+                running.append(breaker.admit())
+        elif running:
+            outcome = {"good": None, "bad": OSError(), "cancel": asyncio.CancelledError()}
+            running.pop(0).ended(outcome[step])
+        assert 0 <= breaker.metrics["probes"] <= probes
+        assert 0 <= breaker.remaining <= 10
+    for admission in running:
+        admission.ended(asyncio.CancelledError())
+    clock.now += 10
+    succeed(breaker, 2)
+    assert breaker.state is CLOSED
+
+
+SERVER = """
+import asyncio
+from fairlead import MCPServer
+
+server = MCPServer("moody")
+calls = 0
+
+@server.tool()
+async def work(hang: bool) -> int:
+    global calls
+    calls += 1
+    if hang:
+        await asyncio.Event().wait()
+    return calls
+
+server.run()
+"""
+
+
+@pytest.mark.covers("OBS-02")
+async def test_around_the_calls_of_a_client(tmp_path: Path) -> None:
+    program = tmp_path / "moody.py"
+    program.write_text(SERVER)
+    clock = Clock()
+    breaker = CircuitBreaker(failure_threshold=2, name="moody", clock=clock)
+    config = MCPClientConfig(max_retries=0)
+
+    async with (
+        asyncio.timeout(30),
+        MCPClient.connect_stdio([sys.executable, str(program)], config) as client,
+    ):
+
+        async def work(*, hang: bool) -> Any:
+            async with breaker:
+                limit = 0.2 if hang else 10
+                result = await client.call_tool("work", {"hang": hang}, timeout=limit)
+                return int(result["content"][0]["text"])
+
+        assert await work(hang=False) == 1
+        for _ in range(2):
+            with pytest.raises(RequestTimeout):
+                await work(hang=True)
+        with pytest.raises(CircuitOpenError, match=r"moody failed too often .* in 30\.0 s"):
+            await work(hang=False)
+        clock.now += 30
+        assert await work(hang=False) == 4  # the refused call never came to the server
+        assert await work(hang=False) == 5
+        assert breaker.state is CLOSED

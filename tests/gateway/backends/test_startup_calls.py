@@ -1,0 +1,409 @@
+"""Calls to servers that are still starting: they wait, and hear so if it takes too long."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from fairlead import MCPClient, RpcError
+from fairlead.errors import ConnectFailed, FairleadError
+from fairlead.gateway import Gateway, RelaySettings, View
+from fairlead.interceptor import Answer, Exchange, Proceed
+from fairlead.manager import MCPManager, MCPToolCache
+from fairlead.manager.supervisor import Rules
+from fairlead.manager.tools.tool_cache import FileStore
+from tests.support.gateway_servers import (
+    LIMIT,
+    Gate,
+    config,
+    joining,
+    make,
+    names,
+    program,
+    serving,
+    until,
+)
+
+ERAS = ["2025-11-25", "2026-07-28"]
+STAMP: dict[str, Any] = {
+    "protocolVersion": ERAS[1],
+    "clientCapabilities": {},
+    "clientInfo": {"name": "x", "version": "0"},
+}
+
+
+@contextlib.asynccontextmanager
+async def begun(gateway: Gateway, work: Any) -> AsyncIterator["asyncio.Task[Any]"]:
+    """Something that a client asks, once it has begun to wait for servers."""
+    waiting = len(_waiting(gateway))
+    task = asyncio.ensure_future(work)
+    await until(lambda: task.done() or len(_waiting(gateway)) > waiting)
+    try:
+        yield task
+    finally:
+        task.cancel()
+
+
+def _waiting(gateway: Gateway) -> list[object]:
+    """Who waits until a server has said what it offers, or is there."""
+    events = [m.introduced for m in gateway.members.values()]
+    found: list[object] = [one for event in events for one in event._waiters]
+    for supervisor in gateway.manager.describe().values():
+        found += supervisor._waiting
+    return found
+
+
+@pytest.mark.covers("GTW-12")
+@pytest.mark.parametrize("version", ERAS)
+async def test_a_call_waits_for_a_server_that_is_still_starting(version: str) -> None:
+    asks: list[tuple[str, dict[str, Any], Any]] = [
+        ("tools/call", {"name": "slow_secret"}, "the secret of slow"),
+        ("prompts/get", {"name": "slow_hello", "arguments": {"city": "Bonn"}}, "greets Bonn"),
+        ("resources/read", {"uri": "slow://fixed"}, "fixed of slow"),
+        ("resources/read", {"uri": "slow://item/7"}, "7 of slow"),
+        (
+            "completion/complete",
+            {
+                "ref": {"type": "ref/prompt", "name": "slow_hello"},
+                "argument": {"name": "city", "value": "b"},
+            },
+            "slow-Bonn",
+        ),
+        (
+            "completion/complete",
+            {
+                "ref": {"type": "ref/resource", "uri": "slow://item/{key}"},
+                "argument": {"name": "key", "value": ""},
+            },
+            "slow-key",
+        ),
+    ]
+    async with (
+        asyncio.timeout(LIMIT),
+        Gateway(deadline=0) as gateway,
+        Gate() as gate,
+        serving(gateway) as url,
+    ):
+        await gateway.connect({"slow": gate.program("slow")})
+        await gate.knocked.wait()
+        async with MCPClient.connect_http(url, config(version)) as client:
+            assert await names(client) == []  # lists do not wait, least of all with this deadline
+            calls = [client.request(method, params) for method, params, _ in asks]
+            async with begun(gateway, asyncio.gather(*calls)) as answers:
+                assert not answers.done()
+                gate.open()
+                for answer, (_, _, expected) in zip(await answers, asks, strict=True):
+                    assert expected in bytes(answer).decode()
+
+
+async def post(url: str, tool: str, headers: Mapping[str, str] = {}) -> dict[str, Any]:
+    """A call that stands alone; who sends one has asked for nothing before."""
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+    meta = {f"io.modelcontextprotocol/{key}": value for key, value in STAMP.items()}
+    call["params"] = {"name": tool, "arguments": {}, "_meta": meta}
+    about = {
+        "mcp-protocol-version": ERAS[1],
+        "mcp-method": "tools/call",
+        "mcp-name": tool,
+        "accept": "application/json, text/event-stream",
+    }
+    async with (
+        aiohttp.ClientSession() as web,
+        web.post(url, json=call, headers={**about, **headers}) as answer,
+    ):
+        text = await answer.text()
+        found: dict[str, Any] = json.loads(text.partition("data: ")[2] or text)
+        return found
+
+
+async def call_at(url: str, version: str, tool: str, **options: Any) -> str:
+    """Call a tool as one who has just come; raises what it hears instead."""
+    if version == ERAS[1]:
+        answer = await post(url, tool, **options)
+        if "error" in answer:
+            error = answer["error"]
+            raise RpcError(error["code"], error["message"], error.get("data"))
+        return str(answer["result"]["content"][0]["text"])
+    async with MCPClient.connect_http(url, config(version), **options) as client:
+        return (await client.call(tool)).text
+
+
+@pytest.mark.parametrize("version", ERAS)
+async def test_a_call_at_the_door_of_a_server_waits_as_well(version: str) -> None:
+    async with (
+        asyncio.timeout(LIMIT),
+        Gateway(deadline=0) as gateway,
+        Gate() as gate,
+        serving(gateway) as url,
+    ):
+        await gateway.connect({"slow": gate.program("slow")})
+        async with begun(gateway, call_at(f"{url}/slow", version, "secret")) as answer:
+            assert not answer.done()
+            gate.open()
+            assert await answer == "the secret of slow"
+
+
+@pytest.mark.parametrize("version", ERAS)
+@pytest.mark.parametrize("path", ["", "/slow"])
+async def test_who_has_waited_too_long_hears_that_it_is_still_starting(
+    version: str, path: str
+) -> None:
+    """The call's own limit is shorter than that of the start."""
+    async with (
+        asyncio.timeout(LIMIT),
+        Gateway(deadline=0, relay=RelaySettings(call_timeout=0.1)) as gateway,
+        Gate() as gate,
+        serving(gateway) as url,
+    ):
+        await gateway.connect({"slow": gate.program("slow")})
+        with pytest.raises(FairleadError) as caught:
+            await call_at(f"{url}{path}", version, "secret" if path else "slow_secret")
+        refused = caught.value
+        if isinstance(refused, ConnectFailed):  # a session begins with a word of the server
+            refused = refused.__cause__
+        assert isinstance(refused, RpcError)
+        assert refused.code == -32603
+        assert refused.message == (
+            "slow is still starting, after 0.1 s. Try again in a moment; if it always takes so "
+            "long, raise `call_timeout` (seconds)"
+        )
+        assert refused.data == {"source": "proxy", "server": "slow", "starting": True}
+
+
+async def test_a_start_has_as_long_as_its_entry_says() -> None:
+    """A slot to start in is waited for before that, so a call may be refused first."""
+    manager = MCPManager(on_roots=None, rules=Rules(connect_timeout=30), max_starts=1)
+    async with asyncio.timeout(LIMIT), manager, Gateway(manager) as gateway, Gate() as gate:
+        await gateway.connect({"first": gate.program("first")})
+        await gate.knocked.wait()  # and holds the only slot
+        await gateway.connect({"second": {**program("second"), "timeout": 100}})
+        async with joining(gateway) as client:
+            with pytest.raises(RpcError, match=r"still starting, after 0\.1 s.* `timeout`"):
+                await client.call_tool("second_secret", {})
+
+
+async def test_a_start_that_fails_ends_the_wait() -> None:
+    async with asyncio.timeout(LIMIT), Gateway(deadline=0) as gateway, Gate() as gate:
+        await gateway.connect({"slow": {**gate.program("slow"), "timeout": 300}})
+        async with joining(gateway) as client:
+            with pytest.raises(RpcError) as caught:
+                await client.call_tool("slow_secret", {})
+        # One of the two limits was over first; they are the same.
+        assert "slow is still starting" in caught.value.message or (
+            caught.value.message == "Unknown tool: slow_secret; slow is not connected"
+        )
+
+
+async def test_nobody_waits_for_a_server_that_cannot_have_it() -> None:
+    async with (
+        asyncio.timeout(LIMIT),
+        Gateway(deadline=0, views={"bob": View(servers=("red",))}) as gateway,
+        Gate() as gate,
+        serving(make("red")) as red,
+        serving(gateway, verify_token={"b": "bob"}.get) as url,
+    ):
+        await gateway.connect({"slow": gate.program("slow"), "red": {"url": red}})
+        await gateway.members["red"].introduced.wait()
+        async with joining(gateway) as client:
+            for name in ("red_nothing", "slo_secret"):
+                with pytest.raises(RpcError, match=f"Unknown tool: {name}$"):
+                    await client.call_tool(name, {})
+            assert (await client.call("red_secret")).text == "the secret of red"
+        who = {"Authorization": "Bearer b"}
+        async with MCPClient.connect_http(url, config(), headers=who) as client:
+            with pytest.raises(RpcError, match="Unknown tool: slow_secret$"):
+                await client.call_tool("slow_secret", {})
+            with pytest.raises(RpcError, match="Resource not found"):
+                await client.read_resource("slow://fixed")
+
+
+async def test_a_tool_with_another_name_is_waited_for_under_that_name() -> None:
+    view = View(rename={"slow_secret": "mystery"})
+    async with asyncio.timeout(LIMIT), Gateway(deadline=0, view=view) as gateway, Gate() as gate:
+        await gateway.connect({"slow": gate.program("slow")})
+        async with joining(gateway) as client, begun(gateway, client.call("mystery")) as call:
+            assert not call.done()
+            gate.open()
+            assert (await call).text == "the secret of slow"
+
+
+async def test_what_counts_is_what_somebody_may_see_when_the_wait_is_over() -> None:
+    async with asyncio.timeout(LIMIT), Gateway(deadline=0) as gateway, Gate() as gate:
+        await gateway.connect({"slow": gate.program("slow")})
+        async with (
+            joining(gateway) as client,
+            begun(gateway, client.call_tool("slow_secret", {})) as call,
+            begun(gateway, client.read_resource("slow://fixed")) as read,
+        ):
+            assert not call.done()
+            assert not read.done()
+            gateway.show({}, View(deny=("slow_secret", "slow://*")))
+            gate.open()
+            with pytest.raises(RpcError, match="Unknown tool: slow_secret$"):
+                await call
+            with pytest.raises(RpcError, match="Resource not found: slow://fixed$"):
+                await read
+
+
+async def test_who_calls_a_server_that_is_taken_away_meanwhile_does_not_wait_for_it() -> None:
+    async with asyncio.timeout(LIMIT), Gateway(deadline=0) as gateway, Gate() as gate:
+        await gateway.connect({"slow": gate.program("slow")})
+        async with (
+            joining(gateway) as client,
+            begun(gateway, client.call_tool("slow_secret", {})) as call,
+        ):
+            await gateway.disconnect("slow")
+            with pytest.raises(RpcError, match="Unknown tool: slow_secret$"):
+                await call
+
+
+async def test_calls_that_come_too_early_do_not_make_a_server_a_bad_one() -> None:
+    settings = RelaySettings(call_timeout=0.05)
+    async with (
+        asyncio.timeout(LIMIT),
+        Gateway(deadline=0, failure_threshold=1, relay=settings) as gateway,
+        Gate() as gate,
+        serving(gateway) as url,
+    ):
+        await gateway.connect({"slow": gate.program("slow")})
+        for _ in range(3):
+            with pytest.raises(RpcError, match="still starting"):
+                await call_at(f"{url}/slow", ERAS[1], "secret")
+        assert gateway.members["slow"].replicas[0].breaker.state == "closed"
+
+
+@pytest.mark.parametrize("version", ERAS)
+async def test_of_two_replicas_the_one_that_starts_first_is_asked(version: str) -> None:
+    async with (
+        asyncio.timeout(LIMIT),
+        Gateway(deadline=0) as gateway,
+        Gate() as never,
+        Gate() as gate,
+        serving(gateway) as url,
+    ):
+        await gateway.connect({"slow": [never.program("one"), gate.program("two")]})
+        async with (
+            MCPClient.connect_http(url, config(version)) as client,
+            begun(gateway, client.call("slow_secret")) as call,
+        ):
+            assert not call.done()
+            gate.open()
+            assert (await call).text == "the secret of two"
+
+
+async def test_who_asks_for_a_failed_server_again_is_waited_for_anew(tmp_path: Path) -> None:
+    """A start by hand is a start like any other."""
+    late = tmp_path / "late.py"
+    async with asyncio.timeout(LIMIT), Gateway(deadline=0) as gateway, Gate() as gate:
+        entry = gate.program("slow")
+        script, *rest = entry["args"]
+        await gateway.connect({"slow": {**entry, "args": [str(late), *rest]}})
+        await until(lambda: gateway.manager.describe()["slow"].state == "failed")
+        late.write_text(f"import runpy\nrunpy.run_path({script!r}, run_name='__main__')\n")
+        async with joining(gateway) as client:
+            with pytest.raises(RpcError, match="slow is not connected"):
+                await client.call_tool("slow_secret", {})
+            again = asyncio.create_task(gateway.manager.reconnect_server("slow"))
+            await gate.knocked.wait()
+            async with begun(gateway, client.call("slow_secret")) as call:
+                assert not call.done()
+                gate.open()
+                assert (await call).text == "the secret of slow"
+            await again
+
+
+async def test_tools_from_last_time_are_not_all_that_a_starting_server_may_have(
+    tmp_path: Path,
+) -> None:
+    """What it had last time is listed at once; what is new is waited for."""
+
+    def managed() -> MCPManager:
+        return MCPManager(on_roots=None, cache=MCPToolCache(FileStore(tmp_path)))
+
+    async with asyncio.timeout(LIMIT), Gate() as gate:
+        entry = gate.program("slow")
+        async with managed() as manager, Gateway(manager, deadline=0) as gateway:
+            await gateway.connect({"slow": entry})
+            gate.open()
+            await until(lambda: gateway.is_ready)
+        gate.shut()
+        async with managed() as manager, Gateway(manager, deadline=0) as gateway:
+            await gateway.connect({"slow": entry})
+            async with joining(gateway) as client:
+                assert "slow_secret" in await names(client)
+                asking = client.get_prompt("slow_hello", {"city": "Bonn"})
+                async with begun(gateway, asking) as prompt:
+                    assert not prompt.done()
+                    await gate.knocked.wait()
+                    gate.open()
+                    assert "greets Bonn" in str(await prompt)
+
+
+async def test_in_search_mode_a_tool_of_a_starting_server_is_waited_for() -> None:
+    async with asyncio.timeout(LIMIT), Gateway(deadline=0, search=True) as gateway, Gate() as gate:
+        await gateway.connect({"slow": gate.program("slow")})
+        async with joining(gateway) as client:
+            wanted = {"name": "slow_secret", "arguments": {}}
+            async with begun(gateway, client.call("call_tool", wanted)) as call:
+                assert not call.done()
+                gate.open()
+                assert (await call).text == "the secret of slow"
+
+
+class Deny:
+    """Refuses tools by their merged names."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        if exchange.target is not None and fnmatchcase(exchange.target, self._pattern):
+            raise RpcError(-32602, "denied")
+        return await proceed(exchange)
+
+
+@pytest.mark.parametrize("version", ERAS)
+async def test_a_start_is_no_way_around_interceptors(version: str) -> None:
+    """They know merged names, which nobody knows before the server has listed its tools."""
+    async with (
+        asyncio.timeout(LIMIT),
+        Gateway(deadline=0, interceptors=[Deny("slow_secret")]) as gateway,
+        Gate() as gate,
+        serving(gateway) as url,
+    ):
+        await gateway.connect({"slow": gate.program("slow")})
+        async with begun(gateway, call_at(f"{url}/slow", version, "secret")) as answer:
+            assert not answer.done()
+            gate.open()
+            with pytest.raises(RpcError, match="denied"):
+                await answer
+
+
+@pytest.mark.parametrize("version", ERAS)
+async def test_a_start_is_no_way_around_views(version: str) -> None:
+    views = {"bob": View(deny=("slow_secret",))}
+    async with (
+        asyncio.timeout(LIMIT),
+        Gateway(deadline=0, views=views) as gateway,
+        Gate() as gate,
+        serving(gateway, verify_token={"b": "bob"}.get) as url,
+    ):
+        await gateway.connect({"slow": gate.program("slow")})
+        who = {"Authorization": "Bearer b"}
+        door = f"{url}/slow"
+        async with (
+            begun(gateway, call_at(door, version, "who", headers=who)) as allowed,
+            begun(gateway, call_at(door, version, "secret", headers=who)) as denied,
+        ):
+            assert not allowed.done()
+            assert not denied.done()
+            gate.open()
+            assert (await allowed).startswith("slow")
+            with pytest.raises(RpcError, match="Unknown tool: secret"):
+                await denied

@@ -1,0 +1,76 @@
+"""Names of tools and prompts in a list that many servers share."""
+
+import random
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.protocol.targets.unique_names import MAX_NAME, merge_names
+
+TAILED = re.compile(r"a_b_c_[0-9a-f]{8}")
+
+
+def one(server: str, name: str) -> str:
+    return merge_names([(server, name)])[server, name]
+
+
+@pytest.mark.parametrize(
+    ("server", "name", "merged"),
+    [
+        ("time", "now", "time_now"),
+        ("my server!", "now", "my_server_now"),
+        ("a-b", "c", "a-b_c"),
+        ("日本", "now", "__now"),
+        ("files", "read.text", "files_read.text"),
+    ],
+)
+def test_the_server_comes_first_in_plain_characters(server: str, name: str, merged: str) -> None:
+    assert one(server, name) == merged
+
+
+def test_a_long_name_ends_in_a_hash_that_stays() -> None:
+    name = one("server", "t" * 100)
+    assert len(name) == MAX_NAME
+    assert re.search(r"_[0-9a-f]{8}$", name)
+    assert name == one("server", "t" * 100)
+    assert name != one("server", "t" * 101)
+    assert one("s", "t" * 62) == "s_" + "t" * 62
+
+
+def test_of_two_with_one_name_neither_gets_it() -> None:
+    names = merge_names([("a", "b_c"), ("a_b", "c"), ("a_b", "d")])
+    assert names["a_b", "d"] == "a_b_d"
+    assert TAILED.fullmatch(names["a", "b_c"])
+    assert TAILED.fullmatch(names["a_b", "c"])
+    assert names["a", "b_c"] != names["a_b", "c"]
+
+
+def test_a_tail_that_somebody_foresaw_is_not_his() -> None:
+    rivals = [("a", "b_c"), ("a_b", "c")]
+    foreseen = merge_names(rivals)["a_b", "c"]
+    crook = ("a", foreseen.removeprefix("a_"))
+    names = merge_names([*rivals, crook])
+    assert foreseen not in names.values()
+    assert len(set(names.values())) == 3
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.text("ab_- é", min_size=1, max_size=6),
+            st.text("ab_", min_size=1, max_size=6) | st.text(min_size=60, max_size=90),
+        )
+    ),
+    st.integers(),
+)
+def test_all_names_differ_and_no_order_changes_them(
+    pairs: list[tuple[str, str]], seed: int
+) -> None:
+    names = merge_names(pairs)
+    assert names.keys() == set(pairs)
+    assert len(set(names.values())) == len(names)
+    assert all(len(name) <= MAX_NAME for name in names.values())
+    random.Random(seed).shuffle(pairs)
+    assert merge_names(pairs) == names

@@ -1,0 +1,371 @@
+"""Three tools in place of a thousand."""
+
+import json
+import logging
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from msgspec import Raw
+
+from fairlead.errors import MCPToolError
+from fairlead.gateway.search.search_index import (
+    CALL_TOOL,
+    DESCRIBE_TOOL,
+    SEARCH_TOOLS,
+    Call,
+    Describe,
+    Found,
+    Search,
+    ToolSearch,
+    describe_result,
+    not_found_result,
+    read_arguments,
+    search_page,
+    search_result,
+)
+from fairlead.protocol.revisions import NEWEST, Revision
+from fairlead.wire import to_json
+
+Tools = dict[str, dict[str, Any]]
+
+FLEET: Tools = {
+    "github_create_issue": {
+        "description": "Opens a new issue in a repository.",
+        "inputSchema": {"properties": {"labels": {"description": "tags to attach"}}},
+    },
+    "github_list_issues": {"description": "Issues of a repository, newest first."},
+    "mail_sendMessage": {
+        "description": "Sends an e-mail.",
+        "inputSchema": {
+            "properties": {
+                "attachments": {
+                    "type": "array",
+                    "items": {"properties": {"mimeType": {"type": "string"}}},
+                }
+            }
+        },
+    },
+    "weather_forecast": {
+        "description": "Météo et prévisions pour une ville. 明日の天気を取得する。"
+    },
+    "db_run-query.v2": {"description": "Runs SQL on PostgreSQL."},
+    "odd_nothing": {"description": 5, "inputSchema": [1]},
+}
+
+
+def searching(tools: Tools, version: Callable[[], int] = lambda: 0) -> ToolSearch:
+    return ToolSearch(
+        lambda: ((name, Raw(to_json({"name": name, **tool}))) for name, tool in tools.items()),
+        version,
+    )
+
+
+def names(found: list[Found]) -> list[str]:
+    return [tool.name for tool in found]
+
+
+@pytest.mark.parametrize(
+    ("query", "best"),
+    [
+        ("create an issue", "github_create_issue"),
+        ("attach tags", "github_create_issue"),  # what a parameter is for
+        ("send message", "mail_sendMessage"),  # in the middle of a word
+        ("mime type of attachment", "mail_sendMessage"),  # a parameter of a parameter
+        ("SQL query", "db_run-query.v2"),
+        ("postgres", "db_run-query.v2"),  # how a word begins
+        ("prévisions", "weather_forecast"),
+        ("天気", "weather_forecast"),
+        ("list repositories' issues", "github_list_issues"),
+    ],
+)
+def test_tools_are_found_by_what_they_are_for(query: str, best: str) -> None:
+    assert names(searching(FLEET).search(query))[0] == best
+
+
+def test_a_tool_brings_its_description_and_the_best_comes_first() -> None:
+    found = searching(FLEET).search("issue")
+    assert {tool.name: tool.description for tool in found} == {
+        "github_create_issue": "Opens a new issue in a repository.",
+        "github_list_issues": "Issues of a repository, newest first.",
+    }
+    assert found[0].score >= found[1].score > 0
+
+
+@pytest.mark.parametrize("query", ["", "   ", "\n", "?!", "zzzzqqq", "🙂", "_", "\ud800"])
+def test_what_says_nothing_finds_nothing(query: str) -> None:
+    assert searching(FLEET).search(query) == []
+
+
+def test_a_huge_query_is_answered() -> None:
+    search = searching(FLEET)
+    assert names(search.search("forecast " + "x" * 1_000_000)) == ["weather_forecast"]
+    assert names(search.search("issue repository " * 100_000, 1)) != []
+
+
+def test_no_tools_are_found_among_none() -> None:
+    search = searching({})
+    assert search.search("anything") == []
+    assert len(search) == 0
+
+
+@pytest.mark.parametrize("query", ["{}", " {} ", "please use `{}` now", "{}?"])
+def test_the_exact_name_comes_first_among_a_thousand(query: str) -> None:
+    words = [f"word{number}" for number in range(60)]
+    chance = random.Random(7)
+    tools = {
+        f"s{number % 50}_{'_'.join(chance.sample(words, 3))}_{number}": {
+            "description": " ".join(chance.choices(words, k=30))
+        }
+        for number in range(1000)
+    }
+    tools["s1_get"] = {"description": "x " * 200}
+    tools["s1_get_get"] = {"description": "s1 get " * 50}
+    search = searching(tools)
+    for name in ["s1_get", *chance.sample(sorted(tools), 20)]:
+        found = search.search(query.format(name))
+        assert found[0].name == name
+        assert len(found) <= 10
+    assert search.search(query.format("S1_GET"))[0].name == "s1_get"
+    assert len(search.search("word1", 500)) == 50
+    assert len(search.search("word1", -1)) == 1
+
+
+def test_equal_tools_come_in_the_order_of_their_names() -> None:
+    tools: Tools = {f"s_{letter}": {"description": "the same"} for letter in "dacb"}
+    assert names(searching(tools).search("same")) == ["s_a", "s_b", "s_c", "s_d"]
+
+
+def test_the_index_is_built_again_only_when_the_tools_changed() -> None:
+    tools, version, asked = dict(FLEET), 1, 0
+
+    def definitions() -> list[tuple[str, Raw]]:
+        nonlocal asked
+        asked += 1
+        return [(name, Raw(to_json({"name": name, **tool}))) for name, tool in tools.items()]
+
+    search = ToolSearch(definitions, lambda: version)
+    assert asked == 0
+    for _ in range(3):
+        assert search.search("forecast")
+    assert asked == 1
+    del tools["weather_forecast"]
+    tools["new_tool"] = {"description": "A forecast of something else."}
+    version = 2
+    assert names(search.search("forecast")) == ["new_tool"]
+    assert asked == 2
+
+
+def test_the_index_can_be_built_in_a_thread() -> None:
+    search = searching(FLEET)
+    build = search.prepare()
+    assert build is not None
+    thread = threading.Thread(target=build)
+    thread.start()
+    thread.join(30)
+    assert search.prepare() is None
+    assert names(search.search("forecast")) == ["weather_forecast"]
+
+
+def test_the_library_keeps_its_details_to_itself(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        searching(FLEET).search("forecast")
+    assert caplog.records == []
+
+
+def test_without_the_library_one_is_told_what_to_install() -> None:
+    program = """
+import sys
+sys.modules["bm25s"] = None
+from fairlead.errors import ConfigError
+from fairlead.gateway.search.search_index import ToolSearch, search_page
+try:
+    ToolSearch(list, int)
+except ConfigError as exc:
+    print(exc)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30
+    )
+    assert done.stdout == "searching tools needs bm25s: pip install 'fairlead[search]'\n"
+
+
+def test_the_library_is_loaded_by_the_first_search() -> None:
+    program = """
+import sys
+from fairlead.gateway.search.search_index import ToolSearch
+search = ToolSearch(list, int)
+print("numpy" in sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30
+    )
+    assert done.stdout == "False\n", done.stderr
+
+
+# The three tools.
+
+
+def test_the_three_tools_are_listed_for_every_revision() -> None:
+    for revision in Revision:
+        tools = json.loads(b"{" + search_page(revision) + b"}")["tools"]
+        assert [tool["name"] for tool in tools] == ["search_tools", "describe_tool", "call_tool"]
+        for tool in tools:
+            jsonschema_rs.validator_for(tool["inputSchema"])
+            assert ("outputSchema" in tool) <= revision.structured_output
+    assert search_page(NEWEST) is search_page(NEWEST)
+
+
+def answer(result: bytes, tool: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Text and structured content, which fit the tool's own schema."""
+    read = json.loads(result)
+    jsonschema_rs.validate(tool["outputSchema"], read["structuredContent"])
+    return read["content"][0]["text"], read["structuredContent"]
+
+
+def test_what_a_search_answers() -> None:
+    found = [Found("a_b", 2.5, "Does\n  it."), Found("c_d", 1.0, "long " * 1000)]
+    text, structured = answer(search_result("it", found, 800), SEARCH_TOOLS)
+    first, line, other, _ = text.split("\n")
+    assert first == "2 of 800 tools, the best match first:"
+    assert line == "- a_b: Does it."
+    assert len(other) < 260
+    assert structured["total"] == 800
+    assert structured["tools"][0] == {"name": "a_b", "description": "Does it.", "score": 2.5}
+    text, structured = answer(search_result("no\ud800", [], 800), SEARCH_TOOLS)
+    assert text.startswith("None of 800 tools matches")
+    assert structured == {"tools": [], "total": 800}
+
+
+def test_a_description_is_the_definition_itself() -> None:
+    definition = b'{"name":"a_b","x":1E400,"inputSchema":{"maximum":1.00},"_meta":{}}'
+    result = describe_result(Raw(definition))
+    assert b'"structuredContent":{"tool":' + definition + b"}" in result
+    text = json.loads(result)["content"][0]["text"]
+    assert text == '{"name":"a_b","inputSchema":{"maximum":1.00}}'
+    answer(result, DESCRIBE_TOOL)
+
+
+def test_a_name_that_is_none_is_answered_with_others() -> None:
+    result = json.loads(not_found_result("gti_log", [Found("git_log", 1, "")]))
+    assert result["isError"] is True
+    assert result["content"][0]["text"] == (
+        "There is no tool 'gti_log'. Did you mean git_log? Use search_tools to find one."
+    )
+
+
+def test_arguments_are_read_and_those_of_the_tool_stay_as_they_came() -> None:
+    assert read_arguments("search_tools", Raw(b'{"query":"x","limit":"5"}')) == Search("x", 5)
+    assert read_arguments("describe_tool", Raw(b'{"name":"x"}')) == Describe("x")
+    call = read_arguments("call_tool", Raw(b'{"name":"x","arguments":{"n":1.00}}'))
+    assert isinstance(call, Call)
+    assert bytes(call.arguments) == b'{"n":1.00}'
+    bare = read_arguments("call_tool", Raw(b'{"name":"x"}'))
+    assert isinstance(bare, Call)
+    assert bytes(bare.arguments) == b"{}"
+    assert read_arguments("git_log", Raw(b"nothing we would read")) is None
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("search_tools", None),
+        ("search_tools", b"[]"),
+        ("search_tools", b'{"query":1}'),
+        ("search_tools", b'{"query":"x","limits":1}'),
+        ("search_tools", b'{"query":"\xff"}'),
+        ("describe_tool", b'{"tool":"x"}'),
+        ("call_tool", b'{"name":"x","arguments":[1]}'),
+        ("call_tool", b'{"name":"x","arguments":' + b"[" * 5000 + b"]" * 5000 + b"}"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_a_result_for_the_model(
+    tool: str, arguments: bytes | None
+) -> None:
+    with pytest.raises(MCPToolError) as caught:
+        read_arguments(tool, None if arguments is None else Raw(arguments))
+    assert caught.value.to_mcp_response()["isError"] is True
+    assert caught.value.code == "VALIDATION_ERROR"
+
+
+def test_the_schemas_say_what_is_read() -> None:
+    for tool, good in (
+        (SEARCH_TOOLS, {"query": "x", "limit": 3}),
+        (DESCRIBE_TOOL, {"name": "x"}),
+        (CALL_TOOL, {"name": "x", "arguments": {"deep": [1]}}),
+    ):
+        jsonschema_rs.validate(tool["inputSchema"], good)
+        assert read_arguments(tool["name"], Raw(to_json(good))) is not None
+        assert not jsonschema_rs.is_valid(tool["inputSchema"], {**good, "other": 1})
+
+
+def nested(depth: int, word: str, by: str) -> dict[str, Any]:
+    """Return a schema with a property `word` below `depth` levels."""
+    schema: dict[str, Any] = {"properties": {word: {}}}
+    for _ in range(depth):
+        schema = {
+            "properties": {"properties": {"x": schema}},
+            "items": {"items": schema},
+            "anyOf": {"anyOf": [schema]},
+        }[by]
+    return schema
+
+
+@pytest.mark.parametrize("by", ["properties", "items", "anyOf"])
+def test_parameters_are_searched_four_levels_deep(by: str) -> None:
+    tools = {
+        "near": {"inputSchema": nested(3, "walrus", by)},
+        "far": {"inputSchema": nested(4, "walrus", by)},
+    }
+    assert names(searching(tools).search("walrus")) == ["near"]
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("Lists repositories", "repository"),
+        ("Lists boxes of glass", "glass"),
+        ("Shows the status", "status"),
+        ("An analysis", "analysis"),
+        ("GitHub", "git"),
+        ("GitHub", "github"),
+        ("HTTPServer", "server"),
+        ("ties", "tie"),
+        ("gas", "gas"),
+        ("明日の天気", "天気"),
+    ],
+)
+def test_words_match_in_other_forms(text: str, query: str) -> None:
+    assert names(searching({"a": {"description": text}, "b": {}}).search(query)) == ["a"]
+
+
+def test_the_number_of_results_is_bounded() -> None:
+    search = searching({f"tool_{n}": {"description": "same"} for n in range(60)})
+    assert len(search) == 60
+    assert [len(search.search("same", limit)) for limit in (-1, 0, 1, 49, 50, 51)] == [
+        *(1, 1, 1, 49, 50, 50)
+    ]
+    assert len(search.search("same")) == 10
+
+
+def test_long_descriptions_are_cut_on_one_line() -> None:
+    for length, shown in ((240, "x" * 240), (241, "x" * 239 + "…")):
+        result = json.loads(search_result("x", [Found("a", 1.0, "x" * length)], 1))
+        assert result["structuredContent"]["tools"][0]["description"] == shown
+    result = json.loads(search_result("x", [Found("a", 1.0, " a\n b ")], 1))
+    assert result["structuredContent"]["tools"][0]["description"] == "a b"
+
+
+def test_the_three_tools_are_marked_as_what_they_are() -> None:
+    reading = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
+    assert SEARCH_TOOLS["annotations"] == DESCRIBE_TOOL["annotations"] == reading
+    assert "annotations" not in CALL_TOOL
+    limit = SEARCH_TOOLS["inputSchema"]["properties"]["limit"]
+    assert (limit["minimum"], limit["maximum"], limit["default"]) == (1, 50, 10)
+    for tool in (SEARCH_TOOLS, DESCRIBE_TOOL, CALL_TOOL):
+        assert tool["inputSchema"]["additionalProperties"] is False

@@ -1,0 +1,150 @@
+"""From configuration files to tools, with real servers."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.client.connection.era_cache import known_eras
+from fairlead.config.discovery import load_all_mcp_configs
+from fairlead.config.trust import Trust
+from fairlead.manager.config_watch import Reading, Reloader
+from fairlead.manager.configured_servers import (
+    configured,
+    discover_and_load_mcp_tools,
+    discover_mcp_servers,
+)
+from fairlead.manager.manager import MCPManager
+from fairlead.manager.tools.tool_cache import MCPToolCache, MemoryStore
+from fairlead.manager.tools.tool_session import create_tool_session
+from tests.support.managed_servers import entry
+
+LIMIT = 20.0
+
+
+@pytest.fixture(autouse=True)
+def _forget_verdicts() -> None:
+    known_eras.clear()
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home, and an environment that names no other place."""
+    place = tmp_path / "home"
+    place.mkdir()
+    monkeypatch.setenv("HOME", str(place))
+    for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME", "CLAUDE_CONFIG_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    return place
+
+
+def write(path: Path, data: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(data if isinstance(data, str) else json.dumps(data))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(LIMIT):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.covers("HST-01", "HST-03")
+async def test_servers_of_several_programs_are_one_set_of_tools(home: Path, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    write(home / ".cursor" / "mcp.json", {"mcpServers": {"a": entry(tmp_path, "a")}})
+    write(home / ".claude.json", {"mcpServers": {"b": {"type": "stdio", **entry(tmp_path, "b")}}})
+    write(home / ".gemini" / "settings.json", "{ broken")
+    found = await discover_and_load_mcp_tools(project, cache=MCPToolCache(MemoryStore()))
+    async with found.manager as manager:
+        assert found.connected_servers == ["a", "b"]
+        assert {tool.mcp_server_name for tool in found.tools} == {"a", "b"}
+        whoami = manager.get_tool("mcp_a_whoami")
+        assert whoami is not None
+        assert whoami.path == "mcp:a via Cursor"
+        assert any(".gemini" in error["path"] for error in found.errors)
+        source = manager.get_source("b")
+        assert source is not None
+        assert source.level == "user"
+
+
+async def test_a_project_runs_nothing_before_it_is_approved(home: Path, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    write(project / ".mcp.json", {"mcpServers": {"p": entry(tmp_path, "p")}})
+    trust = Trust(tmp_path / "approvals.json")
+    first = await discover_mcp_servers(project, trust=trust)
+    async with first.manager:
+        assert first.connected_servers == []
+        (error,) = first.errors
+        assert "is not approved" in error["error"]
+    found = load_all_mcp_configs(project).found["p"]
+    assert not MCPToolCache().failed("p", found.entry)  # so that it is waited for the next time
+    trust.approve(found)
+    second = await discover_mcp_servers(project, trust=trust)
+    async with second.manager:
+        assert second.connected_servers == ["p"]
+    off = await discover_mcp_servers(project, trust=trust, enable_project_config=False)
+    async with off.manager:
+        assert off.connected_servers == []
+
+
+@pytest.mark.covers("HST-02")
+async def test_discovery_that_fails_is_an_error_and_no_end(home: Path, tmp_path: Path) -> None:
+    found = await discover_and_load_mcp_tools(tmp_path, loading={"hosts": 17})
+    async with found.manager:
+        assert found.tools == []
+        (error,) = found.errors
+        assert error["path"] == ".mcp.json"
+
+
+@pytest.mark.covers("HST-04", "HST-42")
+async def test_a_session_has_the_tools_of_late_servers_too(home: Path, tmp_path: Path) -> None:
+    write(
+        home / ".cursor" / "mcp.json",
+        {
+            "mcpServers": {
+                "quick": entry(tmp_path, "quick"),
+                "late": entry(tmp_path, "late", "slow", "0.8"),
+            }
+        },
+    )
+    session = await create_tool_session(
+        tmp_path, cache=MCPToolCache(MemoryStore()), startup="background"
+    )
+    async with session:
+        assert session.mcp_manager is not None
+        await until(lambda: {t.mcp_server_name for t in session.mcp_tools} == {"quick", "late"})
+
+
+async def test_files_that_change_change_what_they_speak_of_and_nothing_else(
+    home: Path, tmp_path: Path
+) -> None:
+    place = home / ".cursor" / "mcp.json"
+    write(place, {"mcpServers": {n: entry(tmp_path, n) for n in ("stays", "goes", "changes")}})
+    trust = Trust(tmp_path / "approvals.json")
+
+    def load() -> Reading:
+        found = load_all_mcp_configs(tmp_path)
+        broken = frozenset(problem.path for problem in found.warnings)
+        return Reading(configured(found, trust=trust), [*found.files, str(place)], broken)
+
+    async with MCPManager() as manager:
+        await manager.connect_servers(load().wanted)
+        before = manager.connections
+        reloader = Reloader(manager, load, interval=0.05)
+        reloader.start()
+        changed = entry(tmp_path, "changes", "slow", "0.01")
+        servers = {"stays": entry(tmp_path, "stays"), "changes": changed}
+        write(place, {"mcpServers": {**servers, "comes": entry(tmp_path, "comes")}})
+        await until(lambda: manager.get_connected_servers() == ["changes", "comes", "stays"])
+        after = manager.connections
+        assert after["stays"].client is before["stays"].client
+        assert after["changes"].client is not before["changes"].client
+        place.write_text("{ half written")
+        await asyncio.sleep(0.2)  # long enough to have been read
+        assert manager.get_connected_servers() == ["changes", "comes", "stays"]
+        await reloader.close()

@@ -1,0 +1,180 @@
+"""Notifications that pass through interceptors: order, waiting and the end."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+from msgspec import Raw
+
+from fairlead.errors import RpcError
+from fairlead.interceptor import Answer, Exchange, Interceptor, Proceed
+from fairlead.peer import Peer
+from fairlead.peer import notification_pipeline as passage_module
+from fairlead.peer.notification_pipeline import Passage
+from fairlead.protocol.conversation.conversation import Conversation, Role
+from fairlead.protocol.envelope import Direction
+from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.transport.memory import memory_pair
+from fairlead.wire import Notification
+
+
+@asynccontextmanager
+async def passing(*interceptors: Interceptor) -> AsyncIterator[tuple[Passage, Peer]]:
+    left, right = memory_pair()
+    passage = Passage(interceptors, Direction.CLIENT_TO_SERVER)
+    try:
+        yield passage, Peer(left, Conversation(Role.CLIENT, principal=ANONYMOUS))
+    finally:
+        passage.close()
+        await left.close()
+        await right.close()
+
+
+def note(number: int) -> Notification:
+    return Notification(f"notifications/{number}", Raw(b'{"reason":"%d"}' % number))
+
+
+class Hold:
+    """Hold every notification until it is released."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+        self.release = asyncio.Event()
+
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        self.reached.set()
+        await self.release.wait()
+        return await proceed(exchange)
+
+
+def methods(notes: Sequence[Notification]) -> list[str]:
+    return [one.method.removeprefix("notifications/") for one in notes]
+
+
+async def test_without_interceptors_a_notification_is_delivered_at_once() -> None:
+    async with passing() as (passage, peer):
+        delivered: list[Notification] = []
+        passage.put(note(1), peer, delivered.append)
+        assert methods(delivered) == ["1"]
+        assert not passage.busy
+        await passage.passed()
+
+
+async def test_waiting_ends_when_everything_before_has_passed() -> None:
+    hold = Hold()
+    async with passing(hold) as (passage, peer), asyncio.timeout(5):
+        delivered: list[Notification] = []
+        for number in range(3):
+            passage.put(note(number), peer, delivered.append)
+        assert passage.busy
+        waiting = asyncio.create_task(passage.passed())
+        await hold.reached.wait()
+        assert not waiting.done()
+        hold.release.set()
+        await waiting
+        assert methods(delivered) == ["0", "1", "2"]
+
+
+async def test_it_is_idle_again_after_the_last_notification() -> None:
+    hold = Hold()
+    hold.release.set()
+    async with passing(hold) as (passage, peer), asyncio.timeout(5):
+        delivered: list[Notification] = []
+        for number in range(2):
+            passage.put(note(number), peer, delivered.append)
+            await passage.passed()
+            while passage.busy:
+                await asyncio.sleep(0)
+            assert methods(delivered) == [str(one) for one in range(number + 1)]
+
+
+async def test_closing_releases_those_who_wait_and_delivers_nothing_more() -> None:
+    hold = Hold()
+    async with passing(hold) as (passage, peer), asyncio.timeout(5):
+        delivered: list[Notification] = []
+        passage.put(note(1), peer, delivered.append)
+        passage.put(note(2), peer, delivered.append)
+        gone = asyncio.create_task(passage.passed())
+        waiting = asyncio.create_task(passage.passed())
+        await hold.reached.wait()
+        gone.cancel()
+        await asyncio.wait((gone,))
+        passage.close()
+        await waiting
+        hold.release.set()
+        assert not passage.busy
+        assert delivered == []
+
+
+async def test_a_waiter_that_gave_up_does_not_stop_those_behind_it() -> None:
+    hold = Hold()
+    async with passing(hold) as (passage, peer), asyncio.timeout(5):
+        delivered: list[Notification] = []
+        passage.put(note(1), peer, delivered.append)
+        gone = asyncio.create_task(passage.passed())
+        await hold.reached.wait()
+        gone.cancel()
+        await asyncio.wait((gone,))
+        passage.put(note(2), peer, delivered.append)
+        hold.release.set()
+        await passage.passed()
+        assert methods(delivered) == ["1", "2"]
+
+
+async def test_an_interceptor_may_wait_for_its_own_passage() -> None:
+    async def asks(exchange: Exchange, proceed: Proceed) -> Answer:
+        await passage.passed()
+        return await proceed(exchange)
+
+    async with passing(asks) as (passage, peer), asyncio.timeout(5):
+        delivered: list[Notification] = []
+        passage.put(note(1), peer, delivered.append)
+        await passage.passed()
+        assert methods(delivered) == ["1"]
+
+
+@pytest.mark.parametrize("error", [RpcError(-32000, "no"), ValueError("broken")])
+async def test_a_refused_notification_does_not_hold_up_the_next(error: Exception) -> None:
+    async def refuses(exchange: Exchange, proceed: Proceed) -> Answer:
+        if exchange.method == "notifications/1":
+            raise error
+        return await proceed(exchange)
+
+    async with passing(refuses) as (passage, peer), asyncio.timeout(5):
+        delivered: list[Notification] = []
+        for number in (1, 2):
+            passage.put(note(number), peer, delivered.append)
+        await passage.passed()
+        assert methods(delivered) == ["2"]
+
+
+async def test_a_cancellation_is_passed_on_with_its_reason() -> None:
+    hold = Hold()
+    hold.release.set()
+    async with passing(hold) as (passage, peer), asyncio.timeout(5):
+        reasons: list[str] = []
+        passage.cancel(note(7), peer, reasons.append)
+        passage.cancel(Notification("notifications/cancelled"), peer, reasons.append)
+        await passage.passed()
+        assert reasons == ["7", ""]
+
+
+@pytest.mark.parametrize(("limit", "value"), [("MAX_NOTES", 2)])
+async def test_slow_interceptors_lose_the_oldest_notifications(
+    monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+) -> None:
+    monkeypatch.setattr(passage_module, limit, value)
+    hold = Hold()
+    async with passing(hold) as (passage, peer), asyncio.timeout(5):
+        delivered: list[Notification] = []
+        passage.put(note(0), peer, delivered.append)
+        await hold.reached.wait()  # under way, so it counts no more
+        for number in range(1, 5):
+            passage.put(note(number), peer, delivered.append)
+        hold.release.set()
+        await passage.passed()
+        for number in range(5, 7):
+            passage.put(note(number), peer, delivered.append)
+        await passage.passed()
+        assert methods(delivered) == ["0", "3", "4", "5", "6"]

@@ -1,0 +1,33 @@
+"""A delay, one exchange at a time."""
+
+import pytest
+
+from fairlead.policy.actions import Delay
+from tests.support.single_exchange import Behind, exchange
+
+
+@pytest.mark.parametrize(("seconds", "jitter"), [(-0.1, 0.0), (0.0, -0.1)])
+def test_a_delay_is_not_negative(seconds: float, jitter: float) -> None:
+    with pytest.raises(ValueError, match="not below 0"):
+        Delay(seconds, jitter)
+
+
+async def test_a_delay_varies_by_its_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr("fairlead.policy.actions.delay.asyncio.sleep", sleep)
+    for extreme, expected in ((1.0, 0.7), (-1.0, 0.3)):
+        with monkeypatch.context() as patched:
+            patched.setattr(
+                "fairlead.policy.actions.delay.random.uniform",
+                lambda low, high, extreme=extreme: max(low, high) * extreme,
+            )
+            asked = exchange()
+            assert await Delay(0.5, 0.2)(asked, Behind()) == b"{}"
+            assert slept.pop() == pytest.approx(expected)
+            assert asked.did == [f"delayed {expected:.3g} s"]
+            await Delay(0.1, 0.2)(exchange(), Behind())
+            assert slept.pop() == pytest.approx(max(0.0, 0.1 + 0.2 * extreme))

@@ -1,0 +1,61 @@
+"""Other names for tools, one exchange at a time."""
+
+import json
+
+import pytest
+
+from fairlead.errors import RpcError
+from fairlead.policy.actions import Rename
+from tests.support.single_exchange import DOWN, Behind, exchange
+
+
+def test_two_names_are_not_the_same() -> None:
+    with pytest.raises(ValueError, match="same name"):
+        Rename({"a": "x", "b": "x"})
+
+
+async def test_calls_go_to_the_servers_own_names() -> None:
+    rename = Rename({"old": "new"})
+    for method in ("tools/call", "prompts/get"):
+        behind = Behind()
+        asked = exchange(method, {"name": "new", "arguments": {"a": 1}})
+        await rename(asked, behind)
+        params = json.loads(bytes(behind.seen[0].message.params))  # type: ignore[arg-type]
+        assert params == {"name": "old", "arguments": {"a": 1}}
+        with pytest.raises(RpcError, match=r"Unknown (tool|prompt): old"):
+            await rename(exchange(method, {"name": "old"}), behind)
+        for unchanged in (
+            exchange(method, {"name": "other"}),
+            exchange(method, {}),
+            exchange(method, {"name": "new"}, server="red"),
+            exchange(method, {"name": "new"}, way=DOWN),
+            exchange("tools/other", {"name": "new"}),
+        ):
+            await rename(unchanged, behind)
+            assert behind.seen[-1] is unchanged
+
+
+async def test_completions_go_to_the_servers_own_names() -> None:
+    rename, behind = Rename({"old": "new"}), Behind()
+    ref = {"type": "ref/prompt", "name": "new"}
+    await rename(exchange("completion/complete", {"ref": ref, "argument": {}}), behind)
+    params = json.loads(bytes(behind.seen[0].message.params))  # type: ignore[arg-type]
+    assert params == {"ref": {"type": "ref/prompt", "name": "old"}, "argument": {}}
+    for params in (None, {}, {"ref": 5}, {"ref": {"name": "other"}}):
+        asked = exchange("completion/complete", params)
+        await rename(asked, behind)
+        assert behind.seen[-1] is asked
+
+
+async def test_lists_show_the_new_names() -> None:
+    rename = Rename({"old": "new"})
+    listed = b'{"tools":[{"name":"old","x":1},{"name":"other"},5],"nextCursor":"2"}'
+    asked = exchange("tools/list", {})
+    answer = await rename(asked, Behind(listed))
+    assert json.loads(bytes(answer or b"")) == {
+        "tools": [{"name": "new", "x": 1}, {"name": "other"}, 5],
+        "nextCursor": "2",
+    }
+    assert asked.did == ["renamed in the list"]
+    for unchanged in (b'{"tools":[{"name":"other"}]}', b"{}", b"[]", b'{"tools":5}'):
+        assert await rename(exchange("tools/list", {}), Behind(unchanged)) is unchanged

@@ -1,0 +1,69 @@
+"""Arguments are checked against the schema that passed in a list."""
+
+from typing import Any
+
+import pytest
+
+from fairlead.policy.actions import SchemaCheck
+from tests.support.raw_relay import Client, Server, scene
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"n": {"type": "integer", "maximum": 9}, "word": {"enum": ["a", "b"]}},
+    "required": ["n"],
+    "additionalProperties": False,
+}
+
+
+async def listed(client: Client, server: Server, *tools: dict[str, Any]) -> None:
+    call = client.ask("tools/list")
+    server.reply(await server.method("tools/list"), {"tools": list(tools)})
+    await client.answer_to(call)
+
+
+@pytest.mark.covers("OBS-08")
+async def test_arguments_are_held_against_the_schema_that_passed() -> None:
+    async with scene(interceptors=[SchemaCheck()]) as place:
+        client = await place.session()
+        server = await place.server()
+
+        async def call(arguments: Any, name: str = "count") -> Any:
+            asked = client.ask("tools/call", {"name": name, "arguments": arguments})
+            marker = client.ask("vendor/marker")
+            request = await server.until(lambda m: "id" in m)
+            if request["method"] == "tools/call":
+                server.reply(request, {"content": []})
+                request = await server.until(lambda m: "id" in m)
+            answer = next((m for m in client.skipped if m.get("id") == asked), None)
+            answer = answer or await client.answer_to(asked)
+            server.reply(request, {})
+            await client.answer_to(marker)
+            return answer
+
+        assert "result" in await call({"n": "no list has passed yet"})
+        await listed(client, server, {"name": "count", "inputSchema": SCHEMA})
+        assert "result" in await call({"n": 3})
+        error = (await call({"n": "swordfish", "word": "tuna-fish", "more": 1}))["error"]
+        assert error["code"] == -32602
+        assert error["message"] == "Arguments do not fit: n, word, more"
+        assert [one["field"] for one in error["data"]["errors"]] == ["n", "word", "more"]
+        assert "fish" not in str(error), "the value is nobody's business"
+        assert "result" in await call({"n": "x"}, "another")
+        server.tell("notifications/tools/list_changed")
+        await client.method("notifications/tools/list_changed")
+        assert "result" in await call({"n": "what it takes now, nobody has said"})
+        bad = {"name": "count", "inputSchema": {"type": "nonsense"}}
+        await listed(client, server, bad)
+        assert "result" in await call({"n": "x"}), "a schema that is none refuses nobody"
+
+
+async def test_tools_that_no_list_has_shown_can_be_refused() -> None:
+    async with scene(interceptors=[SchemaCheck(unknown="refuse")]) as place:
+        client = await place.session()
+        server = await place.server()
+        answer = await client.answer_to(client.ask("tools/call", {"name": "x"}))
+        assert answer["error"]["message"] == "Unknown tool: x"
+        await listed(client, server, {"name": "x", "inputSchema": {"type": "object"}})
+        call = client.ask("tools/call", {"name": "x"})
+        server.reply(await server.method("tools/call"), {"content": []})
+        assert "result" in await client.answer_to(call)

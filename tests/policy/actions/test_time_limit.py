@@ -1,0 +1,31 @@
+"""A time limit, one exchange at a time."""
+
+import asyncio
+
+import pytest
+
+from fairlead.errors import RpcError
+from fairlead.interceptor import Answer, Exchange
+from fairlead.policy.actions.time_limit import TimeLimit
+from tests.support.single_exchange import Behind, exchange
+
+
+async def test_an_answer_that_takes_too_long_is_refused() -> None:
+    async def forever(exchange: Exchange) -> Answer:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    with pytest.raises(RpcError, match=r"No answer within 0\.01 s") as late:
+        await TimeLimit(0.01)(exchange(), forever)
+    assert late.value.code == -32603
+    assert await TimeLimit(5)(exchange(), Behind()) == b"{}"
+    assert await TimeLimit(5)(exchange(request=False), Behind(None)) is None
+
+    async def fails(exchange: Exchange) -> Answer:
+        raise TimeoutError("its own")
+
+    with pytest.raises(TimeoutError, match="its own"):
+        await TimeLimit(5)(exchange(), fails)
+    for seconds in (0, -1):
+        with pytest.raises(ValueError, match="above 0"):
+            TimeLimit(seconds)

@@ -1,0 +1,163 @@
+"""Rules tried on a recording: what they would have done, with the time that it was then."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead.policy.rules import Rehearsed, RulesError, rehearse
+from fairlead.protocol.envelope import Direction
+from fairlead.recording.tape import Entry, TapeReader, TapeWriter
+from fairlead.recording.tape.tape_interceptor import Recorder
+from tests.support.raw_relay import ASKED, scene
+
+UP, DOWN = Direction.CLIENT_TO_SERVER, Direction.SERVER_TO_CLIENT
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+def rules(folder: Path, *rules: dict[str, Any]) -> str:
+    file = folder / "rules.json"
+    file.write_bytes(msgspec.json.encode({"rules": rules}))
+    return str(file)
+
+
+def summary(one: Rehearsed) -> tuple[Any, ...]:
+    return one.dir, one.method, one.outcome, one.rules, one.did
+
+
+@pytest.mark.covers("GTW-09")
+async def test_a_recorded_conversation_is_judged_both_ways(tmp_path: Path) -> None:
+    tape = TapeWriter(tmp_path / "talk")
+    async with scene(interceptors=[Recorder(tape)]) as place:
+        client = await place.session(ASKED)
+        server = await place.server()
+        call = client.ask("tools/call", {"name": "find", "arguments": {"n": 7}})
+        request = await server.method("tools/call")
+        server.tell("notifications/vendor", {"n": 1})
+        server.ask("sampling/createMessage", {"messages": [], "maxTokens": 1}, "s")
+        client.reply(await client.method("sampling/createMessage"), {"role": "assistant"})
+        await server.answer_to("s")
+        server.reply(request, {"content": [], "secret": "swordfish"})
+        await client.answer_to(call)
+        call = client.ask("tools/call", {"name": "find"})
+        server.refuse(await server.method("tools/call"), -32001, "no")
+        await client.answer_to(call)
+    tape.close()
+    file = rules(
+        tmp_path,
+        {"name": "seven", "when": {"params": {"arguments.n": 7}}, "do": {"delay": 9}},
+        {"name": "hush", "when": {"result": {"secret": {"exists": True}}}, "do": "redact"},
+        {"name": "sorry", "when": {"error": {"code": -32001}}, "do": {"mock": "sorry"}},
+        {"name": "ask", "when": {"direction": "to_client", "kind": "request"}, "do": "block"},
+        {"name": "news", "when": {"method": "notifications/vendor"}, "do": "block"},
+        {"name": "put", "when": {"tool": "find"}, "do": {"inject": {"arguments": {"k": 1}}}},
+    )
+    judged = await asyncio.to_thread(lambda: list(rehearse(file, TapeReader(tmp_path / "talk"))))
+    found = [summary(one) for one in judged if one.rules]
+    dropped, refused = "dropped: Not allowed here", "blocked: Not allowed here"
+    assert sorted(found, key=str) == sorted(
+        [
+            (UP, "tools/call", "changed", ["seven", "put", "hush"], _DID),
+            (DOWN, "notifications/vendor", "dropped", ["news"], [dropped]),
+            (DOWN, "sampling/createMessage", "blocked", ["ask"], [refused]),
+            (UP, "tools/call", "changed", ["put", "sorry"], ["injected: k", "mocked"]),
+        ],
+        key=str,
+    )
+
+
+# The tape was redacted as it was written, so there is nothing left to take out.
+_DID = ["would delay (seconds: 9.0)", "injected: k"]
+
+
+def entry(seq: int, at: float, message: dict[str, Any], dir: Direction = UP) -> Entry:
+    raw = msgspec.Raw(msgspec.json.encode({"jsonrpc": "2.0", **message}))
+    return Entry(seq=seq, at=at, dir=dir, message=raw, session="r1")
+
+
+def test_limits_count_with_the_time_of_the_tape(tmp_path: Path) -> None:
+    file = rules(tmp_path, {"name": "rate", "do": {"rate": {"rate": 1, "burst": 1, "per": "all"}}})
+    params = {"name": "x", "_meta": META}
+    tape = [
+        entry(n, at, {"id": n, "method": "tools/call", "params": params})
+        for n, at in enumerate((0.0, 0.5, 1.4, 2.5))
+    ]
+    found = [(one.seq, one.outcome) for one in rehearse(file, tape)]
+    assert found == [(0, "passed"), (1, "blocked"), (2, "passed"), (3, "passed")]
+
+
+def test_both_eras_and_what_cannot_be_read(tmp_path: Path) -> None:
+    file = rules(
+        tmp_path,
+        {"name": "new", "when": {"era": "stateless"}, "do": "block"},
+        {"name": "old", "when": {"client": "old-*"}, "do": {"mock": "x"}},
+    )
+    opening = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "old-timer", "version": "1"},
+    }
+    tape = [
+        entry(1, 0, {"id": 1, "method": "initialize", "params": opening}),
+        entry(2, 0, {"id": 1, "result": {}}, DOWN),
+        entry(3, 0, {"id": 2, "method": "tools/call", "params": {"name": "x"}}),
+        entry(4, 0, {"id": 3, "method": "tools/call", "params": {"name": "x", "_meta": META}}),
+        Entry(seq=5, at=0, dir=UP, message=msgspec.Raw(b'{"method":7}')),
+        entry(6, 0, {"method": "notifications/x", "params": {"_meta": 3}}),
+    ]
+    found = [(one.seq, one.outcome, one.rules) for one in rehearse(file, tape)]
+    assert found == [
+        (1, "answered", ["old"]),
+        (3, "answered", ["old"]),
+        (4, "blocked", ["new"]),
+        (6, "dropped", ["old"]),
+    ]
+
+
+def test_servers_and_what_a_session_said_once_count_for_all_of_it(tmp_path: Path) -> None:
+    file = rules(
+        tmp_path,
+        {"name": "search", "when": {"server": "search"}, "do": "block"},
+        {"name": "web", "when": {"transport": "http", "headers": {"X-Team": "red"}}, "do": "allow"},
+        {"name": "rest", "do": {"delay": 1}},
+    )
+    came = {"type": "http", "headers": {"x-team": "red"}}
+    call = {"method": "tools/call", "params": {"name": "x"}}
+    tape = [entry(n, 0, {"id": n, **call}) for n in range(1, 4)]
+    tape[0].transport = came
+    tape[1].server = "search"
+    tape[2].session = "s9"  # somebody else's
+    found = [(one.seq, one.rules, one.outcome) for one in rehearse(file, tape)]
+    assert found == [(1, ["web"], "passed"), (2, ["search"], "blocked"), (3, ["rest"], "passed")]
+
+
+def test_a_file_with_mistakes_is_not_tried(tmp_path: Path) -> None:
+    with pytest.raises(RulesError, match="no action"):
+        list(rehearse(rules(tmp_path, {"do": "nothing"}), []))
+
+
+@pytest.mark.covers("GTW-09")
+async def test_who_somebody_was_is_on_the_tape(tmp_path: Path) -> None:
+    """Once for each connection, not with each message."""
+    tape = TapeWriter(tmp_path / "talk")
+    who = iter(["ann", "bob"])
+    async with scene(interceptors=[Recorder(tape)], principal=lambda: next(who)) as place:
+        for _ in range(2):
+            client = await place.session()
+            server = await place.server()
+            for _ in range(2):
+                call = client.ask("tools/call", {"name": "find"})
+                server.reply(await server.method("tools/call"), {"content": []})
+                await client.answer_to(call)
+    tape.close()
+    said = [entry.transport for entry in TapeReader(tmp_path / "talk") if entry.transport]
+    assert [one.get("principal") for one in said] == ["ann", "bob"]
+    file = rules(tmp_path, {"name": "bob", "when": {"identity": "bob"}, "do": "block"})
+    judged = await asyncio.to_thread(lambda: list(rehearse(file, TapeReader(tmp_path / "talk"))))
+    calls = [one.outcome for one in judged if one.method == "tools/call"]
+    assert calls == ["passed", "passed", "blocked", "blocked"]

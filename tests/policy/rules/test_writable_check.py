@@ -1,0 +1,157 @@
+"""`fairlead rules check` looks for the files that rules name, before anything is started."""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from fairlead.policy.rules import RulesError, RuleSet
+from fairlead.policy.rules.build_actions import hindrance
+from fairlead.recording.tape import TapeWriter
+from tests.support.cli_process import fairlead
+
+RULES = """\
+[[rules]]
+name = "a"
+do = { audit = "nowhere/audit.jsonl" }
+
+[[rules]]
+name = "b"
+do = [{ record = "rules.toml/x" }, { audit = { payloads = "always", path = "." } }]
+
+[[rules]]
+name = "c"
+do = { lock = { file = "gone.lock.json" } }
+
+[[rules]]
+name = "d"
+do = [{ use = "nosuchmodule:Thing" }, { use = { code = "gone.py:Thing" } }]
+
+[[rules]]
+name = "e"
+do = { blok = "so that there is another mistake" }
+"""
+
+
+@pytest.mark.covers("GTW-09")
+def test_files_that_could_not_be_used_are_mistakes_with_a_place(tmp_path: Path) -> None:
+    (tmp_path / "rules.toml").write_text(RULES)
+    done = fairlead("rules", "check", "rules.toml", cwd=tmp_path)
+    assert done.returncode == 1
+    told = [line.removeprefix("  | rules.toml:") for line in done.stderr.splitlines()[1:]]
+    assert told == [
+        f"3:8: `audit`: there is no folder {tmp_path}/nowhere",
+        f"7:9: `record`: {tmp_path}/rules.toml is no folder",
+        f"7:69: `audit`: {tmp_path}/. is a folder, where a file is expected",
+        f"11:8: `lock`: {tmp_path}/gone.lock.json cannot be read: No such file or directory",
+        "15:9: `use`: nosuchmodule cannot be imported: ModuleNotFoundError: "
+        "No module named 'nosuchmodule'",
+        f"15:41: `use`: there is no file {tmp_path}/gone.py",
+        '19:8: there is no action "blok"; did you mean "block"?',
+    ]
+    mistakes = json.loads(fairlead("rules", "check", "--json", "rules.toml", cwd=tmp_path).stdout)
+    assert [one["line"] for one in mistakes["mistakes"]] == [3, 7, 7, 11, 15, 15, 19]
+    # Whoever starts with them hears of all of them as well.
+    refused = fairlead("proxy", "--rules", "rules.toml", "--", "true", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert all(line in refused.stderr for line in told)
+    assert [one.name for one in tmp_path.iterdir()] == ["rules.toml"], "nothing is written"
+
+
+def test_files_that_would_be_made_are_no_mistakes(tmp_path: Path) -> None:
+    (tmp_path / "old.jsonl").write_text("")
+    file = tmp_path / "rules.yaml"
+    file.write_text(
+        "rules:\n"
+        "  - do: [{audit: new.jsonl}, {audit: old.jsonl}, audit, {record: new/folder/tape}]\n"
+        "  - {name: held, do: {record: live}}\n"
+    )
+    with TapeWriter(tmp_path / "live"):  # perhaps by those who follow these rules already
+        done = fairlead("rules", "check", str(file))
+    assert done.returncode == 0, done.stderr
+    assert not {"new.jsonl", "new"} & set(os.listdir(tmp_path))
+
+
+def test_what_may_not_be_written_is_a_mistake() -> None:
+    with TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        sealed, old = Path(folder, "sealed"), Path(folder, "old.jsonl")
+        sealed.mkdir(mode=0o555)
+        old.touch(0o444)
+        wanted = [{"audit": f"{sealed}/a.jsonl"}, {"audit": str(old)}]
+        with as_nobody():
+            with pytest.raises(RulesError) as told:
+                RuleSet.of_data({"rules": [{"do": wanted}]})
+            tape = hindrance("record", {"tape": f"{sealed}/a/b"}, "")
+    assert f"nothing may be written to the folder {sealed}" in str(told.value)
+    assert f"{old} may not be written" in str(told.value)
+    assert tape == ("tape", f"nothing may be written to the folder {sealed}")
+
+
+@contextlib.contextmanager
+def as_nobody() -> Iterator[None]:
+    """Who may write where is asked for the real user, also of root."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.setresuid(NOBODY, -1, -1)
+    try:
+        yield
+    finally:
+        os.setresuid(0, -1, -1)
+
+
+NOBODY = 65534
+
+
+def test_a_file_may_be_all_that_one_may_write_in_its_folder() -> None:
+    """As those that an administrator makes in a folder of logs."""
+    with TemporaryDirectory() as folder:
+        log = Path(folder, "audit.jsonl")
+        log.touch()
+        log.chmod(0o666)
+        os.chmod(folder, 0o555)
+        try:
+            with as_nobody():
+                RuleSet.of_data({"rules": [{"do": {"audit": str(log)}}]}).close()
+                with pytest.raises(RulesError, match="nothing may be written to the folder"):
+                    RuleSet.of_data({"rules": [{"do": {"audit": f"{log}.new"}}]})
+        finally:
+            os.chmod(folder, 0o755)
+
+
+def test_a_rehearsal_may_be_elsewhere(tmp_path: Path) -> None:
+    """Rules of another machine can be tried here: nothing is written, so no folder is needed."""
+    (tmp_path / "rules.toml").write_text('[[rules]]\ndo = { audit = "/no/such/folder/a.jsonl" }\n')
+    with TapeWriter(tmp_path / "one"):
+        pass
+    done = fairlead("rules", "test", "rules.toml", "./one", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_file_that_is_open_already_is_not_looked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    file = tmp_path / "rules.json"
+    rule = {"name": "a", "do": [{"audit": "logs/a.jsonl"}]}
+    file.write_text(json.dumps({"rules": [rule]}))
+    rules = RuleSet.of_file(file)
+    try:
+        logs.rename(tmp_path / "moved")
+        file.write_text(json.dumps({"rules": [{**rule, "name": "b", "timeout": 1}]}))
+        rules.reload()
+        assert [one.name for one in rules.rules] == ["b"]
+        file.write_text(json.dumps({"rules": [{"do": {"audit": "logs/b.jsonl"}}]}))
+        with pytest.raises(RulesError, match="there is no folder"):
+            rules.reload()
+    finally:
+        rules.close()
+    monkeypatch.chdir(tmp_path)
+    RuleSet.of_data({"rules": [{"do": {"audit": "here.jsonl"}}]}).close()  # in no folder of its own
+    assert (tmp_path / "here.jsonl").exists()

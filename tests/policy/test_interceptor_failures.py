@@ -1,0 +1,249 @@
+"""Interceptors that raise, hang or answer nonsense: what becomes of the message is a matter of
+policy, and never a matter of luck."""
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead.errors import ConfigError, RpcError
+from fairlead.gateway import Gateway
+from fairlead.interceptor import Answer, Exchange, Proceed
+from fairlead.policy.actions import Policy, guarded, load_interceptor
+from fairlead.wire import Notification
+from tests.support.gateway_servers import BOTH, LIMIT, joining, program
+from tests.support.raw_relay import ASKED, Client, Scene, Server, scene
+
+SECRET = "hunter2-hunter2"
+
+
+class Bad:
+    """Fails in the way that it is told."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+        self.calls = 0
+
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Any:
+        if exchange.method not in ("tools/call", "vendor/ask", "notifications/vendor"):
+            return await proceed(exchange)
+        self.calls += 1
+        match self.how:
+            case "raises":
+                raise ZeroDivisionError(f"about {SECRET}")
+            case "raises behind":
+                await proceed(exchange)
+                raise ZeroDivisionError
+            case "was cancelled":
+                lost = asyncio.ensure_future(asyncio.Event().wait())
+                lost.cancel()
+                await lost
+            case "was cancelled behind":
+                await proceed(exchange)
+                raise asyncio.CancelledError
+            case "leaves":
+                sys.exit(3)
+            case "hangs":
+                await asyncio.Event().wait()
+            case "hangs behind":
+                await proceed(exchange)
+                await asyncio.Event().wait()
+            case "answers nothing":
+                return None
+            case "answers a map":
+                return {"content": []}
+            case "answers no object":
+                return b"[1]"
+            case "answers no JSON":
+                return b"{"
+            case "passes on nothing":
+                return await proceed(None)  # type: ignore[arg-type]
+            case "passes on another kind":
+                note = Notification("notifications/x")
+                return await proceed(msgspec.structs.replace(exchange, message=note))
+        return await proceed(exchange)
+
+
+WAYS = [
+    *("was cancelled", "was cancelled behind", "leaves"),
+    *("raises", "raises behind", "hangs", "hangs behind", "answers nothing", "answers a map"),
+    *("answers no object", "answers no JSON", "passes on nothing", "passes on another kind"),
+]
+
+
+async def opened(place: Scene) -> tuple[Client, Server]:
+    client = await place.session(ASKED)
+    server = await place.server()
+    await server.method("notifications/initialized")
+    return client, server
+
+
+@pytest.mark.covers("GTW-06")
+@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("policy", ["fail_closed", "fail_open", "skip"])
+async def test_a_failure_is_handled_by_policy(
+    how: str, policy: Policy, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    now = 0.0
+    bad = Bad(how)
+    guard = guarded(bad, policy, timeout=0.1, rest=60, name="bad", clock=lambda: now)
+    async with scene(interceptors=[guard]) as place:
+        client, server = await opened(place)
+        # Both ways: the client asks the server, and the server the client.
+        for end, other, method in (
+            (client, server, "tools/call"),
+            (server, client, "vendor/ask"),
+        ):
+            call = end.ask(method, {"name": "x"})
+            if policy == "fail_open" or (policy == "skip") or "behind" in how:
+                other.reply(await other.method(method), {"n": 1})
+            answer = await end.answer_to(call)
+            if policy == "fail_closed":
+                assert answer["error"]["message"] == "bad failed, so nothing passes"
+                assert answer["error"]["data"] == {"source": "proxy"}
+            else:
+                assert answer["result"] == {"n": 1}
+        assert bad.calls == (1 if policy == "skip" else 2)
+        if policy == "skip":
+            now += 61
+            call = client.ask("tools/call", {"name": "x"})
+            server.reply(await server.method("tools/call"), {"n": 2})
+            assert (await client.answer_to(call))["result"] == {"n": 2}
+            assert bad.calls == 2, "it had its rest"
+    assert "the interceptor bad failed on tools/call" in caplog.text
+    assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize("policy", ["fail_closed", "fail_open"])
+async def test_so_is_a_notification(policy: Policy) -> None:
+    async with scene(interceptors=[guarded(Bad("raises"), policy)]) as place:
+        client, server = await opened(place)
+        for end, other in ((client, server), (server, client)):
+            end.tell("notifications/vendor", {"n": 1})
+            end.tell("notifications/other", {"n": 2})
+            heard = [await other.read() for _ in range(2 if policy == "fail_open" else 1)]
+            assert heard[-1]["params"] == {"n": 2}
+
+
+async def test_what_fails_behind_it_is_not_its_failure() -> None:
+    guard = guarded(Bad("nothing"), "fail_open", timeout=0.2)
+    async with scene(interceptors=[guard]) as place:
+        client, server = await opened(place)
+        call = client.ask("tools/call", {"name": "x"})
+        server.refuse(await server.method("tools/call"), -32123, "the server's own words")
+        assert (await client.answer_to(call))["error"]["message"] == "the server's own words"
+        # And the time that the server takes is not its time.
+        call = client.ask("tools/call", {"name": "x"})
+        request = await server.method("tools/call")
+        waited = asyncio.Event()
+        asyncio.get_running_loop().call_later(0.4, waited.set)
+        await waited.wait()
+        server.reply(request, {"late": True})
+        assert (await client.answer_to(call))["result"] == {"late": True}
+
+
+async def test_a_cancellation_is_no_failure() -> None:
+    guard = guarded(Bad("nothing"), "fail_open", timeout=5, name="good")
+    async with scene(interceptors=[guard]) as place:
+        client, server = await opened(place)
+        call = client.ask("tools/call", {"name": "x"})
+        request = await server.method("tools/call")
+        client.tell("notifications/cancelled", {"requestId": call})
+        stopped = await server.method("notifications/cancelled")
+        assert stopped["params"]["requestId"] == request["id"]
+        await client.sync()
+        assert all(one.get("id") != call for one in client.skipped), "nobody waits for an answer"
+
+
+async def test_a_refusal_is_no_failure() -> None:
+    async def refuse(exchange: Exchange, proceed: Proceed) -> Answer:
+        if exchange.method == "tools/call":
+            raise RpcError(-32044, "no")
+        return await proceed(exchange)
+
+    async with scene(interceptors=[guarded(refuse, "fail_open")]) as place:
+        client, _ = await opened(place)
+        answer = await client.answer_to(client.ask("tools/call", {"name": "x"}))
+        assert answer["error"]["code"] == -32044
+
+
+# Code of your own
+
+CODE = """
+import json
+
+class Shout:
+    def __init__(self, mark="!"):
+        self.mark = mark
+
+    async def __call__(self, exchange, proceed):
+        answer = await proceed(exchange)
+        if exchange.method != "tools/call":
+            return answer
+        return json.dumps({**json.loads(bytes(answer)), "shouted": self.mark}).encode()
+
+async def plain(exchange, proceed):
+    return await proceed(exchange)
+
+def made(n):
+    return Shout("!" * n)
+
+number = 7
+def sync(): return lambda exchange, proceed: None
+async def one(exchange): ...
+def broken(): raise KeyError("x")
+"""
+
+
+@pytest.mark.parametrize("version", BOTH)
+async def test_code_of_your_own_plugs_in_by_its_path(tmp_path: Path, version: str) -> None:
+    (tmp_path / "mine.py").write_text(CODE)
+    shout = load_interceptor("mine.py:made", {"n": 3}, folder=str(tmp_path))
+    async with asyncio.timeout(LIMIT), Gateway(interceptors=[shout]) as gateway:
+        await gateway.connect({"one": program("one")})
+        async with joining(gateway, version) as client:
+            result = await client.call_tool("one_secret", {})
+            assert result["shouted"] == "!!!"
+            assert result["content"][0]["text"] == "the secret of one"
+
+
+async def test_modules_have_interceptors_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "fl_mine_module.py").write_text(CODE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    plain = load_interceptor("fl_mine_module:plain")
+    async with scene(interceptors=[plain]) as place:
+        client, _ = await opened(place)
+        await client.sync()
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "words"),
+    [
+        ("mine.py", None, "module:attribute or path.py:attribute"),
+        ("mine.py:no", None, "mine.py has no no"),
+        ("other.py:x", None, "there is no file"),
+        ("no_such_module_here:x", None, "cannot be imported: ModuleNotFoundError"),
+        ("bad.py:x", None, "bad.py cannot be imported: SyntaxError"),
+        ("mine.py:number", None, "no interceptor"),
+        ("mine.py:sync", None, "no interceptor"),
+        ("mine.py:one", None, "it takes an exchange"),
+        ("mine.py:broken", None, "cannot be made: KeyError"),
+        ("mine.py:made", {"m": 1}, "cannot be made: TypeError"),
+        ("mine.py:plain", {"m": 1}, "takes no options"),
+    ],
+)
+def test_what_is_no_interceptor_is_a_mistake(
+    tmp_path: Path, target: str, options: Any, words: str
+) -> None:
+    (tmp_path / "mine.py").write_text(CODE)
+    (tmp_path / "bad.py").write_text("def")
+    with pytest.raises(ConfigError) as wrong:
+        load_interceptor(target, options, folder=str(tmp_path))
+    assert words in str(wrong.value)

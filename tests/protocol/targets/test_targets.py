@@ -1,0 +1,526 @@
+"""Names and URIs in the forms that policies compare."""
+
+import contextlib
+import posixpath
+import re
+import time
+import unicodedata
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from urllib.parse import unquote, urljoin, urlparse, urlsplit
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import UNSET, Raw
+from pydantic import AnyUrl, ValidationError
+
+from fairlead.limits import TARGET_FORMS, TARGET_LENGTH, TARGETS
+from fairlead.protocol.caller import read_head
+from fairlead.protocol.targets.targets import (
+    Patterns,
+    Target,
+    name_forms,
+    normalize_name,
+    normalize_uri,
+    targets_of,
+    uri_forms,
+)
+
+pytestmark = pytest.mark.slow  # part of `make test-all`
+
+
+def resource(uri: str) -> Target:
+    return Target("resource", uri, uri)
+
+
+def denied(pattern: str, uri: str) -> bool:
+    return Patterns([pattern]).deny(resource(uri))
+
+
+def allowed(pattern: str, uri: str) -> bool:
+    return Patterns([pattern]).allow(resource(uri))
+
+
+# URIs, one by one
+
+
+@pytest.mark.parametrize(
+    ("uri", "normal"),
+    [
+        ("file:///etc/passwd", "file:///etc/passwd"),
+        ("file:/etc/passwd", "file:///etc/passwd"),
+        ("file:etc/passwd", "file:///etc/passwd"),
+        ("file://localhost/etc/passwd", "file:///etc/passwd"),
+        ("FILE://LocalHost:80/etc/passwd", "file:///etc/passwd"),
+        ("file://user@127.0.0.1/etc/passwd", "file:///etc/passwd"),
+        ("file:///%65tc/passwd", "file:///etc/passwd"),
+        ("file:///%2565tc/passwd", "file:///etc/passwd"),
+        ("file:///%25252565tc/passwd", "file:///etc/passwd"),
+        ("file:///%%36%35tc/passwd", "file:///etc/passwd"),
+        ("file:///etc%2fpasswd", "file:///etc/passwd"),
+        ("file:////etc//passwd", "file:///etc/passwd"),
+        ("file:///x/../etc/./passwd", "file:///etc/passwd"),
+        ("file:///x/%2e%2E/etc/passwd", "file:///etc/passwd"),
+        ("file:///x/..%5c..\\etc\\passwd", "file:///etc/passwd"),
+        ("file:///../../etc/passwd", "file:///etc/passwd"),
+        ("file:///etc./passwd. ", "file:///etc/passwd"),
+        ("\tfile:///et\nc/pass\u200bwd\x00", "file:///etc/passwd"),
+        ("file:///x/．．／etc/ｐasswd", "file:///etc/passwd"),
+        ("file:///cafe\u0301", "file:///caf\u00e9"),
+        ("HTTPS://me:pw@Example.COM.:443/a/../b?q=A#B", "https://example.com/b?q=A#B"),
+        ("http://example.com:8080/a", "http://example.com:8080/a"),
+        ("db://Table?where=a/../b", "db://table?where=a/../b"),
+        ("dir://host/a/", "dir://host/a/"),
+        ("dir://host/a/..", "dir://host/"),
+        ("urn:isbn:123", "urn:isbn:123"),
+        ("ui://app/{view}", "ui://app/{view}"),
+        ("", ""),
+    ],
+)
+def test_a_uri_has_one_normal_form(uri: str, normal: str) -> None:
+    assert normalize_uri(uri) == normal
+    assert normalize_uri(normal) == normal
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "file:///docs/a%2fb/../../etc/passwd",  # resolved before it is decoded
+        "file:///docs//../etc/passwd",  # an empty segment is none
+        "file:///docs/?/../../etc/passwd",  # a query is none
+        "file:///docs/a／b/../../etc/passwd",
+        "file://elsewhere/etc/passwd",  # a host is ignored
+        "file://etc/passwd",  # or is a folder
+        "file:///etc/passwd?x",
+        "file:///etc/passwd#x",
+        "file:///etc/passwd/",
+        "file:///etc/passwd%00.txt",
+        "FILE:///ETC/PASSWD",
+    ],
+)
+def test_a_deny_applies_to_every_reading(uri: str) -> None:
+    assert denied("file:///etc/passwd", uri)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "file:///docs/../etc/passwd.txt",
+        "file:///docs/%2e%2e/etc/passwd.txt",
+        "file:///docs/a%2fb/../../etc/passwd.txt",
+        "file:///docs//../etc/passwd.txt",
+        "file:///docs/?/../../etc/passwd.txt",
+        "file:///docs/../etc/passwd?.txt",
+        "file:///docs/..\\etc\\passwd.txt",
+        "file:///docs/．．/etc/passwd.txt",
+        "FILE:///docs/a.txt",
+        "file:///%64ocs/a.txt",
+    ],
+)
+def test_an_allow_holds_only_if_every_reading_is_allowed(uri: str) -> None:
+    assert not allowed("file:///docs/*.txt", uri)
+    assert allowed("file:///docs/*.txt", "file:///docs/b/a.txt")
+
+
+def test_an_allow_does_not_let_a_server_ignore_the_end() -> None:
+    assert not allowed("file:///*.txt", "file:///etc/passwd?.txt")
+    assert not allowed("file:///*.txt", "file:///etc/passwd#.txt")
+    assert not allowed("file:///*.txt", "file:///etc/passwd%00.txt")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "uri"),
+    [
+        ("file:///my%20docs/*", "file:///my%20docs/a%2Bb"),
+        ("db://*", "db://table?where=a/../b%20c"),
+        ("db://table?where=*", "db://table?where=a"),
+        ("db://table?where=%41*", "db://table?where=%41b"),
+        ("x://host//a/*", "x://host//a/b"),
+        ("http://Host:80/*", "http://Host:80/a?b#c"),
+        ("file://server/share/*", "file://server/share/a"),
+        ("file:///docs/*", "file:///docs/"),
+        ("dir://host/a/", "dir://host/a/"),
+        ("note:[abc]*", "note:a%20b"),
+        ("file:///docs/100%2525", "file:///docs/100%2525"),
+        ("file:///a[*]b", "file:///a*b"),
+    ],
+)
+def test_a_uri_may_be_written_as_it_is_allowed(pattern: str, uri: str) -> None:
+    assert allowed(pattern, uri)
+    assert denied(pattern, uri)
+
+
+def test_escapes_in_a_pattern_are_literal() -> None:
+    assert denied("file:///a%2Ab", "file:///a*b")
+    assert not denied("file:///a%2Ab", "file:///acb")
+    assert not denied("file:///a%3Fb", "file:///acb")
+
+
+def test_a_uri_that_is_too_long_or_too_odd_is_denied_and_never_allowed() -> None:
+    long = "x:" + "a" * TARGET_LENGTH.value
+    odd = "file:///" + "%2525/../a\\b//c%2f．/" * 8 + "?x/../y#z/.."
+    marks = "x:a" + "\u0301" * 31
+    before = TARGET_LENGTH.hits, TARGET_FORMS.hits
+    for uri in (long, odd, marks):
+        assert uri_forms(uri) is None
+        assert denied("y:*", uri)
+        assert not allowed("[fx]*", uri)
+        assert allowed("*", uri)
+    assert TARGET_LENGTH.hits > before[0]
+    assert TARGET_FORMS.hits > before[1]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "%25",
+        "%%32%35",
+        "../",
+        "//",
+        "\\..\\",
+        "．／",
+        "%2f..",
+        "a.",
+        " .",
+        "?/..",
+        "\u0301",
+        "@:",
+        "a:$",
+        "\u00fc.",
+    ],
+)
+def test_normalising_takes_no_longer_than_the_length_allows(part: str) -> None:
+    uri = "file:///" + part * (TARGET_LENGTH.value // len(part))
+    began = time.process_time()
+    normalize_uri(uri[: TARGET_LENGTH.value])
+    uri_forms(uri[: TARGET_LENGTH.value])
+    url = "http://" + part * (TARGET_LENGTH.value // len(part))
+    uri_forms(url)
+    Patterns(["http://*.*.*.b/*"]).allow(resource(url))
+    assert time.process_time() - began < 0.5
+
+
+# URIs, generated: servers as they are known to read them
+
+Reading = Callable[[str], str]
+READINGS: list[Reading] = [
+    lambda uri: posixpath.normpath(unquote(urlparse(uri).path)),
+    lambda uri: posixpath.normpath(urlparse(uri).path),
+    lambda uri: unquote(posixpath.normpath(urlparse(uri).path)),
+    lambda uri: posixpath.normpath(unquote(posixpath.normpath(urlparse(uri).path))),
+    lambda uri: posixpath.normpath(unquote(unquote(urlparse(uri).path))),
+    lambda uri: posixpath.normpath(unquote(urlparse(urljoin("http://h/", uri)).path)),
+    lambda uri: posixpath.normpath(unquote(uri.removeprefix("file://"))),
+    lambda uri: posixpath.normpath(uri.removeprefix("file://")),
+    lambda uri: posixpath.normpath(unquote(urlparse(uri).path).replace("\\", "/")),
+    lambda uri: posixpath.normpath(unicodedata.normalize("NFKC", unquote(urlparse(uri).path))),
+    lambda uri: posixpath.normpath(urlparse(unquote(uri)).path),
+]
+pieces = st.sampled_from(
+    [
+        *"/.?#．／~@:\\",
+        "//",
+        "..",
+        "%2e",
+        "%2E.",
+        "%2f",
+        "%252f",
+        "%5c",
+        "%65tc",
+        "%3f",
+        "%00",
+        "%20",
+    ]
+)
+words = st.sampled_from(["docs", "etc", "passwd", "x", "/etc/passwd"])
+uris = st.lists(st.one_of(pieces, words), max_size=9).map(
+    lambda several: "file:///" + "".join(several)
+)
+
+
+@settings(max_examples=1500)
+@given(uris)
+def test_what_a_server_reads_as_a_denied_path_is_denied(uri: str) -> None:
+    for read in READINGS:
+        path = "/" + read(uri).lstrip("/")
+        if path.startswith("/etc/"):
+            assert denied("file:///etc/*", uri), path
+        if path == "/etc/passwd":
+            assert denied("file:///etc/passwd", uri), path
+
+
+@settings(max_examples=1500)
+@given(st.one_of(uris, uris.map(lambda uri: uri.replace("file:///", "file:///docs/"))))
+def test_what_is_allowed_stays_in_the_allowed_folder(uri: str) -> None:
+    if not allowed("file:///docs/*", uri):
+        return
+    assert fnmatchcase(uri, "file:///docs/*")
+    for read in READINGS:
+        path = "/" + read(uri).lstrip("/")
+        assert path == "/docs" or path.startswith("/docs/"), path
+
+
+@settings(max_examples=500)
+@given(st.one_of(uris, st.text(max_size=40), st.text("%2ef5./\\?#:@ａ", max_size=30)))
+def test_normalising_twice_changes_nothing(text: str) -> None:
+    assert normalize_uri(normalize_uri(text)) == normalize_uri(text)
+    assert normalize_name(normalize_name(text)) == normalize_name(text)
+    forms = uri_forms(text)
+    assert forms is None or (forms[0] == text and normalize_uri(text) in forms)
+
+
+odd_hosts = st.lists(
+    st.sampled_from(
+        [
+            "secret",
+            ".",
+            "internal",
+            "@",
+            ":",
+            "80",
+            "%20",
+            "%2e",
+            "\u00fc",
+            "xn--bcher-kva",
+            "\\",
+            "/",
+            "\u3002",
+            "\uff0e",
+            "127.1",
+            "0x7f",
+            "2130706433",
+            "[::1]",
+            "[0::1]",
+            "S",
+            "?q",
+            "#f",
+            "\u00df",
+        ]
+    ),
+    min_size=1,
+    max_size=6,
+).map("".join)
+odd_starts = st.sampled_from(
+    [
+        "http://",
+        "https://",
+        "ws://",
+        "http:/",
+        "http:",
+        "HTTP:\\\\",
+        " http://",
+        "\x02http:///",
+        "ftp://",
+    ]
+)
+
+
+@settings(max_examples=1500)
+@given(odd_starts, odd_hosts, st.sampled_from(["", "/", "/x", ":080/x", ":443", "?a"]))
+def test_what_a_url_parser_makes_of_a_url_is_a_form_of_it(start: str, host: str, end: str) -> None:
+    uri = start + host + end
+    forms = uri_forms(uri)
+    if forms is None:
+        return
+    with contextlib.suppress(ValidationError):
+        parsed = re.sub(r"//[^/?#]*@", "//", str(AnyUrl(uri)))  # users do not count
+        canonical = re.sub(r"(//[^/?#:]*[^/?#:.])\.(?=[/?#:])", r"\1", parsed)
+        assert unquote(canonical) in map(unquote, forms)
+    with contextlib.suppress(ValueError):
+        split = urlsplit(uri)
+        if split.scheme and split.hostname and split.hostname.isascii() and split.port != 0:
+            name = split.hostname.removesuffix(".")
+            if re.fullmatch(r"[a-z][a-z0-9.-]*[a-z]", name):
+                assert any(form.startswith(f"{split.scheme}://{name}") for form in forms)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "http://example.com/",
+        "https://api.example.com/v1/items",
+        "file:///docs/a.txt",
+        "file:///c:/docs/a.txt",
+        "users://42/profile",
+        "urn:isbn:123",
+    ],
+)
+def test_a_plain_uri_has_one_form(uri: str) -> None:
+    assert uri_forms(uri) == (uri,)
+
+
+@st.composite
+def spellings(draw: st.DrawFn) -> str:
+    """One of the many ways to write `file:///etc/secrets/key`."""
+    path = ""
+    for segment in ("etc", "secrets", "key"):
+        path += draw(st.sampled_from(["/", "//", "/./", "/x/../", "/a/b/../../", "\\", "/.\\"]))
+        path += segment
+    rounds = draw(st.integers(0, 3))
+    for _ in range(rounds):
+        encoded = draw(st.lists(st.booleans(), min_size=len(path), max_size=len(path)))
+        path = "".join(
+            f"%{ord(one):02{draw(st.sampled_from('xX'))}}" if now or one == "%" else one
+            for one, now in zip(path, encoded, strict=True)
+        )
+    start = draw(st.sampled_from(["file://", "FILE://", "file://localhost", "file:", "file://h"]))
+    if start == "file:" and not path.startswith("/"):
+        start = "file://"
+    return start + path + draw(st.sampled_from(["", "?a=b", "#c", " ", ".", "\u200b"]))
+
+
+@settings(max_examples=500)
+@given(spellings())
+def test_every_spelling_of_a_denied_path_is_denied(uri: str) -> None:
+    assert denied("file:///etc/secrets/*", uri)
+    assert denied("file:///etc/secrets/key", uri)
+
+
+texts = st.text("ab*?[]!-/.%2Fe:", max_size=12)
+
+
+@settings(max_examples=1000)
+@given(st.lists(texts, max_size=3), texts)
+def test_an_allow_is_never_wider_than_the_text_as_sent(patterns: list[str], text: str) -> None:
+    as_sent = any(fnmatchcase(text, pattern) for pattern in patterns)
+    for target in (resource(text), Target("tool", text, text)):
+        assert as_sent or not Patterns(patterns).allow(target)
+        assert not as_sent or Patterns(patterns).deny(target)
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "erase",
+        "ERASE",
+        "Erase",
+        "ｅｒａｓｅ",
+        "e\u200brase",
+        " erase",
+        "erase\n",
+        "erase\x00",
+        "\ufefferase",
+        "er\xadase",
+        "𝐞𝐫𝐚𝐬𝐞",
+        "erase\U000e0041",
+    ],
+)
+def test_a_deny_applies_to_every_spelling_of_a_name(name: str) -> None:
+    assert Patterns(["erase"]).deny(Target("tool", name, name))
+    assert Patterns(["er*"]).deny(Target("tool", name, name))
+    assert Patterns(["ERASE"]).deny(Target("prompt", name, name))
+    assert Patterns(["erase"]).allow(Target("tool", name, name)) is (name == "erase")
+
+
+def test_names_that_only_look_alike_are_different() -> None:
+    cyrillic = "er\u0430se"
+    assert name_forms(cyrillic) == (cyrillic,)
+    assert not Patterns(["erase"]).deny(Target("tool", cyrillic, cyrillic))
+
+
+ERASE = Target("tool", "erase", "wipe", "notes", "notes_erase_12345678", ("notes_erase",))
+
+
+@pytest.mark.parametrize("name", ["erase", "wipe", "notes_erase_12345678", "notes_erase"])
+def test_a_deny_goes_by_every_name(name: str) -> None:
+    assert Patterns([name]).deny(ERASE)
+    assert Patterns([name.upper()]).deny(ERASE)
+
+
+def test_an_allow_goes_by_the_names_that_the_operator_controls() -> None:
+    assert Patterns(["wipe"]).allow(ERASE)
+    assert Patterns(["notes_erase_12345678"]).allow(ERASE)
+    # A server could choose its own name so that it, or the merged one, is that of another's tool.
+    assert not Patterns(["erase"]).allow(ERASE)
+    assert not Patterns(["notes_erase"]).allow(ERASE)
+
+
+def test_one_item_has_one_key_however_it_is_called() -> None:
+    other = Target("tool", "ERASE", "ERASE", "notes", "notes_ERASE")
+    assert ERASE.key == other.key
+    assert ERASE.key != Target("tool", "erase", "erase", "other").key
+    assert resource("file:///a/../b").key == resource("FILE:/b").key
+
+
+# Messages
+
+
+def named(method: str, params: object) -> list[tuple[str, str, bool]]:
+    raw = Raw(params if isinstance(params, bytes) else msgspec.json.encode(params))
+    return [(t.kind, t.own, t.unclear) for t in targets_of(method, read_head(raw), raw)]
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "kinds"),
+    [
+        ("tools/call", {"name": "a", "uri": "x:y"}, [("tool", "a")]),
+        ("prompts/get", {"name": "a"}, [("prompt", "a")]),
+        ("resources/read", {"uri": "x:y", "name": "a"}, [("resource", "x:y")]),
+        ("notifications/resources/updated", {"uri": "x:y"}, [("resource", "x:y")]),
+        ("vendor/read", {"uri": "x:y", "name": "a"}, [("other", "a"), ("resource", "x:y")]),
+        ("vendor/read", {"uri": "x:y"}, [("resource", "x:y")]),
+        ("completion/complete", {"ref": {"name": "a"}}, [("prompt", "a")]),
+        ("completion/complete", {"ref": {"uri": "x:{y}"}}, [("resource", "x:{y}")]),
+        (
+            "completion/complete",
+            {"ref": {"type": "ref/prompt", "name": "a", "uri": "x:y"}},
+            [("prompt", "a"), ("resource", "x:y")],
+        ),
+        (
+            "subscriptions/listen",
+            {"notifications": {"resourceSubscriptions": ["x:y", "x:z", "x:y"]}},
+            [("resource", "x:y"), ("resource", "x:z")],
+        ),
+        ("subscriptions/listen", {"notifications": {}}, []),
+        ("ping", {}, []),
+    ],
+)
+def test_a_message_names_its_targets(
+    method: str, params: dict[str, object], kinds: list[tuple[str, str]]
+) -> None:
+    assert named(method, params) == [(*one, False) for one in kinds]
+
+
+def test_params_that_are_not_there_name_nothing() -> None:
+    for method in ("tools/call", "completion/complete", "subscriptions/listen"):
+        assert targets_of(method, read_head(UNSET), UNSET) == ()
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("completion/complete", b'{"ref":{"name":"secret","name":"open"}}'),
+        ("completion/complete", b'{"ref":{"na\\u006de":"secret", "name":"open"}}'),
+        ("completion/complete", b'{"ref":{"name":["secret"]}}'),
+        ("completion/complete", b'{"ref":"secret"}'),
+        (
+            "subscriptions/listen",
+            b'{"notifications":{"resourceSubscriptions":["a:b"],"resourceSubscriptions":[]}}',
+        ),
+        ("subscriptions/listen", b'{"notifications":{"resourceSubscriptions":["a:b",5]}}'),
+        (
+            "subscriptions/listen",
+            msgspec.json.encode(
+                {"notifications": {"resourceSubscriptions": [f"a:{n}" for n in range(1001)]}}
+            ),
+        ),
+        (
+            "subscriptions/listen",
+            msgspec.json.encode(
+                {"notifications": {"resourceSubscriptions": [f"a:%20{n}" for n in range(101)]}}
+            ),
+        ),
+    ],
+)
+def test_what_servers_may_read_differently_is_unclear(method: str, params: bytes) -> None:
+    assert TARGETS.value == 1000
+    assert any(unclear for _, _, unclear in named(method, params))
+    raw = Raw(params)
+    found = targets_of(method, read_head(raw), raw)
+    assert any(Patterns(["other"]).deny(one) for one in found)
+    assert not all(Patterns(["?*"]).allow(one) for one in found)

@@ -1,0 +1,50 @@
+"""Normalisation of text from peers takes linear time."""
+
+import unicodedata
+
+import pytest
+
+from fairlead.gateway.search.search_index import _words
+from fairlead.protocol.targets.targets import name_forms, normalize_name, uri_forms
+from fairlead.protocol.targets.unicode_forms import nfkc, without_long_mark_runs
+
+RUN = "\u0316\u0301" * 2000
+
+
+def test_ordinary_text_is_normalised() -> None:
+    assert nfkc("ｆile") == "file"
+    assert nfkc("plain") == "plain"
+    assert nfkc("e" + "\u0301" * 30) == unicodedata.normalize("NFKC", "e" + "\u0301" * 30)
+
+
+@pytest.mark.parametrize("mark", ["\u0301", "\uff9e", "\uff9f", "\u0f73", "\u0f75", "\u0f81"])
+def test_too_many_marks_in_a_row_are_not_normalised(mark: str) -> None:
+    assert nfkc("a" + mark * 31) is None
+    assert nfkc("a" + mark * 30 + "b" + mark * 30) is not None
+
+
+def test_characters_that_become_marks_are_known() -> None:
+    """No other character decomposes into marks without being one."""
+    for number in range(0x110000):
+        character = chr(number)
+        first = unicodedata.normalize("NFKD", character)[0]
+        if unicodedata.combining(first) and not unicodedata.combining(character):
+            assert nfkc("a" + character * 31) is None, hex(number)
+
+
+def test_marks_that_are_too_many_are_left_out() -> None:
+    assert without_long_mark_runs("a" + "\u0301" * 100 + "b") == "a" + "\u0301" * 30 + "b"
+    assert without_long_mark_runs("a" * 100) == "a" * 100
+    assert list(_words("é" + "\u0301" * 5000 + " word"))[-1] == "word"
+
+
+@pytest.mark.parametrize("between", ["\u200b", "\u00ad", "\ufe0f"])
+def test_invisible_characters_do_not_hide_a_long_run(between: str) -> None:
+    name = "a" + between.join("\u0316\u0301" * 40)
+    assert name_forms(name) is None
+    assert normalize_name(name) == name
+
+
+def test_an_encoded_run_of_marks_is_unclear() -> None:
+    assert uri_forms("file:///" + "%CC%81" * 40) is None
+    assert uri_forms("file:///" + RUN[:40]) is None

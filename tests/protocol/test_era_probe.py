@@ -1,0 +1,264 @@
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from fairlead.errors import (
+    ChannelClosed,
+    ConnectFailed,
+    FairleadError,
+    HttpError,
+    NoAnswer,
+    RemoteProtocolError,
+    RequestTimeout,
+)
+from fairlead.protocol.conversation.conversation import Agreement
+from fairlead.protocol.conversation.era_probe import (
+    Incompatible,
+    NeedsHandshake,
+    judge_discover,
+    judge_initialize,
+    judge_lost_probe,
+    means_http_sse,
+    offers_our_version,
+)
+from fairlead.protocol.revisions import HANDSHAKE, NEWEST, Revision
+from fairlead.wire import Failure, Success, failure, to_json
+
+
+def result(value: Any) -> Success:
+    return Success(1, Raw(to_json(value)))
+
+
+def offer(*versions: str, **more: Any) -> Success:
+    return result({"supportedVersions": versions, "capabilities": {}, **more})
+
+
+def refused(*supported: str) -> Failure:
+    return failure(1, -32022, "no", {"supported": supported, "requested": NEWEST.value})
+
+
+# What the answer to server/discover says.
+
+
+@pytest.mark.parametrize("versions", [["2026-07-28"], ["2025-11-25", "2026-07-28", "2099-01-01"]])
+def test_a_stateless_version_that_both_speak_is_used(versions: list[str]) -> None:
+    assert judge_discover(offer(*versions)) == Agreement(revision=NEWEST)
+
+
+def test_an_agreement_keeps_what_the_server_said_about_itself() -> None:
+    answer = Success(
+        1,
+        Raw(
+            b'{"supportedVersions":["2026-07-28"],"capabilities":{"x":1.50},"resultType":"complete",'
+            b'"instructions":"Be kind.",'
+            b'"_meta":{"io.modelcontextprotocol\\/serverInfo":{"name":"s"}}}'
+        ),
+    )
+    assert judge_discover(answer) == Agreement(
+        revision=NEWEST,
+        capabilities=b'{"x":1.50}',
+        server_info=b'{"name":"s"}',
+        instructions="Be kind.",
+    )
+
+
+@pytest.mark.parametrize("meta", [None, 5, [], {}])
+def test_a_server_may_be_nameless(meta: Any) -> None:
+    assert judge_discover(offer("2026-07-28", _meta=meta)) == Agreement(revision=NEWEST)
+
+
+@pytest.mark.parametrize("versions", [["2025-11-25"], ["2024-11-05", "2099-01-01"], []])
+def test_a_server_that_offers_only_handshakes_gets_one(versions: list[str]) -> None:
+    assert judge_discover(offer(*versions)) == NeedsHandshake(
+        "it offers only revisions with a handshake"
+    )
+
+
+def test_a_server_that_offers_only_what_we_do_not_know_is_incompatible() -> None:
+    assert judge_discover(offer("2099-01-01", "2100-01-01")) == Incompatible(
+        "it offers only 2099-01-01, 2100-01-01"
+    )
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        {},
+        [],
+        "ok",
+        {"tools": []},
+        {"capabilities": {}},
+        {"supportedVersions": ["2026-07-28"]},
+        {"supportedVersions": "2026-07-28", "capabilities": {}},
+        {"supportedVersions": [20260728], "capabilities": {}},
+    ],
+)
+def test_a_result_that_is_no_discover_result_means_a_handshake(value: Any) -> None:
+    assert judge_discover(result(value)) == NeedsHandshake(
+        "its answer to server/discover is no DiscoverResult"
+    )
+
+
+def test_a_refusal_with_only_unknown_stateless_versions_is_incompatible() -> None:
+    assert judge_discover(refused("2099-01-01")) == Incompatible("it supports only 2099-01-01")
+
+
+@pytest.mark.parametrize("revision", HANDSHAKE)
+def test_a_refusal_with_a_handshake_that_both_speak_means_that_handshake(
+    revision: Revision,
+) -> None:
+    assert judge_discover(refused("2099-01-01", revision.value)) == NeedsHandshake(
+        "it shares only revisions with a handshake"
+    )
+
+
+def test_a_refusal_of_the_very_version_it_supports_is_not_answered_with_a_handshake() -> None:
+    """To repeat the question would be in vain: there is no second stateless version to try."""
+    assert judge_discover(refused("2026-07-28")) == Incompatible("it supports only 2026-07-28")
+
+
+@pytest.mark.parametrize(
+    "data", [None, 5, [], {}, {"supported": None}, {"supported": "2025-11-25"}, {"supported": [5]}]
+)
+def test_a_refusal_that_names_nothing_usable_is_incompatible(data: Any) -> None:
+    assert judge_discover(failure(1, -32022, "no", data)) == Incompatible(
+        "it supports only other versions"
+    )
+
+
+@pytest.mark.parametrize("code", [-32020, -32021])
+def test_the_other_errors_of_the_stateless_era_are_no_reason_for_a_handshake(code: int) -> None:
+    assert judge_discover(failure(1, code, "headers")) == Incompatible(
+        "it refuses server/discover: headers"
+    )
+
+
+@pytest.mark.parametrize("code", [-32601, -32602, -32600, -32603, -32700, -32000, -32002, 0, 400])
+def test_any_other_error_means_a_handshake(code: int) -> None:
+    assert judge_discover(failure(1, code, "what?")) == NeedsHandshake(
+        f"it answers server/discover with error {code}"
+    )
+
+
+anything = st.recursive(
+    st.none() | st.integers() | st.sampled_from(["2026-07-28", "2025-11-25", "x"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["supportedVersions", "capabilities", "_meta", "supported", "data"]),
+            inner,
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@settings(deadline=None)
+@given(anything, st.integers(-32800, -31900))
+def test_there_is_a_verdict_on_any_answer(value: Any, code: int) -> None:
+    for answer in (result(value), failure(1, code, "no", value)):
+        assert isinstance(judge_discover(answer), Agreement | NeedsHandshake | Incompatible)
+
+
+def test_answers_deeper_than_the_stack_get_a_verdict_too() -> None:
+    deep = b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    assert isinstance(judge_discover(Success(1, Raw(deep))), NeedsHandshake)
+    error = b'{"code":-32022,"message":"no","data":%b}' % deep
+    assert isinstance(judge_discover(Failure(1, -32022, "no", Raw(error))), Incompatible)
+    with pytest.raises(RemoteProtocolError):
+        judge_initialize(Success(1, Raw(deep)))
+
+
+# What the answer to initialize settles.
+
+
+@pytest.mark.covers("PRO-03")
+@pytest.mark.parametrize("revision", HANDSHAKE)
+def test_any_handshake_we_speak_is_accepted(revision: Revision) -> None:
+    answer = {
+        "protocolVersion": revision,
+        "capabilities": {"tools": {}},
+        "serverInfo": {"name": "s", "version": "1"},
+        "instructions": "Be kind.",
+    }
+    assert judge_initialize(result(answer)) == Agreement(
+        revision=revision,
+        capabilities=b'{"tools":{}}',
+        server_info=b'{"name":"s","version":"1"}',
+        instructions="Be kind.",
+    )
+
+
+def test_a_server_may_say_no_more_than_its_version() -> None:
+    assert judge_initialize(result({"protocolVersion": "2025-06-18"})) == Agreement(
+        revision=Revision.V2025_06_18
+    )
+
+
+@pytest.mark.covers("PRO-03")
+@pytest.mark.parametrize("version", ["2099-01-01", "1.0", "", "2026-07-28"])
+def test_a_version_we_cannot_use_ends_the_handshake(version: str) -> None:
+    with pytest.raises(RemoteProtocolError, match="insists on protocol version") as caught:
+        judge_initialize(result({"protocolVersion": version}))
+    assert caught.value.code == -32602
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, [], {}, {"protocolVersion": 5}, {"protocolVersion": "2025-11-25", "instructions": 5}],
+)
+def test_an_answer_that_is_no_initialize_result_is_the_servers_fault(value: Any) -> None:
+    with pytest.raises(RemoteProtocolError, match="malformed") as caught:
+        judge_initialize(result(value))
+    assert caught.value.code == -32600
+
+
+# What a lost probe says, over HTTP.
+
+
+@pytest.mark.parametrize("status", [400, 404, 405, 406, 415, 422])
+def test_a_refused_probe_means_the_handshake(status: int) -> None:
+    assert isinstance(judge_lost_probe(HttpError(status, "what?")), NeedsHandshake)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        *(HttpError(status) for status in (401, 403, 408, 429, 500, 502, 503, 307)),
+        *(ConnectFailed("nobody there"), ChannelClosed("cut"), RequestTimeout(1.0)),
+    ],
+    ids=str,
+)
+def test_some_losses_are_no_verdict(error: FairleadError) -> None:
+    assert judge_lost_probe(error) is None
+
+
+def test_an_answer_that_is_none_means_the_handshake() -> None:
+    page = RemoteProtocolError("not valid JSON", code=-32700)
+    assert isinstance(judge_lost_probe(page), NeedsHandshake)
+    assert isinstance(judge_lost_probe(NoAnswer(1)), NeedsHandshake)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        *((HttpError(status), True) for status in (400, 404, 405)),
+        *((HttpError(status), False) for status in (401, 403, 410, 500)),
+        (ConnectFailed("x"), False),
+    ],
+)
+def test_which_refusals_of_initialize_may_mean_http_sse(
+    error: FairleadError, expected: bool
+) -> None:
+    assert means_http_sse(error) is expected
+
+
+def test_a_refusal_that_names_our_version_is_worth_asking_again() -> None:
+    assert offers_our_version(refused("2027-01-01", NEWEST.value))
+    assert not offers_our_version(refused("2027-01-01", HANDSHAKE[-1].value))
+    assert not offers_our_version(failure(1, -32601, "no", {"supported": [NEWEST.value]}))
+    assert not offers_our_version(failure(1, -32022, "no", {"supported": 7}))

@@ -1,0 +1,292 @@
+"""URI templates: filled in, read back, and served as resources."""
+
+import enum
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead import Context, MCPServer
+from fairlead.protocol.uri_templates.template import UriTemplate
+from tests.support.raw_server_client import META, wire_to
+
+# RFC 6570, section 3.2, with the values of section 1.2.
+VALUES = {
+    "var": "value",
+    "hello": "Hello World!",
+    "path": "/foo/bar",
+    "empty": "",
+    "x": "1024",
+    "y": "768",
+    "half": "50%",
+    "base": "http://example.com/home/",
+}
+
+
+@pytest.mark.parametrize(
+    ("template", "expanded"),
+    [
+        ("{var}", "value"),
+        ("{hello}", "Hello%20World%21"),
+        ("{half}", "50%25"),
+        ("O{empty}X", "OX"),
+        ("O{undef}X", "OX"),
+        ("{x,y}", "1024,768"),
+        ("{x,hello,y}", "1024,Hello%20World%21,768"),
+        ("?{x,empty}", "?1024,"),
+        ("{+var}", "value"),
+        ("{+hello}", "Hello%20World!"),
+        ("{+half}", "50%25"),
+        ("{base}index", "http%3A%2F%2Fexample.com%2Fhome%2Findex"),
+        ("{+base}index", "http://example.com/home/index"),
+        ("{+path}/here", "/foo/bar/here"),
+        ("{+x,hello,y}", "1024,Hello%20World!,768"),
+        ("{#var}", "#value"),
+        ("{#hello}", "#Hello%20World!"),
+        ("foo{#empty}", "foo#"),
+        ("foo{#undef}", "foo"),
+        ("X{.var}", "X.value"),
+        ("X{.x,y}", "X.1024.768"),
+        ("{/var}", "/value"),
+        ("{/var,x}/here", "/value/1024/here"),
+        ("{;x,y}", ";x=1024;y=768"),
+        ("{;x,empty}", ";x=1024;empty"),
+        ("{?x,y}", "?x=1024&y=768"),
+        ("{?x,y,empty}", "?x=1024&y=768&empty="),
+        ("{?x,undef}", "?x=1024"),
+        ("?fixed=yes{&x}", "?fixed=yes&x=1024"),
+        ("{&x,y,empty}", "&x=1024&y=768&empty="),
+    ],
+)
+def test_expansion_is_that_of_the_rfc(template: str, expanded: str) -> None:
+    assert UriTemplate(template).expand(VALUES) == expanded
+
+
+TEXT = st.text(min_size=1, max_size=20)
+
+
+@given(a=TEXT, b=TEXT, c=TEXT)
+@pytest.mark.parametrize(
+    "template",
+    [
+        "users://{a}/profile",
+        "x://{a}/{b}/{c}",
+        "x://{a,b}/{c}",
+        "x:{/a,b}/end{?c}",
+        "x://{a}{?b,c}",
+        "x://{a}?fixed=1{&b,c}",
+        "x://{a}{?b}{&c}",
+        "x://{a};{b}/{c}",
+    ],
+)
+def test_what_was_filled_in_is_read_back(template: str, a: str, b: str, c: str) -> None:
+    parsed = UriTemplate(template)
+    values = {k: v for k, v in {"a": a, "b": b, "c": c}.items() if k in parsed.variables}
+    assert parsed.match(parsed.expand(values)) == values
+
+
+def test_reserved_variables_take_slashes() -> None:
+    template = UriTemplate("file:///{+path}")
+    assert template.match("file:///a/b%20c.txt") == {"path": "a/b c.txt"}
+    assert UriTemplate("x://{+path}/{name}").match("x://a/b/c") == {"path": "a/b", "name": "c"}
+    assert UriTemplate("x://a{#part}").match("x://a#one/two") == {"part": "one/two"}
+
+
+def test_queries_come_in_any_order_and_may_be_missing() -> None:
+    template = UriTemplate("s://find{?q,limit}")
+    assert template.match("s://find?limit=3&q=a%26b") == {"q": "a&b", "limit": "3"}
+    assert template.match("s://find") == {}
+    assert template.match("s://find?other=1") is None
+    assert template.optional == {"q", "limit"}
+
+
+def test_what_does_not_match() -> None:
+    template = UriTemplate("users://{id}/profile")
+    assert template.match("users://1/2/profile") is None
+    assert template.match("users:///profile") is None
+    assert template.match("users://1/profile/x") is None
+    assert template.match("users://" + "1" * 100_000 + "/profile") is None
+
+
+@pytest.mark.parametrize(
+    ("template", "why"),
+    [
+        ("x://{a", "brace"),
+        ("x://a}", "brace"),
+        ("x://{}", "RFC 6570"),
+        ("x://{a*}", "explode"),
+        ("x://{a:3}", "RFC 6570"),
+        ("x://{=a}", "RFC 6570"),
+        ("x://{a}/{a}", "twice"),
+        ("x://{+a}{+b}{+c}{+d}", "leaves open"),
+    ],
+)
+def test_templates_that_are_none_are_refused(template: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        UriTemplate(template)
+
+
+class Color(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+def server_of_users() -> MCPServer:
+    server = MCPServer("s")
+
+    @server.resource("users://{id}/profile", mime_type="application/json")
+    async def profile(id: int, full: bool = False) -> Any:
+        """One user."""
+        return {"id": id, "next": id + 1, "full": full}
+
+    @server.resource("users://{id}/{part}", title="A part")
+    def part(id: int, part: str) -> str:
+        return f"{part} of {id}"
+
+    server.register_resource("users://0/profile", "root", content_provider="the root")
+    return server
+
+
+async def read(wire: Any, uri: str, era: str) -> dict[str, Any]:
+    params = {"uri": uri} | ({"_meta": META} if era == "stateless" else {})
+    return await wire.ask("resources/read", params)  # type: ignore[no-any-return]
+
+
+@pytest.mark.covers("PRO-35", "SRV-15")
+@pytest.mark.parametrize("era", ["handshake", "stateless"])
+async def test_templates_are_listed_and_read(era: str) -> None:
+    async with wire_to(server_of_users()) as wire:
+        params: Any = {"_meta": META}
+        if era == "handshake":
+            await wire.greet()
+            params = None
+        listed = (await wire.ask("resources/templates/list", params))["result"]
+        assert listed["resourceTemplates"] == [
+            {
+                "uriTemplate": "users://{id}/profile",
+                "name": "profile",
+                "description": "One user.",
+                "mimeType": "application/json",
+            },
+            {
+                "uriTemplate": "users://{id}/{part}",
+                "name": "part",
+                "title": "A part",
+                "mimeType": "text/plain",
+            },
+        ]
+        (content,) = (await read(wire, "users://41/profile", era))["result"]["contents"]
+        assert content == {
+            "uri": "users://41/profile",
+            "mimeType": "application/json",
+            "text": '{"id":41,"next":42,"full":false}',
+        }
+        (content,) = (await read(wire, "users://41/photo", era))["result"]["contents"]
+        assert content["text"] == "photo of 41"
+        (content,) = (await read(wire, "users://0/profile", era))["result"]["contents"]
+        assert content["text"] == "the root"  # exact ones go before templates
+        wrong = (await read(wire, "users://x/profile", era))["error"]
+        assert (wrong["code"], wrong["data"]) == (-32602, {"argument": "id"})
+        missing = (await read(wire, "users://1", era))["error"]
+        assert missing["code"] == (-32002 if era == "handshake" else -32602)
+        assert missing["data"] == {"uri": "users://1"}
+
+
+async def test_variables_become_what_their_parameters_say() -> None:
+    server = MCPServer("s")
+
+    @server.resource("x://{color}/{size}{?tags,exact}")
+    async def thing(
+        ctx: Context,
+        color: Color,
+        size: Literal["s", "l"],
+        tags: list[int] | None = None,
+        exact: bool = False,
+    ) -> str:
+        return f"{color.name} {size} {tags} {exact} {ctx.protocol_version}"
+
+    async with wire_to(server) as wire:
+        await wire.greet()
+
+        async def text(uri: str) -> Any:
+            answer = await wire.ask("resources/read", {"uri": uri})
+            return answer.get("error") or answer["result"]["contents"][0]["text"]
+
+        assert await text("x://red/s") == "RED s None False 2025-11-25"
+        assert await text("x://blue/l?exact=true&tags=%5B1,2%5D") == (
+            "BLUE l [1, 2] True 2025-11-25"
+        )
+        assert (await text("x://green/l"))["message"] == "color: one of red, blue"
+        assert (await text("x://red/m"))["message"] == "size: one of s, l"
+
+
+def test_functions_and_templates_must_agree() -> None:
+    server = MCPServer("s")
+    with pytest.raises(TypeError, match="no variable for b"):
+        server.resource("x://{a}")(lambda a, b: a)
+    with pytest.raises(TypeError, match="takes no b"):
+        server.resource("x://{a}/{b}")(lambda a: a)
+    with pytest.raises(TypeError, match="no variables for the parameters a"):
+        server.resource("x://fixed")(lambda a: a)
+    server.register_resource_template("x://{a}/{b}", "any", lambda **given: str(given))
+    with pytest.raises(ValueError, match="already"):
+        server.register_resource_template("x://{a}/{b}", "any", lambda **given: str(given))
+
+
+async def test_cache_hints_are_those_of_the_resource_or_of_the_server() -> None:
+    server = MCPServer("s", cache_ttl=2.5, cache_scope="public")
+    server.register_resource("r://1", "one", content_provider="1")
+    server.register_resource("r://2", "two", content_provider="2", cache_ttl=60)
+    server.resource("t://{a}", cache_scope="private", cache_ttl=0)(lambda a: a)
+    async with wire_to(server) as wire:
+
+        async def hints(method: str, **params: str) -> tuple[Any, Any]:
+            result = (await wire.ask(method, {**params, "_meta": META}))["result"]
+            return result["ttlMs"], result["cacheScope"]
+
+        assert await hints("resources/read", uri="r://1") == (2500, "public")
+        assert await hints("resources/read", uri="r://2") == (60_000, "public")
+        assert await hints("resources/read", uri="t://x") == (0, "private")
+        assert await hints("tools/list") == (2500, "public")
+        assert await hints("server/discover") == (2500, "public")
+        await wire.greet()
+        old = (await wire.ask("resources/read", {"uri": "r://1"}))["result"]
+        assert set(old) == {"contents"}
+    with pytest.raises(ValueError, match="cache_scope"):
+        MCPServer("s", cache_scope="everybody")
+    with pytest.raises(ValueError, match="cache_ttl"):
+        MCPServer("s", cache_ttl=-1)
+
+
+async def test_a_resource_and_a_prompt_may_ask_before_they_answer() -> None:
+    server = MCPServer("s")
+
+    @server.resource("secret://{name}")
+    async def secret(name: str, ctx: Context) -> str:
+        answer = await ctx.elicit(f"Show {name}?", bool)
+        return f"{name} {answer.data}"
+
+    @server.prompt()
+    async def write(ctx: Context) -> str:
+        answer = await ctx.elicit("For whom?", str)
+        return f"for {answer.data}"
+
+    key = "io.modelcontextprotocol/clientCapabilities"
+    meta = {**META, key: {"elicitation": {"form": {}}}}
+    async with wire_to(server) as wire:
+        for method, target, value in (
+            ("resources/read", {"uri": "secret://x"}, True),
+            ("prompts/get", {"name": "write"}, "Ada"),
+        ):
+            refused = await wire.ask(method, {**target, "_meta": META})
+            assert refused["error"]["code"] == -32021
+            asked = (await wire.ask(method, {**target, "_meta": meta}))["result"]
+            assert asked["resultType"] == "input_required"
+            ((name, question),) = asked["inputRequests"].items()
+            (field,) = question["params"]["requestedSchema"]["properties"]
+            answers = {name: {"action": "accept", "content": {field: value}}}
+            again = {"inputResponses": answers, "requestState": asked["requestState"]}
+            done = (await wire.ask(method, {**target, **again, "_meta": meta}))["result"]
+            assert done["resultType"] == "complete"
+            assert str(value) in str(done)

@@ -1,0 +1,71 @@
+"""Where two values differ, and where they may."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.recording.compare.json_diff import ABSENT, Difference, differences, read_path
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+)
+
+
+def found(recorded: Any, given_: Any, *ignore: str) -> list[str]:
+    paths = [read_path(text) for text in ignore]
+    return [one.path for one in differences(recorded, given_, paths)]
+
+
+@given(values)
+def test_a_value_is_the_same_as_itself(value: Any) -> None:
+    assert list(differences(value, value)) == []
+
+
+def test_every_place_is_named() -> None:
+    recorded = {"a": [1, {"b": 2}], "c": 1, "d": True}
+    given_ = {"a": [1, {"b": 3}, 4], "d": 1, "e": None}
+    assert list(differences(recorded, given_)) == [
+        Difference("a.1.b", 2, 3),
+        Difference("a.2", ABSENT, 4),
+        Difference("c", 1, ABSENT),
+        Difference("d", True, 1),
+        Difference("e", ABSENT, None),
+    ]
+
+
+def test_places_that_may_differ_do() -> None:
+    one = {"content": [{"text": "a", "at": 1}, {"text": "b", "at": 2}], "at": 3}
+    two = {"content": [{"text": "x", "at": 4}, {"text": "y", "at": 5}], "at": 6}
+    assert found(one, two, "content.*.text", "at") == ["content.0.at", "content.1.at"]
+    assert found(one, two, "content[0].text", "**.at") == ["content.1.text"]
+    assert found(one, two, "content", "at") == []
+    assert found(one, two, "**") == []
+    for wrong in ("", "a..b", "."):
+        with pytest.raises(ValueError, match="empty part"):
+            read_path(wrong)
+
+
+def test_what_was_taken_out_may_be_anything() -> None:
+    assert found({"a": "[REDACTED]"}, {"a": {"b": 1}}) == []
+    assert found({"a": "Bearer [REDACTED]!"}, {"a": "Bearer x\ny!"}) == []
+    assert found({"a": "Bearer [REDACTED]!"}, {"a": "Basic x!"}) == ["a"]
+
+
+def deep(levels: int, value: Any) -> Any:
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def test_very_deep_values_are_compared_as_a_whole() -> None:
+    assert list(differences(deep(250, 1), deep(250, 1))) == []
+    (one,) = differences(deep(250, 1), deep(250, 2))
+    assert one.path == ".".join(["0"] * 200)
+    assert (one.recorded, one.given) == ("(something deep)", "(something deep)")
+    (one,) = differences(deep(199, 1), deep(199, 2))
+    assert (one.path, one.recorded, one.given) == (".".join(["0"] * 199), 1, 2)

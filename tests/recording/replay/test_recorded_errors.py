@@ -1,0 +1,20 @@
+"""Errors on a tape."""
+
+import pytest
+from msgspec import Raw
+
+from fairlead.recording.replay.script import read_refusal
+
+
+@pytest.mark.parametrize("raw", [None, Raw(b"5"), Raw(b'{"code":"x","message":"no"}')])
+def test_an_error_that_cannot_be_read_is_an_internal_error(raw: Raw | None) -> None:
+    assert read_refusal(raw) == (
+        -32603,
+        "What was answered cannot be read from the tape",
+        None,
+    )
+
+
+def test_an_error_on_a_tape_is_read_with_all_its_members() -> None:
+    raw = Raw(b'{"code":-5,"message":"no","data":[1]}')
+    assert read_refusal(raw) == (-5, "no", raw)

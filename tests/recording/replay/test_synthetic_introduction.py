@@ -1,0 +1,99 @@
+"""A client may try both eras at once; a player offers the one in which the tape went on."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead import MCPClient, MCPClientConfig
+from fairlead.protocol.caller import CAPABILITIES_KEY, CLIENT_INFO_KEY, SERVER_INFO_KEY, VERSION_KEY
+from fairlead.protocol.envelope import Direction
+from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
+from fairlead.recording.tape import TapeWriter
+
+ABOUT = {"capabilities": {"tools": {}}, "serverInfo": {"name": "notes", "version": "1"}}
+META = {
+    VERSION_KEY: NEWEST.value,
+    CLIENT_INFO_KEY: {"name": "test", "version": "1"},
+    CAPABILITIES_KEY: {},
+}
+ADD = {"name": "add", "arguments": {}}
+OPENING = {
+    "protocolVersion": NEWEST_HANDSHAKE.value,
+    "capabilities": {},
+    "clientInfo": META[CLIENT_INFO_KEY],
+}
+
+
+def write_tape(path: Path, *, stateless: bool) -> None:
+    """Both eras are tried, both are there; the client goes on in one of them."""
+    asked = {"name": "add", "arguments": {"a": 1}}
+    more = {"resultType": "complete"} if stateless else {}
+    discovered = {
+        "supportedVersions": [NEWEST.value],
+        **ABOUT,
+        "resultType": "complete",
+        "ttlMs": 0,
+        "cacheScope": "public",
+    }
+    said: list[dict[str, Any]] = [
+        {"id": 1, "method": "server/discover", "params": {"_meta": META}},
+        {"id": 2, "method": "initialize", "params": OPENING},
+        {"id": 1, "result": discovered},
+        {"id": 2, "result": {"protocolVersion": NEWEST_HANDSHAKE.value, **ABOUT}},
+        {"id": 3, "method": "tools/call", "params": asked | ({"_meta": META} if stateless else {})},
+        {"id": 3, "result": {"content": [{"type": "text", "text": "one more"}], **more}},
+    ]
+    write(path, said)
+
+
+def write(path: Path, said: list[dict[str, Any]]) -> None:
+    with TapeWriter(path) as tape:
+        for message in said:
+            way = Direction.CLIENT_TO_SERVER if "method" in message else Direction.SERVER_TO_CLIENT
+            tape.write(json.dumps({"jsonrpc": "2.0", **message}).encode(), way, "s1")
+
+
+@pytest.mark.covers("GTW-11")
+@pytest.mark.parametrize("recorded", [True, False], ids=["stateless tape", "handshake tape"])
+@pytest.mark.parametrize("version", [NEWEST.value, NEWEST_HANDSHAKE.value])
+async def test_a_tape_on_which_both_eras_were_tried_serves_both(
+    tmp_path: Path, recorded: bool, version: str
+) -> None:
+    write_tape(tmp_path / "tried", stateless=recorded)
+    command = [sys.executable, "-m", "fairlead", "replay", str(tmp_path / "tried.tape.jsonl")]
+    config = MCPClientConfig(protocol_version=version)
+    async with asyncio.timeout(20), MCPClient.connect_stdio(command, config) as client:
+        assert (await client.call("add", {"a": 1})).text == "one more"
+
+
+@pytest.mark.covers("GTW-11")
+@pytest.mark.parametrize("matching", ["tolerant", "strict"])
+async def test_a_client_that_asked_elsewhere_what_there_is_can_come_back(
+    tmp_path: Path, matching: str
+) -> None:
+    server = {SERVER_INFO_KEY: {"name": "notes", "version": "1"}}
+    wanted = {"toolsListChanged": True, "resourceSubscriptions": ["memo://1"]}
+    said: list[dict[str, Any]] = [
+        {"id": 1, "method": "tools/call", "params": {**ADD, "_meta": META}},
+        {"id": 1, "result": {"content": [], "resultType": "complete", "_meta": server}},
+        {
+            "id": 2,
+            "method": "subscriptions/listen",
+            "params": {"notifications": wanted, "_meta": META},
+        },
+    ]
+    write(tmp_path / "without", said)
+    command = [sys.executable, "-m", "fairlead", "replay", str(tmp_path / "without.tape.jsonl")]
+    command += ["--match", matching]
+    config = MCPClientConfig(protocol_version=NEWEST.value)
+    async with asyncio.timeout(20), MCPClient.connect_stdio(command, config) as client:
+        assert client.server["serverInfo"]["name"] == "notes"
+        assert client.server["capabilities"] == {
+            "tools": {"listChanged": True},
+            "resources": {"subscribe": True},
+        }
+        assert (await client.call("add")).content == []

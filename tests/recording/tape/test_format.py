@@ -1,0 +1,41 @@
+"""What the header and the lines of a tape say."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.client.server_entry import read_entry
+from fairlead.recording.tape.format import TapeInfo, about_entry, base_of, command_of
+
+
+@pytest.mark.parametrize(
+    ("about", "command"),
+    [
+        ({"command": "python 's 1.py' -x"}, ["python", "s 1.py", "-x"]),
+        ({"command": "python 's"}, []),
+        ({"command": ["python", 5]}, ["python", "5"]),
+        ({"command": 5}, []),
+        ({}, []),
+    ],
+)
+def test_the_command_of_a_tape_may_be_a_list_or_a_text(
+    about: dict[str, Any], command: list[str]
+) -> None:
+    assert command_of(TapeInfo(about=about)) == command
+
+
+@pytest.mark.parametrize(
+    ("server", "about"),
+    [
+        ({"command": "python", "args": ["s.py"]}, {"command": ["python", "s.py"]}),
+        ({"type": "http", "url": "http://localhost/mcp"}, {"url": "http://localhost/mcp"}),
+    ],
+)
+def test_a_tape_says_which_server_it_is_of(server: dict[str, Any], about: dict[str, Any]) -> None:
+    assert about_entry(read_entry(server)) == about
+    assert about_entry(object()) == {}
+
+
+def test_a_tape_is_named_without_its_ending() -> None:
+    assert base_of("x/a.tape.jsonl") == base_of(Path("x/a")) == "x/a"

@@ -1,0 +1,36 @@
+"""Messages on tapes in a few words."""
+
+from typing import Any
+
+import pytest
+
+from fairlead.recording.tape.message_summary import heading_of, summary_of
+from tests.support.tape_entries import entry
+
+
+@pytest.mark.parametrize(
+    ("message", "summary"),
+    [
+        ({"method": "tools/call", "id": 1, "params": {"name": "add"}}, "tools/call add"),
+        ({"method": "resources/read", "id": 1, "params": {"uri": "a://b"}}, "resources/read a://b"),
+        ({"method": "x", "params": {"name": 5, "uri": "a://b"}}, "x"),
+        ({"method": "x", "params": [1]}, "x"),
+        ({"method": "x"}, "x"),
+        ({"id": 1, "result": {}}, "result"),
+        ({"id": 1, "error": {"code": -3, "message": "no"}}, "error -3: no"),
+        ({"id": 1, "error": "odd"}, "error None: None"),
+        ({"id": 1}, "no message"),
+        (b"[1]", "no message"),
+    ],
+)
+def test_a_message_is_summarised_in_a_few_words(message: Any, summary: str) -> None:
+    assert summary_of(heading_of(entry(message))) == summary
+
+
+def test_a_heading_tells_requests_and_ids() -> None:
+    request = heading_of(entry({"method": "m", "id": "7", "params": {"a": 1}}))
+    assert (request.is_request, request.name, request.read_params()) == (True, "7", {"a": 1})
+    note = heading_of(entry({"method": "m", "params": [1]}))
+    assert (note.is_request, note.name, note.read_params()) == (False, None, {})
+    answer = heading_of(entry({"id": 1.5, "result": {}}))
+    assert (answer.is_request, answer.name, answer.read_error()) == (False, None, {})

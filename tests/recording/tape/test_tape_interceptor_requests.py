@@ -1,0 +1,189 @@
+"""However a request ends, the tape says so once, and its recorder keeps nothing of it."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead import Context, MCPClient, MCPServer
+from fairlead.errors import RpcError
+from fairlead.gateway import Gateway
+from fairlead.interceptor import Answer, Exchange, Proceed
+from fairlead.recording.tape import TapeReader, TapeWriter, plain
+from fairlead.recording.tape.tape_interceptor import Recorder
+from tests.support.gateway_servers import BOTH, LIMIT, config, make, serving, until
+from tests.support.raw_relay import ASKED, scene
+
+GONE = "notifications/cancelled"
+
+
+def recorded(recorder: Recorder) -> list[tuple[Any, Any, bool]]:
+    """What was said: its method or what it is, the request that it is about, and if it was stopped.
+
+    Nothing may be left of it.
+    """
+    assert not recorder._under_way
+    assert not recorder._alone
+    recorder.tape.close()
+    found = []
+    for entry in TapeReader(recorder.tape.path):
+        message = plain(entry)
+        kind = message.get("method") or ("error" if "error" in message else "result")
+        about = message.get("id", (message.get("params") or {}).get("requestId"))
+        found.append((kind, about, entry.stopped))
+    return [one for one in found if "initialize" not in one[0] and one[0] != "ping"]
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Recorder:
+    return Recorder(TapeWriter(tmp_path / "one"))
+
+
+@pytest.mark.parametrize("capabilities", [None, ASKED], ids=["led by hand", "in a task"])
+async def test_a_cancellation_is_on_it_once(recorder: Recorder, capabilities: Any) -> None:
+    async with scene(interceptors=[recorder]) as place:
+        client = await place.session(capabilities)
+        server = await place.server()
+        await client.sync()  # nothing is on its way, so that no task is needed
+        call = client.ask("tools/call", {"name": "x"})
+        await server.method("tools/call")
+        client.tell(GONE, {"requestId": call, "reason": "enough"})
+        await server.method(GONE)
+        client.tell(GONE, {"requestId": call, "reason": "too late"})
+        await client.sync()
+        left = client.ask("tools/call", {"name": "y"})
+        await server.method("tools/call")
+        await client.close()  # without a word
+        await server.method(GONE)
+    about = [one for one in recorded(recorder) if one[1] in (call, left)]
+    assert about == [
+        *(("tools/call", call, False), (GONE, call, False)),
+        *(("tools/call", left, False), (GONE, left, False)),
+    ]
+
+
+class Stubborn:
+    """Lets no cancellation through; fails, or refuses, if the name of a tool says so."""
+
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        if exchange.method == GONE:
+            raise RpcError(-32000, "go on")
+        if exchange.target == "fails":
+            raise ValueError("broken")
+        if exchange.target == "refuses":
+            raise RpcError(-32000, "no", {"cannot": "be written"})
+        return await proceed(exchange)
+
+
+async def test_what_goes_on_in_spite_of_its_cancellation_ends_once(recorder: Recorder) -> None:
+    async with scene(interceptors=[recorder, Stubborn()]) as place:
+        client = await place.session()
+        server = await place.server()
+        call = client.ask("tools/call", {"name": "x"})
+        request = await server.method("tools/call")
+        client.tell(GONE, {"requestId": call})
+        await client.sync()
+        server.reply(request, {"content": []})
+        async with asyncio.timeout(LIMIT):
+            while recorder._under_way:
+                await asyncio.sleep(0)
+        for name in ("fails", "refuses"):
+            failed = client.ask("tools/call", {"name": name}, name)
+            assert "error" in await client.answer_to(failed)
+    assert [one for one in recorded(recorder) if one[1] in (call, "fails", "refuses")] == [
+        *(("tools/call", call, False), (GONE, call, True), ("result", call, False)),
+        *(("tools/call", "fails", False), ("error", "fails", False)),
+        *(("tools/call", "refuses", False), ("error", "refuses", False)),
+    ]
+
+
+class Slow:
+    """Cleans up for a while when it is cancelled."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        try:
+            return await proceed(exchange)
+        except asyncio.CancelledError:
+            await self.go.wait()
+            raise
+
+
+async def test_an_id_may_be_used_again_while_the_cancelled_request_cleans_up(
+    recorder: Recorder,
+) -> None:
+    slow = Slow()
+    async with scene("stateless", interceptors=[recorder, slow]) as place:
+        client = await place.client()
+        ask = {"id": 7, "method": "tools/call", "params": {"name": "x", "_meta": _stamp()}}
+        client.send(ask)
+        server = await place.server()
+        await server.method("tools/call")
+        client.tell(GONE, {"requestId": 7})
+        await server.method(GONE)
+        client.send(ask)
+        request = await server.method("tools/call")
+        server.reply(request, {"resultType": "complete", "content": []})
+        await client.answer_to(7)
+        slow.go.set()
+        async with asyncio.timeout(LIMIT):
+            while place.relay.upstream.links and any(x.calls for x in place.relay.upstream.links):
+                await asyncio.sleep(0)
+    assert recorded(recorder) == [
+        *(("tools/call", 7, False), (GONE, 7, False)),
+        *(("tools/call", 7, False), ("result", 7, False)),
+    ]
+
+
+def _stamp() -> dict[str, Any]:
+    key = "io.modelcontextprotocol/"
+    return {f"{key}protocolVersion": "2026-07-28", f"{key}clientCapabilities": {}}
+
+
+async def test_questions_of_a_server_have_ids_of_their_own(recorder: Recorder) -> None:
+    """Both sides count from one, on the same connection."""
+    server = MCPServer("asks", interceptors=[recorder])
+
+    @server.tool()
+    async def ask(ctx: Context) -> str:
+        for _ in range(5):  # so that one of its ids is that of the call
+            await ctx.roots()
+        return "done"
+
+    async with (
+        asyncio.timeout(LIMIT),
+        MCPClient.connect_inprocess(
+            server, config(), on_roots=lambda: [{"uri": "file:///x"}]
+        ) as client,
+    ):
+        assert (await client.call("ask")).text == "done"
+    said = recorded(recorder)
+    asked = [about for kind, about, _ in said if kind == "roots/list"]
+    assert len(asked) == 5
+    for about in asked:
+        assert said.count(("result", about, False)) >= 1
+    [call] = [about for kind, about, _ in said if kind == "tools/call"]
+    assert call in asked, "else it shows nothing"
+
+
+@pytest.mark.parametrize("version", BOTH)
+async def test_a_call_inside_of_a_call_is_not_one_of_the_client(
+    recorder: Recorder, version: str
+) -> None:
+    async with (
+        asyncio.timeout(LIMIT),
+        serving(make("red")) as red,
+        Gateway(interceptors=[recorder], search=True) as gateway,
+        serving(gateway) as url,
+    ):
+        await gateway.connect({"red": {"url": red}})
+        await until(lambda: gateway.is_ready)
+        async with MCPClient.connect_http(url, config(version)) as client:
+            inside = {"name": "red_speak", "arguments": {"text": "hello"}}
+            assert (await client.call("call_tool", inside)).text == "hello"
+    said = recorded(recorder)
+    [(_, call, _)] = [one for one in said if one[0] == "tools/call"]
+    assert said.count(("result", call, False)) == 1

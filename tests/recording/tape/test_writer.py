@@ -1,0 +1,285 @@
+"""Tapes on disk: bounded, whole to the last line, and readable whatever happened to them."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.errors import ConfigError
+from fairlead.protocol.envelope import Direction
+from fairlead.recording.tape import TapeReader, TapeWriter, plain, read_tape
+from fairlead.recording.tape.integrity import doubts
+from fairlead.recording.tape.tape_files import files_of, tapes_in
+
+UP = Direction.CLIENT_TO_SERVER
+
+
+def note(n: int, size: int = 0) -> bytes:
+    return b'{"jsonrpc":"2.0","method":"n","params":{"n":%d,"pad":"%b"}}' % (n, b"x" * size)
+
+
+def numbers(path: Path) -> list[int]:
+    return [plain(entry)["params"]["n"] for entry in read_tape(path)]
+
+
+def test_a_tape_is_rotated_and_its_first_part_and_its_end_are_kept(tmp_path: Path) -> None:
+    with TapeWriter(tmp_path / "one", max_bytes=1000, max_parts=3) as tape:
+        for n in range(40):
+            tape.write(note(n, 100), UP)
+    reader = TapeReader(tmp_path / "one")
+    kept = numbers(tmp_path / "one")
+    assert kept[:4] == [0, 1, 2, 3]
+    assert kept[-4:] == [36, 37, 38, 39]
+    assert len(reader.parts) == 3
+    assert reader.info.parts > 3
+    assert all(part.stat().st_size <= 1000 for part in reader.parts)
+    with TapeWriter(tmp_path / "one") as tape:  # again, under the same name
+        tape.write(note(7), UP)
+    assert numbers(tmp_path / "one") == [7]
+    assert len(files_of(str(tmp_path / "one"))) == 2
+
+
+def test_a_tape_with_a_number_in_its_name_is_no_part_of_another(tmp_path: Path) -> None:
+    with TapeWriter(tmp_path / "v1.3") as tape:
+        tape.write(note(13), UP)
+    with TapeWriter(tmp_path / "v1", max_bytes=200, max_parts=3) as tape:
+        for n in range(6):
+            tape.write(note(n, 100), UP)
+    assert numbers(tmp_path / "v1.3") == [13]
+    assert numbers(tmp_path / "v1") == [0, 4, 5]
+    reader = TapeReader(tmp_path / "v1")
+    assert [part.name for part in reader.parts][1:] == ["v1.6.tape.jsonl", "v1.7.tape.jsonl"]
+    assert doubts(reader) == []
+    assert [place.name for place in tapes_in(tmp_path)] == ["v1.3.tape.jsonl", "v1.tape.jsonl"]
+    for file in files_of(str(tmp_path / "v1")):
+        file.unlink()
+    assert numbers(tmp_path / "v1.3") == [13]
+
+
+def test_a_message_on_many_lines_takes_one(tmp_path: Path) -> None:
+    with TapeWriter(tmp_path / "one") as tape:
+        tape.write(b'{\n "jsonrpc": "2.0",\r\n "method": "n", "params": {"n": 1}\n}', UP)
+    assert numbers(tmp_path / "one") == [1]
+    assert (tmp_path / "one.tape.jsonl").read_bytes().count(b"\n") == 1
+
+
+def test_what_is_no_message_is_written_as_text(tmp_path: Path) -> None:
+    with TapeWriter(tmp_path / "one") as tape:
+        for line in (b"Listening on port 80", b'{"half":', b"\xff\xfe", b"[" * 100_000, b""):
+            tape.write(line, UP)
+        tape.write(note(1), UP)
+    reader = TapeReader(tmp_path / "one")
+    entries = list(reader)
+    assert (len(entries), reader.skipped) == (6, 0)
+    assert bytes(entries[0].message) == b'"Listening on port 80"'
+    assert [plain(entry) for entry in entries[:5]] == [{}] * 5
+
+
+def test_what_cannot_be_read_is_left_out_and_counted(tmp_path: Path) -> None:
+    with TapeWriter(tmp_path / "one") as tape:
+        for n in range(3):
+            tape.write(note(n), UP)
+    place = tmp_path / "one.tape.jsonl"
+    lines = place.read_bytes().splitlines(keepends=True)
+    lines.insert(1, b"no json\n")
+    lines.insert(1, b'{"seq":"nonsense"}\n')
+    lines.insert(1, b"\xff\xfe\n")
+    lines.insert(1, b"[" * 100_000 + b"\n")
+    lines.insert(1, b"\n")
+    place.write_bytes(b"".join(lines)[:-10])
+    reader = TapeReader(place)
+    assert [plain(entry)["params"]["n"] for entry in reader] == [0, 1]
+    assert reader.skipped == 5
+    (tmp_path / "one.tape.json").unlink()
+    assert TapeReader(place).info.status == "cut"
+    (tmp_path / "one.tape.json").write_text("{")
+    assert numbers(place) == [0, 1]
+
+
+def test_a_tape_of_another_version_is_named_as_such(tmp_path: Path) -> None:
+    TapeWriter(tmp_path / "one").close()
+    about: dict[str, Any] = json.loads((tmp_path / "one.tape.json").read_text())
+    (tmp_path / "one.tape.json").write_text(json.dumps({**about, "version": 9, "parts": "many"}))
+    with pytest.raises(ConfigError, match="of version 9; this Fairlead reads 1"):
+        TapeReader(tmp_path / "one")
+    with pytest.raises(ConfigError, match="There is no tape"):
+        TapeReader(tmp_path / "two")
+
+
+def test_two_recorders_do_not_share_a_tape(tmp_path: Path) -> None:
+    with TapeWriter(tmp_path / "one") as tape:
+        tape.write(note(1), UP)
+        with pytest.raises(OSError, match="somebody else is recording it"):
+            TapeWriter(tmp_path / "one")
+        tape.write(note(2), UP)
+    assert numbers(tmp_path / "one") == [1, 2]
+
+
+def test_a_huge_tape_is_read_line_by_line(tmp_path: Path) -> None:
+    """A hole of ten gigabytes is one line that is no entry; there are entries on both sides."""
+    with TapeWriter(tmp_path / "one") as tape:
+        for n in range(2000):
+            tape.write(note(n, 10_000), UP)
+    place = tmp_path / "one.tape.jsonl"
+    tracemalloc.start()
+    count = sum(1 for _ in TapeReader(place))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert count == 2000
+    assert place.stat().st_size > 20_000_000
+    assert peak < 2_000_000
+
+
+def test_lines_without_an_end_do_not_fill_the_memory(tmp_path: Path) -> None:
+    with TapeWriter(tmp_path / "one") as tape:
+        tape.write(note(1), UP)
+    place = tmp_path / "one.tape.jsonl"
+    line = place.read_bytes()
+    with place.open("ab") as file:
+        file.truncate(300 << 20)  # a hole: zeros that take no room on disk
+        file.seek(0, os.SEEK_END)
+        file.write(b"\n" + line)
+    tracemalloc.start()
+    reader = TapeReader(place)
+    assert [plain(entry)["params"]["n"] for entry in reader] == [1, 1]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert reader.skipped == 1
+    assert peak < 200 << 20
+
+
+WRITE = """
+import sys
+from fairlead.recording.tape import TapeWriter
+from fairlead.protocol.envelope import Direction
+tape = TapeWriter(sys.argv[1])
+n = 0
+while True:
+    tape.write(b'{"jsonrpc":"2.0","method":"n","params":{"n":%d}}' % n, Direction.CLIENT_TO_SERVER)
+    n += 1
+    if n == 1000:
+        print("going", flush=True)
+"""
+
+
+@pytest.mark.covers("GTW-10")
+def test_a_recorder_that_is_killed_leaves_a_tape_that_can_be_read(tmp_path: Path) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", WRITE, str(tmp_path / "one")], stdout=subprocess.PIPE
+    )
+    assert child.stdout is not None
+    with child, child.stdout:
+        assert child.stdout.readline() == b"going\n"
+        assert TapeReader(tmp_path / "one").info.status == "recording"
+        child.send_signal(signal.SIGKILL)
+        child.wait(10)
+    reader = TapeReader(tmp_path / "one")
+    kept = [plain(entry)["params"]["n"] for entry in reader]
+    assert reader.info.status == "cut"
+    assert kept == list(range(len(kept)))
+    assert len(kept) >= 1000
+    assert reader.skipped <= 1
+
+
+FULL = """
+import json, logging, sys
+from pathlib import Path
+from fairlead.recording.tape import TapeWriter
+from fairlead.protocol.envelope import Direction
+logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+tape = TapeWriter(sys.argv[1])
+for n in range(300):
+    tape.write(
+        b'{"jsonrpc":"2.0","method":"n","params":{"n":%d,"pad":"%b"}}' % (n, b"x" * (n % 50)),
+        Direction.CLIENT_TO_SERVER,
+    )
+tape.close()
+print(tape.info.lost, tape.info.entries)
+"""
+
+
+def limit_files() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+
+
+def test_what_does_not_fit_on_the_disk_is_lost_and_the_loss_is_reported(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path / "one")],
+        preexec_fn=limit_files,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    lost, entries = map(int, done.stdout.split())
+    assert entries == 300
+    assert lost > 100
+    assert done.stderr.count("could not be recorded") == 1
+    reader = TapeReader(tmp_path / "one")
+    assert len(list(reader)) == 300 - lost
+    assert (reader.skipped, reader.info.lost, reader.info.status) == (0, lost, "complete")
+
+
+def test_half_a_line_is_taken_back_and_the_loss_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write = os.write
+    with TapeWriter(tmp_path / "one") as tape:
+        tape.write(note(1), UP)
+        with monkeypatch.context() as patched:
+            patched.setattr(
+                "fairlead.recording.tape.writer.os.write", lambda file, data: write(file, data[:9])
+            )
+            tape.write(note(2), UP)
+            tape.write(note(3), UP)
+        tape.write(note(4), UP)
+    assert numbers(tmp_path / "one") == [1, 4]
+    reader = TapeReader(tmp_path / "one")
+    assert (reader.info.lost, reader.info.entries) == (2, 4)
+    assert caplog.messages == [
+        f"{tmp_path / 'one.tape.jsonl'}: a message could not be recorded: there is no room for it"
+    ]
+
+
+def test_a_companion_that_cannot_be_written_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with TapeWriter(tmp_path / "one") as tape:
+        tape.write(note(1), UP)
+        before = sorted(path.name for path in tmp_path.iterdir())
+
+        def fail(*args: object) -> None:
+            raise OSError("disk full")
+
+        monkeypatch.setattr(Path, "replace", fail)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    assert numbers(tmp_path / "one") == [1]
+
+
+def test_everything_about_a_message_is_on_the_tape(tmp_path: Path) -> None:
+    with TapeWriter(tmp_path / "one", redactor=None) as tape:
+        tape.write(note(1), UP, session="s")
+        tape.write(
+            note(2),
+            Direction.SERVER_TO_CLIENT,
+            session="s",
+            related=5,
+            server="red",
+            transport={"type": "http"},
+            did=["changed"],
+            stopped=True,
+        )
+    first, second = read_tape(tmp_path / "one")
+    assert (first.seq, first.dir, first.session, first.stopped) == (1, UP, "s", False)
+    assert (first.related, first.server, first.transport, first.did) == (None, None, None, None)
+    assert (second.seq, second.dir, second.related) == (2, Direction.SERVER_TO_CLIENT, 5)
+    assert (second.server, second.transport) == ("red", {"type": "http"})
+    assert (second.did, second.stopped) == (["changed"], True)
+    assert 0 <= first.at <= second.at < 60

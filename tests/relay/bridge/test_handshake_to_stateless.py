@@ -1,0 +1,383 @@
+"""Clients with a handshake, in front of a server without one."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.support.raw_relay import ASKED, LIMIT, META, Client, Scene, Server, scene
+
+FORM = {"mode": "form", "message": "?", "requestedSchema": {"type": "object", "properties": {}}}
+ACCEPT = {"action": "accept", "content": {}}
+SAMPLE: dict[str, Any] = {"messages": [], "maxTokens": 1}
+SAMPLED = {"role": "assistant", "content": {"type": "text", "text": "x"}, "model": "m"}
+
+
+def wanted(state: Any, **questions: tuple[str, Any]) -> dict[str, Any]:
+    return {
+        "resultType": "input_required",
+        "inputRequests": {k: {"method": m, "params": p} for k, (m, p) in questions.items()},
+        "requestState": state,
+    }
+
+
+async def opened(place: Scene, capabilities: Any = None, version: str = "2025-11-25") -> Client:
+    return await place.session(ASKED if capabilities is None else capabilities, version)
+
+
+async def listening(server: Server) -> dict[str, Any]:
+    """The relay asks to hear of changes; it is told that it will."""
+    request = await server.method("subscriptions/listen")
+    acknowledge(server, request)
+    return request
+
+
+def acknowledge(server: Server, request: dict[str, Any]) -> None:
+    tag = {f"{META}subscriptionId": request["id"]}
+    params = {"notifications": request["params"]["notifications"], "_meta": tag}
+    server.tell("notifications/subscriptions/acknowledged", params)
+
+
+@pytest.mark.covers("GTW-04")
+async def test_two_rounds_of_two_questions_become_real_requests() -> None:
+    async with scene("stateless") as place:
+        client = await opened(place)
+        server = await place.server()
+        call = client.ask("tools/call", {"name": "x", "arguments": {"n": 1}, "task": {"ttl": 1}})
+        request = await server.method("tools/call")
+        meta = request["params"]["_meta"]
+        assert meta[f"{META}protocolVersion"] == "2026-07-28"
+        assert meta[f"{META}clientCapabilities"]["roots"] == {}
+        assert "task" not in request["params"]
+        server.reply(
+            request,
+            wanted("s-1", a=("elicitation/create", FORM), b=("sampling/createMessage", SAMPLE)),
+        )
+        for _ in range(2):
+            question = await client.until(lambda m: "id" in m and "method" in m)
+            form = question["method"] == "elicitation/create"
+            client.reply(question, ACCEPT if form else SAMPLED)
+        second = await server.method("tools/call")
+        assert second["params"]["requestState"] == "s-1"
+        assert second["params"]["inputResponses"] == {"a": ACCEPT, "b": SAMPLED}
+        assert second["id"] != request["id"]
+        server.reply(second, wanted("s-2", a=("roots/list", {}), c=("elicitation/create", FORM)))
+        for _ in range(2):
+            question = await client.until(lambda m: "id" in m and "method" in m)
+            client.reply(question, {"roots": []} if question["method"] == "roots/list" else ACCEPT)
+        third = await server.method("tools/call")
+        assert third["params"]["inputResponses"] == {"a": {"roots": []}, "c": ACCEPT}
+        assert third["params"]["requestState"] == "s-2"
+        server.reply(third, {"resultType": "complete", "content": [], "vendor": 1.5})
+        assert (await client.answer_to(call))["result"] == {"content": [], "vendor": 1.5}
+
+
+async def test_a_client_that_refuses_a_form_has_cancelled_it() -> None:
+    async with scene("stateless") as place:
+        client = await opened(place)
+        server = await place.server()
+        call = client.ask("tools/call", {"name": "x"})
+        server.reply(await server.method("tools/call"), wanted("s", a=("elicitation/create", FORM)))
+        client.refuse(await client.method("elicitation/create"), -32603, "no window")
+        second = await server.method("tools/call")
+        assert second["params"]["inputResponses"] == {"a": {"action": "cancel"}}
+        server.reply(second, {"resultType": "complete", "content": []})
+        assert "result" in await client.answer_to(call)
+
+
+async def test_a_client_that_refuses_to_sample_ends_the_call() -> None:
+    async with scene("stateless") as place:
+        client = await opened(place)
+        server = await place.server()
+        call = client.ask("tools/call", {"name": "x"})
+        server.reply(
+            await server.method("tools/call"), wanted("s", a=("sampling/createMessage", SAMPLE))
+        )
+        client.refuse(await client.method("sampling/createMessage"), -1, "User rejected", {"k": 1})
+        error = (await client.answer_to(call))["error"]
+        assert error == {"code": -1, "message": "User rejected", "data": {"k": 1}}
+        await client.sync()
+        assert sum(m.get("method") == "tools/call" for m in server.seen) == 1
+
+
+async def test_a_question_that_the_client_cannot_be_asked_is_a_clear_refusal() -> None:
+    url = {"mode": "url", "message": "go", "url": "https://x.example/"}
+    async with scene("stateless") as place:
+        client = await opened(place, {"elicitation": {}})
+        server = await place.server()
+        for method, params, missing in (
+            ("sampling/createMessage", SAMPLE, {"sampling": {}}),
+            ("elicitation/create", url, {"elicitation": {"url": {}}}),
+        ):
+            call = client.ask("tools/call", {"name": "x"})
+            server.reply(await server.method("tools/call"), wanted("s", a=(method, params)))
+            error = (await client.answer_to(call))["error"]
+            assert error["code"] == -32021
+            assert error["data"] == {"source": "proxy", "requiredCapabilities": missing}
+
+
+async def test_a_client_that_dies_during_a_question_leaves_nothing_behind() -> None:
+    async with scene("stateless") as place:
+        client = await opened(place)
+        server = await place.server()
+        client.ask("tools/call", {"name": "x"})
+        server.reply(await server.method("tools/call"), wanted("s", a=("elicitation/create", FORM)))
+        await client.method("elicitation/create")
+        await client.close()
+        other = await opened(place)
+        call = other.ask("tools/call", {"name": "y"})
+        request = await server.method("tools/call")
+        assert request["params"]["name"] == "y"  # and no retry of the first
+        server.reply(request, {"resultType": "complete", "content": []})
+        assert "result" in await other.answer_to(call)
+
+
+async def test_a_client_that_cancels_during_a_question_is_not_asked_any_longer() -> None:
+    async with scene("stateless") as place:
+        client = await opened(place)
+        server = await place.server()
+        call = client.ask("tools/call", {"name": "x"})
+        server.reply(await server.method("tools/call"), wanted("s", a=("elicitation/create", FORM)))
+        question = await client.method("elicitation/create")
+        client.tell("notifications/cancelled", {"requestId": call})
+        told = await client.method("notifications/cancelled")
+        assert told["params"]["requestId"] == question["id"]
+        await client.sync()
+        assert sum(m.get("method") == "tools/call" for m in server.seen) == 1
+
+
+async def test_progress_only_ever_grows_across_rounds() -> None:
+    async with scene("stateless") as place:
+        client = await opened(place)
+        server = await place.server()
+        call = client.ask("tools/call", {"name": "x", "_meta": {"progressToken": "t"}})
+        for answer in (wanted("s"), {"resultType": "complete", "content": []}):
+            request = await server.method("tools/call")
+            token = request["params"]["_meta"]["progressToken"]
+            assert token == request["id"]
+            for progress in (1, 2, 3) if "requestState" not in request["params"] else (1, 3, 4, 4):
+                server.tell(
+                    "notifications/progress", {"progressToken": token, "progress": progress}
+                )
+            server.reply(request, answer)
+        await client.answer_to(call)
+        assert [m["params"]["progress"] for m in client.skipped] == [1, 2, 3, 4]
+        assert {m["params"]["progressToken"] for m in client.skipped} == {"t"}
+
+
+async def test_a_server_that_asks_without_end_is_stopped() -> None:
+    async with scene("stateless") as place:
+        client = await opened(place)
+        server = await place.server()
+        call = client.ask("tools/call", {"name": "x"})
+        rounds = 0
+        while rounds < 20:
+            server.reply(
+                await server.method("tools/call"), wanted("s", a=("elicitation/create", FORM))
+            )
+            client.reply(await client.method("elicitation/create"), ACCEPT)
+            rounds += 1
+        server.reply(await server.method("tools/call"), wanted("s", a=("elicitation/create", FORM)))
+        assert "without end" in (await client.answer_to(call))["error"]["message"]
+
+
+@pytest.mark.parametrize("kind", ['"task"', "7", "null"])
+async def test_a_result_of_an_unknown_type_is_refused(kind: str) -> None:
+    async with scene("stateless") as place:
+        client = await opened(place)
+        server = await place.server()
+        call = client.ask("tools/call", {"name": "x"})
+        request = await server.method("tools/call")
+        server.send(f'{{"jsonrpc":"2.0","id":{request["id"]},"result":{{"resultType":{kind}}}}}')
+        error = (await client.answer_to(call))["error"]
+        assert error["code"] == -32603
+        assert error["data"]["source"] == "proxy"
+
+
+async def test_a_page_is_visited_once_and_the_client_hears_when_it_is_done() -> None:
+    url = {"mode": "url", "message": "go", "url": "https://x.example/"}
+    async with scene("stateless") as place:
+        client = await opened(place)
+        server = await place.server()
+        call = client.ask("tools/call", {"name": "x"})
+        for _ in range(2):
+            server.reply(
+                await server.method("tools/call"), wanted("s", a=("elicitation/create", url))
+            )
+            if not client.skipped:
+                question = await client.method("elicitation/create")
+                client.skipped.append(question)
+                visit = question["params"]["elicitationId"]
+                client.reply(question, {"action": "accept"})
+        server.reply(await server.method("tools/call"), {"resultType": "complete", "content": []})
+        done = await client.method("notifications/elicitation/complete")
+        assert done["params"] == {"elicitationId": visit}
+        assert "result" in await client.answer_to(call)
+
+
+async def test_the_log_level_of_a_session_goes_with_each_request() -> None:
+    async with scene("stateless") as place:
+        one, two = await opened(place), await opened(place)
+        server = await place.server()
+        assert (await one.answer_to(one.ask("logging/setLevel", {"level": "warning"})))[
+            "result"
+        ] == {}
+        wrong = await one.answer_to(one.ask("logging/setLevel", {"level": "loud"}))
+        assert wrong["error"]["code"] == -32602
+        calls = [(end, end.ask("tools/call", {"name": "x"})) for end in (one, two)]
+        levels = []
+        for _ in calls:
+            request = await server.method("tools/call")
+            levels.append(request["params"]["_meta"].get(f"{META}logLevel"))
+            server.reply(request, {"resultType": "complete", "content": []})
+        assert sorted(levels, key=str) == [None, "warning"]
+        for end, call in calls:
+            await end.answer_to(call)
+        assert not any(m.get("method") == "logging/setLevel" for m in server.seen)
+
+
+async def test_changes_reach_those_who_asked_for_them() -> None:
+    async with scene("stateless") as place:
+        one, two = await opened(place), await opened(place)
+        server = await place.server()
+        first = await listening(server)
+        assert first["params"]["notifications"] == {
+            "resourcesListChanged": True,
+            "toolsListChanged": True,
+        }
+        asked = one.ask("resources/subscribe", {"uri": "x:1"})
+        second = await listening(server)
+        assert second["params"]["notifications"]["resourceSubscriptions"] == ["x:1"]
+        assert (await one.answer_to(asked))["result"] == {}
+        # The old one ends behind the new one, so that nothing is missed.
+        gone = await server.method("notifications/cancelled")
+        assert gone["params"]["requestId"] == first["id"]
+        tag = {f"{META}subscriptionId": second["id"]}
+        server.tell("notifications/resources/updated", {"uri": "x:1", "_meta": tag, "v": 1})
+        server.tell("notifications/tools/list_changed", {"_meta": tag})
+        updated = await one.method("notifications/resources/updated")
+        assert updated["params"] == {"uri": "x:1", "v": 1}
+        assert "params" not in await one.method("notifications/tools/list_changed")
+        assert (await two.read())["method"] == "notifications/tools/list_changed"
+        asked = one.ask("resources/unsubscribe", {"uri": "x:1"})
+        third = await listening(server)
+        assert "resourceSubscriptions" not in third["params"]["notifications"]
+        assert (await one.answer_to(asked))["result"] == {}
+
+
+async def test_the_end_of_a_session_releases_what_it_watched() -> None:
+    async with scene("stateless") as place:
+        one, two = await opened(place), await opened(place)
+        server = await place.server()
+        await listening(server)
+        for end, uri in ((one, "x:1"), (two, "x:2")):
+            asked = end.ask("resources/subscribe", {"uri": uri})
+            await listening(server)
+            assert "result" in await end.answer_to(asked)
+        await one.close()
+        last = await listening(server)
+        assert last["params"]["notifications"]["resourceSubscriptions"] == ["x:2"]
+
+
+async def test_a_subscription_that_was_lost_is_opened_again_and_everybody_looks_again() -> None:
+    async with scene("stateless") as place:
+        client = await opened(place)
+        server = await place.server()
+        await listening(server)
+        asked = client.ask("resources/subscribe", {"uri": "x:1"})
+        request = await listening(server)
+        await client.answer_to(asked)
+        server.reply(request, {"resultType": "complete"})  # the server ends it
+        await listening(server)
+        methods = [(await client.read())["method"] for _ in range(3)]
+        assert methods == [
+            "notifications/tools/list_changed",
+            "notifications/resources/list_changed",
+            "notifications/resources/updated",
+        ]
+
+
+async def test_a_server_that_came_back_is_asked_for_everything_again() -> None:
+    async with scene("stateless") as place:
+        client = await opened(place)
+        server = await place.server()
+        await listening(server)
+        asked = client.ask("resources/subscribe", {"uri": "x:1"})
+        await listening(server)
+        await client.answer_to(asked)
+        await server.close()
+        call = client.ask("tools/list")
+        server = await place.server()
+        first = await listening(server)
+        if "resourceSubscriptions" not in first["params"]["notifications"]:
+            first = await listening(server)
+        assert first["params"]["notifications"]["resourceSubscriptions"] == ["x:1"]
+        server.reply(await server.method("tools/list"), {"resultType": "complete", "tools": []})
+        assert (await client.answer_to(call))["result"] == {"tools": []}
+        assert {m["method"] for m in client.skipped} >= {
+            "notifications/tools/list_changed",
+            "notifications/resources/updated",
+        }
+
+
+async def test_what_only_one_era_has_is_answered_in_between() -> None:
+    async with scene("stateless") as place:
+        client = await opened(place)
+        server = await place.server()
+        assert (await client.answer_to(client.ask("ping")))["result"] == {}
+        client.tell("notifications/roots/list_changed")
+        client.tell("notifications/vendor", {"n": 1})
+        assert (await server.method("notifications/vendor"))["params"] == {"n": 1}
+        assert not any(
+            m.get("method") in ("ping", "notifications/roots/list_changed") for m in server.seen
+        )
+        call = client.ask("resources/read", {"uri": "x:9"})
+        request = await server.method("resources/read")
+        server.refuse(request, -32602, "No such resource", {"uri": "x:9"})
+        assert (await client.answer_to(call))["error"]["code"] == -32002
+        call = client.ask("tools/list")
+        empty = {"resultType": "complete", "tools": [], "ttlMs": 5, "nextCursor": ""}
+        server.reply(await server.method("tools/list"), empty)
+        assert (await client.answer_to(call))["result"] == {"tools": []}
+
+
+async def test_a_form_that_the_clients_revision_cannot_show_is_refused() -> None:
+    several = {"type": "object", "properties": {"x": {"type": "array", "items": {}}}}
+    async with scene("stateless") as place:
+        client = await opened(place, {"elicitation": {}}, "2025-06-18")
+        server = await place.server()
+        call = client.ask("tools/call", {"name": "x"})
+        question = {"message": "?", "requestedSchema": several}
+        server.reply(
+            await server.method("tools/call"), wanted("s", a=("elicitation/create", question))
+        )
+        error = (await client.answer_to(call))["error"]
+        assert error["code"] == -32601
+        assert "several choices" in error["message"]
+
+
+async def test_a_stuck_server_does_not_hold_the_client_for_ever() -> None:
+    async with scene("stateless", call_timeout=0.1) as place:
+        client = await opened(place)
+        server = await place.server()
+        call = client.ask("tools/call", {"name": "x"})
+        await server.method("tools/call")
+        async with asyncio.timeout(LIMIT):
+            error = (await client.answer_to(call))["error"]
+        assert "did not answer within" in error["message"]
+        await server.method("notifications/cancelled")
+
+
+async def test_a_resource_that_the_server_does_not_tell_of_is_refused() -> None:
+    async with scene("stateless") as place:
+        client = await opened(place)
+        server = await place.server()
+        await listening(server)
+        asked = client.ask("resources/subscribe", {"uri": "x:1"})
+        request = await server.method("subscriptions/listen")
+        tag = {f"{META}subscriptionId": request["id"]}
+        honoured = {"notifications": {"toolsListChanged": True}, "_meta": tag}
+        server.tell("notifications/subscriptions/acknowledged", honoured)
+        error = (await client.answer_to(asked))["error"]
+        assert "x:1" in error["message"]
+        assert error["data"]["source"] == "proxy"

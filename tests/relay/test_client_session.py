@@ -1,0 +1,425 @@
+"""Sessions of the handshake era through a relay: whose is what, and in which order."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from fairlead.relay.turn_lock import Turns
+from tests.support.raw_relay import ASKED, LIMIT, Client, Scene, Server, scene
+
+FORM = {"mode": "form", "message": "?", "requestedSchema": {"type": "object", "properties": {}}}
+
+
+async def two(place: Scene, capabilities: Any = None) -> tuple[Client, Client, Server]:
+    """Two sessions on one connection to the server."""
+    one, other = await place.session(capabilities), await place.session(capabilities)
+    return one, other, await place.server()
+
+
+@pytest.mark.covers("GTW-03", "GTW-05")
+async def test_two_clients_with_the_same_ids_get_their_own_answers() -> None:
+    async with scene() as place:
+        one, other, server = await two(place)
+        for n in range(20):
+            one.ask("tools/call", {"name": "one", "arguments": {"n": n}}, n)
+            other.ask("tools/call", {"name": "other", "arguments": {"n": n}}, n)
+        requests = [await server.method("tools/call") for _ in range(40)]
+        assert len({request["id"] for request in requests}) == 40
+        for request in reversed(requests):
+            server.reply(request, {"was": request["params"]})
+        for end, name in ((one, "one"), (other, "other")):
+            for _ in range(20):
+                answer = await end.read()
+                expected = {"name": name, "arguments": {"n": answer["id"]}}
+                assert answer["result"]["was"] == expected
+        assert len(place.servers) == 1
+
+
+@pytest.mark.covers("GTW-03")
+async def test_requests_and_notifications_arrive_in_the_order_they_were_sent() -> None:
+    async with scene() as place:
+        client = await place.session()
+        server = await place.server()
+        await server.method("notifications/initialized")
+        for n in range(50):
+            client.tell("notifications/vendor", {"n": n})
+            server.tell("notifications/vendor", {"n": n})
+        assert [(await server.read())["params"]["n"] for _ in range(50)] == list(range(50))
+        assert [(await client.read())["params"]["n"] for _ in range(50)] == list(range(50))
+
+
+@pytest.mark.covers("GTW-03")
+async def test_a_cancellation_passes_with_its_reason_both_ways() -> None:
+    async with scene() as place:
+        client = await place.session(ASKED)
+        server = await place.server()
+        call = client.ask("tools/call", {"name": "x"})
+        request = await server.method("tools/call")
+        question = server.ask("elicitation/create", FORM)
+        asked = await client.method("elicitation/create")
+        server.tell("notifications/cancelled", {"requestId": question, "reason": "never mind"})
+        told = await client.method("notifications/cancelled")
+        assert told["params"] == {"requestId": asked["id"], "reason": "never mind"}
+        client.tell("notifications/cancelled", {"requestId": call, "reason": "too slow"})
+        told = await server.method("notifications/cancelled")
+        assert told["params"] == {"requestId": request["id"], "reason": "too slow"}
+        server.reply(request, {"content": []})  # too late, and nobody's any more
+        client.reply(asked, {"action": "accept"})
+        await client.sync()
+        assert not any(m.get("id") == call for m in client.skipped)
+
+
+async def test_progress_flows_both_ways_under_each_sides_own_token() -> None:
+    async with scene() as place:
+        client = await place.session(ASKED)
+        server = await place.server()
+        params = {"name": "x", "_meta": {"progressToken": "mine", "vendor": 1}}
+        call = client.ask("tools/call", params)
+        request = await server.method("tools/call")
+        assert request["params"]["_meta"]["vendor"] == 1
+        token = request["params"]["_meta"]["progressToken"]
+        note = {"progressToken": token, "progress": 1, "message": "m", "vendor": 2.5}
+        server.tell("notifications/progress", note)
+        got = await client.method("notifications/progress")
+        assert got["params"] == {**note, "progressToken": "mine"}
+        sample = {"messages": [], "maxTokens": 1, "_meta": {"progressToken": 77}}
+        server.ask("sampling/createMessage", sample, "s1")
+        asked = await client.method("sampling/createMessage")
+        theirs = asked["params"]["_meta"]["progressToken"]
+        client.tell("notifications/progress", {"progressToken": theirs, "progress": 0.5})
+        client.reply(asked, {"role": "assistant"})
+        up = await server.method("notifications/progress")
+        assert up["params"] == {"progressToken": 77, "progress": 0.5}
+        assert (await server.answer_to("s1"))["result"] == {"role": "assistant"}
+        server.reply(request, {"content": []})
+        await client.answer_to(call)
+
+
+@pytest.mark.covers("GTW-05")
+async def test_questions_go_to_the_client_whose_call_asks() -> None:
+    async with scene(max_channels=1) as place:
+        one, other, server = await two(place, ASKED)
+        first = one.ask("tools/call", {"name": "one"})
+        request = await server.method("tools/call")
+        second = other.ask("tools/call", {"name": "other"})  # waits for its turn
+        server.ask("elicitation/create", FORM, "s1")
+        asked = await one.method("elicitation/create")
+        # Who is asked may call something else before it answers, though somebody waits.
+        inner = one.ask("tools/call", {"name": "inner"})
+        between = await server.method("tools/call")
+        assert between["params"]["name"] == "inner"
+        server.reply(between, {"content": []})
+        assert "result" in await one.answer_to(inner)
+        one.reply(asked, {"action": "decline"})
+        assert (await server.answer_to("s1"))["result"] == {"action": "decline"}
+        server.reply(request, {"content": []})
+        assert "result" in await one.answer_to(first)
+        request = await server.method("tools/call")
+        assert request["params"]["name"] == "other"
+        server.ask("elicitation/create", FORM, "s2")
+        other.reply(await other.method("elicitation/create"), {"action": "cancel"})
+        assert (await server.answer_to("s2"))["result"] == {"action": "cancel"}
+        server.reply(request, {"content": []})
+        assert "result" in await other.answer_to(second)
+        assert not any(m.get("method") == "elicitation/create" for m in one.skipped)
+
+
+@pytest.mark.covers("GTW-05")
+async def test_a_session_that_joins_does_not_confuse_a_call_under_way() -> None:
+    async with scene(max_channels=1) as place:
+        one = await place.session(ASKED)
+        server = await place.server()
+        first = one.ask("tools/call", {"name": "one"})
+        request = await server.method("tools/call")
+        other = await place.session(ASKED)  # only now there are two
+        other.ask("tools/call", {"name": "other"})
+        await other.sync()
+        server.ask("elicitation/create", FORM, "s1")
+        one.reply(await one.method("elicitation/create"), {"action": "accept"})
+        assert (await server.answer_to("s1"))["result"] == {"action": "accept"}
+        server.reply(request, {"content": []})
+        assert "result" in await one.answer_to(first)
+        assert (await server.method("tools/call"))["params"]["name"] == "other"
+
+
+async def test_a_client_that_reads_nothing_does_not_hold_up_the_others() -> None:
+    async with scene(max_channels=1) as place:
+        slow, other, server = await two(place, ASKED)
+        slow.ask("tools/call", {"name": "slow", "_meta": {"progressToken": 1}})
+        request = await server.method("tools/call")
+        token = request["params"]["_meta"]["progressToken"]
+        big = {"progressToken": token, "progress": 1, "message": "x" * 500_000}
+        for n in range(1, 21):
+            server.tell("notifications/progress", {**big, "progress": n})
+        server.reply(request, {"content": []})
+        call = other.ask("tools/call", {"name": "other"})
+        server.reply(await server.method("tools/call"), {"content": []})
+        assert "result" in await other.answer_to(call)
+
+
+@pytest.mark.covers("GTW-05")
+async def test_logs_reach_only_the_client_they_are_about() -> None:
+    async with scene() as place:
+        one, other, server = await two(place)
+        await one.answer_to(one.ask("logging/setLevel", {"level": "error"}))
+        await other.answer_to(other.ask("logging/setLevel", {"level": "info"}))
+        assert server.seen[-1]["params"]["level"] == "info"
+        await one.answer_to(one.ask("logging/setLevel", {"level": "warning"}))
+        assert server.seen[-1]["params"]["level"] == "info"  # the other one still wants it
+        call = other.ask("tools/call", {"name": "x"})
+        request = await server.method("tools/call")
+        server.tell("notifications/message", {"level": "info", "data": "mine"})
+        server.tell("notifications/message", {"level": "debug", "data": "too much"})
+        second = one.ask("tools/call", {"name": "y"})
+        another = await server.method("tools/call")
+        server.tell("notifications/message", {"level": "emergency", "data": "whose?"})
+        server.reply(request, {"content": []})
+        await other.answer_to(call)
+        server.tell("notifications/message", {"level": "warning", "data": "ones"})
+        server.reply(another, {"content": []})
+        await one.answer_to(second)
+        assert [m["params"]["data"] for m in other.skipped] == ["mine"]
+        assert [m["params"]["data"] for m in one.skipped] == ["ones"]
+
+
+async def test_a_wrong_log_level_is_the_servers_to_refuse() -> None:
+    async with scene(quiet={"logging/setLevel"}) as place:
+        one, other, server = await two(place)
+        await server.method("notifications/initialized")
+        call = other.ask("logging/setLevel", {"level": "info"})
+        server.reply(await server.method("logging/setLevel"), {})
+        await other.answer_to(call)
+        call = one.ask("logging/setLevel", {"level": "loud"})
+        request = await server.method("logging/setLevel")
+        assert request["params"]["level"] == "loud"
+        server.refuse(request, -32602, "no such level")
+        assert (await one.answer_to(call))["error"]["message"] == "no such level"
+
+
+@pytest.mark.covers("GTW-05")
+async def test_updates_reach_only_those_who_subscribed() -> None:
+    async with scene() as place:
+        one, other, server = await two(place)
+        for end, uri in ((one, "x:1"), (other, "x:2"), (one, "x:both"), (other, "x:both")):
+            await end.answer_to(end.ask("resources/subscribe", {"uri": uri}))
+        for uri in ("x:1", "x:2", "x:both"):
+            server.tell("notifications/resources/updated", {"uri": uri})
+        await server.sync()
+        assert [(await one.read())["params"]["uri"] for _ in range(2)] == ["x:1", "x:both"]
+        assert [(await other.read())["params"]["uri"] for _ in range(2)] == ["x:2", "x:both"]
+        # The last one to go ends it at the server.
+        await one.answer_to(one.ask("resources/unsubscribe", {"uri": "x:both"}))
+        assert not any(m.get("method") == "resources/unsubscribe" for m in server.seen)
+        await other.answer_to(other.ask("resources/unsubscribe", {"uri": "x:both"}))
+        assert server.seen[-1]["method"] == "resources/unsubscribe"
+        await one.close()
+        async with asyncio.timeout(LIMIT):
+            while server.seen[-1].get("params", {}).get("uri") != "x:1":
+                await asyncio.sleep(0.002)
+        assert server.seen[-1]["method"] == "resources/unsubscribe"
+
+
+async def test_a_refused_subscription_is_none() -> None:
+    async with scene(quiet={"resources/subscribe"}) as place:
+        one, other, server = await two(place)
+        call = one.ask("resources/subscribe", {"uri": "x:1"})
+        server.refuse(await server.method("resources/subscribe"), -32602, "no")
+        assert (await one.answer_to(call))["error"]["message"] == "no"
+        server.tell("notifications/resources/updated", {"uri": "x:1"})
+        server.tell("notifications/tools/list_changed")
+        assert (await one.read())["method"] == "notifications/tools/list_changed"
+        assert (await other.read())["method"] == "notifications/tools/list_changed"
+
+
+async def test_a_server_that_came_back_hears_again_what_was_wanted() -> None:
+    async with scene() as place:
+        client = await place.session()
+        server = await place.server()
+        await client.answer_to(client.ask("logging/setLevel", {"level": "error"}))
+        await client.answer_to(client.ask("resources/subscribe", {"uri": "x:1"}))
+        await server.close()
+        calls = [client.ask("tools/list") for _ in range(5)]
+        server = await place.server()
+        for _ in calls:
+            server.reply(await server.method("tools/list"), {"tools": []})
+        for call in calls:
+            assert "result" in await client.answer_to(call)
+        methods = [m["method"] for m in server.seen]
+        assert methods.count("initialize") == 1
+        assert methods.count("logging/setLevel") == 1
+        assert methods.count("resources/subscribe") == 1
+        assert len(place.servers) == 2  # and not one for each of the calls
+        told = [m["method"] for m in client.skipped]
+        assert told.count("notifications/tools/list_changed") == 1
+        assert told.count("notifications/resources/updated") == 1
+
+
+@pytest.mark.covers("GTW-05")
+async def test_each_session_has_its_own_connection_where_asked_for() -> None:
+    async with scene(upstream="per-session") as place:
+        one, other = await place.session(), await place.session()
+        first, second = await place.server(), await place.server()
+        one.tell("notifications/vendor", {"who": "one"})
+        heard = await first.method("notifications/vendor")
+        assert heard["params"] == {"who": "one"}
+        await one.close()
+        assert await first.line() == b""  # it ends with its session
+        call = other.ask("tools/list")
+        second.reply(await second.method("tools/list"), {"tools": []})
+        assert "result" in await other.answer_to(call)
+
+
+async def test_many_calls_at_once_after_a_loss_open_one_connection_for_a_session() -> None:
+    async with scene(upstream="per-session") as place:
+        client = await place.session()
+        server = await place.server()
+        await server.close()
+        calls = [client.ask("tools/list") for _ in range(8)]
+        server = await place.server()
+        for _ in calls:
+            server.reply(await server.method("tools/list"), {"tools": []})
+        for call in calls:
+            assert "result" in await client.answer_to(call)
+        assert len(place.servers) == 2
+        assert len(place.relay.upstream.links) == 1
+
+
+async def test_a_connection_that_nobody_uses_any_more_ends_after_a_while() -> None:
+    async with scene(linger=0.05) as place:
+        client = await place.session()
+        server = await place.server()
+        await server.method("notifications/initialized")
+        lingering = asyncio.ensure_future(server.line())
+        done, _ = await asyncio.wait((lingering,), timeout=0.2)
+        assert not done  # a session is there
+        await client.close()
+        assert await lingering == b""
+        assert place.relay.upstream.links == []
+        again = await place.session()
+        await place.server()
+        assert "result" in await again.answer_to(again.ask("ping"))
+
+
+@pytest.mark.parametrize("shared", [True, False])
+async def test_callers_of_many_kinds_do_not_make_connections_without_end(shared: bool) -> None:
+    async with scene(max_connections=3, shared=shared) as place:
+        place.relay.upstream.evictable_after = 0.0
+        client = await place.client()
+        for n in range(6):
+            call = client.stateless("tools/list", {}, {"experimental": {f"kind{n}": {}}})
+            server = await place.server()
+            server.reply(await server.method("tools/list"), {"tools": []})
+            assert "result" in await client.answer_to(call)
+        assert len(place.relay.upstream.links) == 3
+        # In another order it is the same declaration, and the same connection.
+        opened = len(place.servers)
+        for declared in ({"a": {}, "b": {}}, {"b": {}, "a": {}}):
+            call = client.stateless("tools/list", {}, {"experimental": declared})
+            if len(place.servers) == opened:
+                server = await place.server()
+            server.reply(await server.method("tools/list"), {"tools": []})
+            assert "result" in await client.answer_to(call)
+        assert len(place.servers) == opened + 1
+
+
+async def test_when_all_connections_are_in_use_the_next_kind_of_caller_is_refused() -> None:
+    async with scene(max_connections=1) as place:
+        client = await place.client()
+        call = client.stateless("tools/list", {}, {"experimental": {"a": {}}})
+        server = await place.server()
+        request = await server.method("tools/list")
+        other = client.stateless("tools/list", {}, {"experimental": {"b": {}}})
+        error = (await client.answer_to(other))["error"]
+        assert "in use" in error["message"]
+        assert error["data"]["source"] == "proxy"
+        server.reply(request, {"tools": []})
+        assert "result" in await client.answer_to(call)
+
+
+async def test_sessions_with_a_connection_each_are_counted_too() -> None:
+    async with scene(upstream="per-session", max_connections=2) as place:
+        one = await place.session()
+        await place.session()
+        third = await place.client()
+        refused = await third.initialize()
+        assert "in use" in refused["error"]["message"]
+        await one.close()
+        async with asyncio.timeout(LIMIT):
+            while len(place.relay.upstream.links) > 1:
+                await asyncio.sleep(0.01)
+        await place.session()
+
+
+async def test_lists_that_change_during_a_call_are_told_to_all() -> None:
+    async with scene() as place:
+        one, other, server = await two(place)
+        call = one.ask("tools/call", {"name": "x"})
+        request = await server.method("tools/call")
+        server.tell("notifications/tools/list_changed", {"vendor": 1})
+        server.reply(request, {"content": []})
+        await one.answer_to(call)
+        for told in (one.skipped[0], await other.read()):
+            assert told["method"] == "notifications/tools/list_changed"
+            assert told["params"] == {"vendor": 1}
+
+
+async def test_turns_come_in_order_and_none_is_lost() -> None:
+    turns = Turns()
+    held = turns.try_take("a")
+    assert held is not None
+    order: list[str] = []
+
+    async def take(who: str) -> None:
+        turn = await turns.take(who, LIMIT)
+        order.append(who)
+        turn.release()
+        turn.release()  # a second time is harmless
+
+    tasks = [asyncio.ensure_future(take(who)) for who in "bcd"]
+    await asyncio.sleep(0)
+    assert turns.try_take("a") is None  # others wait
+    assert turns.try_take("b", urgent=True) is None  # not its turn
+    urgent = turns.try_take("a", urgent=True)
+    assert urgent is not None
+    # One that is cancelled in the very moment in which its turn comes passes it on.
+    tasks[0].cancel()
+    held.release()
+    assert not order
+    urgent.release()
+    await asyncio.wait(tasks)
+    assert order == ["c", "d"]
+    assert turns.free
+    began = time.monotonic()
+    held = turns.try_take("a")
+    with pytest.raises(TimeoutError):
+        await turns.take("b", 0.01)
+    assert time.monotonic() - began < LIMIT
+    assert held is not None
+    held.release()
+    assert turns.free
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("notifications/tools/list_changed", None),
+        ("notifications/prompts/list_changed", None),
+        ("notifications/resources/list_changed", None),
+        ("notifications/tools/list_changed", {"vendor": 1}),
+        ("notifications/prompts/list_changed", {"_meta": {"a": 1}}),
+        ("notifications/message", {"level": "error", "data": "x", "logger": "l"}),
+        ("notifications/elicitation/complete", {"elicitationId": "e"}),
+        ("notifications/vendor/own", {"anything": [1, 2]}),
+    ],
+)
+async def test_every_notification_of_a_server_reaches_its_client(
+    method: str, params: dict[str, Any] | None
+) -> None:
+    async with scene() as place:
+        client = await place.session()
+        server = await place.server()
+        server.tell(method, params)
+        told = await client.read()
+        assert (told["method"], told.get("params")) == (method, params)

@@ -1,0 +1,97 @@
+"""`resources`, `read`, `prompts`, `prompt` and `ping`, against the demo server."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli_process import LIMIT, fairlead
+
+DEMO = ("--", sys.executable, "-m", "fairlead.demo")
+
+
+def test_resources_are_listed_one_on_a_line() -> None:
+    done = fairlead("resources", *DEMO)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert any(line.startswith("demo://sunrise.png") and "image/png" in line for line in lines)
+    listed = json.loads(fairlead("resources", "--json", *DEMO).stdout)
+    assert {item["uri"] for item in listed} >= {"demo://about", "notes://all"}
+
+
+def test_a_text_is_written_as_it_is() -> None:
+    done = fairlead("read", "demo://about", *DEMO)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("# Fairlead demo\n")
+
+
+def test_bytes_go_into_a_pipe_as_they_are() -> None:
+    command = [sys.executable, "-m", "fairlead", "read", "demo://sunrise.png", *DEMO]
+    done = subprocess.run(command, capture_output=True, timeout=LIMIT)
+    assert done.returncode == 0
+    assert done.stdout.startswith(b"\x89PNG\r\n")
+
+
+def test_a_resource_that_is_not_there() -> None:
+    done = fairlead("read", "demo://nothing", *DEMO)
+    assert done.returncode == 1
+    assert "Resource not found: demo://nothing" in done.stderr
+
+
+def test_prompts_are_listed_and_filled_in() -> None:
+    listed = fairlead("prompts", *DEMO)
+    assert "write_note" in listed.stdout
+    assert "(topic*" in listed.stdout
+    filled = fairlead("prompt", "write_note", "topic=knots", *DEMO)
+    assert (filled.returncode, filled.stderr) == (0, "")
+    assert filled.stdout.startswith("user: Write a short note about knots")
+    missing = fairlead("prompt", "write_note", *DEMO)
+    assert missing.returncode == 1
+    assert "needs topic" in missing.stderr
+
+
+def test_ping_says_who_answers_and_how() -> None:
+    done = fairlead("ping", *DEMO)
+    assert done.returncode == 0
+    assert done.stdout.startswith("fairlead-demo answers in ")
+    assert done.stdout.rstrip().endswith("speaks 2026-07-28")
+    facts = json.loads(fairlead("ping", "--json", *DEMO).stdout)
+    assert facts["ok"] is True
+
+
+@pytest.mark.parametrize("command", ["resources", "prompts", "ping"])
+def test_a_server_without_its_dashes_is_told_where_they_go(command: str) -> None:
+    done = fairlead(command, "python", "server.py")
+    assert done.returncode == 2
+    assert f"`fairlead {command} -- python server.py`" in done.stderr
+
+
+def test_completion_of_an_argument(tmp_path: Path) -> None:
+    file = tmp_path / "server.py"
+    file.write_text(
+        """
+from typing import Literal
+from fairlead import MCPServer
+
+server = MCPServer("s")
+
+@server.prompt()
+def paint(colour: Literal["red", "green", "grey"]) -> str:
+    return colour
+
+@server.tool()
+def brush() -> str:
+    \"\"\"Take a brush.
+
+    Any brush.
+    \"\"\"
+    return ""
+"""
+    )
+    serve = ("--", sys.executable, "-m", "fairlead", "serve", str(file))
+    done = fairlead("complete", "paint", "colour", "gr", *serve)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "green\ngrey\n", "")
+    listed = fairlead("serve", "--list-tools", str(file))
+    assert (listed.returncode, listed.stdout) == (0, "brush  Take a brush.\n")

@@ -1,0 +1,42 @@
+"""The page about rules says what is true: its files are good, and its tables are complete."""
+
+import re
+from pathlib import Path
+
+from fairlead.policy.actions.action_registry import ACTIONS
+from fairlead.policy.hold_desk import Desk
+from fairlead.policy.rules import RuleSet
+from fairlead.policy.rules.build_actions import _parameters
+from fairlead.policy.conditions.operators import OPERATORS
+from fairlead.policy.conditions.conditions import _KEYS
+from fairlead.policy.rules.load_rules import _RULE
+from fairlead.policy.rules.gateway_actions import wired_actions
+
+PAGE = (Path(__file__).parents[3] / "docs" / "rules.md").read_text()
+
+
+def test_its_files_are_good(tmp_path: Path) -> None:
+    files = re.findall(r'```\w+ title="([\w.]+)"\n(.*?)```', PAGE, re.DOTALL)
+    for name, text in files:
+        (tmp_path / name).write_text(text)
+    rules = [name for name, _ in files if not name.endswith(".py")]
+    assert rules == ["rules.toml", "rules.yaml", "own.toml"]
+    for name in rules:
+        made = RuleSet.of_file(tmp_path / name)
+        assert made.rules
+        made.close()
+
+
+def test_its_tables_are_complete() -> None:
+    section = PAGE.split("## Actions")[1]
+    told = {
+        row[0]: set(re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", row[1])))
+        for row in re.findall(r"^\| `(\w+)` \|.*\|([^|]*)\|$", section, re.MULTILINE)
+    }
+    actions = {**ACTIONS, **wired_actions(Desk())}
+    assert told == {name: set(_parameters(factory)) for name, factory in actions.items()}
+    keys = PAGE.split("## Conditions")[1].split("## Actions")[0]
+    named = set(re.findall(r"`(\w+)`", keys))
+    assert {*_KEYS, *OPERATORS} <= named
+    rule = PAGE.split("## A rule")[1].split("## Conditions")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", rule, re.MULTILINE)) == {*_RULE} - {"about"}

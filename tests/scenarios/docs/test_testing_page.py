@@ -1,0 +1,72 @@
+"""The page about testing is true: its tests run, and pass."""
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PAGE = Path(__file__).parents[3] / "docs" / "testing.md"
+PROGRAM = """
+from fairlead import MCPServer
+server = MCPServer("s")
+
+@server.tool()
+def add(a: int, b: int) -> int:
+    return a + b
+"""
+
+
+def page() -> dict[str, Any]:
+    names: dict[str, Any] = {"__name__": "page"}
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    exec(compile("\n".join(blocks), str(PAGE), "exec", dont_inherit=True), names)
+    return names
+
+
+def test_the_page_has_the_tests_that_are_run_here() -> None:
+    tests = {name for name in page() if name.startswith("test_")}
+    assert tests == {*ASYNCHRONOUS, "test_prices", "test_the_program"}
+
+
+ASYNCHRONOUS = [
+    "test_the_price_of_two_cakes",
+    "test_prices_in_both_eras",
+    "test_what_is_not_there",
+    "test_an_order_needs_the_user",
+    "test_a_slow_tool_is_given_up",
+    "test_a_busy_server_is_asked_again",
+]
+
+
+@pytest.mark.parametrize("name", ASYNCHRONOUS)
+async def test_a_test_on_the_page_passes(name: str) -> None:
+    test = page()[name]
+    assert inspect.iscoroutinefunction(test)
+    await test()
+
+
+def test_it_runs_without_a_plugin() -> None:
+    page()["test_prices"]()
+
+
+async def test_a_snapshot_notices_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names, file = page(), tmp_path / "tools.json"
+    check, server = names["check_snapshot"], names["server"]
+    await check(server, file)
+    await check(server, file)
+    assert '"name": "price"' in file.read_text()
+    server.remove_tool("slow")
+    with pytest.raises(AssertionError, match="UPDATE=1 accepts it"):
+        await check(server, file)
+    monkeypatch.setenv("UPDATE", "1")
+    await check(server, file)
+    monkeypatch.delenv("UPDATE")
+    await check(server, file)
+
+
+async def test_a_program_is_tested_as_a_process(tmp_path: Path) -> None:
+    file = tmp_path / "server.py"
+    file.write_text(PROGRAM)
+    await page()["test_the_program"](file)

@@ -1,0 +1,83 @@
+"""Params that are as deep as can be read: what we cannot look into does not pass us by."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from fairlead.interceptor import Interceptor
+from fairlead.policy.actions import Allow
+from fairlead.policy.rules import RuleSet
+from tests.support.raw_relay import Client, Server, scene
+
+LIMIT = 20.0
+# Where the stack ends depends on who calls whom, so all depths around that are tried.
+DEPTHS = (0, 1, 400, *range(880, 1000))
+
+GUARDS: dict[str, tuple[Interceptor, ...]] = {
+    "allow": (Allow(deny=["x"]),),
+    "a rule by name": (RuleSet.of_data({"rules": [{"when": {"tool": "x"}, "do": "block"}]}),),
+    "a rule by params": (
+        RuleSet.of_data(
+            {"rules": [{"when": {"params": {"arguments.path": "/etc"}}, "do": "block"}]}
+        ),
+    ),
+}
+
+
+def deep(request_id: int, depth: int) -> str:
+    nested = "[" * depth + "]" * depth
+    arguments = f'{{"a":{nested},"path":"/etc"}}'
+    params = f'{{"name":"x","arguments":{arguments},"_meta":{{"progressToken":"mine"}}}}'
+    return f'{{"jsonrpc":"2.0","id":{request_id},"method":"tools/call","params":{params}}}'
+
+
+async def answer_all(server: Server, calls: list[bytes]) -> None:
+    while True:
+        line = await server.inbox.get()
+        if b'"tools/call"' in line:
+            calls.append(line)
+            number = line[line.index(b'"id":') + 5 : line.index(b',"method"')]
+            server.send(b'{"jsonrpc":"2.0","id":%b,"result":{}}' % number)
+
+
+async def ask_all(client: Client) -> list[dict[str, Any]]:
+    """What becomes of each; who cannot read a frame at all does not know its id."""
+    found = []
+    for number, depth in enumerate(DEPTHS):
+        client.send(deep(number, depth))
+        found.append(await client.until(lambda one: "method" not in one))
+        assert found[-1].get("id") in (number, None)
+    return found
+
+
+@pytest.mark.covers("GTW-06")
+@pytest.mark.parametrize("guard", GUARDS)
+async def test_what_is_guarded_does_not_pass_because_it_is_deep(guard: str) -> None:
+    calls: list[bytes] = []
+    async with asyncio.timeout(LIMIT), scene(interceptors=GUARDS[guard]) as place:
+        client = await place.session()
+        serving = asyncio.ensure_future(answer_all(await place.server(), calls))
+        answers = await ask_all(client)
+        serving.cancel()
+    assert all("error" in one for one in answers)
+    assert calls == []
+
+
+@pytest.mark.covers("GTW-04")
+@pytest.mark.parametrize("interceptors", [(), (Allow(),)], ids=["bare", "guarded"])
+async def test_no_token_of_a_client_is_passed_on_as_it_is(
+    interceptors: tuple[Interceptor, ...],
+) -> None:
+    """It could be what another client's request is called at the server."""
+    calls: list[bytes] = []
+    async with asyncio.timeout(LIMIT), scene(interceptors=interceptors) as place:
+        client = await place.session()
+        serving = asyncio.ensure_future(answer_all(await place.server(), calls))
+        await ask_all(client)
+        serving.cancel()
+    assert len(calls) > 3
+    for line in calls:
+        assert b'"mine"' not in line
+    assert json.loads(calls[0])["params"]["_meta"]["progressToken"] == json.loads(calls[0])["id"]

@@ -1,0 +1,227 @@
+"""Commands that read a tape take the memory of a message, not of the tape."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.support.cli_process import LIMIT, talk
+
+CALLS, SIZE = 96, 1_000_000
+MOST = 70 << 10  # KiB: the interpreter, our code, and some messages; less than what is on the tape
+TEXT = "rope and tide, " * (SIZE // 15)
+
+SERVER = f"""
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked.get("method") == "initialize":
+        result = {{"protocolVersion": "2025-11-25", "capabilities": {{"tools": {{}}}},
+                  "serverInfo": {{"name": "big", "version": "1"}}}}
+    elif "id" in asked:
+        n = asked["params"]["arguments"]["n"]
+        text = f"{{n}} " + "rope and tide, " * ({SIZE} // 15)
+        result = {{"content": [{{"type": "text", "text": "other" if n == 7 else text}}]}}
+    else:
+        continue
+    print(json.dumps({{"jsonrpc": "2.0", "id": asked["id"], "result": result}}), flush=True)
+"""
+RULES = """
+[[rules]]
+name = "not-seven"
+when = { tool = "fetch", params = { "arguments.n" = 7 } }
+do = "block"
+"""
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    peak: int  # KiB
+
+
+def write_tape(base: Path, *, changed: int = 0, token: int = 0) -> None:
+    """As `fairlead record` would have, of a server with long answers."""
+    opening = talk().splitlines()
+    about = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}}
+    hello = {**about, "serverInfo": {"name": "big", "version": "1"}}
+    said = [
+        ("client", opening[0]),
+        ("server", json.dumps({"jsonrpc": "2.0", "id": 0, "result": hello})),
+        ("client", opening[1]),
+    ]
+    with Path(f"{base}.tape.jsonl").open("w") as file:
+
+        def write(who: str, message: str) -> None:
+            write.count += 1  # type: ignore[attr-defined]
+            way = "client_to_server" if who == "client" else "server_to_client"
+            head = f'{{"seq":{write.count},"at":0.1,"dir":"{way}","session":"s1"'  # type: ignore[attr-defined]
+            file.write(f'{head},"message":{message}}}\n')
+
+        write.count = 0  # type: ignore[attr-defined]
+        for who, message in said:
+            write(who, message)
+        for n in range(1, CALLS + 1):
+            params = {"name": "fetch", "arguments": {"n": n}, "_meta": {"progressToken": n + token}}
+            asked = {"jsonrpc": "2.0", "id": n, "method": "tools/call", "params": params}
+            write("client", json.dumps(asked))
+            text = f"{n} {TEXT}" if n != changed else "changed"
+            result = {"content": [{"type": "text", "text": text}]}
+            write("server", json.dumps({"jsonrpc": "2.0", "id": n, "result": result}))
+    info = {"version": 1, "name": base.name, "status": "complete", "entries": 2 * CALLS + 3}
+    Path(f"{base}.tape.json").write_text(json.dumps(info))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    place = tmp_path_factory.mktemp("large")
+    write_tape(place / "one")
+    write_tape(place / "two", changed=50, token=1000)
+    (place / "server.py").write_text(SERVER)
+    (place / "rules.toml").write_text(RULES)
+    yield place
+    for file in place.glob("*.tape.jsonl"):
+        file.unlink()
+
+
+# A process has the memory of who started it until it runs a program, and that counts. So it is
+# started by somebody small.
+MEASURE = """
+import resource, subprocess, sys
+code = subprocess.run(sys.argv[1:]).returncode
+open("peak", "w").write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))
+sys.exit(code)
+"""
+
+
+def run(folder: Path, *args: str, input: str = "") -> Done:
+    """A command to its end, and the most memory that it had."""
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", MEASURE, sys.executable, "-m", "fairlead", *args],
+        input=input.encode(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        cwd=folder,
+        timeout=LIMIT,
+        check=False,
+    )
+    return Done(done.returncode, done.stdout.decode(), int((folder / "peak").read_text()))
+
+
+COMMANDS = {
+    "list": (("tape", "list", "."), 0, "195 messages"),
+    "show": (("tape", "show", "./one"), 0, "tools/call fetch #96"),
+    "show some": (("tape", "show", "./one", "--from", "190", "--limit", "2"), 0, "  190 "),
+    "show all of one": (("tape", "show", "./one", "--to", "5", "--full"), 0, "rope and tide"),
+    "trim": (("tape", "trim", "./one", "--from", "100", "-o", "./short"), 0, "messages are left"),
+    "har": (("tape", "export", "./one", "--har", "-o", "one.har"), 0, "written"),
+    "pytest": (("tape", "export", "./two", "--pytest"), 1, "does not say"),
+    "the same": (("tape", "diff", "./one", "./one"), 0, "They are the same"),
+    "diff": (("tape", "diff", "./one", "./two"), 1, "~ 103 result"),
+    "rules": (("rules", "test", "rules.toml", "./one"), 0, "blocked by not-seven"),
+    "against": (
+        ("replay", "./one", "--against", "--", sys.executable, "server.py"),
+        1,
+        "97 compared, 1 differ",
+    ),
+}
+
+
+@pytest.mark.covers("GTW-10", "GTW-11")
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_large_tape_takes_little_memory(folder: Path, name: str) -> None:
+    args, code, said = COMMANDS[name]
+    done = run(folder, *args)
+    assert (done.code, said in done.out) == (code, True), done.out[-2000:]
+    assert done.peak < MOST
+    assert (folder / "one.tape.jsonl").stat().st_size > CALLS * SIZE * 0.99
+
+
+@pytest.mark.covers("GTW-11")
+@pytest.mark.parametrize("matching", ["tolerant", "strict"])
+def test_a_large_tape_is_served_from_disk(folder: Path, matching: str) -> None:
+    order = range(1, CALLS + 1) if matching == "strict" else range(CALLS, 0, -3)
+    command = (sys.executable, "-m", "fairlead", "replay", "./one", "--match", matching)
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", MEASURE, *command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=folder,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(talk().encode())
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["id"] == 0
+        for n in order:
+            params = {"name": "fetch", "arguments": {"n": n}}
+            asked = {"jsonrpc": "2.0", "id": n, "method": "tools/call", "params": params}
+            process.stdin.write(json.dumps(asked).encode() + b"\n")
+            process.stdin.flush()
+            answer = json.loads(process.stdout.readline())
+            assert answer["result"]["content"][0]["text"] == f"{n} {TEXT}"
+        process.stdin.close()
+        assert process.wait(LIMIT) == 0
+    assert int((folder / "peak").read_text()) < MOST
+
+
+def test_too_many_messages_are_refused_with_a_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fairlead.errors import ConfigError
+    from fairlead.recording.replay import script as cues
+
+    line = talk().splitlines()[1]
+    head = '"at":0.1,"dir":"client_to_server","session":"s1"'
+    place = tmp_path / "many.tape.jsonl"
+    place.write_text("".join(f'{{"seq":{n},{head},"message":{line}}}\n' for n in range(11)))
+    monkeypatch.setattr(cues, "MOST", 11)
+    assert len(cues.load(place)) == 11
+    monkeypatch.setattr(cues, "MOST", 10)
+    with pytest.raises(ConfigError, match="more than 10 messages.*`fairlead tape trim`"):
+        cues.load(place)
+
+
+def test_a_tape_that_is_written_anew_while_it_is_played_is_noticed(tmp_path: Path) -> None:
+    from fairlead.errors import ConfigError
+    from fairlead.recording.replay import load
+
+    write = tmp_path / "one.tape.jsonl"
+    line = talk().splitlines()[0]
+    write.write_text(f'{{"seq":1,"at":0,"dir":"client_to_server","message":{line}}}\n')
+    [cue] = load(write)
+    assert cue.params["protocolVersion"] == "2025-11-25"
+    os.truncate(write, 20)
+    with pytest.raises(ConfigError, match="written anew"):
+        cue.read()
+
+
+def test_progress_is_for_a_terminal(folder: Path) -> None:
+    import pty
+
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fairlead", "tape", "show", "./one"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+        cwd=folder,
+        env={**os.environ, "FAIRLEAD_HOME": str(folder)},
+    )
+    os.close(theirs)
+    shown = b""
+    try:
+        while some := os.read(ours, 65536):
+            shown += some
+    except OSError:
+        pass  # the last writer has gone
+    finally:
+        os.close(ours)
+    assert process.wait(LIMIT) == 0
+    # On a fast machine there is nothing to tell; what is told is wiped away.
+    assert not shown or (b"% of 96." in shown and shown.endswith(b"\r\x1b[K"))

@@ -1,0 +1,411 @@
+"""What authors, models, users and clients get wrong, and what happens then."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+
+from fairlead import Context, MCPServer, mcp_tool
+from fairlead.client import MCPClient, MCPClientConfig
+from fairlead.server.context.elicitation_forms import Form
+from fairlead.server.features.tool_modules import load_modules
+from tests.support.raw_server_client import META, wire_to
+
+LIMIT = 10.0
+
+
+async def call(server: MCPServer, name: str, arguments: Any = None) -> dict[str, Any]:
+    params = {"name": name, "arguments": arguments or {}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    answer = await server.handle_request(message)
+    assert answer is not None
+    return answer["result"]  # type: ignore[no-any-return]
+
+
+def error_of(result: dict[str, Any]) -> dict[str, Any]:
+    assert result["isError"] is True
+    return json.loads(result["content"][0]["text"])  # type: ignore[no-any-return]
+
+
+# What authors get wrong: refused when it is registered, which is when the file is imported.
+
+
+def no_json(ok: int, socket: logging.Handler) -> None: ...
+def no_json_inside(ok: int, sockets: list[dict[str, logging.Handler]]) -> None: ...
+def by_position(ok: int, place: int, /) -> None: ...
+def unresolved(ok: int, thing: "Missing") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+def takes_function(ok: int, then: Callable[[], None]) -> None: ...
+def wrong_limit(ok: int, when: Annotated[int, msgspec.Meta(description="d"), ...]) -> None: ...
+
+
+@pytest.mark.covers("SRV-30")
+@pytest.mark.parametrize(
+    ("function", "parameter", "way_out"),
+    [
+        (no_json, "socket", "Annotate it with a type that JSON can carry"),
+        (no_json_inside, "sockets", "Annotate it with a type that JSON can carry"),
+        (takes_function, "then", "Annotate it with a type that JSON can carry"),
+        (by_position, "ok", "remove the '/'"),
+        (unresolved, "thing", "Import or define it before the function"),
+    ],
+)
+def test_a_signature_without_a_schema_is_refused_with_a_way_out(
+    function: Callable[..., Any], parameter: str, way_out: str
+) -> None:
+    server = MCPServer("s")
+    with pytest.raises(TypeError) as refused:
+        server.tool()(function)
+    said = str(refused.value)
+    assert f".{function.__name__}: " in said
+    assert f"parameter {parameter!r}" in said
+    assert way_out in said
+    assert server.tool_count == 0
+
+
+def test_two_tools_of_one_name_are_refused_with_a_way_out() -> None:
+    server = MCPServer("s")
+    server.tool("same")(lambda: "first")
+    for again in (
+        lambda: server.tool("same")(lambda: "second"),
+        lambda: server.register_tool("same", {"type": "object"}, lambda: "third"),
+    ):
+        with pytest.raises(ValueError, match="there is a tool 'same' already: give this one"):
+            again()
+    assert server.tool_count == 1
+
+
+@pytest.mark.covers("SRV-03")
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ({"type": "objekt"}, "arguments are an object, not of type 'objekt'"),
+        ({"type": "array"}, "arguments are an object, not of type 'array'"),
+        ({"type": "object", "properties": 5}, r"5 is not of type \"object\" \(at properties\)"),
+        ({"properties": {"a": {"type": "strin"}}}, "at properties.a.type"),
+        ({"properties": {"a": {"pattern": "("}}}, "at properties.a.pattern"),
+        ({"properties": {"a": {"$ref": "#/$defs/a"}}}, "/\\$defs/a"),
+        ({"properties": {"a": {"$ref": "https://example.com/a"}}}, "not followed"),
+        ({"required": "a"}, "at required"),
+        ({"inputSchema": {"minProperties": -1}}, "at minProperties"),
+        ({"inputSchema": True}, "is a dict, not True"),
+        ({"inputSchema": {}, "outputSchema": {"type": "strin"}}, "output schema cannot be used"),
+        ({"inputSchema": {}, "annotations": 5}, "no such tool object"),
+    ],
+)
+def test_a_broken_schema_is_refused_when_it_is_registered(schema: Any, said: str) -> None:
+    server = MCPServer("s")
+    with pytest.raises(ValueError, match=said) as refused:
+        server.register_tool("broken", schema, lambda: "x")
+    assert str(refused.value).startswith("broken: ")
+    assert server.tool_count == 0
+
+
+@pytest.mark.covers("SRV-03")
+async def test_a_schema_that_does_not_say_object_is_published_saying_it() -> None:
+    server, schema = MCPServer("s"), {"properties": {"a": {"type": "integer"}}}
+    server.register_tool("t", schema, lambda a: a)
+    assert schema == {"properties": {"a": {"type": "integer"}}}
+    (tool,) = server.registry.list_tools()
+    assert json.loads(bytes(tool.input_schema)) == {"type": "object", **schema}
+
+
+@pytest.mark.covers("SRV-52")
+def test_a_marked_function_with_a_broken_schema_is_skipped_and_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import types
+
+    module = types.ModuleType("marked_tools")
+    module.bad = mcp_tool(schema={"required": 5})(lambda: "x")  # type: ignore[attr-defined]
+    module.good = mcp_tool("good")(lambda: "x")  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "marked_tools", module)
+    server = MCPServer("s")
+    (skipped,) = load_modules(server.registry, ["marked_tools"])
+    assert "cannot be used" in skipped.why
+    assert [tool.name for tool in server.registry.list_tools()] == ["good"]
+
+
+# What models get wrong.
+
+
+@dataclass
+class Point:
+    x: float
+    y: float = 0.0
+
+
+@pytest.mark.covers("SRV-22", "SRV-30")
+@pytest.mark.parametrize("text", ["nan", "NaN", "inf", "-Infinity", "INF", "n\\u0061n", "1e999"])
+async def test_what_is_no_number_in_json_is_none_in_a_string_either(text: str) -> None:
+    server = MCPServer("s")
+
+    @server.tool()
+    async def numbers(
+        number: float = 0.0,
+        several: list[float] = [],  # noqa: B006
+        point: Point | None = None,
+        named: str = "",
+    ) -> str:
+        return repr((number, several, point, named))
+
+    written = f'"{text}"'
+    for arguments, field in (
+        (f'{{"number":{written}}}', "number"),
+        (f'{{"several":[1,{written}]}}', "several.1"),
+        (f'{{"point":{{"x":{written}}}}}', "point"),
+    ):
+        error = error_of(await call(server, "numbers", msgspec.Raw(arguments.encode())))
+        assert error["code"] == "VALIDATION_ERROR"
+        assert [e["field"].partition(".x")[0] for e in error["field_errors"]] == [field]
+    result = await call(server, "numbers", {"named": "nan", "number": "1.5"})
+    assert result["content"][0]["text"] == "(1.5, [], None, 'nan')"
+
+
+async def test_what_is_no_number_is_none_in_a_prompt_either() -> None:
+    server = MCPServer("s")
+
+    @server.prompt()
+    def scaled(factor: float) -> str:
+        return str(factor)
+
+    async with wire_to(server) as wire:
+        for text, fits in (("1.5", True), ("nan", False), ("-inf", False)):
+            given = {"name": "scaled", "arguments": {"factor": text}, "_meta": META}
+            assert ("result" in await wire.ask("prompts/get", given)) is fits
+
+
+# What tools do.
+
+
+@pytest.mark.covers("SRV-29")
+async def test_a_result_that_does_not_fit_its_schema_is_an_error_that_says_where() -> None:
+    server = MCPServer("s")
+
+    @server.tool()
+    async def point() -> Point:
+        return {"x": "far"}  # type: ignore[return-value]
+
+    server.register_tool(
+        "given",
+        {"inputSchema": {}, "outputSchema": {"type": "object", "required": ["a"]}},
+        lambda: {"b": 1},
+    )
+    for name, said in (("point", "x"), ("given", '"a" is a required property')):
+        error = error_of(await call(server, name))
+        assert error["code"] == "EXECUTION_ERROR"
+        assert "does not fit the output schema" in error["message"]
+        assert said in error["message"]
+
+
+@pytest.mark.covers("SRV-25")
+@pytest.mark.parametrize("how", ["async", "sync", "inline"])
+@pytest.mark.parametrize(
+    "exc",
+    [ValueError("v"), SystemExit(3), asyncio.CancelledError(), StopIteration(), RecursionError()],
+)
+async def test_a_tool_that_raises_is_answered_whatever_it_raises(
+    how: str, exc: BaseException
+) -> None:
+    if how == "async" and isinstance(exc, StopIteration):
+        return  # Python itself makes another of it
+    if how == "inline" and isinstance(exc, asyncio.CancelledError):
+        return  # nobody can tell it from a cancellation of the loop's own
+    server = MCPServer("s")
+
+    async def later() -> str:
+        raise exc
+
+    def now() -> str:
+        raise exc
+
+    server.tool("t", inline=how == "inline")(later if how == "async" else now)
+    async with wire_to(server) as wire:
+        answer = await wire.ask("tools/call", {"name": "t", "_meta": META})
+        error = error_of(answer["result"])
+        assert error["code"] == "EXECUTION_ERROR"
+        assert type(exc).__name__ in error["message"]
+
+
+async def test_a_tool_that_waits_for_something_cancelled_is_answered() -> None:
+    server = MCPServer("s")
+
+    @server.tool()
+    async def waits() -> str:
+        other = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(other.cancel)
+        await other
+        return "never"
+
+    async with wire_to(server) as wire:
+        error = error_of((await wire.ask("tools/call", {"name": "waits", "_meta": META}))["result"])
+        assert error["message"].startswith("CancelledError")
+
+
+@pytest.mark.covers("SRV-24", "SRV-27")
+@pytest.mark.parametrize("how", ["async", "sync"])
+async def test_a_tool_that_ignores_its_cancellation_is_answered_in_time(how: str) -> None:
+    server = MCPServer("s", default_tool_timeout=0.05)
+    let_go, thread_let_go = asyncio.Event(), threading.Event()
+    ended: list[str] = []
+
+    @server.tool()
+    async def stubborn() -> str:
+        while not let_go.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await let_go.wait()
+        ended.append("async")
+        return "too late"
+
+    @server.tool()
+    def stuck() -> str:
+        assert thread_let_go.wait(LIMIT)
+        ended.append("sync")
+        return "too late"
+
+    async with wire_to(server) as wire:
+        name = "stubborn" if how == "async" else "stuck"
+        error = error_of((await wire.ask("tools/call", {"name": name, "_meta": META}))["result"])
+        assert (error["code"], ended) == ("TIMEOUT", [])
+        workers = server.metrics()["workers"]
+        assert workers["abandoned_tasks" if how == "async" else "abandoned"] == 1
+        let_go.set()
+        thread_let_go.set()
+        async with asyncio.timeout(LIMIT):
+            while not ended or any(
+                server.metrics()["workers"][name] for name in ("abandoned_tasks", "abandoned")
+            ):
+                await asyncio.to_thread(lambda: None)
+
+
+@pytest.mark.covers("SRV-24")
+async def test_a_tool_may_clean_up_when_its_time_is_over() -> None:
+    server = MCPServer("s", default_tool_timeout=0.02)
+    cleaned: list[bool] = []
+
+    @server.tool()
+    async def tidy() -> str:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.to_thread(lambda: None)
+            cleaned.append(True)
+        return ""
+
+    async with wire_to(server) as wire:
+        error = error_of((await wire.ask("tools/call", {"name": "tidy", "_meta": META}))["result"])
+        assert (error["code"], cleaned) == ("TIMEOUT", [True])
+
+
+@pytest.mark.parametrize("inline", [False, True])
+async def test_a_result_of_100_megabytes_is_an_error_and_not_sent(inline: bool) -> None:
+    server = MCPServer("s")
+    server.tool("huge", inline=inline)(lambda: "x" * 100_000_000)
+    server.tool("big", inline=inline)(lambda: "x" * 10_000_000)
+    async with wire_to(server) as wire:
+        result = (await wire.ask("tools/call", {"name": "huge", "_meta": META}))["result"]
+        assert "over max_message_bytes (16777216)" in error_of(result)["message"]
+        result = (await wire.ask("tools/call", {"name": "big", "_meta": META}))["result"]
+        assert len(result["content"][0]["text"]) == 10_000_000
+
+
+def test_a_tool_that_prints_does_not_disturb_the_protocol() -> None:
+    program = """
+import os, sys
+from fairlead import MCPServer
+server = MCPServer("s")
+
+@server.tool()
+def noisy(how: str) -> str:
+    print("{not json")
+    sys.stdout.write("no end of line")
+    sys.stdout.flush()
+    os.write(1, b"to the descriptor\\n")
+    os.system("echo from a child")
+    return "done"
+
+server.run()
+"""
+    params = {"name": "noisy", "arguments": {"how": "loud"}, "_meta": META}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        input=json.dumps(message).encode() + b"\n",
+        capture_output=True,
+        timeout=30,
+        check=True,
+    )
+    (line,) = done.stdout.splitlines()
+    assert json.loads(line)["result"]["content"][0]["text"] == "done"
+    for words in (b"{not json", b"no end of line", b"to the descriptor", b"from a child"):
+        assert words in done.stderr
+
+
+# What users and their clients answer.
+
+
+@dataclass
+class Person:
+    name: str
+    age: int
+    height: float = 1.7
+
+
+@pytest.mark.parametrize("version", ["auto", "2025-11-25"])
+@pytest.mark.parametrize("typed", [True, False])
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"name": "Ada", "age": "many"},
+        {"name": 5, "age": 36},
+        {"name": "Ada"},
+        {"name": "Ada", "age": 36, "height": "nan"},
+        {"name": "Ada", "age": 36, "height": "inf"},
+        {"name": "Ada", "age": [36]},
+    ],
+)
+async def test_an_answer_that_lies_about_its_type_never_reaches_the_tool(
+    version: str, typed: bool, content: dict[str, Any]
+) -> None:
+    server, got = MCPServer("s"), []
+
+    @server.tool()
+    async def ask(ctx: Context) -> str:
+        answer = await ctx.elicit("Who are you?", Person if typed else Form(Person).schema)
+        got.append(answer)
+        return "thanks"
+
+    config = MCPClientConfig(protocol_version=version)
+    asking = MCPClient.connect_inprocess(
+        server, config, on_elicit=lambda question: {"action": "accept", "content": content}
+    )
+    async with asking as client:
+        from fairlead import RpcError
+
+        with pytest.raises(RpcError, match="does not fit the question") as refused:
+            await client.call_tool("ask")
+        assert refused.value.code == -32602
+    assert got == []
+
+
+@pytest.mark.parametrize("typed", [True, False])
+def test_an_answer_with_numbers_in_strings_is_understood(typed: bool) -> None:
+    form = Form(Person if typed else Form(Person).schema)
+    answer = form.read(
+        msgspec.Raw(b'{"action":"accept","content":{"name":"Ada","age":"36","height":"1.6"}}')
+    )
+    expected = {"name": "Ada", "age": 36, "height": 1.6}
+    assert answer.data == (Person(**expected) if typed else expected)  # type: ignore[arg-type]
+
+
+def test_a_form_with_a_broken_schema_is_refused_when_it_is_asked() -> None:
+    with pytest.raises(TypeError, match="a form needs a JSON Schema"):
+        Form({"type": "objekt"})

@@ -1,0 +1,49 @@
+"""The reader and the comparison that the transcripts rely on."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.transcripts.dialogue import Step, matches, pair, read_dialogue
+
+
+def test_a_step_is_what_is_sent_with_what_is_expected_after_it(tmp_path: Path) -> None:
+    file = tmp_path / "dialogue.txt"
+    file.write_text("# Why.\n→ [1,\n   2]\n→ not JSON\n← {}\n← 3\n\n→ 4\n", "utf-8")
+    assert read_dialogue(file) == [
+        Step(2, ["[1, 2]", "not JSON"], [{}, 3]),
+        Step(8, ["4"], []),
+    ]
+
+
+def test_a_line_of_no_kind_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "dialogue.txt"
+    file.write_text("→ {}\n<- {}\n", "utf-8")
+    with pytest.raises(ValueError, match=r"dialogue\.txt:2"):
+        read_dialogue(file)
+
+
+@pytest.mark.parametrize(
+    ("expected", "received", "same"),
+    [
+        ({"a": [1, "x"]}, {"a": [1, "x"]}, True),
+        ({"a": 1}, {"a": 1, "b": 2}, False),
+        ({"a": 1, "b": 2}, {"a": 1}, False),
+        ([1, 2], [2, 1], False),
+        (1, True, False),
+        (None, {}, False),
+        ("no * here", "no cat\nhere", False),
+        ("no *here", "no cat\nhere", True),
+        ("a.c", "abc", False),
+        ("*", 17, False),
+    ],
+)
+def test_values_match_with_their_types(expected: object, received: object, same: bool) -> None:
+    assert matches(expected, received) is same
+
+
+def test_what_is_missing_and_what_is_too_much_is_left_over() -> None:
+    assert pair([1, 2, 2], [2, 1, 3], in_order=False) == [2, 3]
+    assert pair([1, 2], [2, 1], in_order=False) == []
+    assert pair([1, 2], [2, 1], in_order=True) == [(1, 2), (2, 1)]
+    assert pair([1, 2], [1], in_order=True) == [2]

@@ -1,0 +1,153 @@
+"""How often tools may be called: the buckets, and what a caller hears who comes too often."""
+
+import json
+import logging
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead import MCPServer
+from fairlead.interceptor.rate_limiter import RateLimiter
+
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def call(server: MCPServer, name: str, *, meta: Any = None) -> dict[str, Any]:
+    params = {"name": name, "arguments": {}} | ({"_meta": meta} if meta else {})
+    answer = await server.handle_request(
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    )
+    assert answer is not None
+    return answer["result"]  # type: ignore[no-any-return]
+
+
+@pytest.mark.covers("OBS-01")
+def test_a_bucket_empties_and_fills_again() -> None:
+    clock = Clock()
+    limiter = RateLimiter(2, 3, clock=clock)
+    assert [limiter.allow("a") for _ in range(4)] == [True, True, True, False]
+    assert limiter.wait("a") == 0.5
+    clock.now = 0.5
+    assert [limiter.allow("a"), limiter.allow("b")] == [True, False]
+    clock.now = 100.0
+    assert limiter.metrics == {
+        "allowed": 4,
+        "limited": 2,
+        "limited_by_tool": {"a": 1, "b": 1},
+        "tokens": 3.0,
+    }
+    limiter.reset()
+    assert limiter.metrics == {"allowed": 0, "limited": 0, "limited_by_tool": {}, "tokens": 3.0}
+
+
+@pytest.mark.covers("OBS-01")
+def test_time_without_calls_saves_up_no_more_than_the_burst() -> None:
+    clock = Clock()
+    limiter = RateLimiter(1, 3, clock=clock)
+    clock.now = 100.0
+    assert [limiter.allow() for _ in range(6)] == [True] * 3 + [False] * 3
+    clock.now = 50.0  # a clock that goes back brings nothing
+    assert not limiter.allow()
+
+
+@pytest.mark.covers("OBS-01")
+def test_a_call_limited_by_one_bucket_takes_nothing_from_the_other() -> None:
+    clock = Clock()
+    limiter = RateLimiter(1, 2, per_tool_rate=1, per_tool_burst=1, clock=clock)
+    assert limiter.allow("a")
+    assert not limiter.allow("a")  # by its own bucket
+    assert limiter.metrics["tokens"] == 1.0
+    assert limiter.allow("b")
+    assert not limiter.allow("c")  # by the common one
+    clock.now = 1.0
+    assert limiter.allow("c")  # whose own token is still there
+
+
+@pytest.mark.covers("OBS-01")
+def test_only_named_tools_have_a_limit_of_their_own() -> None:
+    limiter = RateLimiter(per_tool_rate={"slow": 1}, clock=Clock())
+    assert [limiter.allow("slow"), limiter.allow("slow")] == [True, False]
+    assert all(limiter.allow("quick") for _ in range(1000))
+    assert not RateLimiter().active
+    assert RateLimiter().wait() == 0.0
+    with pytest.raises(ValueError, match="not negative"):
+        RateLimiter(-1)
+
+
+@given(
+    rate=st.floats(0.1, 1000),
+    burst=st.integers(1, 100),
+    steps=st.lists(st.floats(0, 5), max_size=50),
+)
+def test_never_more_than_the_burst_and_what_time_brought(
+    rate: float, burst: int, steps: list[float]
+) -> None:
+    clock = Clock()
+    limiter = RateLimiter(rate, burst, clock=clock)
+    allowed = 0
+    for step in steps:
+        clock.now += step
+        while limiter.allow():
+            allowed += 1
+            assert allowed <= burst + clock.now * rate + 1e-6
+
+
+@pytest.mark.covers("SRV-13", "SRV-19", "SRV-23")
+@pytest.mark.parametrize("meta", [None, META])
+@pytest.mark.parametrize("inline", [False, True])
+async def test_a_limited_call_is_a_result_and_runs_nothing(
+    meta: Any, inline: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = MCPServer("s", rate_limit_rate=0.001, rate_limit_burst=1)
+    ran: list[int] = []
+
+    @server.tool(inline=inline)
+    def work() -> str:
+        ran.append(1)
+        return "done"
+
+    unknown = await server.handle_request(
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "no"}}
+    )
+    assert unknown is not None
+    assert unknown["error"]["code"] == -32602  # looked up first: that took no token
+    assert (await call(server, "work", meta=meta))["content"][0]["text"] == "done"
+    with caplog.at_level(logging.WARNING, "fairlead.server"):
+        first, second = await call(server, "work", meta=meta), await call(server, "work", meta=meta)
+    for result in (first, second):
+        error = json.loads(result["content"][0]["text"])
+        assert (error["code"], error["tool_name"]) == ("RATE_LIMITED", "work")
+        assert result["isError"] is True
+        assert ("resultType" in result) is (meta is not None)
+    assert ran == [1]
+    (said,) = [t for r in caplog.records if "rate limit" in (t := r.getMessage())]
+    assert "rate_limit_rate" in said
+
+
+@pytest.mark.covers("SRV-13")
+async def test_a_rate_of_zero_is_no_limit() -> None:
+    server = MCPServer("s", rate_limit_rate=0)
+    assert server.limiter is None
+
+    @server.tool()
+    async def work() -> str:
+        return "done"
+
+    for _ in range(200):
+        assert "isError" not in await call(server, "work")
+    limited = MCPServer("s")
+    assert limited.limiter is not None
+    assert limited.limiter.metrics["tokens"] == 100

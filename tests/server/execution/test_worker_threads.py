@@ -1,0 +1,197 @@
+"""Threads of synchronous functions: few, counted, and told when nobody waits any more."""
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+from fairlead import Context, MCPServer, MCPToolError
+from fairlead.server.execution.worker_threads import Workers
+from tests.support.raw_server_client import META, wire_to
+
+LIMIT = 10.0
+
+
+async def until(condition: Any) -> None:
+    """Wait for something that a thread does, turn by turn of the loop."""
+    async with asyncio.timeout(LIMIT):
+        while not condition():
+            await asyncio.to_thread(lambda: None)
+
+
+class Stuck:
+    """Functions that do not end before they are let go."""
+
+    def __init__(self) -> None:
+        self.let_go = threading.Event()
+        self.begun = threading.Semaphore(0)
+
+    def __call__(self) -> None:
+        self.begun.release()
+        assert self.let_go.wait(LIMIT)
+
+
+@pytest.mark.covers("SRV-27")
+async def test_abandoned_threads_are_counted_replaced_and_bounded() -> None:
+    workers, stuck = Workers(limit=2), Stuck()
+
+    async def abandon() -> None:
+        task = asyncio.create_task(workers.run(stuck))
+        assert await asyncio.to_thread(stuck.begun.acquire, timeout=LIMIT)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    await abandon()
+    await abandon()
+    assert workers.metrics == {"threads": 2, "busy": 2, "abandoned": 2, "abandoned_ever": 2}
+    assert await workers.run(lambda: "others go on") == "others go on"
+    await abandon()
+    await abandon()
+    assert workers.metrics["threads"] == 4  # never more than twice the limit
+    with pytest.raises(MCPToolError, match="4 synchronous calls were given up and still run"):
+        await workers.run(lambda: "no thread is left")
+    stuck.let_go.set()
+    await until(lambda: workers.metrics["abandoned"] == 0)
+    assert await workers.run(lambda: "again") == "again"
+    await until(lambda: workers.metrics["threads"] <= 2)
+    assert workers.metrics["abandoned_ever"] == 4
+
+
+@pytest.mark.covers("SRV-27")
+async def test_never_more_threads_than_the_limit_and_what_waits_is_bounded() -> None:
+    workers, stuck = Workers(limit=2, queue=3), Stuck()
+    tasks = [asyncio.create_task(workers.run(stuck)) for _ in range(5)]
+    await until(lambda: workers.busy == 5)
+    assert workers.metrics["threads"] == 2
+    with pytest.raises(MCPToolError, match="5 synchronous calls are under way or waiting"):
+        await workers.run(lambda: "too many")
+    tasks[4].cancel()  # has not begun, so it never will, and nothing is abandoned
+    stuck.let_go.set()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert results[:4] == [None] * 4
+    await until(lambda: workers.busy == 0)
+    assert workers.metrics["abandoned_ever"] == 0
+
+
+@pytest.mark.covers("SRV-24", "SRV-27", "SRV-28")
+@pytest.mark.parametrize("how", ["timeout", "cancelled"])
+async def test_a_synchronous_handler_can_see_that_nobody_waits_any_more(how: str) -> None:
+    server = MCPServer("s", default_tool_timeout=0.05 if how == "timeout" else 0)
+    begun, ended = threading.Event(), threading.Event()
+    never: list[str] = []
+
+    @server.tool()
+    def work(ctx: Context) -> str:
+        assert not ctx.cancelled
+        ctx.check_cancelled()
+        begun.set()
+        try:
+            while not ctx.cancelled:
+                threading.Event().wait(0.01)
+            ctx.check_cancelled()
+            never.append("it goes on")
+        finally:
+            ended.set()
+        return ""
+
+    async with wire_to(server) as wire:
+        wire.send("tools/call", {"name": "work", "_meta": META}, id=1)
+        assert await asyncio.to_thread(begun.wait, LIMIT)
+        if how == "cancelled":
+            wire.send("notifications/cancelled", {"requestId": 1})
+        else:
+            error = json.loads((await wire.next())["result"]["content"][0]["text"])
+            assert error["code"] == "TIMEOUT"
+        assert await asyncio.to_thread(ended.wait, LIMIT)
+        await until(lambda: server.metrics()["workers"]["busy"] == 0)
+    assert never == []
+    workers = server.metrics()["workers"]
+    assert (workers["abandoned"], workers["abandoned_ever"]) == (0, 1)
+
+
+@pytest.mark.covers("SRV-27")
+async def test_abandoned_threads_are_visible_in_the_metrics_of_the_server() -> None:
+    server, stuck = MCPServer("s", default_tool_timeout=0.02), Stuck()
+    server.tool("stuck")(stuck)
+    server.register_resource("r://stuck", "stuck", content_provider=stuck)
+    async with wire_to(server) as wire:
+        result = (await wire.ask("tools/call", {"name": "stuck", "_meta": META}))["result"]
+        assert result["isError"] is True
+        metrics = server.metrics()
+        assert metrics["connections"] == 1
+        assert metrics["workers"]["abandoned"] == 1
+        wire.send("resources/read", {"uri": "r://stuck", "_meta": META}, id=2)
+        for _ in range(2):
+            assert await asyncio.to_thread(stuck.begun.acquire, timeout=LIMIT)
+        wire.send("notifications/cancelled", {"requestId": 2})
+        await until(lambda: server.metrics()["workers"]["abandoned"] == 2)
+        stuck.let_go.set()
+        await until(lambda: server.metrics()["workers"]["abandoned"] == 0)
+    assert server.metrics()["connections"] == 0
+
+
+@pytest.mark.covers("SRV-27", "SRV-08")
+def test_a_stuck_thread_does_not_keep_a_process_alive() -> None:
+    program = """
+import asyncio, threading
+from fairlead import MCPServer
+server = MCPServer("s", default_tool_timeout=0.05)
+
+@server.tool()
+def stuck() -> None:
+    threading.Event().wait()
+
+asyncio.run(server.run_stdio())
+"""
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+    call["params"] = {"name": "stuck", "_meta": META}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        input=json.dumps(call).encode() + b"\n",
+        capture_output=True,
+        timeout=30,
+        check=True,
+    )
+    assert b"timed out after 0.05s" in done.stdout
+
+
+async def test_without_threads_a_call_is_refused_and_not_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    workers = Workers()
+
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        with pytest.raises(MCPToolError, match="0 synchronous calls are under way"):
+            await workers.run(int)
+    assert workers.metrics == {"threads": 0, "busy": 0, "abandoned": 0, "abandoned_ever": 0}
+    assert await workers.run(int, "5") == 5
+
+
+async def test_a_thread_that_cannot_be_added_leaves_the_work_to_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    workers, stuck = Workers(), Stuck()
+    first = asyncio.create_task(workers.run(stuck))
+    await until(lambda: stuck.begun.acquire(blocking=False))
+
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        second = asyncio.create_task(workers.run(int, "5"))
+        await asyncio.sleep(0)
+    assert workers.metrics["threads"] == 1
+    stuck.let_go.set()
+    async with asyncio.timeout(LIMIT):
+        assert (await first, await second) == (None, 5)

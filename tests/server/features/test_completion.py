@@ -1,0 +1,190 @@
+"""Completion of arguments, and prompts whose parameters have types."""
+
+import enum
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+import pytest
+
+from fairlead import Context, MCPServer
+from fairlead.protocol.types.completion import Completion
+from tests.support.raw_server_client import META, wire_to
+
+PROMPT = {"type": "ref/prompt", "name": "greet"}
+
+
+class Tone(enum.Enum):
+    WARM = "warm"
+    COOL = "cool"
+
+
+def server_of_greetings() -> MCPServer:
+    server = MCPServer("s")
+
+    @server.prompt(title="Greeting")
+    def greet(
+        city: Annotated[str, "Where they live"],
+        tone: Annotated[Tone, msgspec.Meta(title="Tone", description="How it sounds")] = Tone.WARM,
+        times: int = 1,
+        loud: bool = False,
+    ) -> str:
+        """Greet people."""
+        return f"{tone.name} {city} {times + 1} {loud}"
+
+    @server.resource("shop://{kind}/{item}")
+    def item(kind: Literal["fruit", "fish"], item: str) -> str:
+        return item
+
+    @server.completion("greet", "city")
+    async def cities(typed: str, others: Mapping[str, str]) -> list[str]:
+        return [f"{typed}-{number}-{others.get('tone')}" for number in range(150)]
+
+    @server.completion("shop://{kind}/{item}", "item")
+    def items(typed: str) -> list[str]:
+        return [name for name in ("apple", "apricot") if name.startswith(typed)]
+
+    return server
+
+
+async def complete(wire: Any, ref: Any, name: str, value: str, **more: Any) -> dict[str, Any]:
+    params = {"ref": ref, "argument": {"name": name, "value": value}, **more}
+    answer = await wire.ask("completion/complete", params)
+    return answer.get("error") or answer["result"]  # type: ignore[no-any-return]
+
+
+@pytest.mark.covers("PRO-35", "SRV-15")
+@pytest.mark.parametrize("era", ["handshake", "stateless"])
+async def test_functions_and_types_complete_arguments(era: str) -> None:
+    async with wire_to(server_of_greetings()) as wire:
+        more: dict[str, Any] = {"_meta": META} if era == "stateless" else {}
+        if era == "handshake":
+            assert (await wire.greet())["capabilities"]["completions"] == {}
+        context = {"arguments": {"tone": "warm"}}
+        result = await complete(wire, PROMPT, "city", "R", context=context, **more)
+        assert result["completion"] == {
+            "values": [f"R-{number}-warm" for number in range(100)],
+            "total": 150,
+            "hasMore": True,
+        }
+        assert ("resultType" in result) is (era == "stateless")
+
+        async def values(ref: Any, name: str, typed: str) -> Any:
+            return (await complete(wire, ref, name, typed, **more))["completion"]["values"]
+
+        template = {"type": "ref/resource", "uri": "shop://{kind}/{item}"}
+        assert await values(template, "item", "apr") == ["apricot"]
+        assert await values(template, "kind", "F") == ["fruit", "fish"]
+        assert await values(PROMPT, "tone", "o") == ["cool"]
+        assert await values(PROMPT, "tone", "c") == ["cool"]
+        assert await values(PROMPT, "loud", "") == ["true", "false"]
+        assert await values(PROMPT, "times", "1") == []
+        assert await values(PROMPT, "nothing", "1") == []
+
+
+async def test_what_does_not_exist_cannot_be_completed() -> None:
+    async with wire_to(server_of_greetings()) as wire:
+        await wire.greet()
+        unknown = {"type": "ref/prompt", "name": "no"}
+        assert (await complete(wire, unknown, "a", ""))["code"] == -32602
+        nowhere = {"type": "ref/resource", "uri": "no://{x}"}
+        assert (await complete(wire, nowhere, "a", ""))["code"] == -32602
+        assert (await wire.ask("completion/complete", {}))["error"]["code"] == -32602
+
+
+async def test_a_completer_may_say_how_many_there_are() -> None:
+    server = MCPServer("s")
+    server.register_prompt("greet", arguments=[{"name": "city"}], template="{city}")
+    server.completion("greet", "city")(
+        lambda typed: Completion(values=["Rome"] * 200, total=12_345)
+    )
+    async with wire_to(server) as wire:
+        await wire.greet()
+        found = (await complete(wire, PROMPT, "city", ""))["completion"]
+        assert (len(found["values"]), found["total"], found["hasMore"]) == (100, 12_345, True)
+
+
+async def test_a_server_without_anything_to_complete_does_not_offer_it() -> None:
+    server = MCPServer("s")
+    server.prompt()(lambda **given: str(given))
+    async with wire_to(server) as wire:
+        assert "completions" not in (await wire.greet())["capabilities"]
+
+
+@pytest.mark.covers("SRV-33")
+async def test_prompts_take_typed_arguments_with_words_about_them() -> None:
+    async with wire_to(server_of_greetings()) as wire:
+        await wire.greet()
+        (prompt,) = (await wire.ask("prompts/list"))["result"]["prompts"]
+        assert prompt == {
+            "name": "greet",
+            "title": "Greeting",
+            "description": "Greet people.",
+            "arguments": [
+                {"name": "city", "description": "Where they live", "required": True},
+                {
+                    "name": "tone",
+                    "title": "Tone",
+                    "description": "How it sounds",
+                    "required": False,
+                },
+                {"name": "times", "required": False},
+                {"name": "loud", "required": False},
+            ],
+        }
+
+        async def get(**arguments: str) -> Any:
+            answer = await wire.ask("prompts/get", {"name": "greet", "arguments": arguments})
+            return answer.get("error") or answer["result"]["messages"][0]["content"]["text"]
+
+        assert await get(city="Rome") == "WARM Rome 2 False"
+        assert await get(city="7", tone="cool", times="2", loud="true") == "COOL 7 3 True"
+        assert (await get(city="Rome", tone="hot"))["message"] == "tone: one of warm, cool"
+        assert (await get(city="Rome", times="many"))["code"] == -32602
+        assert (await get(times="1"))["data"] == {"missing": ["city"]}
+
+
+async def test_prompts_may_take_the_context() -> None:
+    server = MCPServer("s")
+
+    @server.prompt()
+    async def who(ctx: Context) -> str:
+        return ctx.client
+
+    async with wire_to(server) as wire:
+        await wire.greet()
+        (prompt,) = (await wire.ask("prompts/list"))["result"]["prompts"]
+        assert "arguments" not in prompt
+        got = (await wire.ask("prompts/get", {"name": "who"}))["result"]
+        assert got["messages"][0]["content"]["text"] == "c"
+
+
+@pytest.mark.parametrize(
+    ("given", "shown", "total", "more"),
+    [
+        (None, 0, 0, False),
+        (range(100), 100, 100, False),
+        (range(101), 100, 101, True),
+        (Completion(values=["a"]), 1, None, None),
+        (Completion(values=["a"] * 100, total=500, has_more=True), 100, 500, True),
+        (Completion(values=["a"] * 101), 100, 101, True),
+        (Completion(values=["a"] * 101, total=500), 100, 500, True),
+    ],
+)
+async def test_an_answer_has_at_most_a_hundred_values(
+    given: Any, shown: int, total: int | None, more: bool | None
+) -> None:
+    server = MCPServer("s")
+
+    @server.prompt()
+    def greet(city: str) -> str:
+        return city
+
+    @server.completion("greet", "city")
+    def cities(typed: str) -> Any:
+        return given
+
+    async with wire_to(server) as wire:
+        completion = (await complete(wire, PROMPT, "city", "", _meta=META))["completion"]
+    assert len(completion["values"]) == shown
+    assert (completion.get("total"), completion.get("hasMore")) == (total, more)

@@ -1,0 +1,99 @@
+"""What the first request needs is there before it comes, or made when it is needed."""
+
+import subprocess
+import sys
+
+import pytest
+
+from fairlead import MCPServer
+from tests.support.raw_server_client import META, wire_to
+
+
+def server(*, warm_up: bool) -> MCPServer:
+    made = MCPServer("s", warm_up=warm_up, page_size=2)
+    for number in range(5):
+        made.register_resource(f"r://{number}", f"r{number}", content_provider="x")
+    made.tool("t")(lambda: "x")
+    made.prompt("p")(lambda: "x")
+    return made
+
+
+@pytest.mark.covers("SRV-14")
+async def test_lists_are_encoded_before_the_first_request() -> None:
+    warm = server(warm_up=True)
+    assert warm.registry.listing.encoded_pages == 0
+    async with wire_to(warm) as wire:
+        assert warm.registry.listing.encoded_pages == 2  # one for each era
+        assert warm.prompts.encoded_pages == 2
+        assert warm.resources.fixed.encoded_pages == 6
+        assert warm.resources.templates.encoded_pages == 0
+        assert len((await wire.ask("resources/list", {"_meta": META}))["result"]["resources"]) == 2
+        assert warm.resources.fixed.encoded_pages == 6
+        warm.remove_tool("t")
+        assert (await wire.ask("tools/list", {"_meta": META}))["result"]["tools"] == []
+
+
+@pytest.mark.covers("SRV-14")
+async def test_lists_are_encoded_when_a_server_starts_to_run() -> None:
+    warm, inner = server(warm_up=True), server(warm_up=True)
+    inner.remove_prompt("p")
+    for number in range(5):
+        inner.remove_resource(f"r://{number}")
+    warm.mount(inner, "i")
+    async with warm.running():
+        assert warm.registry.listing.encoded_pages == 2
+        assert inner.registry.listing.encoded_pages == 2
+
+
+@pytest.mark.covers("SRV-14")
+async def test_without_it_they_are_encoded_on_demand() -> None:
+    cold = server(warm_up=False)
+    async with wire_to(cold) as wire:
+        assert cold.registry.listing.encoded_pages == 0
+        await wire.ask("tools/list", {"_meta": META})
+        assert (cold.registry.listing.encoded_pages, cold.prompts.encoded_pages) == (1, 0)
+
+
+PROGRAM = """
+import asyncio, sys
+from dataclasses import dataclass
+from fairlead import MCPServer
+from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.transport.memory import memory_pair
+
+@dataclass
+class A:
+    a: int
+
+@dataclass
+class B:
+    b: int
+
+server = MCPServer("s", warm_up={warm_up})
+
+@server.tool()
+def either(x: A | B) -> str:  # only its schema can tell
+    return ""
+
+async def main():
+    left, right = memory_pair()
+    peer = server.attach(right, ANONYMOUS)
+    print("jsonschema_rs" in sys.modules)
+    await server.registry.execute("either", dict(x=dict(a=1)))
+    print("jsonschema_rs" in sys.modules)
+    await peer.close()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.covers("SRV-14")
+@pytest.mark.parametrize("warm_up", [True, False])
+def test_schemas_that_every_call_needs_are_compiled_then_or_on_demand(warm_up: bool) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(warm_up=warm_up)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.stdout.split() == [str(warm_up), "True"], done.stderr

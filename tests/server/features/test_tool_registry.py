@@ -1,0 +1,108 @@
+"""The registry of tools: by itself, inside a server, and in the place of another."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from fairlead import MCPServer, MCPToolError
+from fairlead.server.features.tool_registry import MCPToolRegistry
+from tests.support.raw_server_client import wire_to
+
+
+async def double(number: int) -> int:
+    """Twice as much."""
+    return number * 2
+
+
+def triple(number: int) -> int:
+    return number * 3
+
+
+@pytest.mark.covers("SRV-18")
+async def test_a_registry_works_without_a_server() -> None:
+    registry = MCPToolRegistry()
+    entry = registry.register(double)
+    assert registry.get("double") is entry
+    assert registry.get("no") is None
+    assert ("double" in registry, len(registry)) == (True, 1)
+    assert [tool.name for tool in registry.list_tools()] == ["double"]
+    registry.validate_call("double", {"number": 1})
+    result = await registry.execute("double", {"number": "21"})
+    assert result["content"] == [{"type": "text", "text": "42"}]
+    registry.unregister("double")
+    assert registry.list_tools() == []
+    with pytest.raises(KeyError):
+        registry.unregister("double")
+
+
+@pytest.mark.covers("SRV-18", "SRV-22")
+async def test_calls_that_do_not_fit_are_explained() -> None:
+    registry = MCPToolRegistry()
+    registry.register(double)
+    with pytest.raises(MCPToolError) as caught:
+        registry.validate_call("double", {"number": "x", "other": 1})
+    assert caught.value.code == "VALIDATION_ERROR"
+    assert caught.value.field_errors is not None
+    assert len(caught.value.field_errors) == 2
+    failed = await registry.execute("double", {})
+    assert failed["isError"] is True
+    assert json.loads(failed["content"][0]["text"])["code"] == "VALIDATION_ERROR"
+    with pytest.raises(MCPToolError) as caught:
+        await registry.execute("no")
+    assert caught.value.code == "NOT_FOUND"
+
+
+@pytest.mark.covers("SRV-18")
+def test_the_same_tool_twice_is_one_and_another_of_its_name_an_error() -> None:
+    registry = MCPToolRegistry()
+    first = registry.register(double)
+    assert registry.register(double) is first
+
+    async def double_too(number: int) -> int:
+        return number + number
+
+    double_too.__name__ = "double"
+    with pytest.raises(ValueError, match="already"):
+        registry.register(double_too)
+    assert registry.register(double_too, replace=True) is registry.get("double")
+    assert registry.get("double") is not first
+    server = MCPServer("s")
+    server.tool()(double)
+    server.tool()(double)
+    server.register_tool("t", {"type": "object"}, triple)
+    server.register_tool("t", {"type": "object"}, triple)
+    with pytest.raises(ValueError, match="already"):
+        server.register_tool("t", {"type": "object", "title": "other"}, triple)
+    assert server.tool_count == 2
+
+
+@pytest.mark.covers("SRV-18")
+async def test_a_registry_can_be_given_shared_and_replaced() -> None:
+    shared = MCPToolRegistry()
+    one, two = MCPServer("one", registry=shared), MCPServer("two", registry=shared)
+    one.tool()(double)
+    assert two.tool_count == 1
+    other = MCPToolRegistry()
+    other.register(triple)
+    async with wire_to(one) as wire:
+        await wire.greet()
+        one.registry = other
+        assert (await wire.next())["method"] == "notifications/tools/list_changed"
+        (tool,) = (await wire.ask("tools/list"))["result"]["tools"]
+        assert tool["name"] == "triple"
+        answer = await wire.ask("tools/call", {"name": "triple", "arguments": {"number": 2}})
+        assert answer["result"]["content"][0]["text"] == "6"
+        two.remove_tool("double")  # of the registry that it does not use any more
+        await wire.ask("ping")
+    assert (one.tool_count, two.tool_count) == (1, 0)
+
+
+async def test_tools_may_be_executed_by_several_tasks() -> None:
+    registry = MCPToolRegistry()
+    registry.register(double)
+    results: list[dict[str, Any]] = await asyncio.gather(
+        *(registry.execute("double", {"number": n}) for n in range(20))
+    )
+    assert [r["content"][0]["text"] for r in results] == [str(2 * n) for n in range(20)]

@@ -1,0 +1,412 @@
+"""Structured output: schemas of results, and results that keep to them."""
+
+import asyncio
+import dataclasses
+import datetime
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypedDict
+
+import msgspec
+import pydantic
+import pytest
+
+from fairlead import Context, MCPServer, MCPToolError
+from fairlead.client import MCPClient, MCPClientConfig
+from fairlead.errors import MCPErrorCode
+from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.schema.validation import InvalidArguments
+from fairlead.protocol.types.content import TextContent
+from fairlead.protocol.types.tools import CallToolResult
+from fairlead.server.features.tools import ToolEntry, tool_from_function, tool_from_schema
+from fairlead.server.results.media import Image
+from fairlead.transport.memory import memory_pair
+
+
+@dataclasses.dataclass
+class Weather:
+    city: str
+    degrees: float = 0.0
+
+
+class Place(TypedDict):
+    city: str
+
+
+class Point(msgspec.Struct):
+    x: int
+
+
+class Tree(msgspec.Struct):
+    name: str
+    children: "list[Tree]" = []
+
+
+class Person(pydantic.BaseModel):
+    name: str = pydantic.Field(serialization_alias="fullName")
+    age: int = pydantic.Field(ge=0)
+
+
+@dataclasses.dataclass
+class Counted:
+    made = 0
+    n: int
+
+    def __post_init__(self) -> None:
+        Counted.made += 1
+
+
+@dataclasses.dataclass
+class Limited:
+    n: Annotated[int, pydantic.Field(ge=1, description="a count")]
+
+
+def returning(kind: Any) -> Callable[[], Any]:
+    def function() -> Any: ...
+
+    if kind is ...:
+        del function.__annotations__["return"]
+    else:
+        function.__annotations__["return"] = kind
+    return function
+
+
+def tool(function: Callable[..., Any], output_schema: Any = None) -> ToolEntry:
+    return tool_from_function(
+        function,
+        name=None,
+        description=None,
+        title=None,
+        annotations=None,
+        meta=None,
+        timeout=None,
+        inline=False,
+        output_schema=output_schema,
+    )
+
+
+def schema_of(entry: ToolEntry) -> Any:
+    given = entry.definition.output_schema
+    return None if given is msgspec.UNSET else msgspec.json.decode(given)
+
+
+def result_of(entry: ToolEntry, value: Any, tail: bytes = b"}") -> Any:
+    assert entry.convert is not None
+    content = entry.convert(value, tail)
+    assert not content.plain  # older revisions need another form
+    return json.loads(content.result)
+
+
+def refusal(entry: ToolEntry, value: Any) -> str:
+    with pytest.raises(MCPToolError) as caught:
+        result_of(entry, value)
+    assert caught.value.code is MCPErrorCode.EXECUTION_ERROR
+    prefix = "The result does not fit the output schema: "
+    assert caught.value.message.startswith(prefix)
+    return caught.value.message.removeprefix(prefix)
+
+
+@pytest.mark.covers("SRV-02", "SRV-29")
+@pytest.mark.parametrize(
+    "kind",
+    [
+        Weather,
+        Place,
+        Point,
+        Tree,
+        Person,
+        dict[str, int],
+        dict[str, Any],
+        Awaitable[Point],
+        Limited,
+    ],
+)
+def test_objects_have_an_output_schema(kind: Any) -> None:
+    assert schema_of(tool(returning(kind)))["type"] == "object"
+
+
+@pytest.mark.covers("SRV-02", "SRV-29")
+@pytest.mark.parametrize(
+    "kind",
+    [
+        ...,
+        None,
+        Any,
+        int,
+        str,
+        list[Weather],
+        Weather | None,
+        dict,
+        dict[int, str],
+        bytes,
+        Image,
+        TextContent,
+        CallToolResult,
+        dict[str, complex],
+    ],
+)
+def test_other_values_have_none(kind: Any) -> None:
+    entry = tool(returning(kind))
+    assert schema_of(entry) is None
+    assert entry.convert is None
+
+
+@pytest.mark.covers("SRV-29")
+@pytest.mark.parametrize(
+    ("kind", "value", "structured"),
+    [
+        (Weather, Weather("Bern", 3), {"city": "Bern", "degrees": 3}),
+        (Weather, {"city": "Bern"}, {"city": "Bern"}),
+        (Place, {"city": "Bern"}, {"city": "Bern"}),
+        (Point, Point(1), {"x": 1}),
+        (
+            Tree,
+            Tree("a", [Tree("b")]),
+            {"name": "a", "children": [{"name": "b", "children": []}]},
+        ),
+        (Person, Person(name="Ann", age=3), {"fullName": "Ann", "age": 3}),
+        (dict[str, Person], {"a": Person(name="A", age=1)}, {"a": {"fullName": "A", "age": 1}}),
+        (dict[str, datetime.date], {"d": datetime.date(2026, 1, 2)}, {"d": "2026-01-02"}),
+        (dict[str, Path], {"p": Path("x")}, {"p": "x"}),
+        (Limited, Limited(1), {"n": 1}),
+    ],
+)
+def test_objects_become_structured_content_and_text(
+    kind: Any, value: Any, structured: dict[str, Any]
+) -> None:
+    result = result_of(tool(returning(kind)), value)
+    assert result["structuredContent"] == structured
+    (block,) = result["content"]
+    assert block["type"] == "text"
+    assert json.loads(block["text"]) == structured
+
+
+@pytest.mark.covers("SRV-29")
+def test_a_schema_is_an_object_itself_and_has_only_the_definitions_it_needs() -> None:
+    assert schema_of(tool(returning(Point))) == {
+        "title": "Point",
+        "type": "object",
+        "properties": {"x": {"type": "integer"}},
+        "required": ["x"],
+    }
+    tree = schema_of(tool(returning(Tree)))
+    assert tree["properties"]["children"]["items"] == {"$ref": "#/$defs/Tree"}
+    assert set(tree["$defs"]) == {"Tree"}
+    assert schema_of(tool(returning(Person)))["properties"]["fullName"]["type"] == "string"
+
+
+@pytest.mark.covers("SRV-29")
+def test_the_tail_closes_the_result() -> None:
+    result = result_of(tool(returning(Point)), Point(1), b',"resultType":"complete"}')
+    assert result == {
+        "content": [{"type": "text", "text": '{"x":1}'}],
+        "structuredContent": {"x": 1},
+        "resultType": "complete",
+    }
+
+
+@pytest.mark.covers("SRV-29")
+@pytest.mark.parametrize(
+    ("kind", "value", "schema"),
+    [
+        (int, 3, {"type": "integer"}),
+        (list[str], ["a"], {"type": "array", "items": {"type": "string"}}),
+        (Point | None, None, {"anyOf": [{"$ref": "#/$defs/Point"}, {"type": "null"}]}),
+        (Literal[0.5], 0.5, {"enum": [0.5]}),
+        (None, None, {"type": "null"}),
+    ],
+)
+def test_true_wraps_what_is_no_object(kind: Any, value: Any, schema: Any) -> None:
+    for entry in (tool(returning(kind), True), tool(returning(...), kind or type(None))):
+        assert schema_of(entry)["properties"] == {"result": schema}
+        assert schema_of(entry)["required"] == ["result"]
+        assert result_of(entry, value)["structuredContent"] == {"result": value}
+
+
+@pytest.mark.covers("SRV-02", "SRV-29")
+def test_the_author_decides() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}}
+    entry = tool(returning(...), schema)
+    schema["type"] = "array"  # a change of mind that comes too late
+    assert schema_of(entry)["type"] == "object"
+    assert result_of(entry, {"n": 1})["structuredContent"] == {"n": 1}
+    assert refusal(entry, {"n": 0}) == "n: 0 is less than the minimum of 1"
+    assert schema_of(tool(returning(Point), False)) is None
+    assert schema_of(tool(returning(int), Point))["required"] == ["x"]
+    listed = tool(returning(...), {"type": "array"})  # newer revisions carry any value
+    assert result_of(listed, [1])["structuredContent"] == [1]
+
+
+@pytest.mark.covers("SRV-29")
+@pytest.mark.parametrize(
+    ("kind", "value", "problem"),
+    [
+        (Point, Point("one"), "x: Expected `int`, got `str`"),  # type: ignore[arg-type]
+        (Weather, Weather("Bern", float("nan")), "degrees: Expected `float`, got `null`"),
+        (Point, None, "result: Expected `object`, got `null`"),
+        (Tree, Tree("a", [Tree(3)]), "children.0.name: Expected `str`, got `int`"),  # type: ignore[arg-type]
+        (Place, {}, "result: Object missing required field `city`"),
+        (Person, {"fullName": "A", "age": -1}, "age: -1 is less than the minimum of 0"),
+        (Limited, Limited(0), "n: 0 is less than the minimum of 1"),
+        (dict[str, Any], {"a": object()}, "result: a value of type object has no JSON form"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_an_error_that_says_where(
+    kind: Any, value: Any, problem: str
+) -> None:
+    assert refusal(tool(returning(kind)), value) == problem
+
+
+@pytest.mark.covers("SRV-29")
+def test_a_wrapped_value_that_does_not_fit_is_named() -> None:
+    assert refusal(tool(returning(list[int]), True), [1, "x"]) == (
+        "result.1: Expected `int`, got `str`"
+    )
+
+
+@pytest.mark.covers("SRV-29")
+def test_a_whole_result_is_checked_unless_it_failed() -> None:
+    entry = tool(returning(Point))
+    block = msgspec.Raw(b'{"type":"text","text":"x"}')
+    good = CallToolResult(content=[block], structured_content=msgspec.Raw(b'{"x":1}'))
+    assert result_of(entry, good)["structuredContent"] == {"x": 1}
+    bad = CallToolResult(content=[block], structured_content=msgspec.Raw(b'{"x":"y"}'))
+    assert refusal(entry, bad) == 'x: "y" is not of type "integer"'
+    assert refusal(entry, CallToolResult(content=[block])) == (
+        "result: the structured content is missing"
+    )
+    failed = CallToolResult(content=[block], is_error=True)
+    assert result_of(entry, failed)["isError"] is True
+
+
+@pytest.mark.covers("SRV-29")
+def test_looking_at_a_result_runs_nobodys_code() -> None:
+    entry = tool(returning(Counted))
+    value = Counted(1)
+    before = Counted.made
+    assert result_of(entry, value)["structuredContent"] == {"n": 1}
+    assert Counted.made == before
+    assert "n: " in refusal(entry, {"n": "x"})
+
+
+@pytest.mark.covers("SRV-02")
+def test_a_schema_that_cannot_be_made_is_refused() -> None:
+    with pytest.raises(TypeError, match="function: annotate what it returns"):
+        tool(returning(...), True)
+    for entry in (lambda: tool(returning(complex), True), lambda: tool(returning(...), complex)):
+        with pytest.raises(TypeError, match="what it returns has no JSON form: complex"):
+            entry()
+
+
+@pytest.mark.covers("SRV-29", "DEC-04")
+@pytest.mark.parametrize(
+    ("version", "structured"),
+    [("2024-11-05", False), ("2025-03-26", False), ("2025-06-18", True), ("auto", True)],
+)
+async def test_clients_get_structured_content_where_they_know_it(
+    version: str, structured: bool
+) -> None:
+    server = MCPServer("s")
+
+    @server.tool()
+    async def weather(city: str) -> Weather:
+        return Weather(city, 1 if city else "cold")  # type: ignore[arg-type]
+
+    left, right = memory_pair()
+    peer = server.attach(right, ANONYMOUS)
+
+    async def open_channel() -> Any:
+        return left
+
+    config = MCPClientConfig(protocol_version=version)
+    async with MCPClient.connect_channel(open_channel, config) as client:
+        (listed,) = await client.list_tools()
+        assert ("outputSchema" in listed) is structured
+        result = await client.call_tool("weather", {"city": "Bern"})
+        assert json.loads(result["content"][0]["text"]) == {"city": "Bern", "degrees": 1}
+        assert result.get("structuredContent") == (
+            {"city": "Bern", "degrees": 1} if structured else None
+        )
+        wrong = await client.call_tool("weather", {"city": ""})
+        assert wrong["isError"] is True
+        error = json.loads(wrong["content"][0]["text"])
+        assert error["code"] == "EXECUTION_ERROR"
+        assert error["field_errors"] == [
+            {"field": "degrees", "constraint": "Expected `float`, got `str`"}
+        ]
+    await peer.close()
+
+
+# Tools with a schema of their author's
+
+INPUT = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+def called(entry: ToolEntry, arguments: str, context: Any = None) -> Any:
+    return entry.call(entry.decode(msgspec.Raw(arguments.encode())), context)
+
+
+@pytest.mark.covers("SRV-03", "SRV-29")
+def test_a_given_schema_may_come_with_one_for_the_output() -> None:
+    output = {"type": "object", "required": ["n"]}
+    bare = tool_from_schema("t", INPUT, lambda n: {"n": n}, None, output)
+    whole_schema = {"inputSchema": INPUT, "outputSchema": output, "description": "d"}
+    whole = tool_from_schema("t", whole_schema, lambda n: {"n": n}, "T")
+    for entry in (bare, whole, tool_from_schema("t", INPUT, lambda n: n, None, Point)):
+        assert schema_of(entry)["type"] == "object"
+        assert refusal(entry, {}) is not None
+    assert (whole.definition.title, whole.definition.description) == ("T", "d")
+    assert result_of(whole, called(whole, '{"n":1}'))["structuredContent"] == {"n": 1}
+    assert schema_of(tool_from_schema("t", whole_schema, lambda n: n, None, False)) is None
+    assert tool_from_schema("t", INPUT, returning(Point), None).convert is None
+
+
+@pytest.mark.covers("SRV-03", "SRV-28")
+def test_a_handler_gets_what_it_has_parameters_for_and_a_context() -> None:
+    def handler(n: int, ctx: Context, other: str = "o") -> Any:
+        return n, ctx, other
+
+    entry = tool_from_schema("t", INPUT, handler, None)
+    assert entry.wants_context
+    context = object()
+    assert called(entry, '{"n":"1","ctx":"forged","surplus":2}', context) == (1, context, "o")
+
+    def takes_all(**arguments: Any) -> Any:
+        return arguments
+
+    assert called(tool_from_schema("t", INPUT, takes_all, None), '{"n":1,"m":2}') == {
+        "n": 1,
+        "m": 2,
+    }
+
+
+@pytest.mark.covers("SRV-03")
+def test_a_schema_is_taken_as_it_is_now() -> None:
+    schema = json.loads(json.dumps(INPUT))
+    entry = tool_from_schema("t", schema, lambda n: n, None)
+    assert schema == INPUT
+    schema["properties"]["n"]["type"] = "string"
+    with pytest.raises(InvalidArguments, match="n: "):
+        entry.decode(msgspec.Raw(b'{"n":"x"}'))
+
+
+def test_references_to_elsewhere_are_not_followed() -> None:
+    with pytest.raises(ValueError, match="not followed"):
+        tool_from_schema("t", {"$ref": "file:///etc/passwd"}, lambda: None, None)
+
+
+@pytest.mark.covers("PRO-25")
+def test_headers_in_a_given_schema_are_checked() -> None:
+    schema = {"type": "object", "properties": {"r": {"type": "number", "x-mcp-header": "R"}}}
+    with pytest.raises(TypeError, match="t: r: only a string, integer or boolean"):
+        tool_from_schema("t", schema, lambda r: r, None)
+
+
+def test_handlers_may_be_asynchronous() -> None:
+    async def handler(n: int) -> int:
+        return n
+
+    entry = tool_from_schema("t", INPUT, handler, None)
+    assert entry.asynchronous
+    assert asyncio.run(called(entry, '{"n":1}')) == 1

@@ -1,0 +1,89 @@
+"""Notes on types, in any library's form."""
+
+import re
+from decimal import Decimal
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+from annotated_types import Gt, Interval, Len
+
+from fairlead.server.schema.annotations import read_notes, with_meta, within
+from fairlead.server.schema.param_headers import Header
+
+
+class Note:
+    """A note with attributes, as other libraries have them."""
+
+    def __init__(self, **attributes: Any) -> None:
+        self.__dict__.update(attributes)
+
+
+@pytest.mark.parametrize(
+    ("notes", "expected"),
+    [
+        ([], ({}, {}, {})),
+        (["a", "b"], ({}, {"description": "a"}, {})),
+        ([Gt(3)], ({"gt": 3}, {}, {})),
+        ([Interval(ge=1, lt=5)], ({"ge": 1, "lt": 5}, {}, {})),
+        ([Len(1, 3)], ({"min_length": 1, "max_length": 3}, {}, {})),
+        ([Note(pattern=re.compile("a+"))], ({"pattern": "a+"}, {}, {})),
+        ([Note(ge=Decimal("2"))], ({"ge": 2}, {}, {})),
+        ([Note(ge=Decimal("2.5"))], ({"ge": 2.5}, {}, {})),
+        ([Note(ge=lambda: 5)], ({}, {}, {})),
+        ([Note(title="T", examples=[1])], ({}, {"title": "T", "examples": [1]}, {})),
+        ([Note(documentation="D")], ({}, {"description": "D"}, {})),
+        ([Note(description="D", documentation="E")], ({}, {"description": "D"}, {})),
+        ([Note(title=5, examples=[])], ({}, {}, {})),
+        ([Note(json_schema_extra={"a": 1})], ({}, {}, {"a": 1})),
+        ([Note(json_schema_extra=lambda: 1)], ({}, {}, {})),
+        ([Note(metadata=[Gt(1), Note(title="inner")])], ({"gt": 1}, {}, {})),
+        ([Header("Region")], ({}, {}, {"x-mcp-header": "Region"})),
+        ([msgspec.Meta(tz=True)], ({}, {"tz": True}, {})),
+        (
+            [msgspec.Meta(extra_json_schema={"a": 1}, ge=1, title="T")],
+            ({"ge": 1}, {"title": "T"}, {"a": 1}),
+        ),
+    ],
+)
+def test_limits_words_and_more_are_read_from_notes(notes: list[Any], expected: Any) -> None:
+    assert read_notes(notes) == expected
+
+
+def test_a_limit_that_is_no_number_is_refused() -> None:
+    with pytest.raises(TypeError, match="ge='x': a limit in a JSON Schema is a number"):
+        read_notes([Note(ge="x")])
+
+
+def test_notes_become_one_meta() -> None:
+    assert with_meta(int, ()) is int
+    noted = with_meta(int, (Gt(0), "how many", Note(json_schema_extra={"a": 1})))
+    meta = msgspec.Meta(gt=0, description="how many", extra_json_schema={"a": 1})
+    assert noted == Annotated[int, meta]
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "inside", "outside"),
+    [
+        ("ge", 3, 3, 2),
+        ("gt", 3, 4, 3),
+        ("le", 3, 3, 4),
+        ("lt", 3, 2, 3),
+        ("multiple_of", 3, 9, 10),
+        ("min_length", 3, "abc", "ab"),
+        ("max_length", 3, [1, 2, 3], [1, 2, 3, 4]),
+        ("max_length", 3, 123, 1234),
+        ("pattern", "b+", "abc", "ac"),
+    ],
+)
+def test_limits_are_kept_or_not(name: str, limit: Any, inside: Any, outside: Any) -> None:
+    assert within(inside, name, limit) is True
+    assert within(outside, name, limit) is False
+
+
+def test_a_limit_on_an_optional_value_is_one_on_the_value() -> None:
+    noted = with_meta(int | None, (Gt(0),))
+    assert msgspec.convert(None, noted) is None
+    assert msgspec.convert(1, noted) == 1
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(0, noted)

@@ -1,0 +1,1 @@
+"""Programs and clients of other makers, and how to reach them."""

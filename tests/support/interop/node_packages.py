@@ -1,0 +1,64 @@
+"""Node, and packages for it, for the tests that talk to programs written in JavaScript."""
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+CACHE = Path(__file__).parents[3] / ".venv"  # what is installed here is installed once
+
+
+def unavailable(why: str) -> NoReturn:
+    """Skip; on a continuous integration machine nothing may be missing, so there it fails."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(why)
+    pytest.skip(why)
+
+
+def packages(folder: str, versions: Mapping[str, str]) -> Path:
+    """The `node_modules` with exactly these versions, installed if they are not there yet."""
+    npm = shutil.which("npm")
+    if shutil.which("node") is None or npm is None:
+        unavailable("node and npm are not installed")
+    home = CACHE / folder
+    modules = home / "node_modules"
+    with alone(folder):
+        if any(_installed(modules / name) != version for name, version in versions.items()):
+            home.mkdir(parents=True, exist_ok=True)
+            (home / "package.json").write_text('{"private": true}')
+            wanted = [f"{name}@{version}" for name, version in versions.items()]
+            run([npm, "install", "--no-audit", "--no-fund", *wanted], home)
+    return modules
+
+
+@contextlib.contextmanager
+def alone(what: str) -> Iterator[None]:
+    """Tests run in several processes, and only one of them may install something."""
+    CACHE.mkdir(exist_ok=True)
+    with open(CACHE / f".{what.replace('/', '-')}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def run(command: list[str], folder: Path) -> None:
+    """Run an installer to its end, within two minutes."""
+    try:
+        subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=True)
+    except subprocess.CalledProcessError as exc:
+        unavailable(f"{exc}: {exc.stderr[-500:]}")
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        unavailable(str(exc))
+
+
+def _installed(package: Path) -> str | None:
+    try:
+        return str(json.loads((package / "package.json").read_text())["version"])
+    except FileNotFoundError:
+        return None

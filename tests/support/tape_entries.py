@@ -1,0 +1,16 @@
+"""Entries of a tape, made of messages."""
+
+import json
+from typing import Any
+
+from msgspec import Raw
+
+from fairlead.protocol.envelope import Direction
+from fairlead.recording.tape.format import Entry
+
+UP, DOWN = Direction.CLIENT_TO_SERVER, Direction.SERVER_TO_CLIENT
+
+
+def entry(message: Any, way: Direction = UP, session: str | None = None) -> Entry:
+    raw = message if isinstance(message, bytes) else json.dumps(message).encode()
+    return Entry(seq=1, at=0.0, dir=way, message=Raw(raw), session=session)

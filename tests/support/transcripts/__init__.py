@@ -1,0 +1,1 @@
+"""Dialogues in files, and the server they were written for."""

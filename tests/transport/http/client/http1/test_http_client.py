@@ -1,0 +1,99 @@
+"""Certificates and kept connections."""
+
+import asyncio
+import logging
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairlead.errors import ConfigError, ConnectFailed
+from fairlead.transport.http.client.http1.http_client import Door
+from fairlead.transport.http.client.http1.url import Address
+from tests.support.scripted_http_server import Call, RawServer, raw_server
+
+
+async def hello(call: Call) -> None:
+    await call.answer(200, "hello")
+
+
+@pytest.mark.covers("HTT-17")
+@pytest.mark.parametrize("trust", ["system", "file", "context", "nobody"])
+async def test_certificates_are_verified(
+    trust: str, certificate: tuple[Path, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    served = RawServer(hello)
+    server = await asyncio.start_server(served.serve, "127.0.0.1", 0, ssl=context)
+    address = Address.parse(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    match trust:
+        case "file":
+            door = Door(address, ca_file=str(certificate[0]))
+        case "context":
+            own = ssl.create_default_context(cafile=str(certificate[0]))
+            door = Door(address, ssl_context=own)
+        case "nobody":
+            door = Door(address, verify=False)
+        case _:
+            door = Door(address)
+    try:
+        if trust == "system":
+            with pytest.raises(ConnectFailed, match="certificate") as failed:
+                await door.open("GET", {})
+            assert not failed.value.delivered
+        else:
+            for _ in range(3):  # what TLS says between answers is no reason to open another
+                assert await (await door.open("POST", {}, b"x")).read() == b"hello"
+            assert served.connections == 1
+        warned = [r for r in caplog.records if r.levelno == logging.WARNING]
+        assert len(warned) == (1 if trust == "nobody" else 0)
+    finally:
+        await door.close()
+        server.close()
+        await served.stop()
+
+
+def test_a_file_without_certificates_is_named(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.pem"
+    empty.write_text("")
+    for path in (empty, tmp_path / "missing.pem"):
+        with pytest.raises(ConfigError) as wrong:
+            Door(Address.parse("https://a.example"), ca_file=str(path))
+        assert wrong.value.path == str(path)
+
+
+@pytest.mark.covers("HTT-16")
+async def test_connections_are_used_again() -> None:
+    async with raw_server(hello) as server:
+        door = Door(Address.parse(server.url))
+        for _ in range(5):
+            assert await (await door.open("POST", {}, b"x")).read() == b"hello"
+        assert server.connections == 1
+        await door.close()
+
+
+async def test_a_header_that_may_not_be_sent_is_not() -> None:
+    async with raw_server(hello) as server:
+        door = Door(Address.parse(server.url))
+        with pytest.raises(ConnectionError) as refused:
+            await door.open("POST", {"X-A": "1\r\nX-B: 2"}, b"x")
+        assert refused.value.delivered is False  # type: ignore[attr-defined]
+        assert server.calls == []
+        await door.close()
+
+
+def test_httptools_is_loaded_by_the_first_request_only() -> None:
+    program = (
+        "import sys, asyncio\n"
+        "from fairlead.transport.http.client.channel import HttpChannel\n"
+        "async def main():\n"
+        "    channel = HttpChannel('https://a.example')\n"
+        "    await channel.close()\n"
+        "asyncio.run(main())\n"
+        "print('httptools' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "False", done.stderr

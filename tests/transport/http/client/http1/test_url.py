@@ -1,0 +1,48 @@
+import pytest
+
+from fairlead.errors import ConfigError
+from fairlead.transport.http.client.http1.url import Address, same_origin
+
+
+@pytest.mark.covers("DEC-22")
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("http://a.example", Address("http://a.example/mcp")),
+        ("http://a.example/", Address("http://a.example/mcp")),
+        ("https://a.example:8443", Address("https://a.example:8443/mcp")),
+        ("http://a.example/x/", Address("http://a.example/x/")),
+        ("http://a.example/x%2Fy?z=%7E#f", Address("http://a.example/x%2Fy?z=%7E")),
+        ("http://a.example?x=1", Address("http://a.example/?x=1")),
+        ("http://[::1]:80", Address("http://[::1]:80/mcp")),
+        ("http://u:p%40@a.example/x", Address("http://a.example/x", None, "Basic dTpwQA==")),
+        ("unix:///run/a%20b.sock", Address("http://localhost/mcp", "/run/a b.sock")),
+        ("unix:///run/a.sock#/there", Address("http://localhost/there", "/run/a.sock")),
+    ],
+)
+def test_urls(url: str, address: Address) -> None:
+    assert Address.parse(url) == address
+
+
+@pytest.mark.parametrize(
+    "url", ["", "a.example", "ftp://a.example", "http://", "http://[", "http://a:99999/", "unix:x"]
+)
+def test_what_is_no_address(url: str) -> None:
+    with pytest.raises(ConfigError):
+        Address.parse(url)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("http://a/x", "http://a:80/y", True),
+        ("https://A/x", "https://a:443/y", True),
+        ("http://a/x", "https://a/x", False),
+        ("http://a/x", "http://b/x", False),
+        ("http://a:1/x", "http://a:2/x", False),
+        ("http://u@a/x", "http://a/x", False),
+        ("http://[", "http://[", False),
+    ],
+)
+def test_origins(one: str, other: str, same: bool) -> None:
+    assert same_origin(one, other) is same

@@ -1,0 +1,114 @@
+import json
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from fairlead.errors import RemoteProtocolError
+from fairlead.transport.http.client.fragments import Fragments
+from fairlead.wire import Failure, Success
+from fairlead.wire.sse import Event
+
+A, B = {"type": "text", "text": "a"}, {"type": "text", "text": "b"}
+
+
+def event(name: str, payload: Any) -> Event:
+    return Event(json.dumps(payload).encode(), name)
+
+
+def answer(result: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 9, "result": result}
+
+
+def assembled(*events: Event) -> Any:
+    fragments = Fragments(1)
+    *parts, last = events
+    for part in parts:
+        assert fragments.take(part) is None
+    done = fragments.take(last)
+    assert isinstance(done, Success)
+    assert done.id == 1
+    return json.loads(bytes(done.result))
+
+
+@pytest.mark.covers("SSE-04", "DEC-24")
+@pytest.mark.parametrize(
+    ("events", "content"),
+    [
+        ([event("complete", answer({"content": [A]}))], [A]),
+        ([event("complete", {"content": [A]})], [A]),
+        ([event("result", {"content": [A]}), event("complete", answer({"content": [B]}))], [A, B]),
+        # Whether the end repeats the parts or only ends them, each stands there once.
+        (
+            [event("result", {"content": [A]}), event("complete", answer({"content": [A, B]}))],
+            [A, B],
+        ),
+        ([event("result", {"content": [A]}), event("complete", answer({"content": []}))], [A]),
+        ([event("result", {"content": [A]}), event("complete", answer({}))], [A]),
+        ([event("result", answer({"content": [A]}))], [A]),
+        ([event("result", {"content": [A]}), event("result", answer({"content": [B]}))], [A, B]),
+        ([event("result", {}), event("complete", {"content": [B]})], [B]),
+        (
+            [event("result", {"result": {"content": [A]}}), event("complete", {"content": [B]})],
+            [A, B],
+        ),
+    ],
+)
+def test_one_result_of_all_parts(events: list[Event], content: list[Any]) -> None:
+    assert assembled(*events)["content"] == content
+
+
+def test_nothing_else_is_lost() -> None:
+    end = Event(b'{"content":[{"type":"text","text":"b"}],"structuredContent":{"n":1.00},"x":1}')
+    fragments = Fragments("s")
+    fragments.take(event("result", {"content": [A]}))
+    done = fragments.take(Event(end.data, "complete"))
+    assert isinstance(done, Success)
+    assert b'{"n":1.00}' in bytes(done.result)
+    assert json.loads(bytes(done.result))["x"] == 1
+
+
+def test_an_error_is_a_refusal() -> None:
+    error = {"code": 7, "message": "no", "data": {"x": 1}}
+    for payload in (error, {"error": error}, {"jsonrpc": "2.0", "id": 3, "error": error}):
+        refused = Fragments(1).take(event("error", payload))
+        assert isinstance(refused, Failure)
+        assert (refused.id, refused.code, refused.message) == (1, 7, "no")
+        assert json.loads(bytes(refused.error)) == error
+        assert isinstance(refused.error, Raw)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        Event(b"{no json", "result"),
+        Event(b"[1]", "result"),
+        Event(b"\xff", "complete"),
+        event("result", {"content": 7}),
+        event("result", {"result": 7}),
+        event("complete", {"content": []}),
+        event("complete", {"content": [{"no": "type"}]}),
+        event("complete", answer([1])),
+        event("error", {"code": "x", "message": "y"}),
+        event("error", {}),
+    ],
+)
+def test_events_that_do_not_hold_what_they_say(broken: Event) -> None:
+    with pytest.raises(RemoteProtocolError):
+        Fragments(1).take(broken)
+
+
+def test_parts_are_told_as_they_come() -> None:
+    told: list[Any] = []
+    fragments = Fragments(1)
+    for part in ([A], [B, A]):
+        fragments.take(event("result", {"content": part}), lambda *heard: told.append(heard))
+    assert told == [(1, [A]), (1, [B, A])]
+    assert fragments.parts == [A, B, A]
+
+
+def test_parts_are_bounded_together() -> None:
+    fragments = Fragments(1, 100)
+    fragments.take(event("result", {"content": [A, A]}))
+    with pytest.raises(RemoteProtocolError, match="over the limit of 100 bytes"):
+        fragments.take(event("result", {"content": [A, A]}))

@@ -1,0 +1,372 @@
+"""HTTP+SSE of 2024-11-05 with servers that do not keep to it."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from fairlead.errors import (
+    ChannelClosed,
+    ConnectFailed,
+    HttpError,
+    RemoteProtocolError,
+    RequestTimeout,
+    RpcError,
+)
+from fairlead.protocol.conversation.era_probe import NeedsHandshake, judge_lost_probe
+from fairlead.transport.http.client.channel import HttpChannel
+from fairlead.transport.http.client.legacy_sse import LegacySseChannel, open_legacy_sse
+from fairlead.transport.http.client.negotiation import open_http
+from fairlead.wire import Notification, Request
+from tests.support.scripted_http_server import (
+    Call,
+    Host,
+    RawServer,
+    handshake_server,
+    peer_over,
+    raw_server,
+    shake_hands,
+)
+
+
+class LegacyServer:
+    """One stream, and a place to POST to; says what it is told to."""
+
+    def __init__(self, endpoint: str = "/post?session=1") -> None:
+        self.endpoint = endpoint
+        self.stream: Call | None = None
+        self.server: RawServer | None = None
+
+    async def __call__(self, call: Call) -> None:
+        if call.method == "GET":
+            self.stream = call
+            await call.begin_events()
+            await call.chunk(f"event: endpoint\ndata: {self.endpoint}\n\n".encode())
+            await call.gone()
+        elif "id" in call.message:
+            await call.accept()
+            await self.answer(call.message)
+        else:
+            await call.accept()
+
+    async def answer(self, message: dict[str, Any]) -> None:
+        assert self.stream is not None
+        result: dict[str, Any] = {"said": message.get("params")}
+        if message["method"] == "initialize":
+            result = {"protocolVersion": "2024-11-05", "capabilities": {}}
+        answer = {"jsonrpc": "2.0", "id": message["id"], "result": result}
+        await self.stream.event(answer, event="message")
+
+
+@pytest.mark.covers("SSE-03")
+async def test_messages_go_to_the_endpoint_and_answers_come_as_events() -> None:
+    legacy = LegacyServer()
+    async with raw_server(legacy) as server:
+        headers = {"X-A": "1"}
+        channel = await open_legacy_sse(server.url, headers=headers)
+        async with peer_over(channel) as peer:
+            await shake_hands(peer, "2024-11-05")
+            result = json.loads(bytes(await peer.request("tools/list", {"n": 1})))
+            assert result == {"said": {"n": 1}}
+        assert [call.path for call in server.calls] == ["/mcp", *["/post?session=1"] * 3]
+        assert all(call.headers["x-a"] == "1" for call in server.calls)
+        assert all("mcp-protocol-version" not in call.headers for call in server.calls)
+
+
+@pytest.mark.covers("SSE-03")
+@pytest.mark.parametrize(
+    "endpoint", ["http://example.com/post", "//example.com/post", "https://127.0.0.1/", "http://["]
+)
+async def test_an_endpoint_at_another_origin_is_refused(endpoint: str) -> None:
+    async with raw_server(LegacyServer(endpoint)) as server:
+        with pytest.raises(ConnectFailed, match="another origin"):
+            await open_legacy_sse(server.url)
+        assert len(server.calls) == 1
+
+
+@pytest.mark.covers("SSE-03")
+@pytest.mark.parametrize("how", ["end", "cut"])
+async def test_the_end_of_the_stream_is_the_end_of_everything(how: str) -> None:
+    class Leaving(LegacyServer):
+        async def answer(self, message: dict[str, Any]) -> None:
+            if message["method"] == "initialize":
+                await super().answer(message)
+                return
+            assert self.stream is not None
+            if how == "end":
+                await self.stream.end()
+            else:
+                self.stream.cut()
+
+    host = Host()
+    async with raw_server(Leaving()) as server:
+        async with peer_over(await open_legacy_sse(server.url), host) as peer:
+            await shake_hands(peer, "2024-11-05")
+            with pytest.raises(ChannelClosed, match="event stream"):
+                await peer.request("tools/list")
+            await peer.wait_closed()
+        assert len(host.ends) == 1
+
+
+async def test_a_refused_post_loses_one_request() -> None:
+    class Picky(LegacyServer):
+        async def __call__(self, call: Call) -> None:
+            if call.rpc == "tools/list":
+                await call.answer(413, "too much")
+            else:
+                await super().__call__(call)
+
+    async with (
+        raw_server(Picky()) as server,
+        peer_over(await open_legacy_sse(server.url)) as peer,
+    ):
+        await shake_hands(peer, "2024-11-05")
+        with pytest.raises(HttpError, match="HTTP 413: too much"):
+            await peer.request("tools/list")
+        assert bytes(await peer.request("prompts/list")) == b'{"said": null}'
+
+
+async def test_events_that_are_no_messages_are_reported() -> None:
+    class Chatty(LegacyServer):
+        async def answer(self, message: dict[str, Any]) -> None:
+            assert self.stream is not None
+            await self.stream.event("{no json", event="message")
+            await self.stream.event("x", event="strange")
+            await super().answer(message)
+
+    host = Host()
+    async with raw_server(Chatty()) as server:
+        async with peer_over(await open_legacy_sse(server.url), host) as peer:
+            await shake_hands(peer, "2024-11-05")
+        assert [type(error) for error in host.errors] == [RemoteProtocolError]
+
+
+@pytest.mark.parametrize("stream", [b"data: hello\n\n", b": nothing\n\n", b"event: x\ndata: y\n\n"])
+async def test_a_stream_without_an_endpoint_is_none(stream: bytes) -> None:
+    async def handle(call: Call) -> None:
+        await call.begin_events()
+        await call.chunk(stream)
+        await call.end()
+
+    async with raw_server(handle) as server:
+        with pytest.raises(ConnectFailed, match="endpoint"):
+            await open_legacy_sse(server.url)
+
+
+async def test_a_silent_stream_is_given_up() -> None:
+    async def handle(call: Call) -> None:
+        await call.begin_events()
+        await call.gone()
+
+    async with raw_server(handle) as server:
+        with pytest.raises(ConnectFailed, match=r"within 0\.05 seconds"):
+            await open_legacy_sse(server.url, timeout=0.05)
+
+
+@pytest.mark.covers("DEC-09")
+@pytest.mark.parametrize("status", [400, 404, 405, 406])
+async def test_mode_sse_falls_back_when_the_stream_is_refused(status: int) -> None:
+    async def handle(call: Call) -> None:
+        await call.answer(status)
+
+    async with raw_server(handle) as server:
+        channel = await open_http(server.url, mode="sse", listen=False)
+        assert isinstance(channel, HttpChannel)
+        await channel.close()
+
+
+@pytest.mark.parametrize("status", [401, 403, 500])
+async def test_mode_sse_does_not_hide_other_refusals(status: int) -> None:
+    async def handle(call: Call) -> None:
+        await call.answer(status, "no")
+
+    async with raw_server(handle) as server:
+        with pytest.raises(HttpError, match=f"HTTP {status}: no"):
+            await open_http(server.url, mode="sse")
+
+
+async def test_mode_sse_with_nobody_there() -> None:
+    async with raw_server(LegacyServer()) as server:
+        url = server.url
+    with pytest.raises(ConnectFailed, match="Could not connect"):
+        await open_http(url, mode="sse")
+
+
+async def test_mode_sse_takes_an_offered_stream() -> None:
+    async with raw_server(LegacyServer()) as server:
+        channel = await open_http(server.url, mode="sse", pool_size=3, listen=True)
+        assert isinstance(channel, LegacySseChannel)
+        await asyncio.gather(channel.close(), channel.close())
+
+
+class Old(LegacyServer):
+    """Knows nothing but GET at its address."""
+
+    status = 405
+
+    async def __call__(self, call: Call) -> None:
+        if call.method == "POST" and call.path == "/mcp":
+            await call.answer(self.status, "not here")
+        else:
+            await super().__call__(call)
+
+
+@pytest.mark.covers("HTT-21", "DEC-09")
+@pytest.mark.parametrize("status", [400, 404, 405])
+async def test_a_refused_initialize_leads_to_the_old_handshake(status: int) -> None:
+    old = Old()
+    old.status = status
+    async with raw_server(old) as server:
+        channel = await open_http(server.url)
+        assert server.calls == []
+        async with peer_over(channel) as peer:
+            with pytest.raises(HttpError) as probed:
+                await peer.request("server/discover", quiet=True)
+            assert isinstance(judge_lost_probe(probed.value), NeedsHandshake)
+            await shake_hands(peer, "2024-11-05")
+            result = json.loads(bytes(await peer.request("tools/list", {"n": 1})))
+            assert result == {"said": {"n": 1}}
+            assert channel.context.transport_type == "sse"
+        assert [(call.method, call.path) for call in server.calls[:4]] == [
+            *(("POST", "/mcp"), ("POST", "/mcp"), ("GET", "/mcp"), ("POST", "/post?session=1")),
+        ]
+
+
+@pytest.mark.covers("HTT-21")
+@pytest.mark.parametrize("status", [400, 401, 404, 500])
+async def test_a_refusal_is_told_as_it_was_if_there_is_no_old_handshake(status: int) -> None:
+    async def handle(call: Call) -> None:
+        await call.answer(status, f"refused a {call.method}")
+
+    async with raw_server(handle) as server, peer_over(await open_http(server.url)) as peer:
+        with pytest.raises(HttpError, match=f"HTTP {status}: refused a POST"):
+            await peer.request("initialize", {})
+        assert len(server.calls) == (2 if status in (400, 404) else 1)
+        assert peer.connected
+
+
+async def test_an_error_of_the_protocol_is_no_reason_to_try_older_ways() -> None:
+    async def handle(call: Call) -> None:
+        error = {"code": -32602, "message": "no"}
+        await call.json({"jsonrpc": "2.0", "id": call.message["id"], "error": error}, 400)
+
+    async with raw_server(handle) as server, peer_over(await open_http(server.url)) as peer:
+        with pytest.raises(RpcError):
+            await peer.request("initialize", {})
+        assert len(server.calls) == 1
+
+
+async def test_closing_while_the_old_handshake_is_tried() -> None:
+    async def handle(call: Call) -> None:
+        await (call.answer(405) if call.method == "POST" else call.gone())
+
+    async with raw_server(handle) as server:
+        async with peer_over(await open_http(server.url)) as peer:
+            asking = asyncio.create_task(peer.request("initialize", {}))
+            await server.wait_for("GET")
+            await peer.close()
+            with pytest.raises(ChannelClosed):
+                await asking
+
+
+async def test_when_the_new_way_works_the_old_one_is_not_tried() -> None:
+    async with raw_server(handshake_server(LegacyServer())) as server:
+        async with peer_over(await open_http(server.url, listen=False)) as peer:
+            await shake_hands(peer)
+        assert [call.rpc for call in server.calls] == [
+            *("initialize", "notifications/initialized", "DELETE"),
+        ]
+
+
+async def test_closing_waits_until_messages_that_were_sent_are_accepted() -> None:
+    reached, release = asyncio.Event(), asyncio.Event()
+
+    class Slow(LegacyServer):
+        async def __call__(self, call: Call) -> None:
+            if call.method == "POST":
+                reached.set()
+                await release.wait()
+            await super().__call__(call)
+
+    async with raw_server(Slow()) as server, asyncio.timeout(5):
+        channel = await open_legacy_sse(server.url)
+        reading = asyncio.create_task(channel.run(lambda message: None))
+        channel.send(Notification("notifications/initialized"))
+        await reached.wait()
+        closing = asyncio.create_task(channel.close())
+        again = asyncio.create_task(channel.close())
+        await asyncio.wait((closing,), timeout=0.05)
+        assert not closing.done()
+        release.set()
+        await asyncio.gather(closing, again)
+        with pytest.raises(ChannelClosed):
+            channel.send(Notification("notifications/initialized"))
+        await asyncio.wait((reading,))
+        reading.exception()
+
+
+async def test_senders_wait_while_much_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlead.transport.http.client.legacy_sse.HIGH_WATER", 100)
+    release = asyncio.Event()
+
+    class Slow(LegacyServer):
+        async def __call__(self, call: Call) -> None:
+            if call.method == "POST":
+                await release.wait()
+            await super().__call__(call)
+
+    async with raw_server(Slow()) as server, asyncio.timeout(5):
+        channel = await open_legacy_sse(server.url)
+        reading = asyncio.create_task(channel.run(lambda message: None))
+        await channel.drain()
+        channel.send(Notification("x" * 100))
+        assert channel.congested
+        waiting = asyncio.create_task(channel.drain())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        release.set()
+        await waiting
+        assert not channel.congested
+        await channel.close()
+        await asyncio.wait((reading,))
+
+
+async def test_a_post_that_is_not_accepted_in_time_loses_its_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fairlead.transport.http.client.legacy_sse.POST_TIMEOUT", 0.05)
+
+    class Deaf(LegacyServer):
+        async def __call__(self, call: Call) -> None:
+            if call.method == "POST":
+                await call.gone()
+            await super().__call__(call)
+
+    got: asyncio.Queue[Any] = asyncio.Queue()
+    errors: asyncio.Queue[Exception] = asyncio.Queue()
+    async with raw_server(Deaf()) as server, asyncio.timeout(5):
+        channel = await open_legacy_sse(server.url)
+        channel.on_error = errors.put_nowait
+        reading = asyncio.create_task(channel.run(got.put_nowait))
+        channel.send(Request(7, "tools/list"))
+        lost = await got.get()
+        assert (lost.request_id, type(lost.error)) == (7, RequestTimeout)
+        channel.send(Notification("notifications/initialized"))
+        assert isinstance(await errors.get(), RequestTimeout)
+        await channel.close()
+        await asyncio.wait((reading,))
+
+
+async def test_an_event_over_the_limit_is_reported() -> None:
+    class Long(LegacyServer):
+        async def answer(self, message: dict[str, Any]) -> None:
+            assert self.stream is not None
+            await self.stream.event({"x": "y" * 2000}, event="message")
+            await super().answer(message)
+
+    host = Host()
+    async with raw_server(Long()) as server:
+        async with peer_over(await open_legacy_sse(server.url, limit=1000), host) as peer:
+            await shake_hands(peer, "2024-11-05")
+        assert "over the limit of 1000" in str(host.errors[0])

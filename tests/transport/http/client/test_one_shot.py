@@ -1,0 +1,78 @@
+import asyncio
+import logging
+
+import pytest
+
+from fairlead.errors import ConnectFailed, HttpError, RemoteProtocolError, RequestTimeout
+from fairlead.transport.http.client.one_shot import call_mcp
+from tests.support.scripted_http_server import Call, raw_server
+
+pytestmark = pytest.mark.covers("RPC-14")
+
+
+async def test_the_envelope_is_returned_as_it_came(caplog: pytest.LogCaptureFixture) -> None:
+    async def handle(call: Call) -> None:
+        envelope = {"jsonrpc": "2.0", "id": 1, "error": {"code": 7, "message": "x"}, "more": 1}
+        await call.json(envelope, Mcp_Session_Id="s2")
+
+    caplog.set_level(logging.DEBUG, "fairlead.transport")
+    async with raw_server(handle) as server:
+        url = f"{server.url}?api_key=hidden-thing"
+        answer = await call_mcp(url, "x/y", {"a": 1}, headers={"X-A": "1"}, session_id="s1")
+        (call,) = server.calls
+    assert sorted(answer) == ["error", "id", "jsonrpc", "more"]
+    assert answer["error"] == {"code": 7, "message": "x"}
+    assert answer.session_id == "s2"
+    assert call.message == {"jsonrpc": "2.0", "id": 1, "method": "x/y", "params": {"a": 1}}
+    assert (call.headers["mcp-session-id"], call.headers["x-a"]) == ("s1", "1")
+    assert "x/y" in caplog.text
+    assert "hidden-thing" not in caplog.text
+
+
+async def test_the_answer_may_be_an_event() -> None:
+    async def handle(call: Call) -> None:
+        await call.begin_events()
+        await call.event({"jsonrpc": "2.0", "method": "notifications/message"})
+        await call.result_event({"x": 1})
+        await call.gone()  # a stream that goes on is not waited for
+
+    async with raw_server(handle) as server:
+        assert (await call_mcp(server.url, "x"))["result"] == {"x": 1}
+
+
+async def test_a_refusal() -> None:
+    async def handle(call: Call) -> None:
+        await call.answer(503, "later", Retry_After="3")
+
+    async with raw_server(handle) as server:
+        with pytest.raises(HttpError) as refused:
+            await call_mcp(server.url, "x")
+    assert str(refused.value) == "MCP request failed: 503 Service Unavailable"
+    assert (refused.value.status, refused.value.retry_after) == (503, 3.0)
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[1]", b"\xff"])
+async def test_an_answer_that_is_none(body: bytes) -> None:
+    async def handle(call: Call) -> None:
+        await call.answer(200, body)
+
+    async with raw_server(handle) as server:
+        with pytest.raises(RemoteProtocolError, match="Failed to parse MCP response"):
+            await call_mcp(server.url, "x")
+
+
+async def test_time_is_limited_and_calls_can_be_cancelled() -> None:
+    async def handle(call: Call) -> None:
+        await call.gone()
+
+    async with raw_server(handle) as server:
+        with pytest.raises(RequestTimeout, match="Request timeout after 50ms"):
+            await call_mcp(server.url, "x", timeout=0.05)
+        calling = asyncio.create_task(call_mcp(server.url, "x", timeout=0))
+        await server.wait_for("x", 2)
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        url = server.url
+    with pytest.raises(ConnectFailed):
+        await call_mcp(url, "x")

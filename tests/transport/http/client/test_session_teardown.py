@@ -1,0 +1,196 @@
+"""A client that leaves while a session is being opened: what the server has given is given back."""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from fairlead import MCPClient, MCPClientConfig
+from fairlead.errors import ChannelClosed, FairleadError
+from fairlead.transport.http.client.channel import HttpChannel
+from fairlead.transport.http.client.session_teardown import DELETE_GRACE, HEAR_OUT
+from tests.support.scripted_http_server import Call, connected, peer_over, raw_server, shake_hands
+
+LIMIT = 10.0
+CONFIG = MCPClientConfig(protocol_version="2025-11-25", timeout_seconds=LIMIT, max_retries=0)
+RESULT = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {"tools": {}},
+    "serverInfo": {"name": "raw", "version": "1"},
+}
+
+# Where the opening of a session stops until the client has begun to leave.
+PLACES = ["before the head", "before the answer", "in the middle of it", "before the rest"]
+
+
+class Counter:
+    """Knows its sessions, and opens the one of that number only as far as it is told."""
+
+    def __init__(self, place: str, number: int) -> None:
+        self.there = asyncio.Event()  # as far as that
+        self.leaving = asyncio.Event()  # set it to have it go on
+        self.open: set[str] = set()
+        self.given = 0
+        self._place = place
+        self._number = number
+
+    async def __call__(self, call: Call) -> None:
+        session = call.headers.get("mcp-session-id", "")
+        if call.rpc == "initialize":
+            await self._begin(call)
+        elif session not in self.open:
+            await call.answer(404)
+        elif call.rpc == "DELETE":
+            self.open.remove(session)
+            await call.answer(200)
+        elif call.rpc == "GET":
+            await call.answer(405)
+        elif call.rpc.startswith("notifications/"):
+            await self._stop("before the rest")
+            await call.accept()
+        else:
+            await call.result({})
+
+    async def _begin(self, call: Call) -> None:
+        self.given += 1
+        session = f"s{self.given}"
+        self.open.add(session)
+        await self._stop("before the head")
+        await call.begin_events(Mcp_Session_Id=session)
+        await self._stop("before the answer")
+        answer = {"jsonrpc": "2.0", "id": call.message["id"], "result": RESULT}
+        await call.chunk(b"data: ")
+        await self._stop("in the middle of it")
+        await call.chunk(json.dumps(answer).encode() + b"\n\n")
+        await call.end()
+
+    async def _stop(self, place: str) -> None:
+        if self._place == place and self.given == self._number:
+            self.there.set()
+            await self.leaving.wait()
+
+
+async def leave(counter: Counter, close: Callable[[], Awaitable[Any]]) -> None:
+    """Leave at the place where the server has stopped; it goes on when that is under way."""
+    async with asyncio.timeout(LIMIT):
+        await counter.there.wait()
+        closing = asyncio.ensure_future(close())
+        for _ in range(20):
+            await asyncio.sleep(0)
+        counter.leaving.set()
+        await closing
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_who_leaves_during_a_renewal_ends_the_new_session(place: str) -> None:
+    counter = Counter(place, 2)
+    async with raw_server(counter) as server, connected(server.url) as (peer, channel):
+        await peer.request("tools/list")
+        counter.open.clear()
+        call = asyncio.ensure_future(peer.request("tools/list"))
+        await leave(counter, channel.close)
+        with pytest.raises(FairleadError):
+            await call
+        assert counter.given == 2
+        assert counter.open == set()
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_who_leaves_while_connecting_ends_the_session(place: str) -> None:
+    counter = Counter(place, 1)
+    async with raw_server(counter) as server, peer_over(HttpChannel(server.url)) as peer:
+        opening = asyncio.ensure_future(shake_hands(peer))
+        await leave(counter, peer.close)
+        with contextlib.suppress(ChannelClosed):  # the last place is behind it
+            await opening
+        assert counter.given == 1
+        assert counter.open == set()
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_a_client_that_is_cancelled_while_connecting_ends_the_session(place: str) -> None:
+    counter = Counter(place, 1)
+    async with raw_server(counter) as server:
+
+        async def visit() -> None:
+            async with MCPClient.connect_http(server.url, CONFIG) as client:
+                await client.list_tools()
+                await asyncio.get_running_loop().create_future()
+
+        visiting = asyncio.create_task(visit())
+
+        async def cancel() -> None:
+            visiting.cancel()
+            await asyncio.wait((visiting,))
+
+        await leave(counter, cancel)
+        assert visiting.cancelled()
+        assert counter.given == 1
+        assert counter.open == set()
+
+
+async def test_a_client_that_is_cancelled_in_a_renewal_ends_the_new_session() -> None:
+    counter = Counter("before the head", 2)
+    async with raw_server(counter) as server:
+
+        async def visit() -> None:
+            async with MCPClient.connect_http(server.url, CONFIG) as client:
+                counter.open.clear()
+                await client.request("tools/list")
+
+        visiting = asyncio.create_task(visit())
+
+        async def cancel() -> None:
+            visiting.cancel()
+            await asyncio.wait((visiting,))
+
+        await leave(counter, cancel)
+        assert visiting.cancelled()
+        assert counter.given == 2
+        assert counter.open == set()
+
+
+@pytest.mark.parametrize("number", [1, 2])
+async def test_a_server_that_never_answers_is_not_waited_for_long(number: int) -> None:
+    counter = Counter("before the head", number)
+    async with raw_server(counter) as server, peer_over(HttpChannel(server.url)) as peer:
+
+        async def talk() -> None:
+            await shake_hands(peer)
+            counter.open.clear()
+            await peer.request("tools/list")
+
+        talking = asyncio.ensure_future(talk())
+        await counter.there.wait()
+        began = time.monotonic()
+        await peer.close()
+        assert time.monotonic() - began < HEAR_OUT + DELETE_GRACE + 2
+        with pytest.raises(ChannelClosed):
+            await talking
+
+
+async def test_what_has_not_left_is_not_waited_for() -> None:
+    """TLS with somebody who says nothing: no request was sent, so no session has to be ended."""
+    greeted, left = asyncio.Event(), asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(1 << 16):
+            greeted.set()
+        writer.close()
+        left.set()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+    async with server, peer_over(HttpChannel(url)) as peer:
+        opening = asyncio.ensure_future(shake_hands(peer))
+        await greeted.wait()
+        began = time.monotonic()
+        await peer.close()
+        assert time.monotonic() - began < HEAR_OUT / 2
+        with pytest.raises(ChannelClosed):
+            await opening
+        await left.wait()

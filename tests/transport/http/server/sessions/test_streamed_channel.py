@@ -1,0 +1,479 @@
+"""Sessions and streams: what is said before an answer, what is missed, and what ends when."""
+
+import asyncio
+import contextlib
+import json
+from typing import Any
+
+import aiohttp
+import pytest
+
+from fairlead import Context, MCPServer
+from tests.support.http_server import (
+    LIMIT,
+    Desk,
+    Session,
+    Web,
+    call,
+    make_server,
+    next_event,
+    next_message,
+    serving,
+    stateless,
+)
+
+
+@pytest.fixture(params=[True, False], ids=["lane", "asgi"])
+def options(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return {"fast_lane": request.param}
+
+
+async def happens(event: asyncio.Event) -> None:
+    async with asyncio.timeout(LIMIT):
+        await event.wait()
+
+
+# Stateless
+
+
+@pytest.mark.covers("SRV-40", "SSE-08")
+async def test_the_answer_is_json_unless_something_comes_before_it(
+    options: dict[str, Any],
+) -> None:
+    async with serving(make_server(), **options) as web:
+        plain = await web.stateless("tools/call", {"name": "steps", "arguments": {}})
+        assert plain.kind == "application/json"  # nobody asked for progress
+        answer = await web.stateless(
+            "tools/call", {"name": "steps", "arguments": {}}, progressToken="t"
+        )
+        assert answer.kind == "text/event-stream"
+        assert answer.headers["cache-control"] == "no-cache, no-transform"
+        assert answer.headers["x-accel-buffering"] == "no"
+        first, second, last = answer.messages
+        assert [first["params"]["progress"], second["params"]["progress"]] == [1, 2]
+        assert last["result"]["content"][0]["text"] == "done"
+        assert not any("id" in event for event in answer.events)  # nothing to resume here
+
+
+async def test_a_refusal_before_the_stream_has_its_status(options: dict[str, Any]) -> None:
+    async with serving(make_server(), **options) as web:
+        answer = await web.stateless("tools/call", {"name": "name", "arguments": {}})
+        assert (answer.status, answer.error) == (400, -32021)
+        assert answer.json["error"]["data"] == {"requiredCapabilities": {"elicitation": {}}}
+
+
+async def test_a_stateless_caller_that_leaves_cancels_its_request(options: dict[str, Any]) -> None:
+    desk = Desk()
+    async with serving(make_server(desk), **options) as web:
+        body, headers = stateless("tools/call", {"name": "wait", "arguments": {}})
+        asking = asyncio.create_task(web.post(body, headers))
+        await happens(desk.started)
+        asking.cancel()
+        await happens(desk.cancelled)
+        assert (await web.stateless("server/discover")).status == 200
+
+
+async def test_one_connection_serves_many_requests(options: dict[str, Any]) -> None:
+    async with serving(make_server(), **options) as web:
+        connector = aiohttp.TCPConnector(limit=1)
+        async with aiohttp.ClientSession(connector=connector) as http:
+            one = Web(web.url, http)
+            for n in range(5):
+                params = {"name": "add", "arguments": {"a": n, "b": 1}}
+                assert (await one.stateless("tools/call", params)).text == str(n + 1)
+                streamed = await one.stateless(
+                    "tools/call", {"name": "steps", "arguments": {}}, progressToken=1
+                )
+                assert len(streamed.messages) == 3
+                assert (await one.get()).status == 405
+
+
+@pytest.mark.covers("SRV-48")
+async def test_requests_that_come_all_at_once_are_answered_in_order(
+    options: dict[str, Any],
+) -> None:
+    """Pipelining: three requests in one write."""
+    async with serving(make_server(), **options) as web:
+        host, _, port = web.url.removeprefix("http://").removesuffix("/mcp").partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        whole = b""
+        for n in range(3):
+            body, headers = stateless("tools/call", {"name": "add", "arguments": {"a": n, "b": 0}})
+            text = json.dumps(body).encode()
+            lines = [f"{k}: {v}" for k, v in headers.items()]
+            head = "\r\n".join(
+                ["POST /mcp HTTP/1.1", f"Host: {host}", "Content-Type: application/json", *lines]
+            )
+            whole += f"{head}\r\nContent-Length: {len(text)}\r\n\r\n".encode() + text
+        writer.write(whole)
+        async with asyncio.timeout(LIMIT):
+            seen = b""
+            while seen.count(b"HTTP/1.1 200") < 3 or not seen.endswith(b"}}}}"):
+                seen += await reader.read(65536)
+        assert [seen.index(b'"text":"%d"' % n) for n in range(3)] == sorted(
+            seen.index(b'"text":"%d"' % n) for n in range(3)
+        )
+        writer.close()
+
+
+@pytest.mark.covers("SSE-09")
+async def test_a_silent_answer_is_kept_alive(options: dict[str, Any]) -> None:
+    desk = Desk()
+    async with serving(make_server(desk), heartbeat=0.05, **options) as web:
+        body, headers = stateless("tools/call", {"name": "wait", "arguments": {}})
+        sent = {**headers, "Content-Type": "application/json"}
+        async with web.http.post(web.url, json=body, headers=sent) as response:
+            assert response.content_type == "text/event-stream"
+            assert await response.content.readline() == b": heartbeat\n"
+            desk.go_on.set()
+            assert (await next_message(response))["result"]["content"][0]["text"] == "waited"
+
+
+async def test_listening_begins_with_an_acknowledgement_and_hears_of_changes(
+    options: dict[str, Any],
+) -> None:
+    server = make_server()
+    async with serving(server, **options) as web:
+        params = {"notifications": {"toolsListChanged": True}}
+        body, headers = stateless("subscriptions/listen", params)
+        sent = {**headers, "Content-Type": "application/json"}
+        async with web.http.post(web.url, json=body, headers=sent) as response:
+            first = await next_message(response)
+            assert first["method"] == "notifications/subscriptions/acknowledged"
+            server.remove_tool("fail")
+            told = await next_message(response)
+            assert told["method"] == "notifications/tools/list_changed"
+            assert told["params"]["_meta"] == {"io.modelcontextprotocol/subscriptionId": 5}
+
+
+# Sessions
+
+
+@pytest.mark.covers("SRV-40", "SSE-10")
+@pytest.mark.parametrize("version", ["2025-03-26", "2025-06-18", "2025-11-25"])
+async def test_a_stream_has_ids_and_is_primed_where_the_revision_asks_for_it(version: str) -> None:
+    async with serving(make_server(), retry=0.25) as web:
+        session = await web.initialize(version)
+        answer = await session.post(call("steps", progressToken="t"))
+        assert answer.kind == "text/event-stream"
+        ids = [event["id"] for event in answer.events]
+        assert len(ids) == len(set(ids))
+        assert len({name.rpartition("_")[0] for name in ids}) == 1
+        primed = answer.events[0].get("data") == ""
+        assert primed == (version == "2025-11-25")
+        if primed:
+            assert answer.events[0]["retry"] == "250"
+        assert answer.messages[-1]["id"] == 7
+
+
+async def test_answers_may_always_be_streams() -> None:
+    async with serving(make_server(), answers="sse") as web:
+        session = await web.initialize()
+        answer = await session.call("add", {"a": 1, "b": 2})
+        assert answer.kind == "text/event-stream"
+        assert answer.messages[-1]["result"]["content"][0]["text"] == "3"
+        only_json = await session.post(
+            call("add", {"a": 1, "b": 2}), {"Accept": "application/json"}
+        )
+        assert only_json.kind == "application/json"
+
+
+async def test_a_question_goes_out_on_the_stream_of_the_call() -> None:
+    async with serving(make_server()) as web:
+        session = await web.initialize(elicitation={})
+        async with session.stream(call("name")) as response:
+            question = await next_message(response)
+            assert question["method"] == "elicitation/create"
+            reply = {"action": "accept", "content": {"value": "Ada"}}
+            told = await session.post({"jsonrpc": "2.0", "id": question["id"], "result": reply})
+            assert (told.status, told.body) == (202, b"")
+            answer = await next_message(response)
+            assert answer["result"]["content"][0]["text"] == "accept Ada"
+            assert await next_event(response) == {}  # SSE-11: it ends with the answer
+
+
+@pytest.mark.covers("SSE-10", "SSE-11")
+async def test_a_caller_with_a_session_that_leaves_cancels_nothing_and_may_come_back() -> None:
+    desk = Desk()
+    server = make_server(desk)
+
+    @server.tool()
+    async def talk(ctx: Context) -> str:
+        await ctx.progress(1)
+        desk.started.set()
+        await desk.go_on.wait()
+        await ctx.progress(2)
+        return "told"
+
+    async with serving(server) as web:
+        session = await web.initialize("2025-06-18")
+        async with session.stream(call("talk", progressToken="t")) as response:
+            first = await next_event(response)
+            await happens(desk.started)
+        desk.go_on.set()
+        async with session.stream(**{"Last-Event-ID": first["id"]}) as response:
+            assert (await next_message(response))["params"]["progress"] == 2
+            assert (await next_message(response))["result"]["content"][0]["text"] == "told"
+            assert await next_event(response) == {}
+        # Once more, after it is over: the store still has it, and only that stream.
+        async with session.stream(**{"Last-Event-ID": first["id"]}) as response:
+            assert (await next_message(response))["params"]["progress"] == 2
+
+
+async def test_an_event_nobody_knows_cannot_be_resumed() -> None:
+    async with serving(make_server()) as web:
+        session = await web.initialize()
+        for last in ("nonsense", "p99_1", "p1_99999999999999999999999"):
+            async with session.stream(**{"Last-Event-ID": last}) as response:
+                assert response.status == 400
+
+
+@pytest.mark.covers("SSE-10")
+async def test_a_server_may_hang_up_and_be_asked_again() -> None:
+    desk = Desk()
+    async with serving(make_server(desk), retry=0.01) as web:
+        session = await web.initialize("2025-11-25")
+        answer = await session.call("come_back")
+        assert answer.kind == "text/event-stream"
+        (priming,) = answer.events
+        assert priming["data"] == ""
+        desk.go_on.set()
+        async with session.stream(**{"Last-Event-ID": priming["id"]}) as response:
+            assert (await next_message(response))["result"]["content"][0]["text"] == "here it is"
+
+
+@pytest.mark.covers("SSE-11")
+async def test_what_belongs_to_no_request_goes_to_the_listening_stream_alone() -> None:
+    server = make_server()
+    async with serving(server) as web:
+        session = await web.initialize("2025-06-18")
+        async with session.stream() as response:
+            server.remove_tool("fail")
+            told = await next_event(response)
+            assert json.loads(told["data"])["method"] == "notifications/tools/list_changed"
+            answer = await session.call("add", {"a": 1, "b": 2})
+            assert answer.kind == "application/json"
+        # What happens while nobody listens is heard by the one who comes back.
+        await asyncio.sleep(0)
+        server.remove_tool("steps")
+        async with session.stream(**{"Last-Event-ID": told["id"]}) as response:
+            assert (await next_message(response))["method"] == "notifications/tools/list_changed"
+
+
+async def test_news_from_before_the_first_listener_waits_for_it() -> None:
+    server = make_server()
+    async with serving(server) as web:
+        session = await web.initialize()
+        server.remove_tool("fail")
+        await session.call("add", {"a": 1, "b": 2})
+        async with session.stream() as response:
+            assert (await next_message(response))["method"] == "notifications/tools/list_changed"
+
+
+@pytest.mark.covers("SRV-40", "SRV-44")
+async def test_a_session_ends_when_its_client_says_so() -> None:
+    desk = Desk()
+    async with serving(make_server(desk)) as web:
+        session = await web.initialize()
+        waiting = asyncio.create_task(session.call("wait"))
+        await happens(desk.started)
+        async with session.stream() as listening:
+            async with web.http.delete(web.url, headers=session.headers) as response:
+                assert response.status == 200
+            assert await next_event(listening) in ({}, _priming(listening))
+        await happens(desk.cancelled)
+        await waiting
+        assert (await session.call("add", {"a": 1, "b": 2})).status == 404
+        async with web.http.delete(web.url, headers=session.headers) as response:
+            assert response.status == 404
+        async with web.http.delete(web.url) as response:
+            assert response.status == 405
+
+
+def _priming(_: object) -> Any:
+    class Priming(dict[str, str]):
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, dict) and other.get("data") == ""
+
+        __hash__ = None  # type: ignore[assignment]
+
+    return Priming()
+
+
+@pytest.mark.covers("SRV-44")
+async def test_a_session_nobody_uses_expires_and_one_in_use_does_not() -> None:
+    async with serving(make_server(), session_idle=0.2) as web:
+        idle, used = await web.initialize(), await web.initialize()
+        async with used.stream() as listening:
+            async with asyncio.timeout(LIMIT):
+                while (await idle_status(idle)) != 404:
+                    await asyncio.sleep(0.25)  # longer than it may be idle
+            assert listening.status == 200
+            assert (await used.call("add", {"a": 1, "b": 2})).text == "3"
+
+
+async def test_a_session_is_not_idle_right_behind_a_long_call() -> None:
+    desk = Desk()
+    async with serving(make_server(desk), session_idle=0.4) as web:
+        session = await web.initialize()
+        calling = asyncio.create_task(session.call("wait"))
+        async with asyncio.timeout(LIMIT):
+            await desk.started.wait()
+        await asyncio.sleep(0.5)  # longer than it may be idle
+        desk.go_on.set()
+        assert (await calling).text == "waited"
+        await asyncio.sleep(0.2)  # and some sweeps later
+        assert (await session.call("add", {"a": 1, "b": 2})).text == "3"
+
+
+async def idle_status(session: Session) -> int:
+    return (await session.post(call("add", {"a": 1, "b": 2}))).status
+
+
+@pytest.mark.covers("SRV-44")
+async def test_the_number_of_sessions_is_bounded() -> None:
+    async with serving(make_server(), max_sessions=2) as web:
+        first, second = await web.initialize(), await web.initialize()
+        async with second.stream():
+            third = await web.initialize()  # the first was idle longest
+            assert (await first.call("add", {"a": 1, "b": 2})).status == 404
+            async with third.stream():
+                refused = await web.post({**call("x"), "method": "initialize"} | _introduced())
+                assert refused.status == 503
+                assert refused.headers["retry-after"]
+            assert (await second.call("add", {"a": 1, "b": 2})).text == "3"
+
+
+def _introduced() -> dict[str, Any]:
+    from tests.support.http_server import introduction
+
+    return introduction()
+
+
+@pytest.mark.covers("SRV-44")
+async def test_a_session_belongs_to_whom_it_was_made_for() -> None:
+    people = {"a-token": "ada", "b-token": "bob"}
+    async with serving(make_server(), verify_token=people.get) as web:
+        adas = {"Authorization": "Bearer a-token"}
+        answer = await web.post(_introduced(), adas)
+        session = {"Mcp-Session-Id": answer.headers["mcp-session-id"]}
+        request = call("add", {"a": 1, "b": 2})
+        assert (await web.post(request, {**session, **adas})).text == "3"
+        bobs = {**session, "Authorization": "Bearer b-token"}
+        assert (await web.post(request, bobs)).status == 404
+        assert (await web.post(request, session)).status == 401
+
+
+async def test_an_id_in_use_is_not_used_twice() -> None:
+    desk = Desk()
+    async with serving(make_server(desk)) as web:
+        session = await web.initialize()
+        waiting = asyncio.create_task(session.call("wait", request_id=3))
+        await happens(desk.started)
+        again = await session.call("add", {"a": 1, "b": 2}, request_id=3)
+        assert (again.status, again.error) == (400, -32600)
+        desk.go_on.set()
+        assert (await waiting).text == "waited"
+
+
+async def test_a_cancelled_request_ends_without_an_answer() -> None:
+    desk = Desk()
+    async with serving(make_server(desk)) as web:
+        session = await web.initialize()
+        waiting = asyncio.create_task(session.call("wait", request_id=3))
+        await happens(desk.started)
+        told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 3}}
+        assert (await session.post(told)).status == 202
+        await happens(desk.cancelled)
+        assert (await waiting).body == b""
+
+
+@pytest.mark.covers("SRV-10")
+async def test_the_server_ends_though_streams_are_open() -> None:
+    server, loop = make_server(), asyncio.get_running_loop()
+    async with contextlib.AsyncExitStack() as stack:
+        web = await stack.enter_async_context(serving(server))
+        session = await web.initialize()
+        listening = await stack.enter_async_context(session.stream())
+        body, headers = stateless(
+            "subscriptions/listen", {"notifications": {"toolsListChanged": True}}
+        )
+        sent = {**headers, "Content-Type": "application/json"}
+        hearing = await web.http.post(web.url, json=body, headers=sent)
+        await next_message(hearing)
+        began = loop.time()
+        await stack.aclose()
+        assert loop.time() - began < 3
+        assert listening is not None
+
+
+async def test_a_slow_reader_holds_up_only_itself() -> None:
+    server = MCPServer("web", rate_limit_rate=0)
+    sent = 0
+
+    @server.tool()
+    async def flood(ctx: Context) -> str:
+        nonlocal sent
+        for n in range(2000):
+            await ctx.progress(n, message="x" * 50_000)
+            sent += 1
+        return "done"
+
+    @server.tool()
+    async def quick() -> str:
+        return "ok"
+
+    async with serving(server) as web:
+        session = await web.initialize()
+        async with session.stream(call("flood", progressToken="t")):
+            async with asyncio.timeout(LIMIT):
+                while not sent:
+                    await asyncio.sleep(0.01)
+                before = -1
+                while sent != before:  # until it stands still, because nobody reads
+                    before = sent
+                    await asyncio.sleep(0.2)
+            assert sent < 1000  # of 2000: the rest is not in memory
+            other = await web.initialize()
+            assert (await other.call("quick")).text == "ok"
+
+
+# Parts
+
+
+@pytest.mark.covers("SSE-12", "SRV-35", "DEC-06")
+async def test_who_asks_for_parts_gets_them_and_others_hear_of_progress() -> None:
+    server = MCPServer("web", rate_limit_rate=0)
+
+    @server.tool()
+    async def story(ctx: Context) -> str:
+        await ctx.fragment("Once ")
+        await ctx.fragment("upon")
+        return "Once upon"
+
+    async with serving(server) as web:
+        params = {"name": "story", "arguments": {}}
+        wanted = {"Accept": "application/json, text/event-stream;dialect=fragments"}
+        answer = await web.stateless("tools/call", params, wanted)
+        assert [event["event"] for event in answer.events] == ["result", "result", "complete"]
+        first, _, last = answer.messages
+        assert first == {"content": [{"type": "text", "text": "Once "}]}
+        assert (last["id"], last["result"]["content"][0]["text"]) == (5, "Once upon")
+        refused = await web.stateless("tools/call", {"name": "nobody", "arguments": {}}, wanted)
+        assert refused.events[-1]["event"] == "error"
+        plain = await web.stateless("tools/call", params, progressToken="t")
+        assert [m["params"]["message"] for m in plain.messages[:2]] == ["Once ", "upon"]
+        assert all("event" not in event for event in plain.events)
+    async with serving(server, sse_dialect="fragments") as web:
+        answer = await web.stateless("tools/call", params)
+        assert answer.events[-1]["event"] == "complete"
+        assert (await web.stateless("tools/list")).kind == "application/json"
+
+
+async def test_who_accepts_only_json_gets_only_the_answer() -> None:
+    async with serving(make_server()) as web:
+        session = await web.initialize()
+        body = call("steps", progressToken="t")
+        answer = await session.post(body, {"Accept": "application/json"})
+        assert answer.kind == "application/json"
+        assert answer.text == "done"

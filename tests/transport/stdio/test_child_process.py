@@ -1,0 +1,354 @@
+"""Servers as child processes: how they start, how they die, and what they leave behind."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fairlead.errors import ChannelClosed, ConnectFailed, RemoteProtocolError
+from fairlead.transport.channel import Incoming
+from fairlead.transport.stdio.child_process import ProcessChannel, child_environment, spawn
+from fairlead.wire import Notification, Request, Success
+from tests.support.stdio_programs import program
+
+
+async def running(channel: ProcessChannel, got: "asyncio.Queue[Incoming]") -> ChannelClosed:
+    """Run a channel to its end and return what ended it."""
+    with pytest.raises(ChannelClosed) as ended:
+        await channel.run(got.put_nowait)
+    return ended.value
+
+
+def alive(pid: int) -> bool:
+    """Whether a process exists and is no zombie."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+async def until(condition, seconds: float = 5.0) -> None:  # type: ignore[no-untyped-def]
+    """Wait for something that gives no event: the end of a process that is not our child."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.covers("STD-01", "STD-02", "STD-04", "STD-05")
+async def test_frames_go_in_and_come_out(tmp_path: Path, loop_kind: str) -> None:
+    command = program(
+        tmp_path,
+        """
+        for line in sys.stdin:
+            request = json.loads(line)
+            answer(request, {"env": os.environ["ONE"], "cwd": os.getcwd(), "argv": sys.argv[1:]})
+        """,
+    )
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    channel = await spawn([*command, "a b", "c"], env={"ONE": "1"}, cwd=str(folder))
+    got: asyncio.Queue[Incoming] = asyncio.Queue()
+    task = asyncio.create_task(running(channel, got))
+    channel.send(Request(7, "x"))
+    answer = await got.get()
+    assert isinstance(answer, Success)
+    assert answer.id == 7
+    assert f'"cwd": "{folder}"'.encode() in bytes(answer.result)
+    assert b'"argv": ["a b", "c"]' in bytes(answer.result)
+    assert channel.context.process_id is not None
+    await channel.close()
+    assert (await task).exit_code == 0
+
+
+@pytest.mark.covers("STD-10")
+async def test_a_command_that_does_not_exist_is_named() -> None:
+    with pytest.raises(ConnectFailed, match="no program 'no-such-program-anywhere'"):
+        await spawn(["no-such-program-anywhere", "--flag"])
+
+
+@pytest.mark.covers("STD-10")
+async def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConnectFailed, match="the working directory .*/nowhere does not exist"):
+        await spawn([sys.executable], cwd=str(tmp_path / "nowhere"))
+
+
+@pytest.mark.covers("STD-10")
+async def test_a_file_that_may_not_be_executed_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "plain.txt"
+    file.write_text("hello")
+    with pytest.raises(ConnectFailed, match="may not be executed"):
+        await spawn([str(file)])
+
+
+async def test_an_empty_command_is_refused() -> None:
+    with pytest.raises(ConnectFailed, match="the command is empty"):
+        await spawn([])
+
+
+@pytest.mark.covers("STD-06", "STD-07")
+async def test_a_death_comes_with_exit_code_and_last_words(tmp_path: Path, loop_kind: str) -> None:
+    command = program(
+        tmp_path,
+        """
+        print("loading", file=sys.stderr)
+        print("API_KEY=hunter2 is wrong", file=sys.stderr)
+        send({"jsonrpc": "2.0", "method": "farewell"})
+        sys.exit(3)
+        """,
+    )
+    heard: list[str] = []
+    channel = await spawn(command, on_stderr=heard.append)
+    got: asyncio.Queue[Incoming] = asyncio.Queue()
+    end = await running(channel, got)
+    assert end.exit_code == 3
+    assert "exited with code 3" in str(end)
+    assert end.stderr == ("loading", "API_KEY=[REDACTED] is wrong")
+    assert heard == list(end.stderr)
+    assert got.get_nowait() == Notification("farewell")  # said before it died, and not lost
+    with pytest.raises(ChannelClosed):
+        channel.send(Notification("too late"))
+        await channel.drain()
+        channel.send(Notification("too late"))
+    await channel.close()
+
+
+@pytest.mark.covers("STD-07")
+async def test_a_signal_is_named(tmp_path: Path) -> None:
+    channel = await spawn(program(tmp_path, "os.kill(os.getpid(), signal.SIGSEGV)"))
+    end = await running(channel, asyncio.Queue())
+    assert end.exit_code == -signal.SIGSEGV
+    assert "SIGSEGV" in str(end)
+    await channel.close()
+
+
+@pytest.mark.covers("STD-08")
+async def test_a_polite_server_leaves_when_its_stdin_ends(tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    command = program(
+        tmp_path,
+        f"""
+        send({{"jsonrpc": "2.0", "method": "up"}})
+        for line in sys.stdin: pass
+        open({str(note)!r}, "w").write("left by myself")
+        """,
+    )
+    channel = await spawn(command)
+    got: asyncio.Queue[Incoming] = asyncio.Queue()
+    task = asyncio.create_task(running(channel, got))
+    await got.get()
+    started = time.monotonic()
+    await channel.close()
+    assert time.monotonic() - started < 1.5
+    assert note.read_text() == "left by myself"
+    await task
+
+
+@pytest.mark.covers("STD-08", "STD-09")
+async def test_a_stubborn_server_and_its_children_are_ended(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    command = program(
+        tmp_path,
+        f"""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        child = subprocess.Popen([sys.executable, "-c",
+            "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+            "print(1, flush=True); time.sleep(600)"], stdout=subprocess.PIPE)
+        child.stdout.readline()
+        open({str(pids)!r}, "w").write(f"{{os.getpid()}} {{child.pid}}")
+        send({{"jsonrpc": "2.0", "method": "up"}})
+        time.sleep(600)
+        """,
+    )
+    channel = await spawn(command)
+    got: asyncio.Queue[Incoming] = asyncio.Queue()
+    task = asyncio.create_task(running(channel, got))
+    await got.get()
+    server, child = map(int, pids.read_text().split())
+    assert os.getsid(server) == server  # a session of its own: Ctrl-C in our terminal is ours
+    async with asyncio.timeout(6):
+        await asyncio.gather(channel.close(), channel.close())  # also twice at once
+    assert not alive(server)
+    await until(lambda: not alive(child))
+    await task
+
+
+@pytest.mark.covers("STD-08")
+async def test_children_of_a_server_that_crashed_are_ended_too(tmp_path: Path) -> None:
+    command = program(
+        tmp_path,
+        """
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        send({"jsonrpc": "2.0", "method": "up", "params": {"pid": child.pid}})
+        os._exit(1)
+        """,
+    )
+    channel = await spawn(command)
+    got: asyncio.Queue[Incoming] = asyncio.Queue()
+    end = await running(channel, got)  # although the child still holds the pipes open
+    assert end.exit_code == 1
+    up = got.get_nowait()
+    assert isinstance(up, Notification)
+    pid = int(bytes(up.params).split(b":")[1].rstrip(b"}"))  # type: ignore[arg-type]
+    await channel.close()
+    await until(lambda: not alive(pid))
+
+
+@pytest.mark.covers("STD-08")
+async def test_nothing_is_left_when_the_host_is_killed(tmp_path: Path) -> None:
+    """`kill -9` of us: the reaper ends what we started, children of servers included."""
+    pids = tmp_path / "pids"
+    command = program(
+        tmp_path,
+        f"""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        open({str(pids)!r}, "w").write(f"{{os.getpid()}} {{child.pid}}")
+        send({{"jsonrpc": "2.0", "method": "up"}})
+        time.sleep(600)
+        """,
+    )
+    host = tmp_path / "host.py"
+    host.write_text(
+        f"""
+import asyncio
+from fairlead.transport.stdio.child_process import spawn
+
+async def main():
+    channel = await spawn({command!r})
+    await channel.run(lambda message: print("up", flush=True))
+
+asyncio.run(main())
+"""
+    )
+    process = subprocess.Popen([sys.executable, str(host)], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert await asyncio.to_thread(process.stdout.readline) == b"up\n"
+    server, child = map(int, pids.read_text().split())
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    await until(lambda: not alive(server) and not alive(child))
+
+
+@pytest.mark.covers("STD-06")
+async def test_a_flood_on_stderr_blocks_nobody_and_stays_small(tmp_path: Path) -> None:
+    command = program(
+        tmp_path,
+        """
+        for i in range(200_000):
+            sys.stderr.write(f"line {i} " + "x" * 100 + "\\n")
+        sys.stderr.write("y" * 5_000_000)  # one line without an end
+        sys.stderr.flush()
+        send({"jsonrpc": "2.0", "method": "done"})
+        for line in sys.stdin: pass
+        """,
+    )
+    channel = await spawn(command)
+    got: asyncio.Queue[Incoming] = asyncio.Queue()
+    task = asyncio.create_task(running(channel, got))
+    assert await got.get() == Notification("done")
+    await channel.close()
+    end = await task
+    assert len(end.stderr) <= 20
+    assert all(len(line) <= 2000 for line in end.stderr)
+
+
+@pytest.mark.covers("STD-03", "STD-05", "QUA-03")
+async def test_stray_output_is_skipped_and_the_stream_goes_on(tmp_path: Path) -> None:
+    command = program(
+        tmp_path,
+        """
+        sys.stdout.buffer.write(b"\\xef\\xbb\\xbf")
+        print("Welcome to my server!")
+        send({"jsonrpc": "2.0", "method": "one"})
+        sys.stdout.write("\\n  \\r\\n")
+        sys.stdout.write('  {"jsonrpc": "2.0", "method": "two"}  \\r\\n')
+        sys.stdout.write('{"jsonrpc": "2.0", "method": "three"}')  # no line end
+        """,
+    )
+    channel = await spawn(command)
+    got: asyncio.Queue[Incoming] = asyncio.Queue()
+    await running(channel, got)
+    stray, *rest = [got.get_nowait() for _ in range(got.qsize())]
+    assert isinstance(stray, RemoteProtocolError)
+    assert stray.excerpt == "Welcome to my server!"
+    assert rest == [Notification("one"), Notification("two"), Notification("three")]
+    await channel.close()
+
+
+async def test_ten_megabytes_both_ways(tmp_path: Path, loop_kind: str) -> None:
+    command = program(tmp_path, "for line in sys.stdin: sys.stdout.write(line); sys.stdout.flush()")
+    channel = await spawn(command)
+    got: asyncio.Queue[Incoming] = asyncio.Queue()
+    task = asyncio.create_task(running(channel, got))
+    message = Notification("big", msg_of(10 << 20))
+    channel.send(message)
+    assert channel.congested
+    async with asyncio.timeout(20):
+        await channel.drain()
+        assert await got.get() == message
+    await channel.close()
+    await task
+
+
+def msg_of(size: int):  # type: ignore[no-untyped-def]
+    from msgspec import Raw
+
+    return Raw(b'{"data":"' + b"x" * size + b'"}')
+
+
+@pytest.mark.covers("TRN-13")
+async def test_a_peer_that_does_not_read_cannot_block_close(tmp_path: Path) -> None:
+    command = program(tmp_path, 'send({"jsonrpc": "2.0", "method": "up"}); time.sleep(600)')
+    channel = await spawn(command)
+    got: asyncio.Queue[Incoming] = asyncio.Queue()
+    task = asyncio.create_task(running(channel, got))
+    await got.get()
+    for _ in range(4):
+        channel.send(Notification("big", msg_of(1 << 20)))
+    assert channel.congested
+    draining = asyncio.create_task(channel.drain())
+    async with asyncio.timeout(8):
+        await channel.close()
+    with pytest.raises(ChannelClosed):
+        await draining
+    await task
+
+
+async def test_a_cancelled_start_leaves_no_process(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    command = program(
+        tmp_path, f"open({str(note)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    )
+    starting = asyncio.create_task(spawn(command))
+    await asyncio.sleep(0)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    await until(lambda: not note.exists() or not alive(int(note.read_text() or 0)))
+
+
+@pytest.mark.covers("DEC-17")
+def test_what_a_child_inherits(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        monkeypatch.delenv(name)
+    for name in ("PATH", "LC_ALL", "MY_TOKEN", "FAIRLEAD_STATE_KEYS", "OTEL_EXPORTER"):
+        monkeypatch.setenv(name, name.lower())
+    utf8 = {"PYTHONUTF8": "1"}
+    assert child_environment() == utf8 | {
+        "PATH": "path",
+        "LC_ALL": "lc_all",
+        "MY_TOKEN": "my_token",
+    }
+    assert child_environment(inherit="safe") == utf8 | {"PATH": "path", "LC_ALL": "lc_all"}
+    assert child_environment(inherit=["MY_TOKEN"]) == utf8 | {"MY_TOKEN": "my_token"}
+    assert child_environment({"PYTHONUTF8": "0", "PATH": "/x"}, inherit=[]) == {
+        "PYTHONUTF8": "0",
+        "PATH": "/x",
+    }

@@ -1,0 +1,377 @@
+"""When a server cannot be started, connected or ended as usual, nothing of it is left."""
+
+import asyncio
+import contextlib
+import gc
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from fairlead import MCPClient
+from fairlead.client.mcp_transport.factory import StdioTransport
+from fairlead.errors import ChannelClosed, ConnectFailed
+from fairlead.transport.stdio import orphan_reaper as reaper
+from fairlead.transport.stdio.child_process import ProcessChannel, spawn
+
+CAT = ["cat"]
+
+
+@contextlib.contextmanager
+def descriptors_left(count: int) -> Iterator[None]:
+    """Only so many files may be opened meanwhile."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(map(int, os.listdir("/proc/self/fd")))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 40, hard))
+    held: list[int] = []
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        for _ in range(count):
+            os.close(held.pop())
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for fd in held:
+            os.close(fd)
+
+
+def descriptors() -> set[str]:
+    """What we have open; without the one that looks."""
+    return {fd for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}")}
+
+
+def children() -> set[str]:
+    """Processes of ours, those that nobody has collected included; without reapers."""
+    found: set[str] = set()
+    for task in os.listdir("/proc/self/task"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended
+            found.update(Path(f"/proc/self/task/{task}/children").read_text().split())
+    for pid in found:
+        with contextlib.suppress(FileNotFoundError):
+            if b"groups=" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                reapers.add(pid)
+    return found - reapers
+
+
+reapers: set[str] = set()  # nobody collects them
+
+
+class Left:
+    """What there was before, and whether that is all there is again."""
+
+    def __init__(self) -> None:
+        gc.collect()
+        self.descriptors, self.children = descriptors(), children()
+
+    async def nothing(self) -> None:
+        async with asyncio.timeout(5):
+            while children() - self.children or descriptors() - self.descriptors:
+                await asyncio.sleep(0.001)
+
+
+async def works() -> None:
+    channel = await spawn(CAT)
+    await channel.close()
+
+
+async def test_without_descriptors_a_start_fails_clearly_and_the_next_one_works(
+    loop_kind: str,
+) -> None:
+    await works()
+    left = Left()
+    outcomes = []
+    for count in range(12):
+        with descriptors_left(count):
+            try:
+                await works()
+                outcomes.append("worked")
+            except ConnectFailed as exc:
+                outcomes.append(str(exc))
+        await left.nothing()
+        await works()
+    assert outcomes == sorted(outcomes)  # first it failed, then it worked
+    assert set(outcomes) == {"Could not start `cat`: [Errno 24] Too many open files", "worked"}
+
+
+async def test_a_reaper_that_cannot_be_started_leaves_no_descriptors() -> None:
+    await works()
+    left = Left()
+    reaper._forget()  # as if it had been killed
+    process = popen()
+    before = descriptors()
+    for count in range(5):
+        with descriptors_left(count), pytest.raises(OSError, match="Too many open files"):
+            reaper.register(process.pid)
+        assert descriptors() == before
+    process.communicate()
+    await works()
+    left.descriptors = descriptors()
+    await left.nothing()
+
+
+async def test_descriptors_may_run_out_between_start_and_connection(loop_kind: str) -> None:
+    await works()
+    left = Left()
+    for count in range(4):
+        process = popen()
+        channel = ProcessChannel(CAT, process)
+        with descriptors_left(count):
+            try:
+                await channel.connect()
+            except OSError:
+                assert process.returncode is not None  # collected
+                assert count < 2
+        await channel.close()
+        await left.nothing()
+
+
+async def test_a_connection_may_be_cancelled_at_any_step(loop_kind: str) -> None:
+    await works()
+    left = Left()
+    cancelled = 0
+    for turns in range(1, 12):
+        channel = ProcessChannel(CAT, popen())
+        connecting = asyncio.create_task(channel.connect())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        connecting.cancel()
+        try:
+            await connecting
+        except asyncio.CancelledError:
+            cancelled += 1
+        else:
+            await channel.close()
+        await left.nothing()
+    assert 0 < cancelled < 11
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2])
+async def test_a_loop_that_ends_breaks_off_no_end(
+    tmp_path: Path, loop_kind: str, turns: int
+) -> None:
+    """All tasks are cancelled, also the one that ends the server, perhaps before its first step."""
+    await works()
+    left = Left()
+    note = tmp_path / "note"
+    channel = await spawn(["sh", "-c", 'cat; sleep 0.2; echo left > "$0"', str(note)])
+    closing = asyncio.ensure_future(channel.close())
+    for _ in range(turns + 1):
+        await asyncio.sleep(0)
+    everybody = asyncio.all_tasks() - {asyncio.current_task()}  # type: ignore[arg-type]
+    assert len(everybody) == 2
+    for task in everybody:
+        task.cancel()
+    await asyncio.wait(everybody)
+    assert closing.cancelled()
+    await left.nothing()
+    assert note.exists() == (turns > 0)  # it had begun: then it is still polite
+
+
+@pytest.mark.parametrize("error", [PermissionError, ProcessLookupError, AttributeError])
+async def test_where_a_process_cannot_be_watched_a_thread_waits_for_it(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch, loop_kind: str
+) -> None:
+    """Sandboxes refuse it, and other systems do not have it."""
+
+    def refuse(pid: int) -> int:
+        raise error
+
+    await works()
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    left = Left()
+    channel = await spawn(["sh", "-c", "exit 3"])
+    with pytest.raises(ChannelClosed) as ended:
+        await channel.run(lambda _: None)
+    assert ended.value.exit_code == 3
+    await channel.close()
+    await left.nothing()
+
+
+async def test_a_client_that_gets_no_answer_ends_its_server(loop_kind: str) -> None:
+    """`async with` does not come to its end if it fails at its beginning."""
+    await works()
+    left = Left()
+    silent = StdioTransport({"command": "sh", "args": ["-c", "cat > /dev/null"]})
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2), MCPClient(silent):
+            pass
+    await left.nothing()
+
+
+def test_a_start_without_threads_fails_and_does_not_happen_later(tmp_path: Path) -> None:
+    """An executor that can start no thread keeps the work, and does it when it can."""
+    note = tmp_path / "note"
+    run(
+        f"""
+        import resource, threading
+        with open("/proc/self/statm") as facts:
+            vsize = int(facts.read().split()[0]) * resource.getpagesize()
+        threading.stack_size(256 << 20)
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        async def main():
+            resource.setrlimit(resource.RLIMIT_AS, (vsize + (128 << 20), hard))
+            try:
+                await spawn(["touch", {str(note)!r}])
+            except ConnectFailed as exc:
+                assert "start new thread" in str(exc), exc
+            else:
+                raise AssertionError
+            resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+            channel = await spawn(["cat"])
+            await channel.close()
+        asyncio.run(main())
+        """
+    )
+    assert not note.exists()
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("end", ["connected", "closing", "starting"])
+def test_a_program_that_fails_leaves_nothing_and_says_nothing(loop: str, end: str) -> None:
+    """Neither warnings nor processes, whatever was under way."""
+    run(
+        f"""
+        import {loop}, os
+        from fairlead.client.mcp_transport.factory import StdioTransport
+        async def main():
+            await (await spawn(["cat"])).close()
+            client = StdioTransport({{"command": "cat"}})
+            tasks = []
+            if {end!r} != "starting":
+                await client.connect()
+            if {end!r} != "connected":
+                work = client.close() if {end!r} == "closing" else client.connect()
+                tasks.append(asyncio.create_task(work))
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+            raise KeyError
+        try:
+            with asyncio.Runner(loop_factory={loop}.new_event_loop) as runner:
+                runner.run(main())
+        except KeyError:
+            pass
+        from fairlead.transport.stdio.child_process import _spawner
+        _spawner().shutdown()
+        for task in os.listdir("/proc/self/task"):
+            with open(f"/proc/self/task/{{task}}/children") as children:
+                for pid in children.read().split():
+                    with open(f"/proc/{{pid}}/cmdline") as command:
+                        assert "groups=" in command.read()
+        """
+    )
+
+
+def test_a_forked_process_keeps_no_server_and_can_start_its_own() -> None:
+    run(
+        """
+        import multiprocessing
+        fork = multiprocessing.get_context("fork")
+        def child(done, enough):
+            async def one():
+                async with asyncio.timeout(10):
+                    await (await spawn(["cat"])).close()
+            asyncio.run(one())
+            done.set()
+            enough.wait()
+        async def main():
+            channel = await spawn(["cat"])
+            done, enough = fork.Event(), fork.Event()
+            other = fork.Process(target=child, args=(done, enough))
+            other.start()
+            assert await asyncio.to_thread(done.wait, 10)
+            async with asyncio.timeout(1.5):  # before anybody is told to end by a signal
+                await channel.close()
+            enough.set()
+            await asyncio.to_thread(other.join)
+            assert other.exitcode == 0
+        asyncio.run(main())
+        """
+    )
+
+
+def test_a_fork_of_a_program_that_has_closed_everything_can_start_servers() -> None:
+    run(
+        """
+        import os
+        async def main():
+            async with asyncio.timeout(5):
+                await (await spawn(["cat"])).close()
+        asyncio.run(main())
+        os.closerange(3, 256)  # as programs do that become daemons
+        pid = os.fork()
+        if pid == 0:
+            try:
+                asyncio.run(main())
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        """
+    )
+
+
+async def test_a_reaper_that_was_killed_is_replaced_by_one_that_knows_all(tmp_path: Path) -> None:
+    host = subprocess.Popen(
+        [sys.executable, "-c", PRELUDE + REPLACED], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert host.stdin is not None
+    assert host.stdout is not None
+    pids = (await asyncio.to_thread(host.stdout.readline)).split()
+    assert len(pids) == 2
+    host.kill()
+    host.wait()
+    host.stdin.close()
+    host.stdout.close()
+    async with asyncio.timeout(5):
+        while any(running(int(pid)) for pid in pids):
+            await asyncio.sleep(0.01)
+
+
+REPLACED = """
+import os, signal
+async def main():
+    first = await spawn(["sleep", "600"])
+    for task in os.listdir("/proc/self/task"):
+        for pid in open(f"/proc/self/task/{task}/children").read().split():
+            if b"groups=" in open(f"/proc/{pid}/cmdline", "rb").read():
+                os.kill(int(pid), signal.SIGKILL)
+                os.waitid(os.P_PID, int(pid), os.WEXITED | os.WNOWAIT)
+    second = await spawn(["sleep", "600"])
+    print(first.context.process_id, second.context.process_id, flush=True)
+    await asyncio.sleep(600)
+asyncio.run(main())
+"""
+
+PRELUDE = """
+import asyncio
+from fairlead.errors import ConnectFailed
+from fairlead.transport.stdio.child_process import spawn
+"""
+
+
+def run(source: str) -> None:
+    """Run a program that must end well, with nothing to say."""
+    command = [sys.executable, "-W", "always", "-c", PRELUDE + dedent(source)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def popen() -> "subprocess.Popen[bytes]":
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        CAT, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=True
+    )

@@ -1,0 +1,200 @@
+"""What every channel of lines must do: over memory, unix sockets and TCP, on both loops."""
+
+import asyncio
+import contextlib
+import os
+import stat
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from msgspec import Raw
+
+from fairlead.errors import ChannelClosed, ConnectFailed, RemoteProtocolError
+from fairlead.transport.channel import Incoming
+from fairlead.transport.line_channel import HARD_LIMIT, LineChannel
+from fairlead.transport.memory import memory_pair
+from fairlead.transport.socket import connect_tcp, connect_unix, listen_tcp, listen_unix
+from fairlead.wire import Notification, Request, Success
+
+Pair = Callable[[], "contextlib.AbstractAsyncContextManager[tuple[LineChannel, LineChannel]]"]
+
+
+@contextlib.asynccontextmanager
+async def memory(limit: int = 1 << 24) -> AsyncIterator[tuple[LineChannel, LineChannel]]:
+    yield memory_pair(limit=limit)
+
+
+@contextlib.asynccontextmanager
+async def tcp(limit: int = 1 << 24) -> AsyncIterator[tuple[LineChannel, LineChannel]]:
+    accepted: asyncio.Future[LineChannel] = asyncio.get_running_loop().create_future()
+    async with listen_tcp("127.0.0.1", 0, accepted.set_result, limit=limit) as server:
+        port = server.sockets[0].getsockname()[1]
+        yield await connect_tcp("127.0.0.1", port, limit=limit), await accepted
+
+
+@contextlib.asynccontextmanager
+async def unix(limit: int = 1 << 24) -> AsyncIterator[tuple[LineChannel, LineChannel]]:
+    accepted: asyncio.Future[LineChannel] = asyncio.get_running_loop().create_future()
+    path = f"/tmp/fairlead-test-{os.getpid()}.sock"
+    async with listen_unix(path, accepted.set_result, limit=limit):
+        yield await connect_unix(path, limit=limit), await accepted
+
+
+@pytest.fixture(params=[memory, tcp, unix], ids=lambda f: f.__name__)
+def pair(request: pytest.FixtureRequest) -> Pair:
+    return request.param  # type: ignore[no-any-return]
+
+
+class Reader:
+    """Runs a channel and keeps what arrives."""
+
+    def __init__(self, channel: LineChannel) -> None:
+        self.got: asyncio.Queue[Incoming] = asyncio.Queue()
+        self.task: asyncio.Task[None] = asyncio.create_task(channel.run(self.got.put_nowait))
+
+    def next(self) -> Awaitable[Incoming]:
+        return asyncio.wait_for(self.got.get(), 10)
+
+
+async def close_all(*channels: LineChannel) -> None:
+    await asyncio.gather(*(channel.close() for channel in channels))
+
+
+@pytest.mark.covers("TRN-14", "TRN-18")
+async def test_messages_arrive_in_order_both_ways(pair: Pair, loop_kind: str) -> None:
+    async with pair() as (left, right):
+        here, there = Reader(left), Reader(right)
+        for i in range(100):
+            left.send(Request(i, "ask", Raw(b'{"n":%d}' % i)))
+            right.send_success(i, Raw(b"{}"))
+        for i in range(100):
+            assert await there.next() == Request(i, "ask", Raw(b'{"n":%d}' % i))
+            assert await here.next() == Success(i, Raw(b"{}"))
+        await close_all(left, right)
+        await asyncio.gather(here.task, there.task)
+
+
+async def test_what_was_sent_before_closing_still_arrives(pair: Pair) -> None:
+    async with pair() as (left, right):
+        left.send(Notification("last words", Raw(b'{"x":"' + b"y" * 300_000 + b'"}')))
+        closing = asyncio.create_task(left.close())
+        there = Reader(right)
+        message = await there.next()
+        assert isinstance(message, Notification)
+        assert message.method == "last words"
+        await there.task  # ends without an error: the peer ended its side
+        await close_all(right)
+        await closing
+
+
+@pytest.mark.covers("TRN-08")
+async def test_a_closed_channel_refuses_to_send(pair: Pair) -> None:
+    async with pair() as (left, right):
+        await left.close()
+        await left.close()  # harmless
+        with pytest.raises(ChannelClosed) as refused:
+            left.send(Notification("x"))
+        assert refused.value.delivered is False
+        await right.close()
+
+
+async def test_one_bad_line_does_not_end_a_connection(pair: Pair) -> None:
+    async with pair() as (left, right):
+        there = Reader(right)
+        left.write(b"this is no json\n\n  \n")
+        left.write(b'{"jsonrpc":"2.0","method":"ok"}\n')
+        bad = await there.next()
+        assert isinstance(bad, RemoteProtocolError)
+        assert (bad.code, bad.excerpt) == (-32700, "this is no json")
+        assert await there.next() == Notification("ok")
+        await close_all(left, right)
+
+
+@pytest.mark.covers("RPC-08")
+async def test_a_line_over_the_limit_is_reported_once_and_dropped(pair: Pair) -> None:
+    async with pair(limit=1000) as (left, right):  # type: ignore[call-arg]
+        there = Reader(right)
+        left.write(b'{"jsonrpc":"2.0","method":"' + b"m" * 500_000 + b'"}\n')
+        left.write(b'{"jsonrpc":"2.0","method":"ok"}\n')
+        bad = await there.next()
+        assert isinstance(bad, RemoteProtocolError)
+        assert "over the limit of 1000" in str(bad)
+        assert bad.size == 500_029
+        assert await there.next() == Notification("ok")
+        await close_all(left, right)
+
+
+@pytest.mark.covers("TRN-13")
+async def test_back_pressure_reaches_the_sender(pair: Pair) -> None:
+    async with pair() as (left, right):
+        while not left.congested:
+            left.send(Notification("n", Raw(b'{"x":"' + b"y" * 100_000 + b'"}')))
+        draining = asyncio.create_task(left.drain())
+        await asyncio.sleep(0)
+        assert not draining.done()
+        there = Reader(right)
+        async with asyncio.timeout(10):
+            await draining
+        assert not left.congested
+        await close_all(left, right)
+        await there.task
+
+
+async def test_nobody_reads_and_answers_pile_up_so_we_stop_reading() -> None:
+    left, right = memory_pair()
+    there = Reader(right)
+    payload = Raw(b'{"x":"' + b"y" * (1 << 20) + b'"}')
+    for i in range(HARD_LIMIT // (1 << 20) + 2):
+        right.send_success(i, payload)  # the left end is not run: nobody reads
+    left.send(Notification("ignored for now"))
+    await asyncio.sleep(0.01)
+    assert there.got.empty()
+    here = Reader(left)
+    assert await there.next() == Notification("ignored for now")
+    await close_all(left, right)
+    await asyncio.gather(here.task, there.task)
+
+
+@pytest.mark.covers("TRN-13")
+async def test_close_does_not_wait_for_a_peer_that_does_not_read(pair: Pair) -> None:
+    async with pair() as (left, right):
+        for _ in range(20):
+            left.send(Notification("n", Raw(b'{"x":"' + b"y" * 1_000_000 + b'"}')))
+        async with asyncio.timeout(5):
+            await left.close()
+        await right.close()
+
+
+async def test_connecting_to_nobody_names_the_address(tmp_path: Path) -> None:
+    with pytest.raises(ConnectFailed, match="nobody.sock"):
+        await connect_unix(str(tmp_path / "nobody.sock"))
+    with pytest.raises(ConnectFailed, match="127.0.0.1:1"):
+        await connect_tcp("127.0.0.1", 1)
+
+
+async def test_a_unix_socket_is_for_its_owner_only_and_removed_after_use(tmp_path: Path) -> None:
+    path = str(tmp_path / "s")
+    async with listen_unix(path, lambda channel: None):
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+        with pytest.raises(FileExistsError, match="already listens"):
+            async with listen_unix(path, lambda channel: None):
+                pass
+    assert not os.path.exists(path)
+
+
+async def test_a_stale_socket_file_is_replaced_and_a_plain_file_is_not(tmp_path: Path) -> None:
+    import socket
+
+    stale = str(tmp_path / "stale")
+    sock = socket.socket(socket.AF_UNIX)
+    sock.bind(stale)
+    sock.close()
+    async with listen_unix(stale, lambda channel: None):
+        pass
+    plain = tmp_path / "plain"
+    plain.write_text("precious")
+    with pytest.raises(FileExistsError, match="is no socket"):
+        async with listen_unix(str(plain), lambda channel: None):
+            pass
+    assert plain.read_text() == "precious"
