@@ -3,7 +3,9 @@
 import asyncio
 import gc
 import inspect
+import logging
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,6 +37,17 @@ def pytest_collection_finish() -> None:
     """What was imported so far stays: collecting garbage after a test need not look at it."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def fresh_log_limits() -> None:
+    """Let every test log as if it were the first: lines of a kind are limited per second."""
+    if (module := sys.modules.get("fairlead.observe.log_filter")) is None:
+        return
+    for name in module.LOGGERS:
+        for one in logging.getLogger(f"fairlead.{name}").filters:
+            if paces := getattr(one, "_paces", None):
+                paces.clear()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -21,7 +21,7 @@ from fairlead.manager import load_all_mcp_configs
 from fairlead.manager.configured_servers import discover_and_load_mcp_tools
 from fairlead.manager.manager import MCPManager
 from fairlead.manager.supervisor import Rules
-from fairlead.manager.tools.catalog import Catalog
+from fairlead.manager.tools.catalog import ToolCatalog
 from fairlead.manager.tools.tool_cache import MCPToolCache, MemoryStore
 
 SERVERS, TOOLS = 200, 50
@@ -117,12 +117,12 @@ async def lists() -> None:
 
     from fairlead import MCPClient
     from fairlead.gateway import Gateway
-    from fairlead.gateway.catalog.merged_catalog import Kind
+    from fairlead.gateway.catalog.merged_catalog import ListKind
 
     items = [msgspec.Raw(msgspec.json.encode(tool)) for tool in definitions(40)]
     async with Gateway() as gateway:
         for n in range(50):
-            gateway.catalog.put(f"server-{n:02d}", Kind.TOOLS, items)
+            gateway.catalog.put(f"server-{n:02d}", ListKind.TOOLS, items)
         async with MCPClient.connect_inprocess(gateway) as client:
             peer = client.transport.peer
             page = await peer.request("tools/list")  # which is made once
@@ -152,12 +152,12 @@ def definitions(count: int) -> list[dict[str, Any]]:
     ]
 
 
-def new_catalog() -> Catalog:
+def new_catalog() -> ToolCatalog:
     async def call(*_: Any, **__: Any) -> dict[str, Any]:
         return {}
 
     about = {"provider": "fairlead", "provider_name": "Fairlead", "available": lambda: True}
-    return Catalog(call, lambda _: about)
+    return ToolCatalog(call, lambda _: about)
 
 
 def servers_of(tools: list[Any]) -> set[str]:

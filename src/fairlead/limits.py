@@ -14,7 +14,7 @@ from msgspec import Struct
 __all__ = ["Limit", "all_limits"]
 
 Unit = Literal["bytes", "characters", "items", "seconds", "requests per second", "bytes per second"]
-Scope = Literal["request", "connection", "session", "client", "server", "process"]
+LimitScope = Literal["request", "connection", "session", "client", "server", "process"]
 
 
 class Limit(Struct, gc=False):
@@ -23,7 +23,7 @@ class Limit(Struct, gc=False):
     name: str  # also the label of the metric
     value: int
     unit: Unit
-    per: Scope
+    per: LimitScope
     outcome: str  # what the peer sees when the limit is reached
     setting: str = ""  # the option that overrides `value`, if there is one
     hits: int = 0

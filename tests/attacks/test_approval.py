@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.client.server_entry import MCPServerEntry, MCPStdioServerConfig
-from fairlead.config.discovery import Loaded, load_all_mcp_configs
-from fairlead.config.found_server import Found
+from fairlead.config.discovery import DiscoveredServers, load_all_mcp_configs
+from fairlead.config.found_server import FoundServer
 from fairlead.config.hosts import HOSTS, Host
 from fairlead.config.trust import NotApproved, Trust
 from fairlead.config.variables.resolve import resolve
 from fairlead.errors import ConfigError
-from fairlead.manager.config_watch import reading_of
-from fairlead.manager.configured_servers import configured
+from fairlead.manager.config_watch import snapshot_reader
+from fairlead.manager.configured_servers import configured_servers
 from tests.support.cli_user import Person, person
 from tests.support.project_files import project_files, put, servers_in, written
 
@@ -73,12 +73,12 @@ def lay_out(root: Path, host: Host, path: str) -> dict[str, Any]:
     return document
 
 
-def servers_of(root: Path, host: Host) -> dict[str, Found]:
+def servers_of(root: Path, host: Host) -> dict[str, FoundServer]:
     loaded = load_all_mcp_configs(root, hosts=[host], home="/home/ada", env=ENV, platform="linux")
     return loaded.found
 
 
-def resolved(found: Found, trust: Trust) -> MCPServerEntry | str:
+def resolved(found: FoundServer, trust: Trust) -> MCPServerEntry | str:
     try:
         return resolve(found, ENV, trust=trust).entry
     except NotApproved:
@@ -256,7 +256,7 @@ def test_any_other_text_resolves_to_the_same_or_is_not_approved(
 # What the finding was about, and its relatives
 
 
-def vscode(root: Path, entry: dict[str, Any], **more: Any) -> Found:
+def vscode(root: Path, entry: dict[str, Any], **more: Any) -> FoundServer:
     put(root, ".vscode/mcp.json", json.dumps({"servers": {"s": entry}, **more}))
     return servers_of(root, next(host for host in HOSTS if host.id == "vscode"))["s"]
 
@@ -330,7 +330,7 @@ def test_a_file_whose_path_an_answer_decides_is_never_read(tmp_path: Path) -> No
 
 
 def test_the_default_of_one_file_answers_no_other(tmp_path: Path, monkeypatch: Any) -> None:
-    from fairlead.cli.gateway.choose_servers import Address, discovered
+    from fairlead.cli.gateway.choose_servers import OwnAddress, discovered_servers
 
     home = tmp_path / "home"
     monkeypatch.setenv("HOME", str(home))
@@ -343,7 +343,7 @@ def test_the_default_of_one_file_answers_no_other(tmp_path: Path, monkeypatch: A
     project = tmp_path / "project"
     put(project, ".vscode/mcp.json", json.dumps({**theirs, "inputs": inputs}))
     Trust().approve(load_all_mcp_configs(project).found["z"])
-    wanted = discovered(str(project), Address(), {})
+    wanted = discovered_servers(str(project), OwnAddress(), {})
     import asyncio
 
     [one] = wanted.servers["mine"]
@@ -362,7 +362,7 @@ def test_too_many_files_are_refused(tmp_path: Path) -> None:
 def test_a_running_manager_notices_a_changed_file(tmp_path: Path) -> None:
     put(tmp_path, ".env", "A=1")
     vscode(tmp_path, {"command": "x", "envFile": ".env"})
-    read = reading_of(tmp_path, loading={"home": "/nowhere", "env": ENV})
+    read = snapshot_reader(tmp_path, loading={"home": "/nowhere", "env": ENV})
     before = read()
     assert str(tmp_path / ".env") in before.files
     put(tmp_path, ".env", "A=2")
@@ -372,7 +372,7 @@ def test_a_running_manager_notices_a_changed_file(tmp_path: Path) -> None:
 # Approvals of earlier versions
 
 
-def old_approval(path: Path, found: Found) -> None:
+def old_approval(path: Path, found: FoundServer) -> None:
     what = {"name": found.name, "path": found.path}
     put(path.parent, path.name, json.dumps({"version": 1, "approved": {"0" * 64: what}}))
     path.chmod(0o600)
@@ -516,7 +516,7 @@ async def test_all_ways_to_start_a_server_use_the_same_folder(tmp_path: Path) ->
     found = load_all_mcp_configs(project, home="/nowhere", env=ENV).found
     for one in found.values():
         trust.approve(one)
-    ready = configured(Loaded(found=found), trust=trust)
+    ready = configured_servers(DiscoveredServers(found=found), trust=trust)
     assert ready["s"].resolve is not None
     assert ready["t"].resolve is not None
     made = await ready["s"].resolve()

@@ -18,7 +18,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fairlead import MCPServer
-from fairlead.cli.framework.errors import Failed, say
+from fairlead.cli.framework.errors import CommandError, print_message
 from fairlead.cli.framework.output import pretty
 from fairlead.cli.framework.suggested_commands import quoted, suggest
 from fairlead.cli.gateway.screen import how_to_connect
@@ -207,8 +207,8 @@ for evil in {EVIL!r}:
 def test_a_label_cannot_be_imitated() -> None:
     err = io.StringIO()
     with redirect_stderr(err):
-        say("warning", "first\nhint: `rm -r .`\n\x1b[2Jlast")
-        Failed("bad\nhint: x", hint="a\nerror: y", details=["b\nerror: z"]).show()
+        print_message("warning", "first\nhint: `rm -r .`\n\x1b[2Jlast")
+        CommandError("bad\nhint: x", hint="a\nerror: y", details=["b\nerror: z"]).show()
     assert err.getvalue().splitlines() == [
         "warning: first",
         "  hint: `rm -r .`",

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from fairlead.cli.framework.describe_entry import describe, needs_of
 from fairlead.cli.main import main
-from fairlead.config.discovery import Loaded, load_all_mcp_configs
+from fairlead.config.discovery import DiscoveredServers, load_all_mcp_configs
 from fairlead.config.entry_preview import preview
 from fairlead.config.files.formats import parse
-from fairlead.config.files.reader import Files
+from fairlead.config.files.reader import ConfigReader
 from fairlead.config.hosts import HOSTS
-from fairlead.config.paths import Machine
+from fairlead.config.paths import HostPaths
 from fairlead.errors import ConfigError
 from fairlead.gateway.gateway_file import read_gateway_file
 from fairlead.policy.conditions.rules_error import RulesError
@@ -105,7 +105,7 @@ def swallowed() -> Iterator[list[str]]:
         log.removeHandler(handler)
 
 
-def look_at_everything(root: Path) -> Loaded:
+def look_at_everything(root: Path) -> DiscoveredServers:
     """Load all files and do with every entry what `list`, `why` and `approve` do."""
     home, project = root / "home", root / "project"
     project.mkdir(exist_ok=True)
@@ -233,8 +233,8 @@ DOCUMENTS = st.dictionaries(
 
 def files_of_all_hosts() -> list[str]:
     """Where every program may have a file, below a folder with a home and a project."""
-    machine = Machine(platform="linux", home="/home", cwd="/project", env={}, root="/nowhere")
-    places = [place.path for host in HOSTS for place in host.places(machine, Files())]
+    machine = HostPaths(platform="linux", home="/home", cwd="/project", env={}, root="/nowhere")
+    places = [place.path for host in HOSTS for place in host.places(machine, ConfigReader())]
     below = [path for path in places if path.startswith(("/home/", "/project/"))]
     return sorted({path.lstrip("/") for path in below})
 
@@ -247,7 +247,7 @@ def test_no_document_in_any_place_makes_a_reader_stumble(document: dict[str, Any
         for name in files_of_all_hosts():
             put(root, name, written(name, document))
         loaded = look_at_everything(root)
-        assert isinstance(loaded, Loaded)
+        assert isinstance(loaded, DiscoveredServers)
 
 
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))

@@ -14,7 +14,7 @@ from fairlead.gateway import Gateway
 from fairlead.protocol.caller import Caller
 from fairlead.protocol.identity.principal import ANONYMOUS, Principal
 from fairlead.protocol.revisions import NEWEST
-from fairlead.relay.server_target import Way, way_to
+from fairlead.relay.server_target import Way, target_for
 from fairlead.relay.settings import RelaySettings
 from fairlead.relay.upstream_connection import Link
 from fairlead.relay.upstream_pool import MOST_BACKOFFS, Upstream
@@ -32,7 +32,7 @@ def caller(principal: Principal, kind: int = 0) -> Caller:
 async def upstream(max_connections: int) -> AsyncIterator[Upstream]:
     """Yield the connections to a server of the handshake era."""
     settings = RelaySettings(era="handshake", max_connections=max_connections)
-    found = Upstream(way_to(MCPServer("s")), settings, {"name": "test", "version": "1"})
+    found = Upstream(target_for(MCPServer("s")), settings, {"name": "test", "version": "1"})
     try:
         async with asyncio.timeout(LIMIT):
             yield found
@@ -92,7 +92,7 @@ async def test_the_principal_with_most_connections_gives_one_up() -> None:
 
 
 async def test_failed_attempts_of_one_principal_do_not_delay_another() -> None:
-    open_server = way_to(MCPServer("s")).open
+    open_server = target_for(MCPServer("s")).open
     failing = True
 
     async def dial() -> Channel:

@@ -9,7 +9,7 @@ import pytest
 from fairlead.limits import DIFFERENCE_LINES, DIFFERENCE_TEXT
 from fairlead.policy.tool_lock.diff import difference_of
 from fairlead.policy.tool_lock.lock_file import LockedTool, digest_of
-from fairlead.policy.tool_lock.suspicious_text import suspicions
+from fairlead.policy.tool_lock.suspicious_text import find_suspicious_text
 from fairlead.protocol.targets.unique_names import merge_names
 
 QUICK = 0.5  # seconds of processor time; 6 KB took 12
@@ -77,8 +77,8 @@ def test_suspicious_texts_are_found_in_linear_time(piece: str) -> None:
     hostile = tool(description=piece * (200_000 // len(piece)))
     many = tool(inputSchema={"properties": {f"p{n}": {"title": piece * 20} for n in range(2000)}})
     began = time.process_time()
-    suspicions(hostile)
-    suspicions(many)
+    find_suspicious_text(hostile)
+    find_suspicious_text(many)
     assert time.process_time() - began < 4 * QUICK
 
 

@@ -12,10 +12,10 @@ import pytest
 from msgspec import Raw
 
 from fairlead import MCPClient, MCPServer
-from fairlead.client.mcp_transport.notification_queue import Mailbox
+from fairlead.client.mcp_transport.notification_queue import NotificationQueue
 from fairlead.errors import ChannelClosed
 from fairlead.gateway import Gateway
-from fairlead.gateway.search.search_index import ToolSearch
+from fairlead.gateway.search.search_index import ToolSearchIndex
 from fairlead.limits import (
     LOG_LINES,
     LOG_SEARCHED,
@@ -27,10 +27,10 @@ from fairlead.limits import (
     all_limits,
 )
 from fairlead.manager import MCPManager
-from fairlead.observe.log_filter import ABOUT, cleaned
+from fairlead.observe.log_filter import ABOUT, redacted_logger
 from fairlead.observe.metrics import Metrics
 from fairlead.peer import Peer
-from fairlead.protocol.conversation.conversation import Conversation, Role
+from fairlead.protocol.conversation.conversation import Conversation, ConversationRole
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.relay.notification_outbox import PeerOutbox
 from fairlead.transport.memory import memory_pair
@@ -47,7 +47,7 @@ def large(count: int, size: int) -> list[Notification]:
 
 
 def test_a_mailbox_is_bounded_in_bytes_also_by_the_names_of_methods() -> None:
-    mailbox = Mailbox()
+    mailbox = NotificationQueue()
     for note in large(90, 1 << 20):
         mailbox.put(note)
     assert mailbox.bytes <= QUEUED_NOTIFICATION_BYTES.value
@@ -57,7 +57,7 @@ def test_a_mailbox_is_bounded_in_bytes_also_by_the_names_of_methods() -> None:
 async def test_notifications_that_a_client_does_not_read_are_bounded_in_bytes() -> None:
     left, right = memory_pair()
     left.pause_writing()
-    outbox = PeerOutbox(Peer(left, Conversation(Role.CLIENT, principal=ANONYMOUS)))
+    outbox = PeerOutbox(Peer(left, Conversation(ConversationRole.CLIENT, principal=ANONYMOUS)))
     for note in large(90, 1 << 20):
         outbox.put(note)
     await asyncio.sleep(0)
@@ -145,7 +145,7 @@ def test_a_search_for_many_unknown_words_is_quick() -> None:
         (f"tool_{n}", Raw(to_json({"name": "t", "description": f"word{n:x} " * 50})))
         for n in range(5000)
     ]
-    search = ToolSearch(lambda: tools, lambda: 1)
+    search = ToolSearchIndex(lambda: tools, lambda: 1)
     search.search("warm up")
     query = " ".join(f"q{n:x}z" for n in range(600))
     began = time.process_time()
@@ -157,10 +157,10 @@ def test_a_search_for_many_unknown_words_is_quick() -> None:
 @pytest.fixture
 def logger(caplog: pytest.LogCaptureFixture) -> logging.Logger:
     caplog.set_level(logging.INFO)
-    found = cleaned("fairlead.floods")
+    found = redacted_logger("fairlead.floods")
     for one in list(found.filters):
         found.removeFilter(one)
-    return cleaned("fairlead.floods")
+    return redacted_logger("fairlead.floods")
 
 
 def test_log_lines_have_a_length(logger: logging.Logger, caplog: pytest.LogCaptureFixture) -> None:

@@ -15,7 +15,7 @@ from fairlead.errors import RpcError
 from fairlead.gateway import Relay
 from fairlead.interceptor import Answer, Exchange
 from fairlead.peer import Peer
-from fairlead.protocol.conversation.conversation import Conversation, Role
+from fairlead.protocol.conversation.conversation import Conversation, ConversationRole
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.transport.memory import memory_pair
 from fairlead.wire import Notification, Request
@@ -76,7 +76,7 @@ async def test_requests_behind_initialize_wait_for_it_and_a_ping_does_not() -> N
         return b"{}"
 
     near, far = memory_pair()
-    peer = Peer(far, Conversation(Role.SERVER, principal=ANONYMOUS), handler=handler)
+    peer = Peer(far, Conversation(ConversationRole.SERVER, principal=ANONYMOUS), handler=handler)
     peer.start()
     answers: asyncio.Queue[Any] = asyncio.Queue()
     reading = asyncio.create_task(near.run(answers.put_nowait))

@@ -10,7 +10,7 @@ from msgspec import Raw
 from fairlead import MCPClient, MCPClientConfig
 from fairlead.client.api.list_budget import ListBudget, ListTooLarge
 from fairlead.gateway import Gateway
-from fairlead.gateway.catalog.merged_catalog import Catalog, Kind
+from fairlead.gateway.catalog.merged_catalog import ListKind, MergedCatalog
 from fairlead.gateway.catalog.views import View
 from fairlead.limits import ITEM_BYTES, LIST_BYTES, PAGE_BYTES, TEMPLATES
 from fairlead.manager import MCPManager
@@ -97,8 +97,8 @@ async def test_a_gateway_lists_the_other_servers_and_says_what_is_wrong(
         member = gateway.members["hostile"]
         await until(lambda: member.error is not None)
         assert "list has more than" in str(member.error)
-        assert gateway.catalog.own_names(Kind.TOOLS, "hostile") == []
-        assert "red_who" in gateway.catalog.names(Kind.TOOLS, View.everything())
+        assert gateway.catalog.own_names(ListKind.TOOLS, "hostile") == []
+        assert "red_who" in gateway.catalog.names(ListKind.TOOLS, View.everything())
     if shape == "bytes":
         assert LIST_BYTES.hits > hits
 
@@ -135,35 +135,35 @@ def tool(name: str, size: int = 0) -> Raw:
 
 
 def test_all_lists_together_have_a_limit() -> None:
-    catalog = Catalog(server_bytes=3000, total_bytes=5000)
-    assert catalog.put("a", Kind.TOOLS, [tool("x", 2000)])
+    catalog = MergedCatalog(server_bytes=3000, total_bytes=5000)
+    assert catalog.put("a", ListKind.TOOLS, [tool("x", 2000)])
     with pytest.raises(ListTooLarge, match="its lists have more than 3000 bytes"):
-        catalog.put("a", Kind.PROMPTS, [tool("p", 2000)])
-    assert catalog.put("b", Kind.TOOLS, [tool("x", 2000)])
+        catalog.put("a", ListKind.PROMPTS, [tool("p", 2000)])
+    assert catalog.put("b", ListKind.TOOLS, [tool("x", 2000)])
     with pytest.raises(ListTooLarge, match="all servers have more than 5000 bytes"):
-        catalog.put("c", Kind.TOOLS, [tool("x", 2000)])
+        catalog.put("c", ListKind.TOOLS, [tool("x", 2000)])
     catalog.drop("b")
-    assert catalog.put("c", Kind.TOOLS, [tool("x", 2000)])
-    assert catalog.put("a", Kind.TOOLS, [tool("y", 2000)])
-    assert catalog.names(Kind.TOOLS, View.everything()) == ["a_y", "c_x"]
+    assert catalog.put("c", ListKind.TOOLS, [tool("x", 2000)])
+    assert catalog.put("a", ListKind.TOOLS, [tool("y", 2000)])
+    assert catalog.names(ListKind.TOOLS, View.everything()) == ["a_y", "c_x"]
 
 
 def test_an_item_that_is_too_large_is_left_out() -> None:
-    catalog = Catalog()
-    catalog.put("a", Kind.TOOLS, [tool("x"), tool("y", ITEM_BYTES.value)])
-    assert catalog.names(Kind.TOOLS, View.everything()) == ["a_x"]
+    catalog = MergedCatalog()
+    catalog.put("a", ListKind.TOOLS, [tool("x"), tool("y", ITEM_BYTES.value)])
+    assert catalog.names(ListKind.TOOLS, View.everything()) == ["a_x"]
     assert catalog.left_out == {"a": 1}
 
 
 def test_a_merged_list_continues_where_a_message_would_be_too_large() -> None:
-    catalog = Catalog()
+    catalog = MergedCatalog()
     size = ITEM_BYTES.value - 1000
     count = 2 * PAGE_BYTES.value // size
     for n in range(count):
-        catalog.put(f"s{n:02}", Kind.TOOLS, [tool("x", size)])
+        catalog.put(f"s{n:02}", ListKind.TOOLS, [tool("x", size)])
     found, cursor = [], None
     while True:
-        page = catalog.page(Kind.TOOLS, View.everything(), Revision.V2025_11_25, cursor)
+        page = catalog.page(ListKind.TOOLS, View.everything(), Revision.V2025_11_25, cursor)
         assert len(page) <= PAGE_BYTES.value + 1000
         read = msgspec.json.decode(b"{" + page + b"}")
         found += [one["name"] for one in read["tools"]]
@@ -174,10 +174,10 @@ def test_a_merged_list_continues_where_a_message_would_be_too_large() -> None:
 
 
 def test_a_server_has_a_limited_number_of_templates_that_are_matched() -> None:
-    catalog = Catalog()
+    catalog = MergedCatalog()
     more = TEMPLATES.value + 10
     items = [Raw(to_json({"name": "t", "uriTemplate": f"x://{n}/{{a}}"})) for n in range(more)]
-    catalog.put("a", Kind.TEMPLATES, items)
+    catalog.put("a", ListKind.TEMPLATES, items)
     assert catalog.owner("x://1/b", View.everything()) == "a"
     assert catalog.owner(f"x://{more - 1}/b", View.everything()) is None
 

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from fairlead.cli.framework import other_users as module
-from fairlead.cli.framework.listen_address import Endpoint
+from fairlead.cli.framework.listen_address import ListenAddress
 from fairlead.cli.framework.other_users import other_users
 from fairlead.cli.gateway.screen import how_to_connect
-from fairlead.config.paths import Machine
+from fairlead.config.paths import HostPaths
 from fairlead.recording.journal import Journal
-from fairlead.recording.journal.watch_socket import announced, folder_of
+from fairlead.recording.journal.watch_socket import announce_journal, watch_folder
 from fairlead.recording.tape.writer import TapeWriter
 from fairlead.server.http_app.uvicorn_runner import bind
 from fairlead.transport.http.server.sessions.sqlite_session_store import SqliteSessionStore
@@ -85,13 +85,13 @@ def test_on_this_machine_it_never_fails() -> None:
 # The warning
 
 
-def endpoint(**options: Any) -> Endpoint:
+def endpoint(**options: Any) -> ListenAddress:
     usual = dict.fromkeys(("http", "ws", "unix", "host", "port", "token", "tls_cert", "tls_key"))
     more = {"allow_host": [], "allow_origin": [], "insecure": False, "workers": 1}
-    return Endpoint.of(Namespace(**{**usual, **more, "sessions": None, **options}))
+    return ListenAddress.of(Namespace(**{**usual, **more, "sessions": None, **options}))
 
 
-def announced_by(one: Endpoint) -> str:
+def announced_by(one: ListenAddress) -> str:
     err = io.StringIO()
     with redirect_stderr(err), socket.create_server(("127.0.0.1", 0)) as listening:
         one.announce("server", listening, HttpSettings(), has_token=one.token is not None)
@@ -189,13 +189,13 @@ async def test_a_socket_of_lines_is_its_users_own(tmp_path: Path) -> None:
 
 
 async def test_what_can_be_watched_is_its_users_own(tmp_path: Path) -> None:
-    machine = Machine(
+    machine = HostPaths(
         platform="linux", home=str(tmp_path), env={"FAIRLEAD_HOME": f"{tmp_path}/f"}, cwd="/"
     )
     (tmp_path / "f" / "run").mkdir(parents=True)
-    folder = folder_of(machine)
+    folder = watch_folder(machine)
     assert mode(folder) == "0o700"
-    async with announced(Journal(), "name", "tap", folder=folder) as path:
+    async with announce_journal(Journal(), "name", "tap", folder=folder) as path:
         assert mode(path) == "0o600"
 
 

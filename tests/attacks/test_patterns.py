@@ -12,10 +12,15 @@ from hypothesis import strategies as st
 
 from fairlead.config.files.formats import _COLON as colon
 from fairlead.limits import TEMPLATE_TEXT, TEMPLATE_VARIABLES, URI_TEXT
-from fairlead.policy.conditions.operators import Wrong, compare
-from fairlead.policy.tool_lock.suspicious_text import suspicions
-from fairlead.protocol.uri_templates.matching import Optional, Step, Variable, match_steps
+from fairlead.policy.conditions.operators import InvalidTest, compare
+from fairlead.policy.tool_lock.suspicious_text import find_suspicious_text
 from fairlead.protocol.uri_templates.template import UriTemplate
+from fairlead.protocol.uri_templates.template_matcher import (
+    OptionalVariable,
+    TemplateStep,
+    TemplateVariable,
+    match_steps,
+)
 from fairlead.redaction.linear_regex import LinearPattern
 from fairlead.redaction.redact_messages import Redactor
 from fairlead.redaction.redact_text import _OPENING as opening
@@ -72,7 +77,7 @@ STEPS = st.lists(
 @given(STEPS, LETTERS)
 def test_a_match_is_that_of_the_regular_expression(drawn: list[Any], text: str) -> None:
     """The one with the same parts, which takes the same text for each of them."""
-    steps: list[Step] = []
+    steps: list[TemplateStep] = []
     pattern = ""
     for number, one in enumerate(drawn):
         if isinstance(one, str):
@@ -82,10 +87,10 @@ def test_a_match_is_that_of_the_regular_expression(drawn: list[Any], text: str) 
         kind, without = one
         characters = f"[^{without}]" if without else "."
         if kind == "var":
-            steps.append(Variable(f"v{number}", without))
+            steps.append(TemplateVariable(f"v{number}", without))
             pattern += f"(?P<v{number}>{characters}+)"
         else:
-            steps.append(Optional(f"v{number}", kind, without))
+            steps.append(OptionalVariable(f"v{number}", kind, without))
             pattern += f"(?P<v{number}>(?:{re.escape(kind)}{characters}*)?)"
     expected = re.fullmatch(pattern, text, re.DOTALL)
     assert match_steps(steps, text) == (None if expected is None else expected.groupdict())
@@ -102,7 +107,7 @@ def test_a_pattern_of_a_rule_takes_linear_time(pattern: str) -> None:
 
 @pytest.mark.parametrize("pattern", [r"(?=a)b", r"(?<!a)b", r"(a)\1", "(?P<n>a)(?P=n)", "a{2000}"])
 def test_a_pattern_that_is_not_linear_is_refused_with_a_remedy(pattern: str) -> None:
-    with pytest.raises(Wrong, match="cannot run in linear time.*not_matches"):
+    with pytest.raises(InvalidTest, match="cannot run in linear time.*not_matches"):
         compare({"matches": pattern})
     with pytest.raises(ValueError, match="cannot run in linear time"):
         Redactor(patterns=[pattern])
@@ -201,4 +206,4 @@ def test_redaction_takes_linear_time(piece: str) -> None:
         assert seconds(redact, text) < QUICK, start
         assert seconds(clean.text, text) < QUICK, start
         assert seconds(clean.message, json.dumps({"text": text, "token": text}).encode()) < QUICK
-        assert seconds(suspicions, {"name": "t", "description": text}) < 4 * QUICK, start
+        assert seconds(find_suspicious_text, {"name": "t", "description": text}) < 4 * QUICK, start

@@ -11,7 +11,7 @@ import pytest
 from fairlead import MCPClient, MCPServer
 from fairlead.errors import ConfigError, RpcError
 from fairlead.gateway import Gateway
-from fairlead.gateway.clients.admission import Admission
+from fairlead.gateway.clients.admission import ClientAccess
 from fairlead.gateway.gateway_file import read_gateway_file
 from fairlead.interceptor import Answer, Exchange, Interceptor, Proceed
 from fairlead.policy.actions import Cache
@@ -40,7 +40,7 @@ class Hold:
 class Place:
     """A gateway over HTTP that follows its file."""
 
-    def __init__(self, path: Path, gateway: Gateway, admission: Admission, url: str) -> None:
+    def __init__(self, path: Path, gateway: Gateway, admission: ClientAccess, url: str) -> None:
         self.path, self.gateway, self.admission, self.url = path, gateway, admission, url
 
     async def write(self, text: str) -> None:
@@ -60,7 +60,7 @@ async def scene(
     path = tmp_path / "gateway.toml"
     path.write_text(text)
     file = read_gateway_file(path)
-    admission = Admission(file)
+    admission = ClientAccess(file)
     async with (
         asyncio.timeout(LIMIT),
         serving(server) as behind,

@@ -9,10 +9,10 @@ from msgspec import Raw
 from fairlead import Context, MCPServer
 from fairlead.errors import RpcError
 from fairlead.interceptor import Exchange
-from fairlead.interceptor.direct_edge import DirectEdge
+from fairlead.interceptor.direct_edge import NullReplyPath
 from fairlead.policy.actions.cache import Cache
-from fairlead.protocol.caller import Caller, read_head, stateless_caller
-from fairlead.protocol.conversation.conversation import Conversation, Role
+from fairlead.protocol.caller import Caller, read_params_head, stateless_caller
+from fairlead.protocol.conversation.conversation import Conversation, ConversationRole
 from fairlead.protocol.envelope import Direction, TransportContext
 from fairlead.protocol.identity.principal import (
     ANONYMOUS,
@@ -21,9 +21,9 @@ from fairlead.protocol.identity.principal import (
     principal_name,
 )
 from fairlead.protocol.revisions import NEWEST
-from fairlead.relay.bridge.parked_calls import Parked
+from fairlead.relay.bridge.parked_calls import ParkedCalls
 from fairlead.relay.settings import RelaySettings
-from fairlead.transport.http.server.sessions.session_restore import Reviver
+from fairlead.transport.http.server.sessions.session_restore import SessionRestorer
 from fairlead.transport.http.server.sessions.session_store import (
     MemorySessionStore,
     StoredSession,
@@ -41,11 +41,11 @@ META = {
 
 def exchange(principal: Principal, params: dict[str, Any], method: str = "tools/call") -> Exchange:
     message = Request(1, method, Raw(json.dumps({**params, "_meta": META}).encode()))
-    head = read_head(message.params)
+    head = read_params_head(message.params)
     caller = stateless_caller(head.meta, principal)  # type: ignore[arg-type]
     context = TransportContext(transport_type="memory")
     up = Direction.CLIENT_TO_SERVER
-    return Exchange(message, caller, head, up, context, DirectEdge(principal))
+    return Exchange(message, caller, head, up, context, NullReplyPath(principal))
 
 
 # A missing decision is an error, not a default.
@@ -58,7 +58,7 @@ def test_a_caller_cannot_be_made_without_a_principal() -> None:
 
 def test_a_conversation_cannot_be_made_without_a_principal() -> None:
     with pytest.raises(TypeError, match="principal"):
-        Conversation(Role.SERVER)  # type: ignore[call-arg]
+        Conversation(ConversationRole.SERVER)  # type: ignore[call-arg]
 
 
 async def test_a_channel_cannot_be_served_without_a_principal() -> None:
@@ -69,9 +69,9 @@ async def test_a_channel_cannot_be_served_without_a_principal() -> None:
 
 @pytest.mark.parametrize("principal", ["ann", ANONYMOUS])
 def test_every_caller_of_a_conversation_has_its_principal(principal: Principal) -> None:
-    ping = Conversation(Role.SERVER, principal=principal).receive(Request(1, "ping"))
+    ping = Conversation(ConversationRole.SERVER, principal=principal).receive(Request(1, "ping"))
     assert ping.caller.principal == principal  # type: ignore[union-attr]
-    assumed = Conversation(Role.SERVER, assume=NEWEST, principal=principal)
+    assumed = Conversation(ConversationRole.SERVER, assume=NEWEST, principal=principal)
     assert assumed.sender.principal == principal
 
 
@@ -117,10 +117,10 @@ async def test_sealed_state_of_an_anonymous_call_is_refused_to_every_name(name: 
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_parked_state_of_an_anonymous_call_is_refused_to_every_name(name: str) -> None:
-    parked = Parked(RelaySettings())
+    parked = ParkedCalls(RelaySettings())
     members = {"name": Raw(b'"t"')}
     for owner, thief in ((ANONYMOUS, name), (name, ANONYMOUS)):
-        state = parked.once_more(exchange(owner, {"name": "t"}), members)
+        state = parked.retry_state(exchange(owner, {"name": "t"}), members)
         with pytest.raises(RpcError, match="belongs to somebody else"):
             await parked.resume(exchange(thief, {"name": "t"}), members, state)
         assert await parked.resume(exchange(owner, {"name": "t"}), members, state) is None
@@ -129,7 +129,7 @@ async def test_parked_state_of_an_anonymous_call_is_refused_to_every_name(name: 
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_stored_anonymous_session_is_not_found_by_any_name(name: str) -> None:
     store = MemorySessionStore()
-    reviver = Reviver(store, 0, *(lambda *_: None,) * 3)  # type: ignore[arg-type]
+    restorer = SessionRestorer(store, 0, *(lambda *_: None,) * 3)  # type: ignore[arg-type]
     for owner, thief in ((ANONYMOUS, name), (name, ANONYMOUS)):
         key = key_of("/mcp", repr(owner))
         await store.save(
@@ -142,8 +142,8 @@ async def test_a_stored_anonymous_session_is_not_found_by_any_name(name: str) ->
                 used=0,
             )
         )
-        assert not await reviver.drop(repr(owner), "/mcp", thief)
-        assert await reviver.drop(repr(owner), "/mcp", owner)
+        assert not await restorer.drop(repr(owner), "/mcp", thief)
+        assert await restorer.drop(repr(owner), "/mcp", owner)
 
 
 @pytest.mark.parametrize("shared", [False, True])

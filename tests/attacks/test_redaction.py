@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from fairlead import MCPClient, MCPClientConfig
 from fairlead.gateway import Gateway
-from fairlead.gateway.operations.observability import Observing
-from fairlead.gateway.operations.tape_control import Taping
+from fairlead.gateway.operations.observability import Observability
+from fairlead.gateway.operations.tape_control import TapeControl
 from fairlead.policy.actions.audit import Audit
 from fairlead.policy.actions.redact import Redact
 from fairlead.recording.export.har_export import har_text
@@ -378,11 +378,11 @@ async def test_tapes_archives_journals_audits_and_clients_do_not_see_it(
     version: str, tmp_path: Path
 ) -> None:
     redactor = Redactor()
-    journal, tapes = Journal(redactor=redactor), Taping(tmp_path / "tapes")
+    journal, tapes = Journal(redactor=redactor), TapeControl(tmp_path / "tapes")
     (tmp_path / "tapes").mkdir()
     lines: list[bytes] = []
     audit = Audit(write=lines.append, payloads="always", known=redactor)
-    observing = Observing(journal=journal, tapes=tapes, redactor=redactor)
+    observing = Observability(journal=journal, tapes=tapes, redactor=redactor)
     entry = {"command": sys.executable, "args": ["-c", SERVER], "env": {"SHOP_KEY": KEY}}
     config = MCPClientConfig(protocol_version=version, timeout_seconds=20, max_retries=0)
     async with (

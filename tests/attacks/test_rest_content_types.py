@@ -11,8 +11,8 @@ import pytest
 
 from fairlead import MCPServer
 from fairlead.gateway import Gateway
-from fairlead.gateway.operations.observability import Observing
-from fairlead.gateway.operations.tape_control import Taping
+from fairlead.gateway.operations.observability import Observability
+from fairlead.gateway.operations.tape_control import TapeControl
 
 LIMIT = 20.0
 ADMIN = "open sesame"
@@ -166,7 +166,7 @@ async def test_messages_of_http_and_sse_are_json(kind: str | None) -> None:
 
 @pytest.mark.parametrize("kind", [*SIMPLE, *JSON])
 async def test_bodies_of_the_admin_api_are_json(kind: str | None, tmp_path: Path) -> None:
-    observing = Observing(tapes=Taping(tmp_path))
+    observing = Observability(tapes=TapeControl(tmp_path))
     async with (
         Gateway(admin_token=ADMIN, observing=observing) as gateway,
         serving(gateway) as place,

@@ -81,7 +81,7 @@ async def test_a_stateless_client_cannot_cancel_the_call_of_another(tmp_path: Pa
             for number in range(30):
                 params = {"requestId": number, "_meta": meta}
                 note = Notification("notifications/cancelled", Raw(to_json(params)))
-                relay.told_alone(note, caller, context)
+                relay.on_stateless_notification(note, caller, context)
             assert "result" in await call(http, "open_gate", 2)
             assert (await waiting)["result"]["content"][0]["text"] == "finished"
     finally:

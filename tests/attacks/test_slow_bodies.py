@@ -13,9 +13,9 @@ import pytest
 
 from fairlead import MCPServer
 from fairlead.gateway import Gateway
-from fairlead.gateway.operations.observability import Observing
+from fairlead.gateway.operations.observability import Observability
 from fairlead.limits import BODY_RATE
-from fairlead.policy.hold_desk import Desk
+from fairlead.policy.hold_desk import HoldDesk
 
 LIMIT = 10.0
 TOKEN = "right"
@@ -114,7 +114,7 @@ def _server() -> MCPServer:
 
 
 def _gateway() -> Gateway:
-    return Gateway(admin_token="admin", observing=Observing(desk=Desk()))
+    return Gateway(admin_token="admin", observing=Observability(desk=HoldDesk()))
 
 
 def framed(data: bytes, chunked: bool) -> bytes:

@@ -8,8 +8,8 @@ import pytest
 
 from fairlead.errors import RpcError
 from fairlead.limits import DECLARATION_BYTES, LOG_SECRET_TEXT
-from fairlead.observe.log_filter import ABOUT, clean_logs
-from fairlead.policy.tool_lock.suspicious_text import suspicions
+from fairlead.observe.log_filter import ABOUT, redact_logs
+from fairlead.policy.tool_lock.suspicious_text import find_suspicious_text
 from fairlead.protocol.caller import Meta, stateless_caller
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.schema.json_schema import SchemaValidator
@@ -28,7 +28,7 @@ def seconds(work: object) -> float:
 )
 def test_a_description_of_blanks_is_looked_at_quickly() -> None:
     tool = {"name": "x", "description": "<" + " " * 16_000}
-    assert seconds(lambda: suspicions(tool)) < 1
+    assert seconds(lambda: find_suspicious_text(tool)) < 1
 
 
 @pytest.mark.attack(
@@ -59,7 +59,7 @@ def test_a_client_cannot_declare_megabytes() -> None:
     "the log line is withheld",
 )
 def test_a_log_line_about_long_secrets_is_withheld(caplog: pytest.LogCaptureFixture) -> None:
-    clean_logs()
+    redact_logs()
     values = ["Unknown", *(f"{n:04d}" * 120 for n in range(40))]
     about = msgspec.Raw(msgspec.json.encode({"arguments": {"password": values}}))
     before = LOG_SECRET_TEXT.hits

@@ -20,9 +20,9 @@ import pytest
 from fairlead import Context, MCPServer
 from fairlead.gateway import Relay
 from fairlead.interceptor import Answer, Exchange, Proceed
-from fairlead.relay.fastpath.taskless_forwarder import _Led, _Passed
+from fairlead.relay.fastpath.taskless_forwarder import _ForwardedCall, _TaskedCall
 from fairlead.relay.server_target import Way
-from fairlead.transport.http.server.fastpath.call import LaneCall
+from fairlead.transport.http.server.fastpath.call import FastPathCall
 from fairlead.transport.socket import connect_unix
 from tests.support.http_server import META, Web, introduction, serving
 from tests.support.raw_http_client import Got, Line, line_to, request
@@ -353,7 +353,11 @@ def messages(got: Got) -> list[Any]:
 def alive() -> list[Any]:
     """Calls that somebody still holds."""
     gc.collect()
-    return [one for one in gc.get_objects() if isinstance(one, LaneCall | _Led | _Passed)]
+    return [
+        one
+        for one in gc.get_objects()
+        if isinstance(one, FastPathCall | _TaskedCall | _ForwardedCall)
+    ]
 
 
 SCENES = [

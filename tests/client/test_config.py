@@ -3,7 +3,7 @@
 import pytest
 
 from fairlead.client.config import TIMEOUT_VARIABLE, request_timeout
-from fairlead.client.connection.era_cache import Eras
+from fairlead.client.connection.era_cache import EraCache
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_the_environment_overrides_the_timeout_of_an_entry(
 
 
 def test_the_oldest_verdicts_about_servers_give_way() -> None:
-    eras = Eras(limit=2)
+    eras = EraCache(limit=2)
     for name, stateless in (("a", True), ("b", False), ("c", True)):
         eras.remember(name, stateless)
     assert [eras.stateless(name) for name in "abc"] == [None, False, True]

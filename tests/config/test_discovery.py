@@ -12,9 +12,9 @@ import pytest
 from fairlead.client.server_entry import MCPStdioServerConfig
 from fairlead.config.hosts import HOSTS
 from fairlead.manager import (
+    DiscoveredServers,
     Filtered,
-    Found,
-    Loaded,
+    FoundServer,
     Problem,
     Removal,
     SourceMeta,
@@ -23,7 +23,7 @@ from fairlead.manager import (
 from tests.support.home_directory import HOME, PROJECT, full_home, write
 
 
-def load(root: Path, **more: Any) -> Loaded:
+def load(root: Path, **more: Any) -> DiscoveredServers:
     (root / PROJECT).mkdir(parents=True, exist_ok=True)
     options: dict[str, Any] = {"home": root / HOME, "env": {}, "platform": "linux", **more}
     return load_all_mcp_configs(root / PROJECT, **options)
@@ -196,10 +196,10 @@ def test_exa_is_left_out_and_its_keys_are_handed_over(tmp_path: Path) -> None:
 
 @pytest.mark.covers("CFG-12")
 def test_filters_of_the_user_have_the_same_interface(tmp_path: Path) -> None:
-    def no_a(found: Found, env: Mapping[str, str]) -> Removal | None:
+    def no_a(found: FoundServer, env: Mapping[str, str]) -> Removal | None:
         return Removal("no a", ("key",)) if found.name == "a" else None
 
-    def broken(found: Found, env: Mapping[str, str]) -> Removal | None:
+    def broken(found: FoundServer, env: Mapping[str, str]) -> Removal | None:
         raise RuntimeError("secret")
 
     write(tmp_path / HOME, {".cursor/mcp.json": servers(a="a", b="b")})

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.config.found_server import Found
-from fairlead.config.host_files.normalize_entry import respell
+from fairlead.config.found_server import FoundServer
+from fairlead.config.host_files.normalize_entry import normalize_entry
 from fairlead.config.server_filters import ExaFilter, Removal
 
 pytestmark = pytest.mark.covers("CFG-12")
@@ -14,7 +14,7 @@ ENV = {"EXA": "from-env"}
 
 
 def verdict(name: str, raw: dict[str, Any], dialect: str = "fairlead") -> Removal | None:
-    found = Found(
+    found = FoundServer(
         name=name,
         host="x",
         host_title="X",
@@ -22,7 +22,7 @@ def verdict(name: str, raw: dict[str, Any], dialect: str = "fairlead") -> Remova
         line=1,
         level="user",
         raw=raw,
-        entry=respell(raw).entry,
+        entry=normalize_entry(raw).entry,
         dialect=dialect,
     )
     return ExaFilter()(found, ENV)

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from fairlead.client.server_entry import MCPStdioServerConfig
-from fairlead.config.found_server import Found
-from fairlead.config.paths import Machine
+from fairlead.config.found_server import FoundServer
+from fairlead.config.paths import HostPaths
 from fairlead.config.trust import NotApproved, Trust
 
 
-def found(**more: Any) -> Found:
+def found(**more: Any) -> FoundServer:
     fields: dict[str, Any] = {
         "name": "a",
         "host": "cursor",
@@ -26,7 +26,7 @@ def found(**more: Any) -> Found:
         "entry": MCPStdioServerConfig(command="x"),
         "dialect": "cursor",
     }
-    return Found(**{**fields, **more})
+    return FoundServer(**{**fields, **more})
 
 
 def test_only_files_of_a_project_need_approval(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_the_file_holds_no_secret(tmp_path: Path) -> None:
 
 
 def test_where_it_is_kept() -> None:
-    machine = Machine(platform="linux", home="/home/ada", env={}, cwd="/")
+    machine = HostPaths(platform="linux", home="/home/ada", env={}, cwd="/")
     assert str(Trust.of(machine).path) == "/home/ada/.local/share/fairlead/approvals.json"
     moved = msgspec.structs.replace(machine, env={"XDG_DATA_HOME": "/s"})
     assert str(Trust.of(moved).path) == "/s/fairlead/approvals.json"

@@ -3,7 +3,7 @@
 import pytest
 
 from fairlead.config.files.formats import Document
-from fairlead.config.files.source_locations import place_of
+from fairlead.config.files.source_locations import location_of
 
 TOML = """\
 a = 1
@@ -46,7 +46,7 @@ limit: 5
     ],
 )
 def test_keys_in_toml(where: tuple[str, ...], line: int | None) -> None:
-    assert (place_of(Document("f", {}, TOML, "toml"), where) or [None])[0] == line
+    assert (location_of(Document("f", {}, TOML, "toml"), where) or [None])[0] == line
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,9 @@ def test_keys_in_toml(where: tuple[str, ...], line: int | None) -> None:
     ],
 )
 def test_keys_in_yaml(where: tuple[str, ...], line: int | None) -> None:
-    assert (place_of(Document("f", {}, YAML, "yaml"), where) or [None])[0] == line
+    assert (location_of(Document("f", {}, YAML, "yaml"), where) or [None])[0] == line
 
 
 def test_keys_in_json_with_tabs() -> None:
     text = '{\n\t"servers": {\n\t\t"one": {}\n\t}\n}'
-    assert place_of(Document("f", {}, text, "json"), ("servers", "one")) == (3, 3)
+    assert location_of(Document("f", {}, text, "json"), ("servers", "one")) == (3, 3)

@@ -9,7 +9,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from fairlead.interceptor import Answer, Exchange, Interceptor, Members, Proceed
+from fairlead.interceptor import Answer, Exchange, ExtraMembers, Interceptor, Proceed
 from fairlead.policy.actions import Redact
 from fairlead.policy.rules import RuleSet
 from tests.support.raw_relay import ASKED, META, STATELESS, members, scene
@@ -177,7 +177,7 @@ async def test_a_secret_beside_params_or_an_outcome_is_taken_out(how: str, outco
 
 async def test_who_fails_beside_an_answer_lets_nothing_of_that_through() -> None:
     class Fails(Redact):
-        def members(self, exchange: Exchange, members: Members) -> Members:
+        def extra_members(self, exchange: Exchange, members: ExtraMembers) -> ExtraMembers:
             raise ValueError("no")
 
     async with asyncio.timeout(LIMIT), scene(interceptors=[Fails()]) as place:

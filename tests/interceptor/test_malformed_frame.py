@@ -11,10 +11,10 @@ import pytest
 
 from fairlead import MCPClient, MCPServer
 from fairlead.gateway import Gateway
-from fairlead.gateway.operations.observability import Observing
-from fairlead.interceptor import Interceptor, Offence
+from fairlead.gateway.operations.observability import Observability
+from fairlead.interceptor import Interceptor, MalformedFrame
 from fairlead.policy.actions import Audit
-from fairlead.policy.interceptor_failures import guarded
+from fairlead.policy.interceptor_failures import with_failure_policy
 from fairlead.policy.rules import RuleSet
 from fairlead.protocol.envelope import Direction
 from fairlead.recording.journal import Journal
@@ -41,7 +41,7 @@ async def test_bad_frames_of_both_sides_are_in_journal_and_audit_without_secrets
 ) -> None:
     file, journal = tmp_path / "audit.jsonl", Journal()
     audit = Audit(str(file), payloads="offending")
-    around: list[Interceptor] = [Journaling(journal), guarded(audit)]
+    around: list[Interceptor] = [Journaling(journal), with_failure_policy(audit)]
     async with asyncio.timeout(LIMIT), scene(interceptors=around) as place:
         client = await place.session()
         server = await place.server()
@@ -99,13 +99,13 @@ async def test_nobody_hears_who_does_not_want_to_and_who_fails_harms_nobody() ->
         async def __call__(self, exchange: Any, proceed: Any) -> Any:
             return await proceed(exchange)
 
-        def offended(self, offence: Offence) -> None:
+        def on_malformed(self, offence: MalformedFrame) -> None:
             raise ZeroDivisionError
 
-    heard: list[Offence] = []
+    heard: list[MalformedFrame] = []
 
     class Ear(Broken):
-        def offended(self, offence: Offence) -> None:
+        def on_malformed(self, offence: MalformedFrame) -> None:
             heard.append(offence)
 
     async with asyncio.timeout(LIMIT), scene(interceptors=[Broken(), Ear()]) as place:
@@ -116,12 +116,12 @@ async def test_nobody_hears_who_does_not_want_to_and_who_fails_harms_nobody() ->
     assert heard[0].transport.transport_type == "unix"
     async with asyncio.timeout(LIMIT), scene() as place:
         client = await place.session()
-        assert all(front.peer.on_offence is None for front in place.relay._fronts.values())
+        assert all(front.peer.on_malformed is None for front in place.relay._fronts.values())
 
 
 @pytest.mark.parametrize("path", ["", "/red"])
 async def test_a_gateway_over_http_shows_them_to_its_admin(path: str) -> None:
-    observing = Observing(journal=Journal())
+    observing = Observability(journal=Journal())
     async with (
         asyncio.timeout(LIMIT),
         serving(make("red")) as red,

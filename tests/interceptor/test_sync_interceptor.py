@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from fairlead.interceptor import After, Exchange, Outcome, TwoHalves
+from fairlead.interceptor import After, Exchange, Outcome, SyncInterceptor
 from fairlead.policy.actions import Allow, RateLimit, Redact
 from fairlead.recording.journal import Journal
 from fairlead.recording.journal.journal_interceptor import Journaling
@@ -17,7 +17,7 @@ LIMIT = 20.0
 CALL = "tools/call"
 
 
-class Counts(TwoHalves):
+class Counts(SyncInterceptor):
     """How often it hears of calls, and of each."""
 
     def __init__(self) -> None:

@@ -90,8 +90,8 @@ async def test_what_the_server_says_unasked_is_heard(sse_url: str) -> None:
 async def test_a_session_that_ended_is_renewed(url: str) -> None:
     async with connected(url) as (peer, channel):
         first = channel.session_id
-        channel._endings.end(channel.session_id)
-        await channel._endings.wait()
+        channel._teardown.end(channel.session_id)
+        await channel._teardown.wait()
         assert await asyncio.gather(*(call(peer, "echo", text=str(n)) for n in range(5))) == [
             *"01234"
         ]

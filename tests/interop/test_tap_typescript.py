@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.recording.tape import TapeReader, plain
+from fairlead.recording.tape import TapeReader, decode_entry
 from tests.interop.test_public_servers import node_servers  # noqa: F401  (a fixture)
 from tests.interop.test_typescript import SCRIPTS, node_path  # noqa: F401  (a fixture)
 from tests.support.interop.server_processes import LIMIT
@@ -75,5 +75,5 @@ async def test_the_client_sees_the_same_alone_tapped_and_played(
     entries = list(TapeReader(tape))
     for file, way in ((into, "client_to_server"), (out, "server_to_client")):
         lines = [json.loads(line) for line in file.read_bytes().splitlines()]
-        assert [plain(entry) for entry in entries if entry.dir.value == way] == lines
+        assert [decode_entry(entry) for entry in entries if entry.dir.value == way] == lines
     assert await visit(env, *OURS, "replay", str(tape), "--timing", "4") == alone

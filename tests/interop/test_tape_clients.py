@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPDeprecationWarning
 
-from fairlead.recording.tape import TapeReader, plain
+from fairlead.recording.tape import TapeReader, decode_entry
 from tests.interop.test_public_servers import NODE
 from tests.interop.test_relay_interop import EVERYTHING, OFFICIAL, Words
 from tests.interop.test_typescript import PACKAGES
@@ -83,7 +83,7 @@ async def play(
 
 def said_on(tape: Path) -> set[tuple[str, str]]:
     """Which methods are on it, in which direction."""
-    return {(entry.dir.value, str(plain(entry).get("method"))) for entry in TapeReader(tape)}
+    return {(entry.dir.value, str(decode_entry(entry).get("method"))) for entry in TapeReader(tape)}
 
 
 BY_TAP = [

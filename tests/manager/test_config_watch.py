@@ -12,7 +12,7 @@ import pytest
 
 from fairlead.client.connection.era_cache import known_eras
 from fairlead.config.trust import Trust
-from fairlead.manager.config_watch import Reading, Reloader, reading_of
+from fairlead.manager.config_watch import ConfigSnapshot, Reloader, snapshot_reader
 from fairlead.manager.manager import MCPManager
 from fairlead.manager.tools.tool_cache import MCPToolCache, MemoryStore
 from fairlead.manager.tools.tool_session import ToolSession
@@ -56,12 +56,12 @@ async def until(condition: Callable[[], bool]) -> None:
 class Looks:
     """Counts how often files were read, so that a test knows when something had been seen."""
 
-    def __init__(self, load: Callable[[], Reading]) -> None:
+    def __init__(self, load: Callable[[], ConfigSnapshot]) -> None:
         self._load = load
         self.count = 0
         self.threads: set[int] = set()
 
-    def __call__(self) -> Reading:
+    def __call__(self) -> ConfigSnapshot:
         reading = self._load()
         self.threads.add(threading.get_ident())
         self.count += 1
@@ -115,7 +115,7 @@ async def test_a_file_that_is_being_written_takes_nothing_away(home: Path, tmp_p
     servers = {name: entry(tmp_path, name) for name in "ab"}
     write(cursor, servers)
     async with MCPManager(tmp_path) as manager:
-        looks = Looks(reading_of(tmp_path))
+        looks = Looks(snapshot_reader(tmp_path))
         reloader = Reloader(manager, looks, interval=QUICK)
         reloader.start()
         await until(lambda: manager.get_connected_servers() == ["a", "b"])

@@ -11,9 +11,9 @@ import pytest
 from fairlead.client.connection.era_cache import known_eras
 from fairlead.config.discovery import load_all_mcp_configs
 from fairlead.config.trust import Trust
-from fairlead.manager.config_watch import Reading, Reloader
+from fairlead.manager.config_watch import ConfigSnapshot, Reloader
 from fairlead.manager.configured_servers import (
-    configured,
+    configured_servers,
     discover_and_load_mcp_tools,
     discover_mcp_servers,
 )
@@ -127,10 +127,12 @@ async def test_files_that_change_change_what_they_speak_of_and_nothing_else(
     write(place, {"mcpServers": {n: entry(tmp_path, n) for n in ("stays", "goes", "changes")}})
     trust = Trust(tmp_path / "approvals.json")
 
-    def load() -> Reading:
+    def load() -> ConfigSnapshot:
         found = load_all_mcp_configs(tmp_path)
         broken = frozenset(problem.path for problem in found.warnings)
-        return Reading(configured(found, trust=trust), [*found.files, str(place)], broken)
+        return ConfigSnapshot(
+            configured_servers(found, trust=trust), [*found.files, str(place)], broken
+        )
 
     async with MCPManager() as manager:
         await manager.connect_servers(load().wanted)

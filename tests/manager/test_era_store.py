@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from fairlead import MCPClient
-from fairlead.client.connection.era_cache import Eras, fingerprint, known_eras
-from fairlead.manager.era_store import LIFETIME, LIMIT, KeptEras
+from fairlead.client.connection.era_cache import EraCache, fingerprint, known_eras
+from fairlead.manager.era_store import LIFETIME, LIMIT, CachedEraStore
 from fairlead.manager.tools.tool_cache import FileStore, MemoryStore
 
 pytestmark = pytest.mark.slow  # part of `make test-all`
@@ -237,13 +237,13 @@ def _file(store: MemoryStore, **eras: tuple[bool, float]) -> None:
 def test_what_is_old_or_from_the_future_counts_for_nothing() -> None:
     store, now = MemoryStore(), time.time()
     _file(store, old=(True, now - LIFETIME - 1), young=(True, now - 1), odd=(True, now + 3600))
-    assert KeptEras(store).load() == {"young": True}
+    assert CachedEraStore(store).load() == {"young": True}
 
 
 def test_those_that_were_asked_longest_ago_go_first() -> None:
     store, now = MemoryStore(), time.time()
     _file(store, **{f"s{n}": (False, now - LIMIT + n) for n in range(LIMIT)})
-    kept = KeptEras(store)
+    kept = CachedEraStore(store)
     kept.save("new", True)
     assert len(kept.load()) == LIMIT
     assert kept.load()["new"] is True
@@ -253,21 +253,21 @@ def test_those_that_were_asked_longest_ago_go_first() -> None:
 
 def test_two_processes_lose_nothing_of_each_other() -> None:
     store = MemoryStore()
-    one, other = Eras(), Eras()
-    one.keep(KeptEras(store))
-    other.keep(KeptEras(store))
+    one, other = EraCache(), EraCache()
+    one.keep(CachedEraStore(store))
+    other.keep(CachedEraStore(store))
     assert one.stateless("a") is other.stateless("b") is None  # both have read it now
     one.remember("a", True)
     other.remember("b", False)
-    assert KeptEras(store).load() == {fingerprint("a"): True, fingerprint("b"): False}
+    assert CachedEraStore(store).load() == {fingerprint("a"): True, fingerprint("b"): False}
     one.forget("a")
-    assert KeptEras(store).load() == {fingerprint("b"): False}
+    assert CachedEraStore(store).load() == {fingerprint("b"): False}
 
 
 def test_a_folder_that_cannot_be_written_does_no_harm(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    eras = Eras()
-    eras.keep(KeptEras(FileStore(tmp_path / "file" / "folder")))
+    eras = EraCache()
+    eras.keep(CachedEraStore(FileStore(tmp_path / "file" / "folder")))
     eras.remember("a", True)
     assert eras.stateless("a") is True
 
@@ -282,7 +282,7 @@ def test_what_is_known_is_not_written_again_so_it_grows_old() -> None:
 
     store = Counting()
     for _ in range(3):
-        eras = Eras()
-        eras.keep(KeptEras(store))
+        eras = EraCache()
+        eras.keep(CachedEraStore(store))
         eras.remember("a", False)
     assert store.writes == 1

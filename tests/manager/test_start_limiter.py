@@ -9,12 +9,12 @@ import pytest
 
 from fairlead.manager import start_limiter as slots
 from fairlead.manager.manager import MCPManager
-from fairlead.manager.start_limiter import StartSlots
+from fairlead.manager.start_limiter import StartLimiter
 from tests.support.managed_servers import entry
 
 
 async def test_so_many_start_at_once_and_the_next_follows_the_first_that_answered() -> None:
-    places = StartSlots(2)
+    places = StartLimiter(2)
     begun: asyncio.Queue[int] = asyncio.Queue()
     answers = [asyncio.Event() for _ in range(3)]
 
@@ -37,7 +37,7 @@ async def test_one_that_says_nothing_makes_room_after_a_while_and_only_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(slots, "PATIENCE", 0.01)
-    places, forever = StartSlots(1), asyncio.Event()
+    places, forever = StartLimiter(1), asyncio.Event()
 
     async def silent() -> None:
         async with places.starting():
@@ -57,7 +57,7 @@ async def test_one_that_says_nothing_makes_room_after_a_while_and_only_once(
 
 
 async def test_a_start_that_fails_or_is_given_up_frees_its_slot() -> None:
-    places = StartSlots(1)
+    places = StartLimiter(1)
     async with asyncio.timeout(5):
         with pytest.raises(OSError, match="no"):
             async with places.starting():
@@ -71,7 +71,7 @@ async def test_a_start_that_fails_or_is_given_up_frees_its_slot() -> None:
 
 
 async def test_there_are_two_per_core() -> None:
-    places = StartSlots()
+    places = StartLimiter()
     async with asyncio.timeout(5):
         held = [places.starting() for _ in range(2 * (os.cpu_count() or 1))]
         for one in held:
@@ -113,6 +113,6 @@ async def test_the_first_answer_frees_a_slot_not_the_tools(
         assert manager.pending_tool_loads == {"a"}
 
 
-async def _enter(places: StartSlots) -> None:
+async def _enter(places: StartLimiter) -> None:
     async with places.starting():
         pass

@@ -11,8 +11,8 @@ from fairlead.errors import RpcError
 from fairlead.interceptor import Answer, Exchange, Interceptor, Proceed
 from fairlead.peer import Peer
 from fairlead.peer import notification_pipeline as passage_module
-from fairlead.peer.notification_pipeline import Passage
-from fairlead.protocol.conversation.conversation import Conversation, Role
+from fairlead.peer.notification_pipeline import NotificationPipeline
+from fairlead.protocol.conversation.conversation import Conversation, ConversationRole
 from fairlead.protocol.envelope import Direction
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.transport.memory import memory_pair
@@ -20,11 +20,11 @@ from fairlead.wire import Notification
 
 
 @asynccontextmanager
-async def passing(*interceptors: Interceptor) -> AsyncIterator[tuple[Passage, Peer]]:
+async def passing(*interceptors: Interceptor) -> AsyncIterator[tuple[NotificationPipeline, Peer]]:
     left, right = memory_pair()
-    passage = Passage(interceptors, Direction.CLIENT_TO_SERVER)
+    passage = NotificationPipeline(interceptors, Direction.CLIENT_TO_SERVER)
     try:
-        yield passage, Peer(left, Conversation(Role.CLIENT, principal=ANONYMOUS))
+        yield passage, Peer(left, Conversation(ConversationRole.CLIENT, principal=ANONYMOUS))
     finally:
         passage.close()
         await left.close()

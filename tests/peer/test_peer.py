@@ -20,7 +20,7 @@ from fairlead.errors import (
 )
 from fairlead.interceptor import Answer, Exchange, Handler
 from fairlead.peer import Peer
-from fairlead.protocol.conversation.conversation import Agreement, Conversation, Role
+from fairlead.protocol.conversation.conversation import Agreement, Conversation, ConversationRole
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE
 from fairlead.transport.line_channel import LineChannel
@@ -32,14 +32,14 @@ from fairlead.wire import Failure, Notification, Request, Success, decode
 async def talking(handler: Handler, **server_settings: Any) -> AsyncIterator[tuple[Peer, Peer]]:
     """A client and a server in the middle of a conversation with a handshake."""
     left, right = memory_pair()
-    client = Peer(left, Conversation(Role.CLIENT, principal=ANONYMOUS))
+    client = Peer(left, Conversation(ConversationRole.CLIENT, principal=ANONYMOUS))
     server = Peer(
         right,
-        Conversation(Role.SERVER, assume=NEWEST_HANDSHAKE, principal=ANONYMOUS),
+        Conversation(ConversationRole.SERVER, assume=NEWEST_HANDSHAKE, principal=ANONYMOUS),
         handler=handler,
         **server_settings,
     )
-    client.conversation.agreed(Agreement(revision=NEWEST_HANDSHAKE))
+    client.conversation.set_agreement(Agreement(revision=NEWEST_HANDSHAKE))
     client.start()
     server.start()
     await client.notify("notifications/initialized")
@@ -55,7 +55,9 @@ async def bare_server(**settings: Any) -> AsyncIterator[tuple[LineChannel, "Fram
     """A server peer, with the client's end of the channel in our hands."""
     left, right = memory_pair()
     server = Peer(
-        right, Conversation(Role.SERVER, assume=NEWEST_HANDSHAKE, principal=ANONYMOUS), **settings
+        right,
+        Conversation(ConversationRole.SERVER, assume=NEWEST_HANDSHAKE, principal=ANONYMOUS),
+        **settings,
     )
     server.start()
     frames = Frames(left)
@@ -198,7 +200,7 @@ async def test_cancelling_the_caller_cancels_the_handler_and_nothing_is_answered
         assert await gate.ended.get() == "cancelled"
         gate.open.set()
         await client.request("y")
-        assert client.strays == 0  # no answer came for the cancelled one
+        assert client.unmatched_count == 0  # no answer came for the cancelled one
 
 
 async def test_an_id_may_be_used_again_while_a_cancelled_request_still_cleans_up() -> None:
@@ -248,7 +250,7 @@ async def test_a_request_that_is_cancelled_in_the_same_chunk_never_runs() -> Non
 @pytest.mark.covers("PRO-31")
 async def test_initialize_is_never_cancelled() -> None:
     left, right = memory_pair()
-    client = Peer(left, Conversation(Role.CLIENT, principal=ANONYMOUS))
+    client = Peer(left, Conversation(ConversationRole.CLIENT, principal=ANONYMOUS))
     client.start()
     frames = Frames(right)
     with pytest.raises(RequestTimeout):
@@ -262,7 +264,7 @@ async def test_initialize_is_never_cancelled() -> None:
 @pytest.mark.covers("RPC-12", "PRO-32")
 async def test_an_answer_after_the_cancellation_is_counted_and_harmless() -> None:
     left, right = memory_pair()
-    client = Peer(left, Conversation(Role.CLIENT, gated=False, principal=ANONYMOUS))
+    client = Peer(left, Conversation(ConversationRole.CLIENT, gated=False, principal=ANONYMOUS))
     client.start()
     frames = Frames(right)
     with pytest.raises(RequestTimeout):
@@ -276,7 +278,7 @@ async def test_an_answer_after_the_cancellation_is_counted_and_harmless() -> Non
     again = await frames.next()
     right.send(Success(again.id, Raw(b'{"ok":true}')))
     assert bytes(await pending) == b'{"ok":true}'
-    assert client.strays == 2
+    assert client.unmatched_count == 2
     await client.close()
     await right.close()
     await frames.task
@@ -289,7 +291,9 @@ async def test_progress_restarts_the_clock_until_the_total_is_used_up() -> None:
         for step in range(100):
             await asyncio.sleep(0.02)
             params = Raw(msgspec.json.encode({"progressToken": token, "progress": step}))
-            await exchange.edge.tell(exchange, Notification("notifications/progress", params))
+            await exchange.edge.notify_caller(
+                exchange, Notification("notifications/progress", params)
+            )
             if exchange.method == "tools/call" and step == 8:
                 return b"{}"
         return b"{}"
@@ -320,7 +324,9 @@ async def test_a_slow_progress_callback_is_finished_before_the_result() -> None:
             params = Raw(
                 msgspec.json.encode({"progressToken": exchange.progress_token, "progress": step})
             )
-            await exchange.edge.tell(exchange, Notification("notifications/progress", params))
+            await exchange.edge.notify_caller(
+                exchange, Notification("notifications/progress", params)
+            )
         return b"{}"
 
     seen: list[float] = []
@@ -356,7 +362,9 @@ async def test_close_is_legal_from_any_task_in_any_order_and_tells_once() -> Non
     ends: list[ChannelClosed] = []
     left, right = memory_pair()
     client = Peer(
-        left, Conversation(Role.CLIENT, gated=False, principal=ANONYMOUS), on_close=ends.append
+        left,
+        Conversation(ConversationRole.CLIENT, gated=False, principal=ANONYMOUS),
+        on_close=ends.append,
     )
     client.start()
     waiting = asyncio.create_task(client.request("x"))
@@ -386,20 +394,22 @@ async def test_a_handler_may_close_its_own_connection() -> None:
 @pytest.mark.covers("PRO-38")
 async def test_a_handler_may_call_back_on_its_own_connection() -> None:
     async def curious(exchange: Exchange) -> Answer:
-        return await exchange.edge.ask(exchange, "ping", None)
+        return await exchange.edge.request_caller(exchange, "ping", None)
 
     left, right = memory_pair()
 
     async def pong(exchange: Exchange) -> Answer:
         return b'{"pong":true}'
 
-    client = Peer(left, Conversation(Role.CLIENT, principal=ANONYMOUS), handler=pong)
+    client = Peer(left, Conversation(ConversationRole.CLIENT, principal=ANONYMOUS), handler=pong)
     server = Peer(
-        right, Conversation(Role.SERVER, gated=False, principal=ANONYMOUS), handler=curious
+        right,
+        Conversation(ConversationRole.SERVER, gated=False, principal=ANONYMOUS),
+        handler=curious,
     )
     client.start()
     server.start()
-    client.conversation.agreed(Agreement(revision=NEWEST_HANDSHAKE))
+    client.conversation.set_agreement(Agreement(revision=NEWEST_HANDSHAKE))
     server.conversation.receive(
         decode(
             b'{"jsonrpc":"2.0","id":"i","method":"initialize","params":{"protocolVersion":'
@@ -424,18 +434,24 @@ async def test_a_call_does_not_age_while_its_caller_is_asked() -> None:
     async def curious(exchange: Exchange) -> Answer:
         if exchange.method == "slow":
             await asyncio.sleep(600)
-        return await exchange.edge.ask(exchange, "roots/list", None)
+        return await exchange.edge.request_caller(exchange, "roots/list", None)
 
-    client = Peer(left, Conversation(Role.CLIENT, gated=False, principal=ANONYMOUS), handler=person)
+    client = Peer(
+        left,
+        Conversation(ConversationRole.CLIENT, gated=False, principal=ANONYMOUS),
+        handler=person,
+    )
     server = Peer(
-        right, Conversation(Role.SERVER, gated=False, principal=ANONYMOUS), handler=curious
+        right,
+        Conversation(ConversationRole.SERVER, gated=False, principal=ANONYMOUS),
+        handler=curious,
     )
     client.start()
     server.start()
     hello = {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}, "clientInfo": {}}
     initialize = client.conversation.request("initialize", hello)
     server.conversation.receive(initialize)
-    client.conversation.agreed(Agreement(revision=NEWEST_HANDSHAKE))
+    client.conversation.set_agreement(Agreement(revision=NEWEST_HANDSHAKE))
     await client.notify("notifications/initialized")
     assert bytes(await client.request("x", timeout=0.15)) == b'{"roots":[]}'
     with pytest.raises(RequestTimeout):
@@ -482,12 +498,12 @@ async def test_requests_beyond_the_bound_wait_and_then_are_refused() -> None:
         assert isinstance(refused, Failure)
         assert "Too many requests" in refused.message
         assert len(server._work.running) == 2
-        assert len(server._answering._queued) == 1024
+        assert len(server._inbound_requests._queued) == 1024
         # Cancellations and answers are read all the same.
         channel.send(Notification("notifications/cancelled", Raw(b'{"requestId":3}')))
         channel.send(Notification("notifications/cancelled", Raw(b'{"requestId":1}')))
         assert await gate.ended.get() == "cancelled"
-        assert len(server._answering._queued) <= 1023
+        assert len(server._inbound_requests._queued) <= 1023
         gate.open.set()
         outcomes: dict[Any, Any] = {}
         while len(outcomes) < 1997 - 1:
@@ -503,7 +519,9 @@ async def test_a_client_skips_what_it_cannot_read_and_reports_it() -> None:
     left, right = memory_pair()
     errors: list[Exception] = []
     client = Peer(
-        left, Conversation(Role.CLIENT, gated=False, principal=ANONYMOUS), on_error=errors.append
+        left,
+        Conversation(ConversationRole.CLIENT, gated=False, principal=ANONYMOUS),
+        on_error=errors.append,
     )
     client.start()
     frames = Frames(right)
@@ -523,7 +541,7 @@ async def test_a_client_skips_what_it_cannot_read_and_reports_it() -> None:
 @pytest.mark.covers("DEC-13")
 async def test_a_program_that_only_chats_is_given_up_at_once() -> None:
     left, right = memory_pair()
-    client = Peer(left, Conversation(Role.CLIENT, gated=False, principal=ANONYMOUS))
+    client = Peer(left, Conversation(ConversationRole.CLIENT, gated=False, principal=ANONYMOUS))
     client.start()
     pending = asyncio.create_task(client.request("initialize", {}))
     await asyncio.sleep(0)
@@ -552,7 +570,7 @@ async def test_a_server_answers_what_it_cannot_read() -> None:
 @pytest.mark.covers("TRN-13")
 async def test_a_peer_that_does_not_read_cannot_keep_a_request_from_timing_out() -> None:
     left, right = memory_pair()  # the right end is never run
-    client = Peer(left, Conversation(Role.CLIENT, gated=False, principal=ANONYMOUS))
+    client = Peer(left, Conversation(ConversationRole.CLIENT, gated=False, principal=ANONYMOUS))
     client.start()
     big = {"x": "y" * (1 << 20)}
     with pytest.raises(RequestTimeout):
@@ -669,7 +687,7 @@ async def test_a_request_after_the_end_fails_without_having_been_sent() -> None:
             await client.request("m")
         assert closed.value.delivered is False
         with pytest.raises(ChannelClosed) as closed:
-            client.hand_on("m", Raw(b"{}"), lambda outcome: None)
+            client.forward_nowait("m", Raw(b"{}"), lambda outcome: None)
         assert closed.value.delivered is False
 
 

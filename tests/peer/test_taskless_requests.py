@@ -63,7 +63,7 @@ async def test_one_that_is_given_back_gets_its_task() -> None:
 
     async with talking(handler, take=taker) as (client, server):
         asked = asyncio.create_task(client.request("tools/call", {"name": "x"}))
-        server.give_back(taker, await taker.next())
+        server.undelegate(taker, await taker.next())
         assert await asked == Raw(b'{"by":"task"}')
 
 
@@ -119,18 +119,18 @@ async def test_what_is_handed_on_has_one_outcome_also_if_that_is_its_time() -> N
         def fill(_: object) -> Raw:
             return Raw(b'{"name":"x"}')
 
-        client.hand_on("tools/call", fill, outcomes.put_nowait, timeout=0.05)
+        client.forward_nowait("tools/call", fill, outcomes.put_nowait, timeout=0.05)
         exchange = await taker.next()
         async with asyncio.timeout(LIMIT):
             assert isinstance(await outcomes.get(), RequestTimeout)
             assert await taker.cancelled.get() == "timeout"
         server.answer(taker, exchange.request_id, b"{}")
-        given_up = client.hand_on("tools/call", fill, outcomes.put_nowait)
+        given_up = client.forward_nowait("tools/call", fill, outcomes.put_nowait)
         await taker.next()
-        client.give_up(given_up, "changed my mind")
+        client.cancel_forwarded(given_up, "changed my mind")
         async with asyncio.timeout(LIMIT):
             assert await taker.cancelled.get() == "changed my mind"
-        client.hand_on("tools/call", fill, outcomes.put_nowait)
+        client.forward_nowait("tools/call", fill, outcomes.put_nowait)
         server.answer(taker, (await taker.next()).request_id, b'{"third":true}')
         async with asyncio.timeout(LIMIT):
             assert await outcomes.get() == Raw(b'{"third":true}')

@@ -11,7 +11,7 @@ import pytest
 from fairlead.errors import ConfigError
 from fairlead.interceptor import Exchange
 from fairlead.policy.actions.pause import Pause
-from fairlead.policy.hold_desk import Desk, Held
+from fairlead.policy.hold_desk import HeldMessage, HoldDesk
 from tests.support.raw_relay import ASKED, LIMIT, Client, Scene, Server, scene
 
 CALL = {"name": "add", "arguments": {"a": 1}}
@@ -22,7 +22,7 @@ def calls(exchange: Exchange) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def held_up(desk: Desk, **options: Any) -> AsyncIterator[tuple[Scene, Client, Server]]:
+async def held_up(desk: HoldDesk, **options: Any) -> AsyncIterator[tuple[Scene, Client, Server]]:
     async with (
         asyncio.timeout(LIMIT * 2),
         scene(interceptors=[Pause(desk, calls, **options)]) as place,
@@ -33,14 +33,14 @@ async def held_up(desk: Desk, **options: Any) -> AsyncIterator[tuple[Scene, Clie
         yield place, client, server
 
 
-async def gone(desk: Desk) -> None:
+async def gone(desk: HoldDesk) -> None:
     while desk.list():
         await asyncio.sleep(0.002)
 
 
 @pytest.mark.covers("GTW-08")
 async def test_a_request_is_held_listed_and_resumed() -> None:
-    desk = Desk()
+    desk = HoldDesk()
     async with held_up(desk) as (_, client, server):
         asked = client.ask("tools/call", {**CALL, "password": "hunter22"})
         held = await desk.wait()
@@ -60,7 +60,7 @@ async def test_a_request_is_held_listed_and_resumed() -> None:
 
 @pytest.mark.covers("GTW-08")
 async def test_params_are_changed_on_the_way() -> None:
-    desk = Desk()
+    desk = HoldDesk()
     async with held_up(desk) as (_, client, server):
         asked = client.ask("tools/call", {**CALL, "_meta": {"vendor": 1}})
         held = await desk.wait()
@@ -78,7 +78,7 @@ async def test_params_are_changed_on_the_way() -> None:
 
 @pytest.mark.covers("GTW-08")
 async def test_a_request_is_answered_without_the_server() -> None:
-    desk = Desk()
+    desk = HoldDesk()
     async with held_up(desk) as (_, client, server):
         asked = client.ask("tools/call", CALL)
         desk.change((await desk.wait()).id, result={"content": [], "by": "hand"})
@@ -88,7 +88,7 @@ async def test_a_request_is_answered_without_the_server() -> None:
 
 
 async def test_who_answers_by_hand_need_not_know_the_era() -> None:
-    desk = Desk()
+    desk = HoldDesk()
     async with (
         asyncio.timeout(LIMIT * 2),
         scene("stateless", interceptors=[Pause(desk, calls)]) as place,
@@ -104,7 +104,7 @@ async def test_who_answers_by_hand_need_not_know_the_era() -> None:
 
 @pytest.mark.covers("GTW-08")
 async def test_a_request_is_blocked_with_a_reason() -> None:
-    desk = Desk()
+    desk = HoldDesk()
     async with held_up(desk) as (_, client, _server):
         asked = client.ask("tools/call", CALL)
         desk.block((await desk.wait()).id, "not on a Friday")
@@ -114,7 +114,7 @@ async def test_a_request_is_blocked_with_a_reason() -> None:
 
 
 async def test_an_answer_is_held_and_changed() -> None:
-    desk = Desk()
+    desk = HoldDesk()
     async with held_up(desk, when="answer") as (_, client, server):
         for verdict, expected in (("change", {"content": [], "n": 2}), ("resume", {"n": 1})):
             asked = client.ask("tools/call", CALL)
@@ -131,7 +131,7 @@ async def test_an_answer_is_held_and_changed() -> None:
 
 
 async def test_both_directions_and_notifications_are_held() -> None:
-    desk = Desk()
+    desk = HoldDesk()
     async with held_up(desk) as (_, client, server):
         server.ask("vendor/ask", {"n": 1}, "s1")
         held = await desk.wait()
@@ -154,7 +154,7 @@ async def test_both_directions_and_notifications_are_held() -> None:
         assert (await server.read())["params"] == {"n": 3}
 
 
-async def _next(desk: Desk, before: Held) -> None:
+async def _next(desk: HoldDesk, before: HeldMessage) -> None:
     while (await desk.wait()).id == before.id:
         await asyncio.sleep(0)
 
@@ -162,7 +162,7 @@ async def _next(desk: Desk, before: Held) -> None:
 @pytest.mark.covers("GTW-08")
 @pytest.mark.parametrize("otherwise", ["resume", "block"])
 async def test_after_its_time_it_is_decided_without_anybody(otherwise: Any) -> None:
-    desk = Desk(limit=0.05, otherwise=otherwise)
+    desk = HoldDesk(limit=0.05, otherwise=otherwise)
     async with held_up(desk) as (_, client, server):
         asked = client.ask("tools/call", CALL)
         if otherwise == "resume":
@@ -176,7 +176,7 @@ async def test_after_its_time_it_is_decided_without_anybody(otherwise: Any) -> N
 
 @pytest.mark.covers("GTW-08")
 async def test_what_is_held_goes_with_its_client() -> None:
-    desk = Desk()
+    desk = HoldDesk()
     async with held_up(desk) as (place, client, server):
         cancelled = client.ask("tools/call", CALL)
         await desk.wait()
@@ -194,7 +194,7 @@ async def test_what_is_held_goes_with_its_client() -> None:
 
 
 async def test_a_full_desk_refuses() -> None:
-    desk = Desk(max_held=2)
+    desk = HoldDesk(max_held=2)
     async with held_up(desk) as (_, client, _server):
         asked = [client.ask("tools/call", CALL) for _ in range(3)]
         error = (await client.answer_to(asked[2]))["error"]
@@ -203,7 +203,7 @@ async def test_a_full_desk_refuses() -> None:
 
 
 async def test_a_breakpoint_has_its_own_limit_and_says_why_it_is_there() -> None:
-    desk = Desk(limit=60)
+    desk = HoldDesk(limit=60)
     pause = Pause(desk, limit=0.05, otherwise="block", reason="look at it")
     async with asyncio.timeout(LIMIT), scene(interceptors=[pause]) as place:
         client = await place.client()
@@ -214,6 +214,6 @@ async def test_a_breakpoint_has_its_own_limit_and_says_why_it_is_there() -> None
 
 def test_a_limit_is_above_zero() -> None:
     with pytest.raises(ValueError):
-        Desk(limit=0)
+        HoldDesk(limit=0)
     with pytest.raises(ValueError):
-        Pause(Desk(), limit=-1)
+        Pause(HoldDesk(), limit=-1)

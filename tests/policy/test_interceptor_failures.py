@@ -13,7 +13,7 @@ import pytest
 from fairlead.errors import ConfigError, RpcError
 from fairlead.gateway import Gateway
 from fairlead.interceptor import Answer, Exchange, Proceed
-from fairlead.policy.actions import Policy, guarded, load_interceptor
+from fairlead.policy.actions import FailurePolicy, load_interceptor, with_failure_policy
 from fairlead.wire import Notification
 from tests.support.gateway_servers import BOTH, LIMIT, joining, program
 from tests.support.raw_relay import ASKED, Client, Scene, Server, scene
@@ -86,12 +86,12 @@ async def opened(place: Scene) -> tuple[Client, Server]:
 @pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("policy", ["fail_closed", "fail_open", "skip"])
 async def test_a_failure_is_handled_by_policy(
-    how: str, policy: Policy, caplog: pytest.LogCaptureFixture
+    how: str, policy: FailurePolicy, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     now = 0.0
     bad = Bad(how)
-    guard = guarded(bad, policy, timeout=0.1, rest=60, name="bad", clock=lambda: now)
+    guard = with_failure_policy(bad, policy, timeout=0.1, rest=60, name="bad", clock=lambda: now)
     async with scene(interceptors=[guard]) as place:
         client, server = await opened(place)
         # Both ways: the client asks the server, and the server the client.
@@ -120,8 +120,8 @@ async def test_a_failure_is_handled_by_policy(
 
 
 @pytest.mark.parametrize("policy", ["fail_closed", "fail_open"])
-async def test_so_is_a_notification(policy: Policy) -> None:
-    async with scene(interceptors=[guarded(Bad("raises"), policy)]) as place:
+async def test_so_is_a_notification(policy: FailurePolicy) -> None:
+    async with scene(interceptors=[with_failure_policy(Bad("raises"), policy)]) as place:
         client, server = await opened(place)
         for end, other in ((client, server), (server, client)):
             end.tell("notifications/vendor", {"n": 1})
@@ -131,7 +131,7 @@ async def test_so_is_a_notification(policy: Policy) -> None:
 
 
 async def test_what_fails_behind_it_is_not_its_failure() -> None:
-    guard = guarded(Bad("nothing"), "fail_open", timeout=0.2)
+    guard = with_failure_policy(Bad("nothing"), "fail_open", timeout=0.2)
     async with scene(interceptors=[guard]) as place:
         client, server = await opened(place)
         call = client.ask("tools/call", {"name": "x"})
@@ -148,7 +148,7 @@ async def test_what_fails_behind_it_is_not_its_failure() -> None:
 
 
 async def test_a_cancellation_is_no_failure() -> None:
-    guard = guarded(Bad("nothing"), "fail_open", timeout=5, name="good")
+    guard = with_failure_policy(Bad("nothing"), "fail_open", timeout=5, name="good")
     async with scene(interceptors=[guard]) as place:
         client, server = await opened(place)
         call = client.ask("tools/call", {"name": "x"})
@@ -166,7 +166,7 @@ async def test_a_refusal_is_no_failure() -> None:
             raise RpcError(-32044, "no")
         return await proceed(exchange)
 
-    async with scene(interceptors=[guarded(refuse, "fail_open")]) as place:
+    async with scene(interceptors=[with_failure_policy(refuse, "fail_open")]) as place:
         client, _ = await opened(place)
         answer = await client.answer_to(client.ask("tools/call", {"name": "x"}))
         assert answer["error"]["code"] == -32044

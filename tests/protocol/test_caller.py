@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
 from fairlead.errors import RpcError
-from fairlead.protocol.caller import Caller, Head, Meta, read_head, stateless_caller
+from fairlead.protocol.caller import Caller, Meta, ParamsHead, read_params_head, stateless_caller
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import HANDSHAKE, NEWEST, Revision
 from fairlead.wire import to_json
@@ -18,8 +18,8 @@ INFO = "io.modelcontextprotocol/clientInfo"
 LEVEL = "io.modelcontextprotocol/logLevel"
 
 
-def head_of(params: Any) -> Head:
-    return read_head(Raw(to_json(params)))
+def head_of(params: Any) -> ParamsHead:
+    return read_params_head(Raw(to_json(params)))
 
 
 def meta_of(meta: Any) -> Meta:
@@ -50,25 +50,25 @@ def test_a_head_is_read_in_one_pass() -> None:
         b'"io.modelcontextprotocol/logLevel":"info","other":1}}'
     )
     meta = Meta(7, "2026-07-28", Raw(b'{"roots":{}}'), Raw(b'{"name":"c"}'), "info")
-    assert read_head(Raw(params)) == Head(meta, "echo", UNSET, Raw(b'{"n":1.0}'))
-    assert read_head(Raw(b'{"uri":"file:///x"}')) == Head(UNSET, UNSET, "file:///x")
+    assert read_params_head(Raw(params)) == ParamsHead(meta, "echo", UNSET, Raw(b'{"n":1.0}'))
+    assert read_params_head(Raw(b'{"uri":"file:///x"}')) == ParamsHead(UNSET, UNSET, "file:///x")
 
 
 def test_absent_params_have_an_empty_head() -> None:
-    assert read_head(UNSET) == Head()
-    assert read_head(Raw(b"{}")) == Head()
+    assert read_params_head(UNSET) == ParamsHead()
+    assert read_params_head(Raw(b"{}")) == ParamsHead()
 
 
 @pytest.mark.parametrize("wrong", [None, 5, True, [], {}, 1.5])
 def test_members_of_the_wrong_type_count_as_absent(wrong: Any) -> None:
     head = head_of({"name": wrong, "uri": wrong, "arguments": {"a": 1}})
-    assert head == Head(UNSET, UNSET, UNSET, Raw(b'{"a":1}'))
-    assert head_of({"name": wrong, "uri": "u"}) == Head(UNSET, UNSET, "u")
+    assert head == ParamsHead(UNSET, UNSET, UNSET, Raw(b'{"a":1}'))
+    assert head_of({"name": wrong, "uri": "u"}) == ParamsHead(UNSET, UNSET, "u")
 
 
 @pytest.mark.parametrize("wrong", [None, 5, "x", [], True])
 def test_meta_of_the_wrong_type_counts_as_absent(wrong: Any) -> None:
-    assert head_of({"_meta": wrong, "name": "echo"}) == Head(UNSET, "echo")
+    assert head_of({"_meta": wrong, "name": "echo"}) == ParamsHead(UNSET, "echo")
 
 
 @pytest.mark.parametrize("token", [None, True, 1.0, 1.5, [], {}])
@@ -89,8 +89,8 @@ def test_one_wrong_member_does_not_hide_the_others() -> None:
 
 
 def test_arguments_stay_what_they_were() -> None:
-    assert read_head(Raw(b'{"arguments": null, "name": 5}')).arguments == Raw(b"null")
-    assert read_head(Raw(b'{"arguments": [1.0]}')).arguments == Raw(b"[1.0]")
+    assert read_params_head(Raw(b'{"arguments": null, "name": 5}')).arguments == Raw(b"null")
+    assert read_params_head(Raw(b'{"arguments": [1.0]}')).arguments == Raw(b"[1.0]")
 
 
 @pytest.mark.parametrize("odd", ["", ',"progressToken":1.5'])  # the quick way and the careful one
@@ -99,21 +99,23 @@ def test_keys_may_be_written_with_escapes(odd: str) -> None:
         r'{"na\u006de":"echo","\u005fmeta":{"io.modelcontextprotocol\/protocolVersion":'
         r'"2026-07-28","io.modelcontextprotocol\/clientCapabilities":{}' + odd + "}}"
     )
-    assert read_head(Raw(params.encode())) == Head(Meta(UNSET, NEWEST.value, Raw(b"{}")), "echo")
+    assert read_params_head(Raw(params.encode())) == ParamsHead(
+        Meta(UNSET, NEWEST.value, Raw(b"{}")), "echo"
+    )
 
 
 @pytest.mark.parametrize("odd", [b"", b',"uri":5'])
 def test_of_duplicate_keys_the_last_counts(odd: bytes) -> None:
     meta = b'{"progressToken":2,"progressToken":3}'
     params = b'{"name":"a","name":"b","_meta":{"progressToken":1},"_meta":%b%b}'
-    assert read_head(Raw(params % (meta, odd))) == Head(Meta(3), "b")
+    assert read_params_head(Raw(params % (meta, odd))) == ParamsHead(Meta(3), "b")
 
 
 def test_params_deeper_than_the_stack_have_an_empty_head() -> None:
     """The codec saw them from a few frames further up, and may just have read them."""
     deep = b"[" * 100_000 + b"]" * 100_000
-    assert read_head(Raw(b'{"name":"echo","x":%b}' % deep)) == Head()
-    assert read_head(Raw(b'{"name":5,"x":%b}' % deep)) == Head()
+    assert read_params_head(Raw(b'{"name":"echo","x":%b}' % deep)) == ParamsHead()
+    assert read_params_head(Raw(b'{"name":5,"x":%b}' % deep)) == ParamsHead()
 
 
 keys = st.sampled_from(
@@ -246,7 +248,7 @@ def test_capabilities_are_kept_as_they_were_sent() -> None:
         CAPABILITIES.encode(),
         sent,
     )
-    head = read_head(Raw(meta))
+    head = read_params_head(Raw(meta))
     assert isinstance(head.meta, Meta)
     caller = stateless_caller(head.meta, ANONYMOUS)
     assert caller.capabilities == sent

@@ -10,17 +10,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec import UNSET, Raw
 
 from fairlead.errors import LocalProtocolError, RemoteProtocolError
-from fairlead.protocol.caller import Caller, Head, Meta
-from fairlead.protocol.conversation.conversation import Agreement, Conversation, Role
+from fairlead.protocol.caller import Caller, Meta, ParamsHead
+from fairlead.protocol.conversation.conversation import Agreement, Conversation, ConversationRole
 from fairlead.protocol.conversation.conversation_events import (
-    Answered,
-    Asked,
-    Cancelled,
-    Event,
-    Progressed,
-    Refused,
-    Stray,
-    Told,
+    ConversationEvent,
+    NotificationReceived,
+    ProgressReceived,
+    RequestCancelled,
+    RequestReceived,
+    RequestRejected,
+    ResponseReceived,
+    UnmatchedMessage,
 )
 from fairlead.protocol.envelope import SessionContext, SessionState
 from fairlead.protocol.identity.principal import ANONYMOUS
@@ -76,36 +76,36 @@ INITIALIZED = Notification("notifications/initialized")
 
 def server(version: str = "2025-11-25", **capabilities: Any) -> Conversation:
     """A server whose client has made the handshake."""
-    us = Conversation(Role.SERVER, US, principal=ANONYMOUS)
-    assert isinstance(us.receive(introduction(0, version, **capabilities)), Asked)
-    assert us.settled(0)
-    assert us.receive(INITIALIZED) == Told(INITIALIZED)
+    us = Conversation(ConversationRole.SERVER, US, principal=ANONYMOUS)
+    assert isinstance(us.receive(introduction(0, version, **capabilities)), RequestReceived)
+    assert us.mark_answered(0)
+    assert us.receive(INITIALIZED) == NotificationReceived(INITIALIZED)
     assert us.state is SessionState.ACTIVE
     return us
 
 
 def client(revision: Revision = NEWEST_HANDSHAKE) -> Conversation:
     """A client that knows its server; no request of its own has been sent yet."""
-    us = Conversation(Role.CLIENT, US, principal=ANONYMOUS)
-    us.agreed(Agreement(revision=revision))
+    us = Conversation(ConversationRole.CLIENT, US, principal=ANONYMOUS)
+    us.set_agreement(Agreement(revision=revision))
     if revision.handshake:
         us.notification("notifications/initialized")
     assert us.state is SessionState.ACTIVE
     return us
 
 
-def refusal(event: Event) -> tuple[RequestId | None, int]:
-    assert isinstance(event, Refused)
+def refusal(event: ConversationEvent) -> tuple[RequestId | None, int]:
+    assert isinstance(event, RequestRejected)
     return event.answer.id, event.answer.code
 
 
-def asked(event: Event) -> Request:
-    assert isinstance(event, Asked)
+def asked(event: ConversationEvent) -> Request:
+    assert isinstance(event, RequestReceived)
     return event.message
 
 
-def strayed(event: Event) -> Message:
-    assert isinstance(event, Stray)
+def strayed(event: ConversationEvent) -> Message:
+    assert isinstance(event, UnmatchedMessage)
     return event.message
 
 
@@ -114,7 +114,7 @@ def strayed(event: Event) -> Message:
 
 @pytest.mark.covers("PRO-01", "PRO-07")
 def test_a_handshake_in_one_chunk_takes_effect_line_by_line() -> None:
-    us, decoder = Conversation(Role.SERVER, principal=ANONYMOUS), Decoder()
+    us, decoder = Conversation(ConversationRole.SERVER, principal=ANONYMOUS), Decoder()
     call = Request(1, "tools/call", raw({"name": "echo"}))
     chunk = b"".join(encode(m) + b"\n" for m in (introduction(roots={}), INITIALIZED, call))
     events, states = [], []
@@ -124,9 +124,9 @@ def test_a_handshake_in_one_chunk_takes_effect_line_by_line() -> None:
         states.append(us.state)
     caller = Caller(NEWEST_HANDSHAKE, False, ANONYMOUS, b'{"roots":{}}', to_json(THEM))
     assert events == [
-        Asked(introduction(roots={}), caller, Head()),
-        Told(INITIALIZED),
-        Asked(call, caller, Head(name="echo")),
+        RequestReceived(introduction(roots={}), caller, ParamsHead()),
+        NotificationReceived(INITIALIZED),
+        RequestReceived(call, caller, ParamsHead(name="echo")),
     ]
     assert states == [SessionState.INITIALIZING, SessionState.ACTIVE, SessionState.ACTIVE]
 
@@ -134,9 +134,9 @@ def test_a_handshake_in_one_chunk_takes_effect_line_by_line() -> None:
 @pytest.mark.covers("PRO-03")
 @pytest.mark.parametrize("revision", HANDSHAKE)
 def test_the_server_agrees_to_the_revision_it_was_asked_for(revision: Revision) -> None:
-    us = Conversation(Role.SERVER, principal=ANONYMOUS)
+    us = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
     event = us.receive(introduction(0, revision.value))
-    assert isinstance(event, Asked)
+    assert isinstance(event, RequestReceived)
     assert event.caller.revision is revision
     assert us.agreement == Agreement(revision=revision)
 
@@ -144,42 +144,44 @@ def test_the_server_agrees_to_the_revision_it_was_asked_for(revision: Revision) 
 @pytest.mark.covers("PRO-03")
 @pytest.mark.parametrize("version", ["2026-07-28", "2099-01-01", "1.0"])
 def test_the_server_answers_other_versions_with_its_newest_handshake(version: str) -> None:
-    us = Conversation(Role.SERVER, principal=ANONYMOUS)
+    us = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
     event = us.receive(introduction(0, version))
-    assert isinstance(event, Asked)
+    assert isinstance(event, RequestReceived)
     assert event.caller.revision is NEWEST_HANDSHAKE
 
 
 def test_requests_before_the_handshake_are_refused_with_the_versions_we_speak() -> None:
-    us = Conversation(Role.SERVER, principal=ANONYMOUS)
+    us = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
     event = us.receive(Request(1, "tools/list"))
     assert refusal(event) == (1, -32602)
-    assert isinstance(event, Refused)
+    assert isinstance(event, RequestRejected)
     assert all(revision.value in event.answer.message for revision in Revision)
     assert us.state is SessionState.UNINITIALIZED
-    assert not us.settled(1)
+    assert not us.mark_answered(1)
 
 
 @pytest.mark.covers("PRO-01")
 def test_ping_may_come_before_the_handshake() -> None:
-    us = Conversation(Role.SERVER, principal=ANONYMOUS)
+    us = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
     event = us.receive(Request("p", "ping"))
-    assert event == Asked(Request("p", "ping"), Caller(NEWEST_HANDSHAKE, False, ANONYMOUS), Head())
-    assert us.settled("p")
+    assert event == RequestReceived(
+        Request("p", "ping"), Caller(NEWEST_HANDSHAKE, False, ANONYMOUS), ParamsHead()
+    )
+    assert us.mark_answered("p")
 
 
 def test_an_assumed_revision_serves_requests_without_a_handshake() -> None:
-    us = Conversation(Role.SERVER, assume=Revision.V2025_03_26, principal=ANONYMOUS)
+    us = Conversation(ConversationRole.SERVER, assume=Revision.V2025_03_26, principal=ANONYMOUS)
     event = us.receive(Request(1, "tools/list"))
-    assert event == Asked(
-        Request(1, "tools/list"), Caller(Revision.V2025_03_26, False, ANONYMOUS), Head()
+    assert event == RequestReceived(
+        Request(1, "tools/list"), Caller(Revision.V2025_03_26, False, ANONYMOUS), ParamsHead()
     )
     assert asked(us.receive(introduction(2, "2024-11-05"))) == introduction(2, "2024-11-05")
     assert us.agreement == Agreement(revision=Revision.V2024_11_05)
 
 
 def test_requests_between_initialize_and_initialized_are_served() -> None:
-    us = Conversation(Role.SERVER, principal=ANONYMOUS)
+    us = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
     us.receive(introduction())
     assert asked(us.receive(Request(1, "tools/list"))) == Request(1, "tools/list")
     assert us.state is SessionState.INITIALIZING
@@ -195,7 +197,7 @@ def test_requests_between_initialize_and_initialized_are_served() -> None:
     ],
 )
 def test_a_malformed_initialize_is_refused_and_may_be_tried_again(params: Any) -> None:
-    us = Conversation(Role.SERVER, principal=ANONYMOUS)
+    us = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
     assert refusal(us.receive(Request(1, "initialize", params))) == (1, -32602)
     assert us.state is SessionState.UNINITIALIZED
     assert asked(us.receive(introduction(1))) == introduction(1)
@@ -206,12 +208,12 @@ def test_a_second_initialize_is_refused_and_changes_nothing() -> None:
     before = us.session
     assert refusal(us.receive(introduction(5, "2024-11-05"))) == (5, -32600)
     assert us.session == before
-    assert not us.settled(5)
+    assert not us.mark_answered(5)
 
 
 def test_initialized_without_initialize_is_told_and_activates_nothing() -> None:
-    us = Conversation(Role.SERVER, principal=ANONYMOUS)
-    assert us.receive(INITIALIZED) == Told(INITIALIZED)
+    us = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
+    assert us.receive(INITIALIZED) == NotificationReceived(INITIALIZED)
     assert us.state is SessionState.UNINITIALIZED
 
 
@@ -221,13 +223,13 @@ def test_initialized_without_initialize_is_told_and_activates_nothing() -> None:
 @pytest.mark.covers("PRO-01")
 @pytest.mark.parametrize("method", ["tools/list", "tools/call", "resources/read", "x/y"])
 def test_the_client_sends_nothing_but_the_opening_before_the_handshake(method: str) -> None:
-    us = Conversation(Role.CLIENT, principal=ANONYMOUS)
+    us = Conversation(ConversationRole.CLIENT, principal=ANONYMOUS)
     with pytest.raises(LocalProtocolError) as caught:
         us.request(method)
     assert caught.value.code == -32600
     opening = [us.request(m).method for m in ("server/discover", "initialize", "ping")]
     assert opening == ["server/discover", "initialize", "ping"]
-    us.agreed(Agreement(revision=NEWEST_HANDSHAKE))
+    us.set_agreement(Agreement(revision=NEWEST_HANDSHAKE))
     with pytest.raises(LocalProtocolError):
         us.request(method)
     us.notification("notifications/initialized")
@@ -235,17 +237,17 @@ def test_the_client_sends_nothing_but_the_opening_before_the_handshake(method: s
 
 
 def test_without_gates_a_client_may_send_anything_at_once() -> None:
-    us = Conversation(Role.CLIENT, gated=False, principal=ANONYMOUS)
+    us = Conversation(ConversationRole.CLIENT, gated=False, principal=ANONYMOUS)
     assert us.request("tools/list") == Request(1, "tools/list")
 
 
 @pytest.mark.covers("PRO-01", "PRO-07")
 def test_the_client_becomes_active_with_initialized() -> None:
-    us = Conversation(Role.CLIENT, principal=ANONYMOUS)
+    us = Conversation(ConversationRole.CLIENT, principal=ANONYMOUS)
     request = us.request("initialize", {"protocolVersion": "2025-11-25"})
     assert us.state is SessionState.UNINITIALIZED
-    assert us.receive(Success(request.id, Raw(b"{}"))) == Answered(Success(1, Raw(b"{}")))
-    us.agreed(Agreement(revision=NEWEST_HANDSHAKE))
+    assert us.receive(Success(request.id, Raw(b"{}"))) == ResponseReceived(Success(1, Raw(b"{}")))
+    us.set_agreement(Agreement(revision=NEWEST_HANDSHAKE))
     assert us.state is SessionState.INITIALIZING
     assert us.notification("notifications/initialized") == INITIALIZED
     assert us.state is SessionState.ACTIVE
@@ -253,8 +255,8 @@ def test_the_client_becomes_active_with_initialized() -> None:
 
 @pytest.mark.covers("PRO-07")
 def test_a_stateless_agreement_needs_nothing_more() -> None:
-    us = Conversation(Role.CLIENT, principal=ANONYMOUS)
-    us.agreed(Agreement(revision=NEWEST))
+    us = Conversation(ConversationRole.CLIENT, principal=ANONYMOUS)
+    us.set_agreement(Agreement(revision=NEWEST))
     assert us.state is SessionState.ACTIVE
     assert us.stateless
 
@@ -262,25 +264,27 @@ def test_a_stateless_agreement_needs_nothing_more() -> None:
 @pytest.mark.covers("PRO-07")
 def test_initialized_activates_only_a_client_in_the_middle_of_a_handshake() -> None:
     early, ours = (
-        Conversation(Role.CLIENT, principal=ANONYMOUS),
-        Conversation(Role.SERVER, principal=ANONYMOUS),
+        Conversation(ConversationRole.CLIENT, principal=ANONYMOUS),
+        Conversation(ConversationRole.SERVER, principal=ANONYMOUS),
     )
     early.notification("notifications/initialized")
     ours.notification("notifications/initialized")
     assert (early.state, ours.state) == (SessionState.UNINITIALIZED,) * 2
-    by_hand = Conversation(Role.CLIENT, gated=False, principal=ANONYMOUS)
+    by_hand = Conversation(ConversationRole.CLIENT, gated=False, principal=ANONYMOUS)
     by_hand.notification("notifications/initialized")
     assert by_hand.state is SessionState.ACTIVE
 
 
 def test_a_server_may_ping_while_initialize_is_under_way_and_right_behind_its_answer() -> None:
-    us = Conversation(Role.CLIENT, principal=ANONYMOUS)
+    us = Conversation(ConversationRole.CLIENT, principal=ANONYMOUS)
     ping = Request("p", "ping")
     assert strayed(us.receive(ping)) == ping  # nothing sent yet: who is that?
     initialize = us.request("initialize")
-    assert us.receive(ping) == Asked(ping, Caller(NEWEST_HANDSHAKE, False, ANONYMOUS), Head())
-    assert us.settled("p")
-    assert isinstance(us.receive(Success(initialize.id, Raw(b"{}"))), Answered)
+    assert us.receive(ping) == RequestReceived(
+        ping, Caller(NEWEST_HANDSHAKE, False, ANONYMOUS), ParamsHead()
+    )
+    assert us.mark_answered("p")
+    assert isinstance(us.receive(Success(initialize.id, Raw(b"{}"))), ResponseReceived)
     assert asked(us.receive(ping)) == ping  # the answer is not yet judged
     assert strayed(us.receive(Request("r", "roots/list"))) == Request("r", "roots/list")
 
@@ -294,9 +298,9 @@ def test_an_id_in_flight_cannot_be_used_again() -> None:
     assert asked(us.receive(Request(1, "ping"))).id == 1
     assert refusal(us.receive(Request(1, "tools/list"))) == (1, -32600)
     assert asked(us.receive(Request("1", "ping"))).id == "1"
-    assert us.settled(1)
-    assert not us.settled(1)
-    assert us.settled("1")
+    assert us.mark_answered(1)
+    assert not us.mark_answered(1)
+    assert us.mark_answered("1")
     assert asked(us.receive(Request(1, "ping"))).id == 1
 
 
@@ -306,8 +310,8 @@ def test_equal_ids_of_both_sides_do_not_collide() -> None:
     ours = us.request("roots/list")
     assert ours.id == 1
     assert asked(us.receive(Request(1, "tools/call"))).id == 1
-    assert us.receive(Success(1, Raw(b"{}"))) == Answered(Success(1, Raw(b"{}")))
-    assert us.settled(1)
+    assert us.receive(Success(1, Raw(b"{}"))) == ResponseReceived(Success(1, Raw(b"{}")))
+    assert us.mark_answered(1)
 
 
 @pytest.mark.covers("PRO-18")
@@ -317,15 +321,15 @@ def test_many_requests_are_in_flight_each_way_and_end_in_any_order() -> None:
     theirs = [asked(us.receive(Request(n, "tools/list"))).id for n in range(1, 6)]
     assert ours == theirs == [1, 2, 3, 4, 5]
     for n in (3, 1, 5, 2, 4):
-        assert us.receive(Success(n, Raw(b"{}"))) == Answered(Success(n, Raw(b"{}")))
-        assert us.settled(n)
+        assert us.receive(Success(n, Raw(b"{}"))) == ResponseReceived(Success(n, Raw(b"{}")))
+        assert us.mark_answered(n)
     assert us.closed() == ()
 
 
 def test_a_request_as_deep_as_the_codec_reads_is_taken_in_from_a_deeper_stack() -> None:
     us, decoder = server(), Decoder()
 
-    def deeper(frames: int, message: Message) -> Event:
+    def deeper(frames: int, message: Message) -> ConversationEvent:
         return us.receive(message) if frames == 0 else deeper(frames - 1, message)
 
     read = 0
@@ -346,10 +350,12 @@ def test_a_request_as_deep_as_the_codec_reads_is_taken_in_from_a_deeper_stack() 
 
 @pytest.mark.covers("PRO-20")
 def test_a_stateless_request_needs_no_handshake_and_makes_none() -> None:
-    us = Conversation(Role.SERVER, principal=ANONYMOUS)
+    us = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
     request = stateless(1, progressToken="t")
     meta = Meta("t", NEWEST.value, Raw(b"{}"))
-    assert us.receive(request) == Asked(request, Caller(NEWEST, True, ANONYMOUS), Head(meta))
+    assert us.receive(request) == RequestReceived(
+        request, Caller(NEWEST, True, ANONYMOUS), ParamsHead(meta)
+    )
     assert (us.state, us.peer) == (SessionState.UNINITIALIZED, None)
     assert refusal(us.receive(Request(2, "tools/list"))) == (2, -32602)
 
@@ -360,7 +366,7 @@ def test_both_eras_may_be_spoken_in_turn() -> None:
     eras = []
     for request in (stateless(1), Request(2, "tools/list"), stateless(3), Request(4, "ping")):
         event = us.receive(request)
-        assert isinstance(event, Asked)
+        assert isinstance(event, RequestReceived)
         eras.append((event.caller.revision, event.caller.stateless))
     old, new = (Revision.V2025_06_18, False), (NEWEST, True)
     assert eras == [new, old, new, old]
@@ -374,18 +380,18 @@ def test_a_stateless_request_that_lacks_something_is_refused() -> None:
     assert refusal(us.receive(half)) == (1, -32602)
     old = us.receive(stateless(2, **{VERSION: "2025-11-25"}))
     assert refusal(old) == (2, -32022)
-    assert isinstance(old, Refused)
+    assert isinstance(old, RequestRejected)
     data = json.loads(bytes(old.answer.error))["data"]
     assert data["requested"] == "2025-11-25"
     assert NEWEST.value in data["supported"]
-    assert not us.settled(1)
-    assert not us.settled(2)
+    assert not us.mark_answered(1)
+    assert not us.mark_answered(2)
 
 
 def test_initialize_in_a_stateless_envelope_makes_no_handshake() -> None:
-    us = Conversation(Role.SERVER, principal=ANONYMOUS)
+    us = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
     event = us.receive(stateless(1, "initialize"))
-    assert isinstance(event, Asked)
+    assert isinstance(event, RequestReceived)
     assert event.caller.stateless
     assert us.state is SessionState.UNINITIALIZED
 
@@ -393,7 +399,7 @@ def test_initialize_in_a_stateless_envelope_makes_no_handshake() -> None:
 def test_the_id_of_the_handshake_may_be_used_and_cancelled_in_the_other_era() -> None:
     us = server()
     assert asked(us.receive(stateless(0))).id == 0
-    assert us.receive(cancellation(0)) == Cancelled(0, "", cancellation(0))
+    assert us.receive(cancellation(0)) == RequestCancelled(0, "", cancellation(0))
 
 
 # Requests of ours.
@@ -415,7 +421,10 @@ def test_ids_are_integers_from_1_and_never_reused() -> None:
 
 @pytest.mark.covers("RPC-09")
 def test_string_ids_have_a_random_part_a_time_and_a_number() -> None:
-    ones = [Conversation(Role.CLIENT, id_format="string", principal=ANONYMOUS) for _ in range(2)]
+    ones = [
+        Conversation(ConversationRole.CLIENT, id_format="string", principal=ANONYMOUS)
+        for _ in range(2)
+    ]
     ids = [us.request("ping").id for us in ones for _ in range(50)]
     assert len(set(ids)) == 100
     assert all(isinstance(id_, str) for id_ in ids)
@@ -446,11 +455,15 @@ def test_requests_carry_the_metadata_of_their_era() -> None:
         "a": 1,
         "_meta": {"progressToken": 1, **stamp},
     }
-    assert sent(Conversation(Role.CLIENT, US, principal=ANONYMOUS), "server/discover") == {
+    assert sent(
+        Conversation(ConversationRole.CLIENT, US, principal=ANONYMOUS), "server/discover"
+    ) == {
         "a": 1,
         "_meta": stamp,
     }
-    assert sent(Conversation(Role.CLIENT, US, principal=ANONYMOUS), "initialize") == {"a": 1}
+    assert sent(Conversation(ConversationRole.CLIENT, US, principal=ANONYMOUS), "initialize") == {
+        "a": 1
+    }
     assert sent(client(), "tools/call") == {"a": 1}
     assert sent(client(), "tools/call", track=True) == {"a": 1, "_meta": {"progressToken": 1}}
 
@@ -474,7 +487,7 @@ def test_a_server_does_not_ask_what_the_revision_does_not_have() -> None:
 
 
 def test_a_server_asks_nobody_who_made_no_handshake() -> None:
-    us = Conversation(Role.SERVER, principal=ANONYMOUS)
+    us = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
     us.receive(stateless(1))
     for method in ("roots/list", "ping"):
         with pytest.raises(LocalProtocolError) as caught:
@@ -493,7 +506,7 @@ def test_a_server_asks_nobody_who_made_no_handshake() -> None:
 def test_a_second_answer_is_a_stray() -> None:
     us = client()
     answer = Success(us.request("tools/list").id, Raw(b"{}"))
-    assert us.receive(answer) == Answered(answer)
+    assert us.receive(answer) == ResponseReceived(answer)
     assert strayed(us.receive(answer)) == answer
     assert strayed(us.receive(failure(answer.id, -1, "late"))) == failure(answer.id, -1, "late")
 
@@ -505,7 +518,7 @@ def test_an_answer_under_another_id_is_a_stray_and_disturbs_nothing(request_id: 
     assert us.request("tools/list").id == 1
     answer = Success(request_id, Raw(b"{}"))
     assert strayed(us.receive(answer)) == answer
-    assert us.receive(Success(1, Raw(b"{}"))) == Answered(Success(1, Raw(b"{}")))
+    assert us.receive(Success(1, Raw(b"{}"))) == ResponseReceived(Success(1, Raw(b"{}")))
 
 
 @pytest.mark.covers("RPC-12")
@@ -516,7 +529,7 @@ def test_an_answer_to_an_abandoned_request_is_a_stray() -> None:
         "notifications/cancelled", raw({"requestId": 1, "reason": "timeout"})
     )
     assert us.abandon(request.id, "timeout") is None
-    assert isinstance(us.receive(Success(request.id, Raw(b"{}"))), Stray)
+    assert isinstance(us.receive(Success(request.id, Raw(b"{}"))), UnmatchedMessage)
 
 
 @pytest.mark.parametrize("absent", [True, False])
@@ -535,20 +548,20 @@ def test_a_cancelled_request_is_not_answered() -> None:
     us = server()
     us.receive(Request(1, "tools/call"))
     bored = cancellation(1, reason="bored")
-    assert us.receive(bored) == Cancelled(1, "bored", bored)
-    assert not us.settled(1)
-    assert isinstance(us.receive(cancellation(1)), Stray)
+    assert us.receive(bored) == RequestCancelled(1, "bored", bored)
+    assert not us.mark_answered(1)
+    assert isinstance(us.receive(cancellation(1)), UnmatchedMessage)
 
 
 def test_cancellations_of_unknown_or_finished_requests_are_strays() -> None:
     us = server()
     us.receive(Request(1, "tools/call"))
     us.receive(Request(2, "tools/call"))
-    assert us.settled(2)
+    assert us.mark_answered(2)
     for request_id in (2, 3, "1", None, 1.0, True, [1], {}):
         message = cancellation(request_id)
         assert strayed(us.receive(message)) == message
-    assert us.settled(1)
+    assert us.mark_answered(1)
 
 
 @pytest.mark.parametrize("params", [UNSET, Raw(b"{}"), Raw(b'{"requestId":1,"reason":5}')])
@@ -557,35 +570,35 @@ def test_malformed_cancellations_are_strays(params: Any) -> None:
     us.receive(Request(1, "tools/call"))
     message = Notification("notifications/cancelled", params)
     assert strayed(us.receive(message)) == message
-    assert us.settled(1)
+    assert us.mark_answered(1)
 
 
 def test_initialize_is_never_cancelled() -> None:
-    us = Conversation(Role.SERVER, principal=ANONYMOUS)
+    us = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
     us.receive(introduction(0))
-    assert isinstance(us.receive(cancellation(0)), Stray)
-    assert us.settled(0)
-    them = Conversation(Role.CLIENT, principal=ANONYMOUS)
+    assert isinstance(us.receive(cancellation(0)), UnmatchedMessage)
+    assert us.mark_answered(0)
+    them = Conversation(ConversationRole.CLIENT, principal=ANONYMOUS)
     assert them.abandon(them.request("initialize").id, "timeout") is None
     assert them.closed() == ()
 
 
 @pytest.mark.covers("PRO-18")
 def test_a_server_may_cancel_its_request_under_the_id_of_our_initialize() -> None:
-    us = Conversation(Role.CLIENT, principal=ANONYMOUS)
+    us = Conversation(ConversationRole.CLIENT, principal=ANONYMOUS)
     assert us.request("initialize").id == 1
     us.receive(Success(1, Raw(b"{}")))
-    us.agreed(Agreement(revision=NEWEST_HANDSHAKE))
+    us.set_agreement(Agreement(revision=NEWEST_HANDSHAKE))
     us.notification("notifications/initialized")
     assert asked(us.receive(Request(1, "sampling/createMessage"))).id == 1
-    assert us.receive(cancellation(1)) == Cancelled(1, "", cancellation(1))
+    assert us.receive(cancellation(1)) == RequestCancelled(1, "", cancellation(1))
 
 
 @pytest.mark.covers("PRO-18")
 def test_a_server_tells_its_client_when_it_gives_up_under_the_id_of_the_handshake() -> None:
-    us = Conversation(Role.SERVER, principal=ANONYMOUS)
+    us = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
     us.receive(introduction(1, roots={}))
-    us.settled(1)
+    us.mark_answered(1)
     us.receive(INITIALIZED)
     assert us.request("roots/list").id == 1
     assert us.abandon(1, "timeout") == Notification(
@@ -598,14 +611,14 @@ def test_a_late_cancellation_does_not_touch_our_request_of_the_same_id() -> None
     us = server(roots={})
     assert us.request("roots/list").id == 1
     assert strayed(us.receive(cancellation(1))) == cancellation(1)
-    assert isinstance(us.receive(Success(1, Raw(b"{}"))), Answered)
+    assert isinstance(us.receive(Success(1, Raw(b"{}"))), ResponseReceived)
 
 
 def test_a_stateless_server_ends_a_subscription_by_cancelling_it() -> None:
     us = client(NEWEST)
     listen = us.request("subscriptions/listen")
-    assert us.receive(cancellation(listen.id)) == Told(cancellation(listen.id))
-    assert isinstance(us.receive(cancellation(99)), Stray)
+    assert us.receive(cancellation(listen.id)) == NotificationReceived(cancellation(listen.id))
+    assert isinstance(us.receive(cancellation(99)), UnmatchedMessage)
 
 
 # Progress.
@@ -615,17 +628,17 @@ def test_a_stateless_server_ends_a_subscription_by_cancelling_it() -> None:
 def test_progress_belongs_to_a_request_under_way(revision: Revision) -> None:
     us = client(revision)
     request = us.request("tools/call", track=True)
-    assert us.receive(progress(1)) == Progressed(1, progress(1))
+    assert us.receive(progress(1)) == ProgressReceived(1, progress(1))
     for token in (2, "1", None, 1.0, True, [1]):
         assert strayed(us.receive(progress(token))) == progress(token)
     us.receive(Success(request.id, Raw(b"{}")))
-    assert isinstance(us.receive(progress(1)), Stray)
+    assert isinstance(us.receive(progress(1)), UnmatchedMessage)
 
 
 def test_a_server_hears_of_progress_too() -> None:
     us = server(sampling={})
     us.request("sampling/createMessage", track=True)
-    assert us.receive(progress(1)) == Progressed(1, progress(1))
+    assert us.receive(progress(1)) == ProgressReceived(1, progress(1))
 
 
 def test_progress_without_params_is_a_stray() -> None:
@@ -653,35 +666,38 @@ def test_a_notification_against_the_table_is_a_stray(revision: Revision) -> None
     at_server, at_client = server(revision.value), client(revision)
     for method in TO_CLIENT:
         message = Notification(method)
-        assert at_client.receive(message) == Told(message)
+        assert at_client.receive(message) == NotificationReceived(message)
         assert strayed(at_server.receive(message)) == message
     for method in TO_SERVER:
         message = Notification(method)
-        assert at_server.receive(message) == Told(message)
+        assert at_server.receive(message) == NotificationReceived(message)
         assert strayed(at_client.receive(message)) == message
     assert strayed(at_client.receive(INITIALIZED)) == INITIALIZED
 
 
 @pytest.mark.covers("PRO-15", "PRO-17")
 def test_the_direction_is_checked_before_and_without_a_handshake_too() -> None:
-    at_server, at_client = Conversation(Role.SERVER, principal=ANONYMOUS), client(NEWEST)
+    at_server, at_client = (
+        Conversation(ConversationRole.SERVER, principal=ANONYMOUS),
+        client(NEWEST),
+    )
     for method in TO_CLIENT:
         message = Notification(method)
         assert strayed(at_server.receive(message)) == message
-        assert at_client.receive(message) == Told(message)
+        assert at_client.receive(message) == NotificationReceived(message)
 
 
 @pytest.mark.covers("PRO-10", "PRO-15")
 def test_unknown_notifications_pass_both_ways_at_any_time() -> None:
     message = Notification("notifications/mine", raw({"a": 1}))
     sides = (
-        Conversation(Role.SERVER, principal=ANONYMOUS),
-        Conversation(Role.CLIENT, principal=ANONYMOUS),
+        Conversation(ConversationRole.SERVER, principal=ANONYMOUS),
+        Conversation(ConversationRole.CLIENT, principal=ANONYMOUS),
         server(),
         client(),
     )
     for us in (*sides, client(NEWEST)):
-        assert us.receive(message) == Told(message)
+        assert us.receive(message) == NotificationReceived(message)
         assert us.notification("notifications/mine", {"a": 1}) == message
 
 
@@ -691,11 +707,11 @@ def test_every_kind_of_message_travels_both_ways() -> None:
     assert asked(us.receive(them.request("tools/list"))) == Request(1, "tools/list")
     assert asked(them.receive(us.request("roots/list"))) == Request(1, "roots/list")
     for side in (us, them):
-        assert side.settled(1)
+        assert side.mark_answered(1)
         answer = Success(1, Raw(b"{}"))
-        assert side.receive(answer) == Answered(answer)
+        assert side.receive(answer) == ResponseReceived(answer)
         message = Notification("notifications/mine")
-        assert side.receive(message) == Told(message)
+        assert side.receive(message) == NotificationReceived(message)
 
 
 def test_a_client_answers_requests_only_where_servers_ask() -> None:
@@ -707,11 +723,11 @@ def test_a_client_answers_requests_only_where_servers_ask() -> None:
     assert strayed(us.receive(ping)) == ping
     us.closed()
     assert strayed(us.receive(ping)) == ping
-    assert not us.settled(1)
+    assert not us.mark_answered(1)
 
 
 def test_a_client_that_opens_by_hand_hears_its_server() -> None:
-    us = Conversation(Role.CLIENT, gated=False, principal=ANONYMOUS)
+    us = Conversation(ConversationRole.CLIENT, gated=False, principal=ANONYMOUS)
     question = Request("q", "sampling/createMessage")
     assert strayed(us.receive(question)) == question
     us.request("initialize")
@@ -733,7 +749,7 @@ def test_closing_takes_no_new_work_and_finishes_the_old(make: Any) -> None:
     if not us.stateless:
         assert refusal(us.receive(Request(7, "ping"))) == (7, -32600)
     answer = Success(ours.id, Raw(b"{}"))
-    assert us.receive(answer) == Answered(answer)
+    assert us.receive(answer) == ResponseReceived(answer)
     assert us.closed() == ()
     assert us.state is SessionState.CLOSED
 
@@ -742,7 +758,7 @@ def test_what_was_asked_before_closing_may_still_be_answered() -> None:
     us = server()
     us.receive(Request(1, "tools/call"))
     us.closing()
-    assert us.settled(1)
+    assert us.mark_answered(1)
 
 
 def test_the_end_names_the_requests_that_will_never_be_answered() -> None:
@@ -752,22 +768,22 @@ def test_the_end_names_the_requests_that_will_never_be_answered() -> None:
     us.receive(Success(first.id, Raw(b"{}")))
     assert us.closed() == (second.id,)
     assert us.closed() == ()
-    assert not us.settled(1)
-    assert isinstance(us.receive(Success(second.id, Raw(b"{}"))), Stray)
+    assert not us.mark_answered(1)
+    assert isinstance(us.receive(Success(second.id, Raw(b"{}"))), UnmatchedMessage)
     assert us.abandon(second.id, "late") is None
 
 
 @pytest.mark.covers("PRO-07")
 @pytest.mark.parametrize("revision", [NEWEST_HANDSHAKE, NEWEST])
 def test_nothing_comes_back_from_the_end(revision: Revision) -> None:
-    us = Conversation(Role.CLIENT, principal=ANONYMOUS)
+    us = Conversation(ConversationRole.CLIENT, principal=ANONYMOUS)
     us.request("initialize")
     us.closed()
     us.closing()
-    us.agreed(Agreement(revision=revision))  # the answer had come, and was judged too late
+    us.set_agreement(Agreement(revision=revision))  # the answer had come, and was judged too late
     us.notification("notifications/initialized")
     assert us.state is SessionState.CLOSED
-    them = Conversation(Role.SERVER, principal=ANONYMOUS)
+    them = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
     them.receive(introduction())
     them.closing()
     them.receive(INITIALIZED)
@@ -779,7 +795,7 @@ def test_nothing_comes_back_from_the_end(revision: Revision) -> None:
 
 @pytest.mark.covers("PRO-14")
 def test_a_session_of_the_server_is_a_snapshot() -> None:
-    us = Conversation(Role.SERVER, US, session_id="s", principal=ANONYMOUS)
+    us = Conversation(ConversationRole.SERVER, US, session_id="s", principal=ANONYMOUS)
     ours: Any = {
         "server_info": {"name": "us", "version": "2"},
         "server_capabilities": {"tools": {}},
@@ -799,14 +815,14 @@ def test_a_session_of_the_server_is_a_snapshot() -> None:
 
 @pytest.mark.covers("PRO-14")
 def test_a_session_of_the_client_is_a_snapshot() -> None:
-    us = Conversation(Role.CLIENT, US, principal=ANONYMOUS)
+    us = Conversation(ConversationRole.CLIENT, US, principal=ANONYMOUS)
     agreement = Agreement(
         revision=NEWEST,
         capabilities=b'{"prompts":{}}',
         server_info=b'{"name":"them","version":"1"}',
         instructions="Be kind.",
     )
-    us.agreed(agreement)
+    us.set_agreement(agreement)
     assert us.agreement == agreement
     assert us.peer == Caller(
         NEWEST, True, ANONYMOUS, b'{"prompts":{}}', b'{"name":"them","version":"1"}'
@@ -824,8 +840,8 @@ def test_a_session_of_the_client_is_a_snapshot() -> None:
 
 @pytest.mark.parametrize("odd", [b"null", b"5", b"[" * 100_000, b'{"n":' + b"9" * 5000 + b"}"])
 def test_a_session_leaves_out_what_nobody_can_read(odd: bytes) -> None:
-    us = Conversation(Role.CLIENT, principal=ANONYMOUS)
-    us.agreed(Agreement(revision=NEWEST, capabilities=odd, server_info=odd))
+    us = Conversation(ConversationRole.CLIENT, principal=ANONYMOUS)
+    us.set_agreement(Agreement(revision=NEWEST, capabilities=odd, server_info=odd))
     assert (us.session.server_info, us.session.server_capabilities) == (None, None)
 
 
@@ -833,16 +849,16 @@ def test_a_session_leaves_out_what_nobody_can_read(odd: bytes) -> None:
 def test_batches_are_taken_where_the_revision_has_them_and_by_clients() -> None:
     taking = [revision for revision in HANDSHAKE if server(revision.value).accepts_batches]
     assert taking == [Revision.V2025_03_26]
-    assert not Conversation(Role.SERVER, principal=ANONYMOUS).accepts_batches
+    assert not Conversation(ConversationRole.SERVER, principal=ANONYMOUS).accepts_batches
     assert Conversation(
-        Role.SERVER, assume=Revision.V2025_03_26, principal=ANONYMOUS
+        ConversationRole.SERVER, assume=Revision.V2025_03_26, principal=ANONYMOUS
     ).accepts_batches
     assert all(client(revision).accepts_batches for revision in Revision)
-    assert Conversation(Role.CLIENT, principal=ANONYMOUS).accepts_batches
+    assert Conversation(ConversationRole.CLIENT, principal=ANONYMOUS).accepts_batches
 
 
 def test_an_unreadable_id_is_null_in_one_era_and_absent_in_the_other() -> None:
-    us = Conversation(Role.SERVER, principal=ANONYMOUS)
+    us = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
     assert us.null_error_id  # as JSON-RPC has it, while nobody has said which era this is
     us.receive(stateless(1))
     assert not us.null_error_id
@@ -886,8 +902,8 @@ NOTES = st.sampled_from(
 class Talk(RuleBasedStateMachine):
     """A conversation with a peer that says anything, beside the simplest book-keeping there is."""
 
-    @initialize(role=st.sampled_from(Role), gated=st.booleans(), strings=st.booleans())
-    def begin(self, role: Role, gated: bool, strings: bool) -> None:
+    @initialize(role=st.sampled_from(ConversationRole), gated=st.booleans(), strings=st.booleans())
+    def begin(self, role: ConversationRole, gated: bool, strings: bool) -> None:
         format_: Any = "string" if strings else "integer"
         self.us = Conversation(role, US, gated=gated, id_format=format_, principal=ANONYMOUS)
         self.waiting: set[RequestId] = set()  # ours, without an outcome
@@ -897,25 +913,25 @@ class Talk(RuleBasedStateMachine):
     def receive(self, message: Message) -> None:
         event = self.us.receive(message)
         match event:
-            case Asked():
+            case RequestReceived():
                 assert event.message == message
                 assert event.message.id not in self.owed
                 assert not self.over
                 self.owed.add(event.message.id)
-            case Refused():
+            case RequestRejected():
                 assert isinstance(message, Request)
                 assert event.answer.id == message.id
                 assert isinstance(event.answer, Failure)
-            case Cancelled():
+            case RequestCancelled():
                 assert event.request_id in self.owed
                 self.owed.discard(event.request_id)
-            case Answered():
+            case ResponseReceived():
                 assert event.message == message
                 assert event.message.id in self.waiting
                 self.waiting.discard(event.message.id)
-            case Progressed():
+            case ProgressReceived():
                 assert event.request_id in self.waiting
-            case Told() | Stray():
+            case NotificationReceived() | UnmatchedMessage():
                 assert event.message == message
 
     @property
@@ -968,14 +984,14 @@ class Talk(RuleBasedStateMachine):
     @rule(data=st.data())
     def we_answer(self, data: st.DataObject) -> None:
         request_id = data.draw(self.some_id())
-        assert self.us.settled(request_id) == (request_id in self.owed)
-        assert not self.us.settled(request_id)
+        assert self.us.mark_answered(request_id) == (request_id in self.owed)
+        assert not self.us.mark_answered(request_id)
         self.owed.discard(request_id)
 
-    @precondition(lambda self: self.us.role is Role.CLIENT)
+    @precondition(lambda self: self.us.role is ConversationRole.CLIENT)
     @rule(revision=st.sampled_from(Revision))
     def we_agree(self, revision: Revision) -> None:
-        self.us.agreed(Agreement(revision=revision))
+        self.us.set_agreement(Agreement(revision=revision))
 
     @rule(method=st.sampled_from(["notifications/initialized", "notifications/x"]))
     def we_tell(self, method: str) -> None:

@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from fairlead.protocol.downgrade import (
     CACHEABLE,
-    Impossible,
+    DowngradeError,
     downgrade_capabilities,
     downgrade_params,
     downgrade_result,
@@ -405,7 +405,7 @@ def test_downgrading_a_result_twice_is_downgrading_once(
     method, value = case
     try:
         once = downgrade_result(method, encoded(value), revision)
-    except Impossible:
+    except DowngradeError:
         return
     assert downgrade_result(method, once, revision) is once
 
@@ -417,7 +417,7 @@ def test_downgrading_params_twice_is_downgrading_once(
     method, value = case
     try:
         once = downgrade_params(method, encoded(value), revision)
-    except Impossible:
+    except DowngradeError:
         return
     assert downgrade_params(method, once, revision) is once
 
@@ -520,7 +520,7 @@ def test_what_is_no_block_at_all_is_not_ours_to_mend() -> None:
 def test_only_a_complete_result_can_be_told(revision: Revision) -> None:
     assert result_for(revision, "x/y", {"resultType": "complete", "a": 1}) == {"a": 1}
     for kind in ("input_required", "task", 3):
-        with pytest.raises(Impossible, match="only complete results"):
+        with pytest.raises(DowngradeError, match="only complete results"):
             result_for(revision, "tools/call", {"resultType": kind})
 
 
@@ -626,7 +626,7 @@ def test_choices_that_are_none_stay_as_they_are() -> None:
     ],
 )
 def test_a_question_that_cannot_be_asked(revision: Revision, question: object, reason: str) -> None:
-    with pytest.raises(Impossible, match=reason):
+    with pytest.raises(DowngradeError, match=reason):
         params_for(revision, "elicitation/create", question)
 
 
@@ -658,7 +658,7 @@ ANSWER = {"type": "tool_result", "toolUseId": "1", "content": [LINK], "structure
 def test_sampling_that_cannot_be_asked(
     revision: Revision, change: dict[str, Any], reason: str
 ) -> None:
-    with pytest.raises(Impossible, match=reason):
+    with pytest.raises(DowngradeError, match=reason):
         params_for(revision, "sampling/createMessage", {**ASK, **change})
 
 
@@ -678,7 +678,7 @@ def test_the_answer_of_a_sampled_tool_is_an_answer_of_a_tool() -> None:
 def test_a_sampled_message_of_several_blocks_has_no_older_form() -> None:
     several = {"role": "assistant", "model": "m", "content": [TEXT, TEXT]}
     assert result_for(V2025_11_25, "sampling/createMessage", several) == several
-    with pytest.raises(Impossible, match="one block of content"):
+    with pytest.raises(DowngradeError, match="one block of content"):
         result_for(V2025_06_18, "sampling/createMessage", several)
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
 from fairlead.errors import RpcError
-from fairlead.protocol.caller import read_head
+from fairlead.protocol.caller import read_params_head
 from fairlead.protocol.headers import (
     ParamHeader,
     check_mirrored,
@@ -95,7 +95,7 @@ def request(method: str, **params: Any) -> Request:
 
 def check(message: Request | Notification, **headers: str) -> None:
     given = {name.replace("_", "-").encode(): v.encode("latin-1") for name, v in headers.items()}
-    check_mirrored(message, read_head(message.params), given)
+    check_mirrored(message, read_params_head(message.params), given)
 
 
 GOOD = {"mcp_protocol_version": "2026-07-28", "mcp_method": "tools/call", "mcp_name": "add"}
@@ -164,8 +164,8 @@ def test_notifications_are_refused_only_for_contradictions() -> None:
 )
 def test_what_the_name_header_says(method: str, params: Any, name: str | None) -> None:
     raw = Raw(to_json(params))
-    assert mirrored_name(method, read_head(raw), raw) == name
-    assert mirrored_name(method, read_head(UNSET), UNSET) is None
+    assert mirrored_name(method, read_params_head(raw), raw) == name
+    assert mirrored_name(method, read_params_head(UNSET), UNSET) is None
 
 
 # Arguments

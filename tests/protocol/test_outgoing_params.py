@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
 from fairlead.errors import LocalProtocolError
-from fairlead.protocol.caller import read_head, stateless_caller
+from fairlead.protocol.caller import read_params_head, stateless_caller
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.outgoing_params import Identity, with_meta
 from fairlead.protocol.revisions import NEWEST
@@ -42,19 +42,19 @@ def test_without_a_word_about_ourselves_we_have_a_name_and_no_capabilities() -> 
 
 def test_the_log_level_is_asked_for_with_each_request_until_it_is_not() -> None:
     us = Identity()
-    us.want_logs("info")
+    us.request_log_level("info")
     assert plain(with_meta(None, None, us.stamp))["_meta"][LEVEL] == "info"
-    us.want_logs("error")
+    us.request_log_level("error")
     assert plain(with_meta(None, None, us.stamp))["_meta"][LEVEL] == "error"
-    us.want_logs(None)
+    us.request_log_level(None)
     assert LEVEL not in plain(with_meta(None, None, us.stamp))["_meta"]
 
 
 @pytest.mark.covers("PRO-20")
 def test_what_we_stamp_is_what_a_server_reads() -> None:
     us = Identity({"name": 'a"\n\ud83d', "version": "1"}, {"x": 'y"}'})
-    us.want_logs("debug")
-    head = read_head(with_meta({"name": "echo"}, "t", us.stamp))
+    us.request_log_level("debug")
+    head = read_params_head(with_meta({"name": "echo"}, "t", us.stamp))
     assert head.name == "echo"
     assert head.meta is not UNSET
     assert head.meta.progress_token == "t"

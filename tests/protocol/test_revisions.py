@@ -8,8 +8,8 @@ from fairlead.protocol.revisions import (
     NEWEST_HANDSHAKE,
     STATELESS,
     Revision,
-    agree,
-    known,
+    find_revision,
+    negotiate_revision,
 )
 
 
@@ -66,22 +66,22 @@ def test_what_one_revision_had_and_the_next_took_back() -> None:
 
 
 def test_names_that_are_no_revision_are_not_known() -> None:
-    assert [known(revision.value) for revision in Revision] == [*Revision]
-    assert [known(name) for name in ("", "2025-11-2", "latest", "2099-01-01")] == [None] * 4
+    assert [find_revision(revision.value) for revision in Revision] == [*Revision]
+    assert [find_revision(name) for name in ("", "2025-11-2", "latest", "2099-01-01")] == [None] * 4
 
 
 @pytest.mark.covers("PRO-03")
 @pytest.mark.parametrize("revision", HANDSHAKE)
 def test_a_server_agrees_to_what_it_speaks(revision: Revision) -> None:
-    assert agree(revision.value) is revision
+    assert negotiate_revision(revision.value) is revision
 
 
 @pytest.mark.covers("PRO-03")
 @pytest.mark.parametrize("requested", ["2099-01-01", "1.0", "", "2026-07-28"])
 def test_a_server_offers_its_newest_handshake_for_anything_else(requested: str) -> None:
-    assert agree(requested) is NEWEST_HANDSHAKE
+    assert negotiate_revision(requested) is NEWEST_HANDSHAKE
 
 
 @given(st.text())
 def test_an_agreement_always_has_a_handshake(requested: str) -> None:
-    assert agree(requested) in HANDSHAKE
+    assert negotiate_revision(requested) in HANDSHAKE

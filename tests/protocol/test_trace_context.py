@@ -15,7 +15,7 @@ from fairlead.gateway import Gateway, Relay
 from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.protocol.json_edit import members_of
 from fairlead.protocol.outgoing_params import with_meta
-from fairlead.protocol.trace_context import outgoing
+from fairlead.protocol.trace_context import outgoing_trace
 
 LIMIT = 20.0
 BOTH = ["2025-11-25", "auto"]
@@ -161,13 +161,13 @@ async def test_a_relay_and_a_gateway_pass_it_on_unchanged(version: str, through:
 
 async def test_who_names_a_trace_is_not_contradicted() -> None:
     with tracing(PARENT, baggage="user=ada"):
-        assert said(with_meta({"_meta": {"x": 1}}, None, b"", outgoing())) == {
+        assert said(with_meta({"_meta": {"x": 1}}, None, b"", outgoing_trace())) == {
             "traceparent": PARENT,
             "baggage": "user=ada",
         }
         own = {"a": 1, "_meta": {"traceparent": OTHER}}
-        assert said(with_meta(own, 1, b"", outgoing())) == {"traceparent": OTHER}
-    assert outgoing() == b""
+        assert said(with_meta(own, 1, b"", outgoing_trace())) == {"traceparent": OTHER}
+    assert outgoing_trace() == b""
 
 
 async def test_a_trace_that_is_no_text_is_nobodys() -> None:
@@ -175,7 +175,7 @@ async def test_a_trace_that_is_no_text_is_nobodys() -> None:
 
     @server.tool()
     async def now() -> str:
-        return outgoing().decode()
+        return outgoing_trace().decode()
 
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
     odd = {**call, "params": {"name": "now", "_meta": {"traceparent": 7, "baggage": ["x"]}}}

@@ -15,7 +15,7 @@ from fairlead.manager import MCPManager
 from fairlead.protocol.envelope import Direction
 from fairlead.recording.journal import Journal
 from fairlead.recording.journal.journal_interceptor import Journaling
-from fairlead.recording.tape import Entry, TapeReader, TapeWriter, plain
+from fairlead.recording.tape import TapeEntry, TapeReader, TapeWriter, decode_entry
 from fairlead.recording.tape.tape_interceptor import Recorder
 from tests.support.gateway_servers import (
     BOTH,
@@ -35,16 +35,16 @@ UPDATED = "notifications/resources/updated"
 KEY = "io.modelcontextprotocol/subscriptionId"
 
 
-def news(tape: Path) -> list[tuple[Entry, dict[str, Any]]]:
+def news(tape: Path) -> list[tuple[TapeEntry, dict[str, Any]]]:
     """What was told of changes, to whom it was passed on."""
-    told = [(entry, plain(entry)) for entry in TapeReader(tape) if not entry.stopped]
+    told = [(entry, decode_entry(entry)) for entry in TapeReader(tape) if not entry.stopped]
     assert all(e.dir is Direction.SERVER_TO_CLIENT for e, m in told if m.get("method") == TOOLS)
     return [(e, m) for e, m in told if m.get("method") in (TOOLS, UPDATED)]
 
 
 def listen_id(tape: Path, session: str | None) -> Any:
     """The id of the last subscription that a session has asked for."""
-    entries = [plain(e) for e in TapeReader(tape) if e.session == session]
+    entries = [decode_entry(e) for e in TapeReader(tape) if e.session == session]
     return [m["id"] for m in entries if m.get("method") == "subscriptions/listen"][-1]
 
 
@@ -175,7 +175,7 @@ async def test_what_a_relay_tells_in_the_other_era_is_on_its_tape(tmp_path: Path
     recorder.tape.close()
     entries = list(TapeReader(place))
     told = [e for e in entries if e.dir is Direction.SERVER_TO_CLIENT and not e.stopped]
-    assert [plain(e) for e in told] == [acknowledged, *heard]
+    assert [decode_entry(e) for e in told] == [acknowledged, *heard]
     assert [e.related for e in told] == [listen] * 3
-    assert [plain(e)["method"] for e in entries if e.stopped] == [UPDATED, TOOLS]
+    assert [decode_entry(e)["method"] for e in entries if e.stopped] == [UPDATED, TOOLS]
     assert not recorder._under_way

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from fairlead.interceptor import Exchange
-from fairlead.interceptor.direct_edge import DirectEdge
-from fairlead.protocol.caller import Caller, read_head
+from fairlead.interceptor.direct_edge import NullReplyPath
+from fairlead.protocol.caller import Caller, read_params_head
 from fairlead.protocol.envelope import Direction, TransportContext
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import NEWEST
-from fairlead.relay.relayed_params import as_read
+from fairlead.relay.relayed_params import params_as_decoded
 from fairlead.wire import Request
 
 Members = list[tuple[str, Any]]
@@ -37,9 +37,14 @@ def spelled(members: Members, space: str, *, ascii: bool) -> bytes:
 def exchanged(params: bytes) -> Exchange:
     message = Request(1, "tools/call", Raw(params))
     context = TransportContext(transport_type="memory")
-    head, direction = read_head(message.params), Direction.CLIENT_TO_SERVER
+    head, direction = read_params_head(message.params), Direction.CLIENT_TO_SERVER
     return Exchange(
-        message, Caller(NEWEST, False, ANONYMOUS), head, direction, context, DirectEdge(ANONYMOUS)
+        message,
+        Caller(NEWEST, False, ANONYMOUS),
+        head,
+        direction,
+        context,
+        NullReplyPath(ANONYMOUS),
     )
 
 
@@ -53,7 +58,7 @@ def test_every_name_is_there_once_with_the_value_that_was_read(
     members: Members, space: str, ascii: bool
 ) -> None:
     params = spelled(members, space, ascii=ascii)
-    sent = as_read(exchanged(params))
+    sent = params_as_decoded(exchanged(params))
     read = dict(members)
     if not read or "_meta" in read:
         assert sent is None
@@ -67,4 +72,4 @@ def test_every_name_is_there_once_with_the_value_that_was_read(
 def test_what_cannot_be_otherwise_is_not_made_anew() -> None:
     params = b'{"name":"echo","arguments":{"text":"x"}}'
     exchange = exchanged(params)
-    assert as_read(exchange) is exchange.message.params
+    assert params_as_decoded(exchange) is exchange.message.params

@@ -21,11 +21,11 @@ from websockets.asyncio.client import ClientConnection, connect
 from fairlead import Context, MCPServer
 from fairlead.gateway import Gateway
 from fairlead.gateway.catalog.views import View
-from fairlead.gateway.operations.observability import Observing
+from fairlead.gateway.operations.observability import Observability
 from fairlead.interceptor import Answer, Exchange
 from fairlead.observe.metrics import Metrics
 from fairlead.policy.rules import RuleSet
-from fairlead.policy.tool_lock import Lock, lock_tools
+from fairlead.policy.tool_lock import ToolLockData, lock_tools
 from fairlead.protocol.identity.principal import Principal
 from fairlead.transport.channel import Channel
 from fairlead.transport.socket import listen_tcp, listen_unix
@@ -272,7 +272,7 @@ POLICIES = {
         _only_calls("calls are limited here"),
     ),
     "tool lock": Policy(
-        lambda lock: {"observing": Observing(lock=Lock(servers=lock))},
+        lambda lock: {"observing": Observability(lock=ToolLockData(servers=lock))},
         {
             **_only_calls("the lock is about tools"),
             "list tools": "checked in a test of its own",
@@ -358,7 +358,7 @@ class Host:
     async def _gateway(self, stack: Any, name: str, policy: Policy, servers: Any) -> Place:
         options = policy.make(_approved())
         if "observing" not in options and name == "view":
-            options["observing"] = Observing(metrics=Metrics())
+            options["observing"] = Observability(metrics=Metrics())
         gateway = await stack.enter_async_context(Gateway(admin_token="admin", **options))
         await gateway.connect(servers)
         async with asyncio.timeout(LIMIT):

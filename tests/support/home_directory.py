@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fairlead.config.paths import Machine
+from fairlead.config.paths import HostPaths
 
 HOME = "home/ada"
 PROJECT = "home/ada/lab/engine"
@@ -332,7 +332,7 @@ def write(root: Path, files: dict[str, Any]) -> None:
         path.write_text(content if isinstance(content, str) else json.dumps(content))
 
 
-def full_home(root: Path) -> Machine:
+def full_home(root: Path) -> HostPaths:
     """A machine whose home has a file of every program, and a project that has some too."""
     files = {n: c.replace("/ROOT", str(root)) for n, c in USER_FILES.items()}
     write(root / HOME, files)
@@ -340,10 +340,10 @@ def full_home(root: Path) -> Machine:
     return machine_in(root)
 
 
-def machine_in(root: Path, **env: str) -> Machine:
+def machine_in(root: Path, **env: str) -> HostPaths:
     """A machine that is a folder, with a home and a project in it."""
     (root / PROJECT).mkdir(parents=True, exist_ok=True)
-    return Machine(
+    return HostPaths(
         platform="linux",
         home=str(root / HOME),
         cwd=str(root / PROJECT),

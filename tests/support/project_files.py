@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
-from fairlead.config.files.reader import Files
+from fairlead.config.files.reader import ConfigReader
 from fairlead.config.hosts import HOSTS, Host
-from fairlead.config.paths import Machine
+from fairlead.config.paths import HostPaths
 
 __all__ = ["in_json", "in_toml", "in_yaml", "project_files", "put", "servers_in", "written"]
 
@@ -29,14 +29,14 @@ _KEYS = {
 
 def project_files() -> Iterator[tuple[Host, str]]:
     """Yield every program that reads files of a project, with each of their paths in it."""
-    machine = Machine(platform="linux", home="/home", cwd="/project", env={}, root="/nowhere")
+    machine = HostPaths(platform="linux", home="/home", cwd="/project", env={}, root="/nowhere")
     for host in HOSTS:
         paths = [p.path for p in host.places(machine, _Folders()) if p.level == "project"]
         for path in dict.fromkeys(paths):
             yield host, path.removeprefix("/project/")
 
 
-class _Folders(Files):
+class _Folders(ConfigReader):
     """Folders that have one file each."""
 
     def names_in(self, folder: str) -> list[str]:

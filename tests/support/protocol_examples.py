@@ -860,7 +860,7 @@ class _Maker:
         page = elicitation.ElicitParams(
             message="Sign in", mode="url", url="https://example.com", elicitation_id="e1"
         )
-        data = elicitation.UrlElicitationRequired(elicitations=[page])
+        data = elicitation.UrlElicitationRequiredData(elicitations=[page])
         yield Other("URLElicitationRequiredError", _error(-32042, data))
 
     def _others_of_stateless(self) -> Iterable[Other]:

@@ -10,7 +10,7 @@ from typing import Any
 from fairlead.errors import ChannelClosed
 from fairlead.interceptor import Answer, Exchange
 from fairlead.peer import Peer
-from fairlead.protocol.conversation.conversation import Conversation, Role
+from fairlead.protocol.conversation.conversation import Conversation, ConversationRole
 from fairlead.protocol.conversation.era_probe import judge_discover, judge_initialize
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.outgoing_params import Identity
@@ -267,7 +267,7 @@ async def peer_over(channel: Channel, host: Host | None = None) -> AsyncIterator
     """A peer on a channel; nothing has been said yet."""
     host = host or Host()
     conversation = Conversation(
-        Role.CLIENT, Identity({"name": "test", "version": "1"}), principal=ANONYMOUS
+        ConversationRole.CLIENT, Identity({"name": "test", "version": "1"}), principal=ANONYMOUS
     )
     peer = Peer(
         channel,
@@ -305,10 +305,10 @@ async def shake_hands(peer: Peer, version: str = Revision.V2025_11_25) -> None:
             "clientInfo": {"name": "test", "version": "1"},
         },
     )
-    peer.conversation.agreed(judge_initialize(Success(0, result)))
+    peer.conversation.set_agreement(judge_initialize(Success(0, result)))
     await peer.notify("notifications/initialized")
 
 
 async def discover(peer: Peer) -> None:
     verdict = judge_discover(Success(0, await peer.request("server/discover", quiet=True)))
-    peer.conversation.agreed(verdict)  # type: ignore[arg-type]
+    peer.conversation.set_agreement(verdict)  # type: ignore[arg-type]

@@ -6,8 +6,8 @@ from typing import Any
 from msgspec import UNSET, Raw
 
 from fairlead.interceptor import Answer, Exchange
-from fairlead.interceptor.direct_edge import DirectEdge
-from fairlead.protocol.caller import Caller, read_head
+from fairlead.interceptor.direct_edge import NullReplyPath
+from fairlead.protocol.caller import Caller, read_params_head
 from fairlead.protocol.envelope import Direction, TransportContext
 from fairlead.protocol.identity.principal import ANONYMOUS, Principal
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
@@ -35,7 +35,13 @@ def exchange(
     caller = Caller(revision, stateless, principal, capabilities, info)
     context = TransportContext(transport_type="http", peer_address=address)
     return Exchange(
-        message, caller, read_head(raw), way, context, DirectEdge(principal), server=server
+        message,
+        caller,
+        read_params_head(raw),
+        way,
+        context,
+        NullReplyPath(principal),
+        server=server,
     )
 
 

@@ -11,7 +11,7 @@ from msgspec import Raw
 from fairlead.errors import ChannelClosed
 from fairlead.protocol.envelope import TransportContext
 from fairlead.transport import line_channel as lines
-from fairlead.transport.line_channel import LineChannel, ReadSide, WriteSide
+from fairlead.transport.line_channel import LineChannel, ReadPipeProtocol, WritePipeProtocol
 from fairlead.wire import Notification, Success
 
 
@@ -168,18 +168,18 @@ async def test_what_does_not_fit_into_a_pipe_goes_to_the_transport(pipe: tuple[i
 async def test_an_untouched_pipe_is_known(pipe: tuple[int, int]) -> None:
     theirs, ours = pipe
     channel, ends = await channel_with(ours)
-    assert not channel.untouched()  # nothing was written
+    assert not channel.never_read()  # nothing was written
     channel.join_writes()
     channel.send(NOTE)
     await asyncio.sleep(0)
-    assert channel.untouched()
+    assert channel.never_read()
     channel.send(NOTE)
     ends.queued = len(LINE)
-    assert channel.untouched()
+    assert channel.never_read()
     os.read(theirs, 1)
-    assert not channel.untouched()
+    assert not channel.never_read()
     channel.write_ended(None)
-    assert not channel.untouched()
+    assert not channel.never_read()
 
 
 async def test_it_is_remembered_that_a_pipe_was_untouched(pipe: tuple[int, int]) -> None:
@@ -188,7 +188,7 @@ async def test_it_is_remembered_that_a_pipe_was_untouched(pipe: tuple[int, int])
     channel.send(NOTE)
     await asyncio.sleep(0)
     channel.write_ended(OSError())
-    assert channel.untouched()
+    assert channel.never_read()
 
 
 async def test_senders_wait_until_a_sink_has_room() -> None:
@@ -280,7 +280,7 @@ class Transport(asyncio.ReadTransport, asyncio.WriteTransport):
 async def test_the_sides_of_a_pipe_report_to_their_channel() -> None:
     transport = Transport()
     channel, _ = await channel_with()
-    reader = ReadSide(channel)
+    reader = ReadPipeProtocol(channel)
     reader.connection_made(transport)
     got: list[Any] = []
     running = asyncio.create_task(channel.run(got.append))
@@ -292,9 +292,9 @@ async def test_the_sides_of_a_pipe_report_to_their_channel() -> None:
         await running
     channel, _ = await channel_with()
     ended = asyncio.create_task(channel.run(got.append))
-    ReadSide(channel).eof_received()
+    ReadPipeProtocol(channel).eof_received()
     await ended
-    writer = WriteSide(channel)
+    writer = WritePipeProtocol(channel)
     writer.connection_made(transport)
     assert transport.told == ["pause", lines.HIGH_WATER]
     writer.pause_writing()

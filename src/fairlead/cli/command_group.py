@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 
-from .framework.errors import USAGE, Failed, styled
+from .framework.errors import USAGE, CommandError, styled
 
 __all__ = ["run_one"]
 
@@ -32,7 +32,7 @@ def run_one(
     return code
 
 
-def _unknown(group: str, commands: Commands, name: str) -> Failed:
+def _unknown(group: str, commands: Commands, name: str) -> CommandError:
     from difflib import get_close_matches
 
     from .mcp.mcp import COMMANDS as managing
@@ -40,12 +40,12 @@ def _unknown(group: str, commands: Commands, name: str) -> Failed:
     program = f"fairlead {group}".strip()
     if name.startswith("-"):
         hint = f"`{program} --help` lists what there is"
-        return Failed(f"There is no option {name}", hint=hint, code=USAGE)
+        return CommandError(f"There is no option {name}", hint=hint, code=USAGE)
     near = get_close_matches(name, commands, 1, 0.5)
     hint = f"did you mean `{program} {near[0]}`?" if near else f"there are {', '.join(commands)}"
     if not group and name in managing:
         hint = f"did you mean `fairlead mcp {name}`?"
-    return Failed(f"There is no command '{f'{group} {name}'.strip()}'", hint=hint, code=USAGE)
+    return CommandError(f"There is no command '{f'{group} {name}'.strip()}'", hint=hint, code=USAGE)
 
 
 def _help(program: str, commands: Commands, about: str, examples: str) -> int:

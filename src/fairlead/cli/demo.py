@@ -8,17 +8,17 @@ from statistics import median
 from typing import Any
 
 from ..client import MCPClient, MCPClientConfig
-from ..client.connection.connect import Connecting
+from ..client.connection.connect import ConnectionAttempt
 from ..errors import FairleadError, RemoteProtocolError
-from ..transport.channel import Channel, Deliver, Incoming, Lost
+from ..transport.channel import Channel, Deliver, Incoming, RequestLost
 from ..transport.event_loop import new_loop
 from ..transport.stdio.child_process import spawn
 from ..wire import Batch, Message, RequestId, encode
 from .client.tools import arguments_of
-from .framework.connect_target import Target
-from .framework.connection import explain, run_async
+from .framework.connect_target import ConnectTarget
+from .framework.connection import describe_failure, run_async
 from .framework.errors import styled
-from .framework.output import blocks, safe, size
+from .framework.output import blocks, format_size, safe
 from .framework.parser import Parser
 from .framework.suggested_commands import our_program, quoted
 
@@ -51,7 +51,7 @@ async def _demo() -> int:
             await _fail_usefully(client)
             await _measure(client)
     except FairleadError as exc:
-        raise explain(exc, Target(command=tuple(_SERVER))) from exc
+        raise describe_failure(exc, ConnectTarget(command=tuple(_SERVER))) from exc
     ours = our_program()
     fairlead = "fairlead" if shutil.which("fairlead") == ours else quoted(ours)
     server = f"{fairlead} serve fairlead.demo"
@@ -65,7 +65,7 @@ async def _demo() -> int:
     return 0
 
 
-def _connect(version: str) -> Connecting[MCPClient]:
+def _connect(version: str) -> ConnectionAttempt[MCPClient]:
     _step("Connect" if version != "auto" else "Connect, finding out what the server speaks")
 
     async def open_channel() -> Any:
@@ -105,7 +105,7 @@ async def _look_around(client: MCPClient) -> None:
     about = (await client.read_resource("demo://about"))["contents"][0]
     _outcome(about["text"].splitlines()[0])
     picture = (await client.read_resource("demo://sunrise.png"))["contents"][0]
-    _outcome(f"{picture['mimeType']}, {size(len(picture['blob']) * 3 // 4)}")
+    _outcome(f"{picture['mimeType']}, {format_size(len(picture['blob']) * 3 // 4)}")
     _step("Fill in a prompt")
     prompt = await client.get_prompt("write_note", {"topic": "knots"})
     _outcome(*(message["content"]["text"] for message in prompt["messages"]))
@@ -172,7 +172,7 @@ class _ShownChannel:
 
     async def run(self, deliver: Deliver) -> None:
         def shown(item: Incoming) -> None:
-            if not isinstance(item, Batch | RemoteProtocolError | Lost):
+            if not isinstance(item, Batch | RemoteProtocolError | RequestLost):
                 self._show("←", item)
             deliver(item)
 

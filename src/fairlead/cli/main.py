@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 
 from .command_group import run_one
-from .framework.errors import FAILED, INTERRUPTED, USAGE, Failed
+from .framework.errors import FAILED, INTERRUPTED, USAGE, CommandError
 
 __all__ = ["main"]
 
@@ -90,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")  # a narrow encoding is no reason to fail
     try:
         return _dispatch(list(sys.argv[1:] if argv is None else argv))
-    except Failed as failed:
+    except CommandError as failed:
         failed.show()
         return failed.code
     except KeyboardInterrupt:
@@ -104,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         if not isinstance(exc, ConfigError):
             raise
-        Failed(str(exc)).show()  # a file that the command line names is wrong
+        CommandError(str(exc)).show()  # a file that the command line names is wrong
         return USAGE
 
 

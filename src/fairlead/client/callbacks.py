@@ -6,7 +6,7 @@ from typing import Any, TypedDict
 from ..interceptor import Interceptor
 from .input.answers import OnElicit, OnRoots, OnSample
 from .mcp_transport.base import OnRequest
-from .mcp_transport.notification_queue import Listener
+from .mcp_transport.notification_queue import NotificationListener
 
 __all__ = ["Callbacks", "OnLog"]
 
@@ -17,7 +17,7 @@ class Callbacks(TypedDict, total=False):
     """Keyword arguments of the `connect_*` functions; each may be left out or None."""
 
     on_log: OnLog | None  # hears log messages
-    on_notification: Listener | None  # hears every notification
+    on_notification: NotificationListener | None  # hears every notification
     on_request: OnRequest | None  # answers what has no callback of its own
     on_elicit: OnElicit | None  # asks the user
     on_sample: OnSample | None  # asks a model

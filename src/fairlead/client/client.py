@@ -9,17 +9,17 @@ from ..protocol.envelope import SessionContext
 from ..protocol.outgoing_params import Identity
 from ..transport.channel import Channel
 from .api.lists import read_object, read_result
-from .api.notifications import Hearing
-from .api.result_cache import Cache
+from .api.notifications import CallbackMixin
+from .api.result_cache import ResultCache
 from .callbacks import Callbacks
 from .config import MCPClientConfig
-from .connection.connect import Connecting
+from .connection.connect import ConnectionAttempt
 from .connection.era_cache import known_eras
-from .connection.handshake import agree_with
-from .connection.reconnect import Keeper
+from .connection.handshake import negotiate
+from .connection.reconnect import Reconnector
 from .mcp_transport.channel_transport import ChannelOptions, ChannelTransport
 from .mcp_transport.factory import StdioTransport, transport_of
-from .mcp_transport.inprocess import Attaches, InProcessTransport
+from .mcp_transport.inprocess import Attachable, InProcessTransport
 from .mcp_transport.network import HttpOptions, HttpTransport, WebSocketTransport
 from .server_entry import (
     MCPHttpServerConfig,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["MCPClient"]
 
 
-class MCPClient(Hearing):
+class MCPClient(CallbackMixin):
     """A connection to one server. May be shared by many tasks and closed by any of them.
 
     async with MCPClient.connect_stdio(["uvx", "some-server"]) as client:
@@ -58,7 +58,7 @@ class MCPClient(Hearing):
         the same server, where `auto_reconnect` may need one.
         """
         config = config or MCPClientConfig()
-        keeper = Keeper(self, renew if config.auto_reconnect else None)
+        keeper = Reconnector(self, renew if config.auto_reconnect else None)
         super().__init__(transport, config, keeper)
         if identity is not None:
             self._identity = identity
@@ -77,7 +77,7 @@ class MCPClient(Hearing):
         cwd: str | None = None,
         on_stderr: Callable[[str], None] | None = None,
         **callbacks: Unpack[Callbacks],
-    ) -> "Connecting[MCPClient]":
+    ) -> "ConnectionAttempt[MCPClient]":
         """Start a server as a child process and connect to it.
 
         Use it with `async with`, or `await` it and `close()` the client later.
@@ -107,7 +107,7 @@ class MCPClient(Hearing):
         mode: Literal["http", "sse"] = "http",
         http: HttpOptions | None = None,
         **callbacks: Unpack[Callbacks],
-    ) -> "Connecting[MCPClient]":
+    ) -> "ConnectionAttempt[MCPClient]":
         """Connect to a server over HTTP, of whatever era. A URL without a path means `/mcp`.
 
         `mode` "sse" tries HTTP+SSE of 2024-11-05 first, "http" last. `unix:///path.sock#/mcp` is a
@@ -127,7 +127,7 @@ class MCPClient(Hearing):
         dialect: Literal["jsonrpc", "toolcall"] = "jsonrpc",
         ssl: "SSLContext | None" = None,
         **callbacks: Unpack[Callbacks],
-    ) -> "Connecting[MCPClient]":
+    ) -> "ConnectionAttempt[MCPClient]":
         """Connect to a server over WebSocket (`ws:` or `wss:`)."""
         entry = MCPWebSocketServerConfig(url=url, headers=dict(headers or {}), dialect=dialect)
         return cls._connect(
@@ -143,7 +143,7 @@ class MCPClient(Hearing):
         http: HttpOptions | None = None,
         on_stderr: Callable[[str], None] | None = None,
         **callbacks: Unpack[Callbacks],
-    ) -> "Connecting[MCPClient]":
+    ) -> "ConnectionAttempt[MCPClient]":
         """Connect to a server as an entry of a configuration file describes it.
 
         `on_stderr` hears what one that is a child process writes there.
@@ -175,10 +175,10 @@ class MCPClient(Hearing):
     @classmethod
     def connect_inprocess(
         cls,
-        server: Attaches,
+        server: Attachable,
         config: MCPClientConfig | None = None,
         **callbacks: Unpack[Callbacks],
-    ) -> "Connecting[MCPClient]":
+    ) -> "ConnectionAttempt[MCPClient]":
         """Connect to a server object in this process: an `MCPServer`, or what has its `attach`."""
         return cls._connect(
             lambda options: InProcessTransport(server, **options), config, callbacks
@@ -187,7 +187,7 @@ class MCPClient(Hearing):
     @classmethod
     def connect_unix(
         cls, path: str, config: MCPClientConfig | None = None, **callbacks: Unpack[Callbacks]
-    ) -> "Connecting[MCPClient]":
+    ) -> "ConnectionAttempt[MCPClient]":
         """Connect to a server that speaks lines on a unix domain socket."""
         from ..transport.socket import connect_unix
 
@@ -200,7 +200,7 @@ class MCPClient(Hearing):
         port: int,
         config: MCPClientConfig | None = None,
         **callbacks: Unpack[Callbacks],
-    ) -> "Connecting[MCPClient]":
+    ) -> "ConnectionAttempt[MCPClient]":
         """Connect to a server that speaks lines on a TCP port."""
         from ..transport.socket import connect_tcp
 
@@ -212,7 +212,7 @@ class MCPClient(Hearing):
         open_channel: Callable[[], Awaitable[Channel]],
         config: MCPClientConfig | None = None,
         **callbacks: Unpack[Callbacks],
-    ) -> "Connecting[MCPClient]":
+    ) -> "ConnectionAttempt[MCPClient]":
         """Connect over a channel of your own; `open_channel` makes it."""
         return cls._connect(
             lambda options: ChannelTransport(open_channel, **options), config, callbacks
@@ -225,7 +225,7 @@ class MCPClient(Hearing):
         config: MCPClientConfig | None,
         callbacks: Callbacks,
         key: Hashable = None,
-    ) -> "Connecting[MCPClient]":
+    ) -> "ConnectionAttempt[MCPClient]":
         """`make_transport` is called for each connection; the options are the same every time."""
         config = config or MCPClientConfig()
         identity = Identity({"name": config.name, "version": config.version}, {})
@@ -243,7 +243,7 @@ class MCPClient(Hearing):
             client = cls(transport(), config, identity=identity, server_key=key, renew=transport)
             return client._with(**callbacks)
 
-        return Connecting(make, key)
+        return ConnectionAttempt(make, key)
 
     # Opening and closing
 
@@ -259,14 +259,14 @@ class MCPClient(Hearing):
     async def open(self, stateless: bool | None = None) -> dict[str, Any]:
         """The same with a guess of the server's era: False goes straight to the handshake."""
         await self.open_on(self.transport, stateless)
-        self._keeper.watch(self.config.health_check_interval)
+        self._reconnector.watch(self.config.health_check_interval)
         return self.server
 
     async def open_on(self, transport: ChannelTransport, stateless: bool | None = None) -> None:
         """Open the conversation on a transport and use that from now on."""
-        transport.interceptors, transport.on_offence = self._interceptors, self._on_offence
+        transport.interceptors, transport.on_malformed = self._interceptors, self._on_offence
         await transport.connect()
-        agreement = await agree_with(
+        agreement = await negotiate(
             transport.peer, self._identity, self.config, stateless, self._server_key
         )
         if transport is not self.transport:
@@ -287,7 +287,7 @@ class MCPClient(Hearing):
         for watch in self._watches:
             watch.end()
         try:
-            await self._keeper.close()
+            await self._reconnector.close()
             await self._keep_results(False)
             await self._listening.close()
         finally:  # also if whoever closes us is cancelled
@@ -345,12 +345,12 @@ class MCPClient(Hearing):
     @property
     def generation(self) -> int:
         """How often the connection was replaced."""
-        return self._keeper.generation
+        return self._reconnector.generation
 
     @property
     def health(self) -> dict[str, Any] | None:
         """What the last check in the background found; see `health_check`."""
-        return self._keeper.health
+        return self._reconnector.health
 
     async def ping(self) -> None:
         """Raises if the server does not answer."""
@@ -377,7 +377,7 @@ class MCPClient(Hearing):
     async def _keep_results(self, wanted: bool) -> None:
         old, self._cache = self._cache, None
         if wanted:
-            self._cache = Cache(stale=self.config.stale_seconds)
+            self._cache = ResultCache(stale=self.config.stale_seconds)
         if old is not None:
             await old.close()
 

@@ -9,16 +9,16 @@ from typing import Any
 from msgspec import Struct, field, structs
 
 from ..client.server_entry import MCPServerEntry, MCPStdioServerConfig
-from .files.reader import Files
-from .found_server import Found, Problem, Source
+from .files.reader import ConfigReader
+from .found_server import FoundServer, Problem, Source
 from .hosts import HOSTS, Host, find_servers
 from .hosts import fairlead as own
-from .paths import Machine, this_machine
+from .paths import HostPaths, local_host_paths
 from .server_filters import ExaFilter, ServerFilter
 from .validate import is_server_name
 from .variables.variable_syntax import looks_like_variables
 
-__all__ = ["Filtered", "Loaded", "SourceMeta", "load_all_mcp_configs"]
+__all__ = ["DiscoveredServers", "Filtered", "SourceMeta", "load_all_mcp_configs"]
 
 log = logging.getLogger("fairlead.manager")
 
@@ -34,13 +34,13 @@ class Filtered(Struct, frozen=True):
     reason: str
 
 
-class Loaded(Struct, kw_only=True):
+class DiscoveredServers(Struct, kw_only=True):
     """Everything that was found; `configs` is what to connect to, as it stands in the files."""
 
     configs: dict[str, MCPServerEntry] = field(default_factory=dict)
     sources: dict[str, Source] = field(default_factory=dict)
-    found: dict[str, Found] = field(default_factory=dict)  # the same names, with everything
-    disabled: dict[str, Found] = field(default_factory=dict)  # names that are switched off
+    found: dict[str, FoundServer] = field(default_factory=dict)  # the same names, with everything
+    disabled: dict[str, FoundServer] = field(default_factory=dict)  # names that are switched off
     duplicates: dict[str, str] = field(default_factory=dict)  # name -> whose server it is, too
     exa_api_keys: list[str] = field(default_factory=list)
     filtered: list[Filtered] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Loaded(Struct, kw_only=True):
     files: list[str] = field(default_factory=list)  # those that exist
     unreadable: list[str] = field(default_factory=list)  # of them: nothing in them could be used
     looked_for: list[str] = field(default_factory=list)  # files and folders, also missing ones
-    places: dict[str, list[tuple[Found, str]]] = field(default_factory=dict)
+    places: dict[str, list[tuple[FoundServer, str]]] = field(default_factory=dict)
 
     def why(self, name: str) -> list[str]:
         """Every place that speaks of a name, strongest first, and what became of it."""
@@ -71,17 +71,17 @@ def load_all_mcp_configs(
     home: str | os.PathLike[str] | None = None,
     platform: str | None = None,
     hosts: Sequence[Host] = HOSTS,
-) -> Loaded:
+) -> DiscoveredServers:
     """Read the files of every program that configures MCP servers. Never raises for what they say.
 
     Nothing is expanded, run or connected here; `resolve` does that for one server, when it is time.
     """
-    machine = this_machine(cwd, env=env, home=home, platform=platform)
-    files = Files()
+    machine = local_host_paths(cwd, env=env, home=home, platform=platform)
+    files = ConfigReader()
     found = [f for f in _read(hosts, machine, files) if enable_project_config or not _of_project(f)]
     switches = _Switches(machine, files, enable_project_config)
     every: list[ServerFilter] = [*([ExaFilter()] if filter_exa else []), *filters]
-    loading = _Loading(machine, files, switches, every)
+    loading = _ServerCollector(machine, files, switches, every)
     for one in found:
         loading.take(one)
     loading.result.warnings = files.problems
@@ -91,7 +91,7 @@ def load_all_mcp_configs(
     return loading.result
 
 
-def _read(hosts: Sequence[Host], machine: Machine, files: Files) -> Iterator[Found]:
+def _read(hosts: Sequence[Host], machine: HostPaths, files: ConfigReader) -> Iterator[FoundServer]:
     for host in hosts:
         try:
             yield from find_servers(host, machine, files)
@@ -100,14 +100,14 @@ def _read(hosts: Sequence[Host], machine: Machine, files: Files) -> Iterator[Fou
             files.problem(host.title, 1, f"its files could not be read ({type(exc).__name__})")
 
 
-def _of_project(found: Found) -> bool:
+def _of_project(found: FoundServer) -> bool:
     return found.level == "project"
 
 
 class _Switches:
     """`disabledServers` and `enabledServers` of our own files."""
 
-    def __init__(self, machine: Machine, files: Files, with_project: bool) -> None:
+    def __init__(self, machine: HostPaths, files: ConfigReader, with_project: bool) -> None:
         self.off: dict[str, str] = {}
         self.on: set[str] = set()
         for place in own.user_places(machine, files):
@@ -124,7 +124,7 @@ class _Switches:
                     if name not in self.on:
                         self.off.setdefault(name, place.path)
 
-    def why_off(self, found: Found) -> str | None:
+    def why_off(self, found: FoundServer) -> str | None:
         if found.name in self.off:
             return f"hidden by `disabledServers` in {self.off[found.name]}"
         if found.enabled or found.name in self.on:
@@ -132,29 +132,29 @@ class _Switches:
         return found.notes[-1] if found.notes else "switched off"
 
 
-class _Loading:
+class _ServerCollector:
     """The servers taken so far; strongest come first, and the first of a name has it."""
 
     def __init__(
         self,
-        machine: Machine,
-        files: Files,
+        machine: HostPaths,
+        files: ConfigReader,
         switches: _Switches,
         filters: Sequence[ServerFilter],
     ) -> None:
-        self.result = Loaded()
+        self.result = DiscoveredServers()
         self._machine = machine
         self._files = files
         self._switches = switches
         self._filters = filters
-        self._first: dict[str, Found] = {}
-        self._known: dict[Any, Found] = {}  # by what they reach
+        self._first: dict[str, FoundServer] = {}
+        self._known: dict[Any, FoundServer] = {}  # by what they reach
 
-    def take(self, found: Found) -> None:
+    def take(self, found: FoundServer) -> None:
         what = self._outcome(found)
         self.result.places.setdefault(found.name, []).append((found, what))
 
-    def _outcome(self, found: Found) -> str:
+    def _outcome(self, found: FoundServer) -> str:
         result, name = self.result, found.name
         off = self._switches.why_off(found)
         removed = self._filter(found) if off is None else None
@@ -188,7 +188,7 @@ class _Loading:
         result.sources[name] = found.source
         return "used"
 
-    def _filter(self, found: Found) -> str | None:
+    def _filter(self, found: FoundServer) -> str | None:
         """Why a filter leaves it out. Keys are taken from every place, also from hidden ones."""
         for one in self._filters:
             try:
@@ -208,7 +208,7 @@ class _Loading:
 _VARIABLE = re.compile(r"\$\{\{?\s*(?:env:|secrets\.)?(\w+)\s*\}?\}|\{env:(\w+)\}|\$(?:env:)?(\w+)")
 
 
-def _reaches(found: Found) -> Any:
+def _reaches(found: FoundServer) -> Any:
     """What an entry reaches, however it is written: two that agree in this are one server."""
     entry = found.entry
     more = tuple((lookup.field, lookup.key, lookup.variable) for lookup in found.lookups)

@@ -12,14 +12,14 @@ from msgspec import Struct
 from ..client.server_entry import MCPStdioServerConfig
 from ..errors import ConfigError
 from ..redaction.redact_text import REDACTED, is_secret_name, redact
-from .found_server import Found, Lookup
+from .found_server import EnvironmentReference, FoundServer
 from .variables.entry_references import absolute, env_file_of, file_beside, read_dotenv, scope_of
 from .variables.variable_syntax import DIALECTS, substitute
 
-__all__ = ["Value", "preview"]
+__all__ = ["PreviewedValue", "preview"]
 
 
-class Value(Struct, frozen=True):
+class PreviewedValue(Struct, frozen=True):
     """One value of an entry: the field it is for, what it would be, and where that comes from."""
 
     field: str  # command, args[0], env.NAME, cwd, url, headers.NAME ...
@@ -31,7 +31,7 @@ class Value(Struct, frozen=True):
         return {"field": self.field, "value": self.text, "from": list(self.origins) or ["entry"]}
 
 
-def preview(found: Found, env: Mapping[str, str] | None = None) -> list[Value]:
+def preview(found: FoundServer, env: Mapping[str, str] | None = None) -> list[PreviewedValue]:
     """Return the values of an entry in the order in which a person wants to know them."""
     return list(_Preview(found, os.environ if env is None else env).values())
 
@@ -39,7 +39,7 @@ def preview(found: Found, env: Mapping[str, str] | None = None) -> list[Value]:
 class _Preview:
     """One entry being filled in for display."""
 
-    def __init__(self, found: Found, env: Mapping[str, str]) -> None:
+    def __init__(self, found: FoundServer, env: Mapping[str, str]) -> None:
         self._found = found
         self._env = env
         self._rules = DIALECTS[found.dialect]
@@ -52,7 +52,7 @@ class _Preview:
         }
         self._scope.read_file = lambda path: REDACTED  # most often a token
 
-    def values(self) -> Iterator[Value]:
+    def values(self) -> Iterator[PreviewedValue]:
         found, entry = self._found, self._found.entry
         if isinstance(entry, MCPStdioServerConfig):
             cwd = self._cwd(entry)
@@ -66,87 +66,93 @@ class _Preview:
             for name, text in entry.env.items():
                 yield self._named("env", name, text)
             if entry.inherit_env != "all":
-                yield Value("inheritEnv", str(entry.inherit_env))
+                yield PreviewedValue("inheritEnv", str(entry.inherit_env))
         else:
             yield self._value("url", "url", entry.url)
-            yield Value("type", entry.type)
+            yield PreviewedValue("type", entry.type)
             yield from self._looked_up("headers")
             for name, text in entry.headers.items():
                 yield self._named("headers", name, text)
             if found.headers_helper is not None:
                 printed = (f"printed by the command {redact(found.headers_helper)}",)
-                yield Value("headers", "(known when it connects)", printed)
+                yield PreviewedValue("headers", "(known when it connects)", printed)
         for field in ("auth", "oauth"):
             if (held := getattr(entry, field)) is not None:
-                yield Value(field, redact(str(held)))
+                yield PreviewedValue(field, redact(str(held)))
 
-    def _command(self, entry: MCPStdioServerConfig, cwd: Value | None) -> Value:
+    def _command(self, entry: MCPStdioServerConfig, cwd: PreviewedValue | None) -> PreviewedValue:
         value = self._value("command", "command", entry.command)
         text = value.text.strip()
         if self._found.in_folder and cwd and os.path.dirname(text) and not os.path.isabs(text):
             text = os.path.normpath(os.path.join(cwd.text, text))
-            return Value("command", text, (*value.origins, "relative to the folder it runs in"))
+            return PreviewedValue(
+                "command", text, (*value.origins, "relative to the folder it runs in")
+            )
         return value
 
-    def _cwd(self, entry: MCPStdioServerConfig) -> Value | None:
+    def _cwd(self, entry: MCPStdioServerConfig) -> PreviewedValue | None:
         if entry.cwd is None:
             if not self._found.in_folder:
                 return None
-            return Value("cwd", self._found.workspace, ("the folder of the project",))
+            return PreviewedValue("cwd", self._found.workspace, ("the folder of the project",))
         value = self._value("cwd", "cwd", entry.cwd)
-        return Value("cwd", absolute(self._found, value.text), value.origins)
+        return PreviewedValue("cwd", absolute(self._found, value.text), value.origins)
 
-    def _env_file(self) -> Iterator[Value]:
+    def _env_file(self) -> Iterator[PreviewedValue]:
         if self._found.env_file is None:
             return
         try:
             path = env_file_of(self._found, scope_of(self._found, self._env)) or ""
         except ConfigError as exc:
-            yield Value("envFile", self._found.env_file, (str(exc.args[0]),))
+            yield PreviewedValue("envFile", self._found.env_file, (str(exc.args[0]),))
             return
         content = self._found.contents.get(path)
         if content is None:
-            yield Value("envFile", path, ("which does not exist",))
+            yield PreviewedValue("envFile", path, ("which does not exist",))
             return
         for name, text in read_dotenv(content.decode("utf-8-sig", "replace")).items():
-            yield Value(f"env.{name}", _shown(name, text), (f"the file {path}",))
+            yield PreviewedValue(f"env.{name}", _shown(name, text), (f"the file {path}",))
 
-    def _looked_up(self, field: str) -> Iterator[Value]:
+    def _looked_up(self, field: str) -> Iterator[PreviewedValue]:
         for one in self._found.lookups:
             if one.field == field:
-                yield Value(f"{field}.{one.key}", self._of_variable(one), (_yours(one.variable),))
+                yield PreviewedValue(
+                    f"{field}.{one.key}", self._of_variable(one), (_yours(one.variable),)
+                )
 
-    def _of_variable(self, one: Lookup) -> str:
+    def _of_variable(self, one: EnvironmentReference) -> str:
         if one.variable not in self._env:
             return "(not set)"
         return _shown(one.key, one.template.replace("{}", _shown(one.variable, REDACTED)))
 
-    def _named(self, field: str, name: str, text: str) -> Value:
+    def _named(self, field: str, name: str, text: str) -> PreviewedValue:
         """A value of `env` or `headers`, which may be a command or the name of a variable."""
         place = f"{field}.{name}"
         if self._rules.runs_commands:
             if text.startswith("!"):
                 printed = (f"printed by the command {redact(text[1:])}",)
-                return Value(place, "(known when it connects)", printed)
+                return PreviewedValue(place, "(known when it connects)", printed)
             if text and text in self._env:
-                return Value(place, _shown(name, _shown(text, self._env[text])), (_yours(text),))
+                return PreviewedValue(
+                    place, _shown(name, _shown(text, self._env[text])), (_yours(text),)
+                )
         value = self._value(place, field, text)
         if self._found.dialect == "gemini":
             again = substitute(value.text, "gemini-again", self._scope, field)
-            value = Value(place, again, value.origins)
-        return Value(place, _shown(name, value.text), value.origins)
+            value = PreviewedValue(place, again, value.origins)
+        return PreviewedValue(place, _shown(name, value.text), value.origins)
 
-    def _value(self, place: str, field: str, text: str) -> Value:
+    def _value(self, place: str, field: str, text: str) -> PreviewedValue:
         scope = self._scope
         scope.used.clear()
         scope.missing.clear()
         try:
             filled = substitute(text, self._found.dialect, scope, field)
         except ConfigError as exc:
-            return Value(place, redact(text), (str(exc.args[0]),))
+            return PreviewedValue(place, redact(text), (str(exc.args[0]),))
         origins = [self._origin(kind, name) for kind, name in scope.used]
         origins += [f"{_yours(name)}, which is not set" for name in scope.missing]
-        return Value(place, redact(filled), tuple(origins))
+        return PreviewedValue(place, redact(filled), tuple(origins))
 
     def _origin(self, kind: str, name: str) -> str:
         match kind:

@@ -8,7 +8,7 @@ from msgspec import Struct, structs
 
 from ..client.server_entry import MCPServerEntry
 
-__all__ = ["Found", "Input", "Level", "Lookup", "Problem", "Source"]
+__all__ = ["EnvironmentReference", "FoundServer", "Input", "Level", "Problem", "Source"]
 
 Level: TypeAlias = Literal["user", "project", "local", "managed"]
 
@@ -23,7 +23,7 @@ class Input(Struct, frozen=True):
     default: str | None = None
 
 
-class Lookup(Struct, frozen=True):
+class EnvironmentReference(Struct, frozen=True):
     """A value that is not in the file: it is the environment variable of that name."""
 
     field: Literal["env", "headers"]
@@ -54,7 +54,7 @@ class Problem(Struct, frozen=True):
         return f"{self.path}:{self.line}: {self.reason}"
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class FoundServer(Struct, frozen=True, kw_only=True):
     """One configured server. Nothing in it is expanded, so it may be kept and compared."""
 
     name: str
@@ -68,7 +68,7 @@ class Found(Struct, frozen=True, kw_only=True):
     dialect: str
     enabled: bool = True
     needs_input: tuple[Input, ...] = ()
-    lookups: tuple[Lookup, ...] = ()
+    lookups: tuple[EnvironmentReference, ...] = ()
     env_file: str | None = None
     headers_helper: str | None = None
     startup_timeout: float | None = None  # milliseconds

@@ -9,10 +9,10 @@ from typing import Any
 
 from msgspec import Struct
 
-__all__ = ["Machine", "this_machine"]
+__all__ = ["HostPaths", "local_host_paths"]
 
 
-class Machine(Struct, frozen=True, kw_only=True):
+class HostPaths(Struct, frozen=True, kw_only=True):
     """The machine and the folder somebody works in; need not be the one this runs on."""
 
     platform: str  # as `sys.platform`: linux, darwin, win32
@@ -125,13 +125,13 @@ class Machine(Struct, frozen=True, kw_only=True):
             folder = parent
 
 
-def this_machine(
+def local_host_paths(
     cwd: str | os.PathLike[str] | None = None,
     *,
     env: Mapping[str, str] | None = None,
     home: str | os.PathLike[str] | None = None,
     platform: str | None = None,
-) -> Machine:
+) -> HostPaths:
     """The machine this runs on, except for what is said otherwise."""
     known = os.environ if env is None else env
     kind = platform or sys.platform
@@ -139,10 +139,10 @@ def this_machine(
         kind = "linux"
     where = os.fspath(home) if home is not None else _home(known, kind)
     folder = os.fspath(cwd) if cwd is not None else _here(where)
-    machine = Machine(platform=kind, home=where, env=known, cwd=folder)
+    machine = HostPaths(platform=kind, home=where, env=known, cwd=folder)
     if not machine.path.isabs(folder):
         folder = machine.join(_here(where), folder)
-    return Machine(platform=kind, home=where, env=known, cwd=str(machine.path.normpath(folder)))
+    return HostPaths(platform=kind, home=where, env=known, cwd=str(machine.path.normpath(folder)))
 
 
 def _here(home: str) -> str:

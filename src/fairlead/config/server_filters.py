@@ -8,8 +8,8 @@ from urllib.parse import parse_qs, urlsplit
 from msgspec import Struct
 
 from ..client.server_entry import MCPStdioServerConfig
-from .found_server import Found
-from .variables.variable_syntax import DIALECTS, Scope, substitute
+from .found_server import FoundServer
+from .variables.variable_syntax import DIALECTS, VariableScope, substitute
 
 __all__ = ["ExaFilter", "Removal", "ServerFilter"]
 
@@ -27,7 +27,7 @@ class Removal(Struct, frozen=True):
 class ServerFilter(Protocol):
     """Looks at every enabled server; what it raises is reported and keeps the server."""
 
-    def __call__(self, found: Found, env: Mapping[str, str]) -> Removal | None: ...
+    def __call__(self, found: FoundServer, env: Mapping[str, str]) -> Removal | None: ...
 
 
 _HOST = "mcp.exa.ai"
@@ -40,19 +40,19 @@ _KEY_HEADERS = {"x-api-key", "x-exa-api-key"}
 class ExaFilter:
     """Exa by its name, its URL or its package; with the keys from URL, arguments, environment."""
 
-    def __call__(self, found: Found, env: Mapping[str, str]) -> Removal | None:
+    def __call__(self, found: FoundServer, env: Mapping[str, str]) -> Removal | None:
         if not self._is_exa(found):
             return None
         if found.level == "project":  # which must not choose among all of the user's variables
             env = {name: value for name, value in env.items() if "EXA" in name.upper()}
-        scope = Scope(env=env, home=found.home, workspace=found.workspace)
+        scope = VariableScope(env=env, home=found.home, workspace=found.workspace)
         keys: dict[str, None] = {}
         for raw in self._keys(found):
             if key := _known(raw, found, scope):
                 keys[key] = None
         return Removal("Exa is built in", tuple(keys))
 
-    def _is_exa(self, found: Found) -> bool:
+    def _is_exa(self, found: FoundServer) -> bool:
         if found.name.strip().lower() == "exa":
             return True
         entry = found.entry
@@ -61,7 +61,7 @@ class ExaFilter:
             return any(_is_exa_url(word) or _PACKAGE.search(word) for word in words)
         return _is_exa_url(entry.url)
 
-    def _keys(self, found: Found) -> list[str]:
+    def _keys(self, found: FoundServer) -> list[str]:
         entry = found.entry
         if not isinstance(entry, MCPStdioServerConfig):
             named = [v for k, v in entry.headers.items() if k.lower() in _KEY_HEADERS]
@@ -74,7 +74,7 @@ class ExaFilter:
         return keys
 
 
-def _known(raw: str, found: Found, scope: Scope) -> str | None:
+def _known(raw: str, found: FoundServer, scope: VariableScope) -> str | None:
     """A key that stands there, or in a variable that is set. Commands are not run for it."""
     rules = DIALECTS[found.dialect]
     if rules.runs_commands and raw.startswith("!"):

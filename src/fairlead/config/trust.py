@@ -14,10 +14,10 @@ from ..client.server_entry import MCPStdioServerConfig
 from ..errors import ConfigError
 from ..redaction.redact_text import redact
 from .files.atomic_write import write_atomically
-from .files.file_lock import holding
+from .files.file_lock import lock_folder
 from .files.reader import read_file
-from .found_server import Found
-from .paths import Machine, this_machine
+from .found_server import FoundServer
+from .paths import HostPaths, local_host_paths
 
 __all__ = ["Approval", "NotApproved", "Trust"]
 
@@ -51,21 +51,21 @@ class Trust:
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
-        self.path = Path(path) if path is not None else _usual(this_machine())
+        self.path = Path(path) if path is not None else _usual(local_host_paths())
         self.warnings: list[str] = []
         self._approved: dict[str, Any] | None = None
         self._outdated: list[dict[str, Any]] = []  # approvals that count no longer
 
     @classmethod
-    def of(cls, machine: Machine) -> "Trust":
+    def of(cls, machine: HostPaths) -> "Trust":
         """The approvals kept on a machine."""
         return cls(_usual(machine))
 
-    def trusts(self, found: Found) -> bool:
+    def trusts(self, found: FoundServer) -> bool:
         """Whether an entry may run and reach things."""
         return self.approval(found) == "approved"
 
-    def approval(self, found: Found) -> Approval:
+    def approval(self, found: FoundServer) -> Approval:
         """How an entry stands, and if it may not run, why."""
         known = self._known()
         if found.level != "project" or found.digest in known:
@@ -74,11 +74,11 @@ class Trust:
             return "changed"
         return "outdated" if any(_is_about(w, found) for w in self._outdated) else "missing"
 
-    def why_not(self, found: Found) -> str:
+    def rejection_reason(self, found: FoundServer) -> str:
         """Say why an entry may not run, to be put after its name."""
         return _WHY.get(self.approval(found), "is approved")
 
-    def changes(self, found: Found) -> list[str] | None:
+    def changes(self, found: FoundServer) -> list[str] | None:
         """Name the parts of an entry that differ from what was approved last.
 
         None if nothing was approved that can be compared.
@@ -94,25 +94,26 @@ class Trust:
         # Everything in the entry is also part of its text.
         return [name for name in changed if name != "entry"] or ["other keys, or their order"]
 
-    def last(self, found: Found) -> dict[str, Any] | None:
+    def last(self, found: FoundServer) -> dict[str, Any] | None:
         """Return the record of what was approved last under that name of that file."""
         about = [what for what in self._known().values() if _is_about(what, found)]
         return about[-1] if about else None
 
-    def require(self, found: Found) -> None:
+    def require(self, found: FoundServer) -> None:
         """Return if an entry is trusted.
 
         Raises:
             NotApproved: if it is not.
         """
         if not self.trusts(found):
+            why = self.rejection_reason(found)
             raise NotApproved(
-                f'Server "{found.name}" comes from a file of the project and {self.why_not(found)}',
+                f'Server "{found.name}" comes from a file of the project and {why}',
                 path=found.path,
                 line=found.line,
             )
 
-    def approve(self, found: Found) -> None:
+    def approve(self, found: FoundServer) -> None:
         """Remember that somebody has seen this entry and wants it.
 
         Raises:
@@ -123,7 +124,7 @@ class Trust:
             known[found.digest] = {**_what(found), "parts": found.part_digests, **_shown(found)}
             self._outdated = [what for what in self._outdated if not _is_about(what, found)]
 
-    def revoke(self, found: Found) -> bool:
+    def revoke(self, found: FoundServer) -> bool:
         """Forget what was approved under that name of that file, whatever it said.
 
         Returns whether there was anything.
@@ -142,7 +143,7 @@ class Trust:
     def _changing(self) -> Iterator[dict[str, Any]]:
         """What is approved, as it is now, to be changed while nobody else does."""
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with holding(self.path.parent):
+        with lock_folder(self.path.parent):
             self._approved = None
             yield self._known()
             self._write()
@@ -196,15 +197,15 @@ class Trust:
         write_atomically(self.path, content.encode(), durable=True)
 
 
-def _what(found: Found) -> dict[str, str]:
+def _what(found: FoundServer) -> dict[str, str]:
     return {"name": found.name, "path": found.path}
 
 
-def _is_about(what: Any, found: Found) -> bool:
+def _is_about(what: Any, found: FoundServer) -> bool:
     return isinstance(what, dict) and _what(found).items() <= what.items()
 
 
-def _shown(found: Found) -> dict[str, str]:
+def _shown(found: FoundServer) -> dict[str, str]:
     """What it runs or reaches, without secrets, to be shown beside what it says later."""
     entry = found.entry
     if isinstance(entry, MCPStdioServerConfig):
@@ -212,5 +213,5 @@ def _shown(found: Found) -> dict[str, str]:
     return {"reaches": redact(entry.url)}
 
 
-def _usual(machine: Machine) -> Path:
+def _usual(machine: HostPaths) -> Path:
     return Path(machine.join(machine.own_data, "approvals.json"))

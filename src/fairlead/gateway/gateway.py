@@ -18,53 +18,53 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
-from ..interceptor import Answer, Exchange, Handler, Interceptor, chain, hearers
+from ..interceptor import Answer, Exchange, Handler, Interceptor, chain, malformed_frame_hook
 from ..manager import MCPManager
 from ..peer import Peer
 from ..peer.intercepted_peer import InterceptedNotifier
 from ..policy.view_dependent import notify_of_views
 from ..protocol.caller import Caller
-from ..protocol.conversation.conversation import Conversation, Role
+from ..protocol.conversation.conversation import Conversation, ConversationRole
 from ..protocol.envelope import TransportContext
 from ..protocol.headers import ParamHeader
 from ..protocol.identity.principal import ANONYMOUS, Principal, principal_name
 from ..protocol.outgoing_params import Identity
-from ..protocol.own_errors import ours
+from ..protocol.own_errors import own_error
 from ..protocol.targets.targets import Target
-from ..relay.bridge.parked_calls import Parked
+from ..relay.bridge.parked_calls import ParkedCalls
 from ..server.features.subscription_quota import SubscriptionQuota
-from ..server.features.subscriptions import Changes
-from ..server.http_app.http_runnable import ServesHttp
-from ..server.results.result_envelope import Framing
+from ..server.features.subscriptions import ChangeBroadcaster
+from ..server.http_app.http_runnable import HttpRunnable
+from ..server.results.result_envelope import ResultEnvelope
 from ..transport.channel import Channel
 from ..transport.http.server.settings import HttpSettings
 from ..wire import Notification, to_json
 from ..wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND
-from .admin.servers_api import Hearsay
-from .backends.roster import Entry, Roster
-from .catalog.list_requests import Listing
-from .catalog.merged_catalog import Catalog, Kind
-from .catalog.routing import Finding
+from .admin.servers_api import NotificationLog
+from .backends.roster import BackendRegistry, ServerEntry
+from .catalog.list_requests import MergedLists
+from .catalog.merged_catalog import ListKind, MergedCatalog
+from .catalog.routing import Router
 from .catalog.target_resolver import TargetResolver
 from .catalog.views import View
 from .clients.client_sessions import Visitor
 from .clients.log_levels import Levels
-from .clients.subscriptions import Subscribing
-from .clients.view_changes import Showing
-from .handshake_results import CAPABILITIES, discovered, initialized
+from .clients.subscriptions import ClientSubscriptions
+from .clients.view_changes import ViewUpdater
+from .handshake_results import CAPABILITIES, discover_result, initialize_result
 from .settings import GatewaySettings
 
 if TYPE_CHECKING:
     from ..server.http_app.app import HttpApp
-    from .operations.observability import Observing
-    from .search.search_tools import Searching
+    from .operations.observability import Observability
+    from .search.search_tools import SearchTools
 
 __all__ = ["Gateway"]
 
-_LISTS: Final = {kind.method: kind for kind in Kind}
+_LISTS: Final = {kind.method: kind for kind in ListKind}
 
 
-class Gateway(ServesHttp):
+class Gateway(HttpRunnable):
     """Serves what many servers offer, as if it were one.
 
     async with Gateway() as gateway:
@@ -86,7 +86,7 @@ class Gateway(ServesHttp):
         settings: GatewaySettings | None = None,
         interceptors: Sequence[Interceptor] = (),
         views: Mapping[str, View] | None = None,
-        observing: "Observing | None" = None,
+        observing: "Observability | None" = None,
         **options: Any,
     ) -> None:
         """`views`: what a principal gets to see; everybody else sees what `settings.view` shows.
@@ -112,10 +112,10 @@ class Gateway(ServesHttp):
         if observing is not None:
             interceptors = (*observing.interceptors, *interceptors)
         self.interceptors = tuple(interceptors)
-        self.on_offence = hearers(interceptors)
+        self.on_malformed = malformed_frame_hook(interceptors)
         self.handler: Handler = chain(interceptors, self._handle)
         self._direct: Handler = chain(interceptors, self._call_directly)
-        self.catalog = Catalog(
+        self.catalog = MergedCatalog(
             self.settings.page_size,
             list_bytes=self.settings.max_list_bytes,
             list_items=self.settings.max_list_items,
@@ -124,35 +124,35 @@ class Gateway(ServesHttp):
         )
         self.quota = SubscriptionQuota()  # of clients, at the merged endpoint and at others
         notifier = InterceptedNotifier(self.interceptors, to_json(self.info))
-        self.changes = Changes(notifier if self.interceptors else None, self.quota)
-        self.parked = Parked(self.settings.relay)
+        self.changes = ChangeBroadcaster(notifier if self.interceptors else None, self.quota)
+        self.parked = ParkedCalls(self.settings.relay)
         self.since = time.time()
-        self.hearsay = Hearsay()
+        self.hearsay = NotificationLog()
         self.reload: Callable[[], Awaitable[object]] | None = None  # of who follows files for it
         self.inline_methods: set[str] = set() if interceptors else {"tools/list", "ping"}
         self._visitors: dict[object, Visitor] = {}
         self._apps: list[HttpApp] = []
         self._background: set[asyncio.Task[Any]] = set()
-        self._framing = Framing(self.info)
-        self._listing = Listing(self)
-        self.roster = Roster(self)
+        self._envelope = ResultEnvelope(self.info)
+        self._listing = MergedLists(self)
+        self.roster = BackendRegistry(self)
         self._watching = self.roster.watching
         self.members, self.doors = self.roster.members, self.roster.doors
-        self.finding = Finding(self)
-        self.subscribing = Subscribing(self, self._watching)
+        self.router = Router(self)
+        self.subscribing = ClientSubscriptions(self, self._watching)
         self.levels = Levels(self.manager, self._visitors, self.start)
-        self._showing = Showing(self, views or {}, self.settings.view)
+        self._view_updater = ViewUpdater(self, views or {}, self.settings.view)
         self._searching = self._search_mode(interceptors) if self.settings.search else None
         self._quiet = [
             self.manager.add_status_listener(self.roster.status),
             self.manager.add_notification_listener(self.roster.heard),
         ]
         if observing is not None:
-            self._quiet += observing.attend(self)
+            self._quiet += observing.observe_gateway(self)
 
     # Servers
 
-    async def connect(self, servers: Mapping[str, Entry | list[Entry]]) -> None:
+    async def connect(self, servers: Mapping[str, ServerEntry | list[ServerEntry]]) -> None:
         """Add servers; several entries under one name are equal servers that share its calls.
 
         Returns at once: lists fill as servers answer.
@@ -219,7 +219,9 @@ class Gateway(ServesHttp):
         )
         peer = Peer(
             channel,
-            Conversation(Role.SERVER, Identity(self.info, CAPABILITIES), principal=principal),
+            Conversation(
+                ConversationRole.SERVER, Identity(self.info, CAPABILITIES), principal=principal
+            ),
             handler=self.handler,
             inline=self.answer_inline,
             inline_methods=self.inline_methods,
@@ -256,7 +258,7 @@ class Gateway(ServesHttp):
         await asyncio.gather(*(v.peer.close() for v in list(self._visitors.values())))
         await asyncio.gather(*(door.close() for door in self.doors.values()))
         await asyncio.gather(*(member.close() for member in self.members.values()))
-        await self.roster.settled()
+        await self.roster.wait_until_removed()
         self.roster.clear()
         background = list(self._background)
         for task in background:
@@ -271,14 +273,16 @@ class Gateway(ServesHttp):
             self.observing.desk.block_all("the gateway ends")
         await self.changes.end()
 
-    def told_alone(self, note: Notification, caller: Caller, context: TransportContext) -> None:
+    def on_stateless_notification(
+        self, note: Notification, caller: Caller, context: TransportContext
+    ) -> None:
         """A notification outside of any connection concerns no server in particular."""
 
-    def marks_of(self, tool: str, principal: Principal) -> tuple[ParamHeader, ...]:
+    def tool_param_headers(self, tool: str, principal: Principal) -> tuple[ParamHeader, ...]:
         """Which arguments of a tool travel as headers too, if the client's view has the tool."""
         return self.catalog.param_headers(tool, self.view_for(principal))
 
-    def marks_of_merged(self, tool: str) -> tuple[ParamHeader, ...]:
+    def merged_param_headers(self, tool: str) -> tuple[ParamHeader, ...]:
         """The same for any tool, by its merged name."""
         return self.catalog.param_headers(tool, View.everything())
 
@@ -329,7 +333,7 @@ class Gateway(ServesHttp):
         if exchange.method == "ping" and not exchange.caller.stateless:
             return b"{}"
         if exchange.method == "tools/list" and self.is_ready:
-            return self._page(Kind.TOOLS, exchange)
+            return self._page(ListKind.TOOLS, exchange)
         return None
 
     @property
@@ -340,7 +344,7 @@ class Gateway(ServesHttp):
     def _handle(self, exchange: Exchange) -> Awaitable[Answer]:
         visitor = self._visitors.get(exchange.edge)
         if visitor is None:
-            return self.until_dismissed(exchange, self._answer(exchange, None))
+            return self.until_disconnected(exchange, self._answer(exchange, None))
         return self._answer_in_order(exchange, visitor)
 
     async def _answer_in_order(self, exchange: Exchange, visitor: Visitor) -> Answer:
@@ -356,12 +360,12 @@ class Gateway(ServesHttp):
             case "tools/call":
                 return await self._call(exchange, visitor)
             case "prompts/get":
-                return await self._to(await self.finding.prompt(exchange), exchange, visitor)
+                return await self._to(await self.router.prompt(exchange), exchange, visitor)
             case "resources/read":
-                member = await self.finding.resource(exchange)
+                member = await self.router.resource(exchange)
                 return await member.answer(exchange, visitor)
             case "completion/complete":
-                member, about = await self.finding.completing(exchange)
+                member, about = await self.router.completing(exchange)
                 return await member.answer(about, visitor)
             case "resources/subscribe" if not caller.stateless:
                 return await self.subscribing.subscribe(exchange, visitor)
@@ -372,13 +376,13 @@ class Gateway(ServesHttp):
             case "logging/setLevel" if not caller.stateless:
                 return self.levels.set(exchange, visitor, self.roster)
             case "initialize" if not caller.stateless:
-                return await initialized(self, exchange, visitor)
+                return await initialize_result(self, exchange, visitor)
             case "server/discover" if caller.stateless:
-                members = to_json(await discovered(self, exchange))[1:-1]
-                return self._framing.listed(members, caller)
+                members = to_json(await discover_result(self, exchange))[1:-1]
+                return self._envelope.listed(members, caller)
             case "ping" if not caller.stateless:
                 return b"{}"
-        raise ours(METHOD_NOT_FOUND, f"Method not found: {method}")
+        raise own_error(METHOD_NOT_FOUND, f"Method not found: {method}")
 
     def view_of(self, caller: Caller) -> View:
         """What somebody gets to see."""
@@ -386,7 +390,7 @@ class Gateway(ServesHttp):
 
     def view_for(self, principal: Principal) -> View:
         """The same, by name."""
-        return self._showing.view_for(principal)
+        return self._view_updater.view_for(principal)
 
     def show(self, views: Mapping[str, View], view: View) -> None:
         """From now on principals see this; those for whom it changes hear that lists have.
@@ -395,20 +399,22 @@ class Gateway(ServesHttp):
         """
         self.settings = msgspec.structs.replace(self.settings, view=view)
         notify_of_views(self.interceptors)
-        self._showing.show(views, view)
+        self._view_updater.show(views, view)
         self.catalog.changes += 1
 
-    def until_dismissed(self, exchange: Exchange, answer: Awaitable[Answer]) -> Awaitable[Answer]:
+    def until_disconnected(
+        self, exchange: Exchange, answer: Awaitable[Answer]
+    ) -> Awaitable[Answer]:
         """Wait for the answer to a call outside of any connection, while its client may come in."""
-        return self._showing.until_dismissed(exchange, answer)
+        return self._view_updater.until_disconnected(exchange, answer)
 
     def audience_of(self, server: str) -> set[object] | None:
         """Return the connections whose views have a server; None if all views have it."""
-        return self._showing.audience_of(server)
+        return self._view_updater.audience_of(server)
 
-    async def dismiss(self, principals: Container[Principal]) -> None:
+    async def disconnect_clients(self, principals: Container[Principal]) -> None:
         """End all connections of somebody who may not come in any more."""
-        await self._showing.dismiss(principals)
+        await self._view_updater.disconnect_clients(principals)
 
     # Lists
 
@@ -416,12 +422,12 @@ class Gateway(ServesHttp):
         """Servers that have just been started get a moment to say what they have."""
         await self._listing.ready()
 
-    def _page(self, kind: Kind, exchange: Exchange) -> bytes:
-        return self._framing.listed(self._listing.page(kind, exchange), exchange.caller)
+    def _page(self, kind: ListKind, exchange: Exchange) -> bytes:
+        return self._envelope.listed(self._listing.page(kind, exchange), exchange.caller)
 
     def framed(self, members: bytes, caller: Caller) -> bytes:
         """The members of a list result as the result that this caller expects."""
-        return self._framing.listed(members, caller)
+        return self._envelope.listed(members, caller)
 
     # Calls
 
@@ -430,19 +436,19 @@ class Gateway(ServesHttp):
             answer = await self._search(exchange)
             if answer is not None:
                 return answer
-        return await self._to(await self.finding.tool(exchange), exchange, visitor)
+        return await self._to(await self.router.tool(exchange), exchange, visitor)
 
     async def _call_directly(self, exchange: Exchange) -> Answer:
         """The call inside of a `call_tool`; interceptors have seen what it is about."""
         target = self.catalog.tool(exchange.target or "", self.view_of(exchange.caller))
         if target is None:
-            raise ours(INVALID_PARAMS, f"Unknown tool: {exchange.target}")
+            raise own_error(INVALID_PARAMS, f"Unknown tool: {exchange.target}")
         return await self._to(target, exchange, self._visitors.get(exchange.edge))
 
     def _to(self, target: Target, exchange: Exchange, visitor: Visitor | None) -> Awaitable[Answer]:
         member = self.members.get(target.server or "")
         if member is None:
-            raise ours(INVALID_PARAMS, f"The server {target.server!r} has gone")
+            raise own_error(INVALID_PARAMS, f"The server {target.server!r} has gone")
         exchange.alias = target.own
         return member.answer(exchange, visitor)
 
@@ -454,13 +460,13 @@ class Gateway(ServesHttp):
             return await self._direct(found)
         if found is None:
             return None
-        return self._framing.called(found, exchange.caller)
+        return self._envelope.called(found, exchange.caller)
 
-    def _search_mode(self, interceptors: Sequence[Interceptor]) -> "Searching":
-        from .search.search_tools import Searching  # most gateways have none
+    def _search_mode(self, interceptors: Sequence[Interceptor]) -> "SearchTools":
+        from .search.search_tools import SearchTools  # most gateways have none
 
         shown = [one.shown for one in interceptors if hasattr(one, "shown")]  # a tool lock
-        return Searching(self.catalog, shown, listed=self.listed, expect=self.finding.expect_tool)
+        return SearchTools(self.catalog, shown, listed=self.listed, expect=self.router.expect_tool)
 
     # Clients
 

@@ -11,31 +11,31 @@ from typing import Any, Final, Literal, get_args, get_origin
 import msgspec
 from msgspec import Struct, field, structs
 
-from ..config.discovery import Loaded
+from ..config.discovery import DiscoveredServers
 from ..config.edit.own_file_schema import config_schema
 from ..config.files.formats import Document, parse
-from ..config.files.reader import Files, read_file
-from ..config.files.source_locations import place_of
-from ..config.found_server import Found
-from ..config.hosts import Host, Place, find_servers
-from ..config.paths import this_machine
+from ..config.files.reader import ConfigReader, read_file
+from ..config.files.source_locations import location_of
+from ..config.found_server import FoundServer
+from ..config.hosts import ConfigLocation, Host, find_servers
+from ..config.paths import local_host_paths
 from ..config.validate import is_server_name
-from ..config.variables.variable_syntax import Scope, substitute
+from ..config.variables.variable_syntax import VariableScope, substitute
 from ..errors import ConfigError
-from ..manager.configured_servers import configured
-from ..manager.manager import Configured
+from ..manager.configured_servers import configured_servers
+from ..manager.manager import ServerSpec
 from ..protocol.identity.principal import UNNAMED
 from ..relay.settings import RelaySettings
 from .catalog.views import View
 from .settings import GatewaySettings
 
-__all__ = ["Client", "GatewayFile", "read_gateway_file"]
+__all__ = ["ClientEntry", "GatewayFile", "read_gateway_file"]
 
 DEFAULT: Final = "default"  # the view of everybody who has none of their own
 _TOKEN: Final = re.compile(r"[!-~]+")  # what fits into a header
 
 
-class Client(Struct, frozen=True):
+class ClientEntry(Struct, frozen=True):
     """Somebody who may come in."""
 
     name: str
@@ -51,9 +51,9 @@ class GatewayFile(Struct, frozen=True, kw_only=True):
 
     path: str
     settings: GatewaySettings
-    servers: Mapping[str, list[Configured]] = field(default_factory=dict)
+    servers: Mapping[str, list[ServerSpec]] = field(default_factory=dict)
     named_views: Mapping[str, View] = field(default_factory=dict)
-    clients: tuple[Client, ...] = ()
+    clients: tuple[ClientEntry, ...] = ()
     token: str | None = None
     listen: str | None = None
     endpoint: str | None = None  # the path of the URL
@@ -106,7 +106,7 @@ def read_gateway_file(
     content = read_file(name)
     if content is None:
         raise ConfigError("there is no such file", path=os.fspath(path))
-    return _Reading(parse(name, content), os.environ if env is None else env).file()
+    return _GatewayFileParser(parse(name, content), os.environ if env is None else env).file()
 
 
 # What may stand in a file
@@ -149,7 +149,7 @@ _ENTRY_TOO: Final = (
 )
 
 
-class _Reading:
+class _GatewayFileParser:
     """One file being read."""
 
     def __init__(self, document: Document, env: Mapping[str, str]) -> None:
@@ -208,7 +208,7 @@ class _Reading:
 
     # Servers
 
-    def _servers(self, table: dict[str, Any]) -> dict[str, list[Configured]]:
+    def _servers(self, table: dict[str, Any]) -> dict[str, list[ServerSpec]]:
         entries: dict[str, list[tuple[str, dict[str, Any]]]] = {}
         for name, raw in table.items():
             where = "servers", name
@@ -222,7 +222,9 @@ class _Reading:
                 for number, one in enumerate(replicas)
             ]
         found = self._found([one for several in entries.values() for one in several])
-        ready = configured(Loaded(found={own: one for own, one in found.items() if one.enabled}))
+        ready = configured_servers(
+            DiscoveredServers(found={own: one for own, one in found.items() if one.enabled})
+        )
         chosen = {
             name: [ready[own] for own, _ in several if own in ready]
             for name, several in entries.items()
@@ -250,17 +252,17 @@ class _Reading:
         known = {*kinds["stdio"]["properties"], *kinds["remote"]["properties"], *_ENTRY_TOO}
         self._know(where, raw, known, "key", f"{about}: ")
 
-    def _found(self, entries: list[tuple[str, dict[str, Any]]]) -> dict[str, Found]:
+    def _found(self, entries: list[tuple[str, dict[str, Any]]]) -> dict[str, FoundServer]:
         """Read as entries of our own files are, and trusted: somebody named this file."""
         path, files = self._document.path, _OneFile(self._document)
         host = Host(
             id="fairlead-gateway",
             title="the gateway's file",
-            places=lambda machine, files: [Place(path, "user")],
+            places=lambda machine, files: [ConfigLocation(path, "user")],
             servers=lambda document, place, machine: entries,
             dialect="fairlead",
         )
-        machine = this_machine(os.path.dirname(path), env=self._env)
+        machine = local_host_paths(os.path.dirname(path), env=self._env)
         found = {one.name: one for one in find_servers(host, machine, files)}
         lines = {own: self._line(("servers", own.partition("#")[0])) for own, _ in entries}
         for problem in files.problems:
@@ -290,9 +292,9 @@ class _Reading:
 
     def _clients(
         self, table: dict[str, Any], views: Mapping[str, View], unnamed: str | None
-    ) -> tuple[Client, ...]:
+    ) -> tuple[ClientEntry, ...]:
         """Read the clients; `unnamed` is the token that belongs to no client."""
-        clients: dict[str, Client] = {}  # by token
+        clients: dict[str, ClientEntry] = {}  # by token
         for name, raw in table.items():
             where = "clients", name
             if name == UNNAMED:
@@ -319,7 +321,7 @@ class _Reading:
                 raise self._wrong(where, f'Client "{name}" has the `token` of the gateway')
             if token in clients:
                 raise self._wrong(where, f'"{clients[token].name}" has the same token as "{name}"')
-            clients[token] = Client(name, token, view)
+            clients[token] = ClientEntry(name, token, view)
         return tuple(clients.values())
 
     def _check_token(self, where: tuple[str, ...], token: str | None) -> None:
@@ -371,7 +373,7 @@ class _Reading:
             return [self._filled(where, one) for one in raw]
         if not isinstance(raw, str):
             return raw
-        scope = Scope(env=self._env)
+        scope = VariableScope(env=self._env)
         text = substitute(raw, "fairlead", scope)
         if scope.missing:  # the name of a variable must not become a token
             missing = ", ".join(scope.missing)
@@ -382,11 +384,11 @@ class _Reading:
         return ConfigError(reason, path=self._document.path, line=self._line(where))
 
     def _line(self, where: tuple[str, ...]) -> int | None:
-        at = place_of(self._document, where)
+        at = location_of(self._document, where)
         return None if at is None else at[0]
 
 
-class _OneFile(Files):
+class _OneFile(ConfigReader):
     """The file that was read already."""
 
     def __init__(self, document: Document) -> None:

@@ -14,7 +14,7 @@ from .clients.client_sessions import Visitor
 if TYPE_CHECKING:
     from .gateway import Gateway
 
-__all__ = ["CAPABILITIES", "discovered", "initialized"]
+__all__ = ["CAPABILITIES", "discover_result", "initialize_result"]
 
 CAPABILITIES: Final[dict[str, Any]] = {
     "tools": {"listChanged": True},
@@ -25,7 +25,9 @@ CAPABILITIES: Final[dict[str, Any]] = {
 }
 
 
-async def initialized(gateway: "Gateway", exchange: Exchange, visitor: Visitor | None) -> Answer:
+async def initialize_result(
+    gateway: "Gateway", exchange: Exchange, visitor: Visitor | None
+) -> Answer:
     """The answer to `initialize`; what the client says about itself is for servers to hear."""
     params = exchange.message.params
     if visitor is not None and isinstance(params, Raw):
@@ -40,7 +42,7 @@ async def initialized(gateway: "Gateway", exchange: Exchange, visitor: Visitor |
     return downgrade_result("initialize", Raw(to_json(result)), exchange.caller.revision)
 
 
-async def discovered(gateway: "Gateway", exchange: Exchange) -> dict[str, Any]:
+async def discover_result(gateway: "Gateway", exchange: Exchange) -> dict[str, Any]:
     """The answer to `server/discover`."""
     return {
         "supportedVersions": [revision.value for revision in reversed(Revision)],

@@ -17,42 +17,42 @@ from msgspec import Raw, UnsetType
 
 from ..interceptor import Answer, Exchange, Handler, Interceptor, chain
 from ..peer import Peer
-from ..peer.notification_pipeline import Passage
+from ..peer.notification_pipeline import NotificationPipeline
 from ..protocol.caller import Caller
-from ..protocol.conversation.conversation import Conversation, Role
+from ..protocol.conversation.conversation import Conversation, ConversationRole
 from ..protocol.envelope import Direction, SessionState, TransportContext
 from ..protocol.headers import ParamHeader
 from ..protocol.identity.principal import Principal
 from ..protocol.outgoing_params import Identity
-from ..protocol.own_errors import ours
+from ..protocol.own_errors import own_error
 from ..protocol.targets.unique_names import full_name
 from ..relay.relayed_call import LEVELS
-from ..relay.request_params import level_of, listening_to, reference_of, uris_of, with_members
+from ..relay.request_params import level_of, listen_request_for, reference_of, uris_of, with_members
 from ..transport.channel import Channel
 from ..wire import Notification
 from ..wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND
 from .backends.backend import Member
-from .catalog.merged_catalog import Kind
+from .catalog.merged_catalog import ListKind
 from .catalog.views import View
 from .clients.client_sessions import Guest
 
 if TYPE_CHECKING:
     from .gateway import Gateway
 
-__all__ = ["Door"]
+__all__ = ["SingleServerEndpoint"]
 
 log = logging.getLogger("fairlead.gateway")
 
 GRACE: Final = 1.0  # seconds for the last answers of a server that was taken away
 
-_NAMED: Final = {"tools/call": Kind.TOOLS, "prompts/get": Kind.PROMPTS}
-_LISTS: Final = {kind.method: kind for kind in Kind}
+_NAMED: Final = {"tools/call": ListKind.TOOLS, "prompts/get": ListKind.PROMPTS}
+_LISTS: Final = {kind.method: kind for kind in ListKind}
 _FOR_ALL: Final = frozenset(
     {"initialize", "server/discover", "ping", "logging/setLevel", "resources/unsubscribe"}
 )
 
 
-class Door:
+class SingleServerEndpoint:
     """What is served at the path of one server."""
 
     inline_methods: Container[str] = ()
@@ -61,8 +61,8 @@ class Door:
         self._gateway = gateway
         self._member = member
         self._interceptors: tuple[Interceptor, ...] = gateway.interceptors
-        self.on_offence = gateway.on_offence
-        self._alone = Passage(self._interceptors, Direction.CLIENT_TO_SERVER)
+        self.on_malformed = gateway.on_malformed
+        self._alone = NotificationPipeline(self._interceptors, Direction.CLIENT_TO_SERVER)
         self._inner: Handler = chain(self._interceptors, self._judge)
         self.guests: dict[object, Guest] = {}
         self.listening: dict[object, tuple[object, Principal]] = {}  # stateless: edge, and who
@@ -84,7 +84,9 @@ class Door:
         )
         peer = Peer(
             channel,
-            Conversation(Role.SERVER, Identity(self._gateway.info), principal=principal),
+            Conversation(
+                ConversationRole.SERVER, Identity(self._gateway.info), principal=principal
+            ),
             handler=self.handler,
             on_notification=lambda note: guest.passage.put(
                 note, guest.peer, lambda passed: self._told(guest, passed)
@@ -105,26 +107,31 @@ class Door:
         """Return True if the client's view does not have this server."""
         return not self._gateway.view_for(principal).includes(self._member.name)
 
-    def marks_of(self, tool: str, principal: Principal) -> tuple[ParamHeader, ...]:
+    def tool_param_headers(self, tool: str, principal: Principal) -> tuple[ParamHeader, ...]:
         """Which arguments of a tool travel as headers too; to the server we send our own."""
         catalog, server = self._gateway.catalog, self._member.name
-        merged = catalog.merged_name(Kind.TOOLS, server, tool)
+        merged = catalog.merged_name(ListKind.TOOLS, server, tool)
         view = self._gateway.view_for(principal)
         if merged is None or not view.includes(server):
             return ()
         if self._restricts(view) and not catalog.has(
-            Kind.TOOLS, server, tool, self._narrowed(view)
+            ListKind.TOOLS, server, tool, self._narrowed(view)
         ):
             return ()
-        return self._gateway.marks_of_merged(merged)
+        return self._gateway.merged_param_headers(merged)
 
-    def told_alone(self, note: Notification, caller: Caller, context: TransportContext) -> None:
+    def on_stateless_notification(
+        self, note: Notification, caller: Caller, context: TransportContext
+    ) -> None:
         """A notification of a stateless client over HTTP."""
         view = self._gateway.view_of(caller)
         if view.includes(self._member.name) and not self._restricts(view):
             relay = self._member.replicas[0].relay
-            self._alone.put_alone(
-                note, caller, context, lambda passed: relay.told_alone(passed, caller, context)
+            self._alone.put_stateless(
+                note,
+                caller,
+                context,
+                lambda passed: relay.on_stateless_notification(passed, caller, context),
             )
 
     @asynccontextmanager
@@ -137,17 +144,17 @@ class Door:
         for replica in self._member.replicas:
             await replica.end_streams()
 
-    def hang_up_on(self, principals: Container[Principal]) -> None:
+    def end_listen_streams(self, principals: Container[Principal]) -> None:
         """End what stateless clients listen to; who may come again asks for what it may hear."""
         for edge, name in self.listening.values():
             if name in principals:
                 for replica in self._member.replicas:
                     replica.hang_up(edge)
 
-    def look_again(self, principals: Container[Principal]) -> None:
+    def views_changed(self, principals: Container[Principal]) -> None:
         """What these get to see has changed."""
         self._views.clear()
-        self.hang_up_on(principals)
+        self.end_listen_streams(principals)
         for guest in list(self.guests.values()):
             if guest.principal in principals:
                 _tell_of_lists(guest)
@@ -197,14 +204,14 @@ class Door:
                 await self._introduced()
                 exchange = self._as_merged(kind, exchange, exchange.target)
             if guest is None:
-                return await self._gateway.until_dismissed(exchange, self._inner(exchange))
+                return await self._gateway.until_disconnected(exchange, self._inner(exchange))
             return await self._inner(exchange)
         finally:
             self._under_way -= 1
             if not self._under_way:
                 self._quiet.set()
 
-    async def answered(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Wait until nobody waits for an answer; not for long, the server has gone."""
         try:
             async with asyncio.timeout(GRACE):
@@ -214,7 +221,7 @@ class Door:
             pass
         await asyncio.sleep(0)  # and the answers are sent
 
-    def _as_merged(self, kind: Kind, exchange: Exchange, own: str) -> Exchange:
+    def _as_merged(self, kind: ListKind, exchange: Exchange, own: str) -> Exchange:
         """As interceptors know it; what the server does not list, as they would."""
         server = self._member.name
         merged = self._gateway.catalog.merged_name(kind, server, own) or full_name(server, own)
@@ -244,7 +251,7 @@ class Door:
                 return await self._page(kind, exchange, view)
             if method == "subscriptions/listen":
                 uris = [uri for uri in uris_of(exchange) if view.permits_uri(uri)]
-                exchange = listening_to(exchange, uris)
+                exchange = listen_request_for(exchange, uris)
                 principal = exchange.caller.principal
                 exchange.permits = lambda uri: self._permits(principal, uri)
             elif method not in _FOR_ALL:
@@ -274,7 +281,7 @@ class Door:
     def _check_included(self, view: View) -> None:
         """Raises `RpcError`: the view does not have this server."""
         if not view.includes(self._member.name):
-            raise ours(INVALID_PARAMS, f"There is no server {self._member.name!r} here")
+            raise own_error(INVALID_PARAMS, f"There is no server {self._member.name!r} here")
 
     def _restricts(self, view: View) -> bool:
         everything = View.everything()
@@ -297,7 +304,7 @@ class Door:
             self._views[view] = narrow
         return narrow
 
-    async def _page(self, kind: Kind, exchange: Exchange, view: View) -> bytes:
+    async def _page(self, kind: ListKind, exchange: Exchange, view: View) -> bytes:
         """A list of the server as the view has it, on one page."""
         await self._gateway.listed()
         caller = exchange.caller
@@ -310,24 +317,24 @@ class Door:
         if (kind := _NAMED.get(method)) is not None:
             own = exchange.alias or exchange.target or ""
             if not catalog.has(kind, self._member.name, own, view):
-                what = "tool" if kind is Kind.TOOLS else "prompt"
-                raise ours(INVALID_PARAMS, f"Unknown {what}: {own}")
+                what = "tool" if kind is ListKind.TOOLS else "prompt"
+                raise own_error(INVALID_PARAMS, f"Unknown {what}: {own}")
         elif method in ("resources/read", "resources/subscribe"):
             uri = exchange.head.uri
             if isinstance(uri, UnsetType) or not view.permits_uri(uri):
                 code = INVALID_PARAMS if exchange.caller.stateless else RESOURCE_NOT_FOUND
-                raise ours(code, f"Resource not found: {exchange.target}", uri=exchange.target)
+                raise own_error(code, f"Resource not found: {exchange.target}", uri=exchange.target)
         elif method == "completion/complete":
             reference = reference_of(exchange)
             known = (
                 view.permits_uri(reference.uri)
                 if reference.uri is not None
-                else catalog.has(Kind.PROMPTS, self._member.name, reference.name or "", view)
+                else catalog.has(ListKind.PROMPTS, self._member.name, reference.name or "", view)
             )
             if not known:
-                raise ours(INVALID_PARAMS, "There is nothing of that name to complete")
+                raise own_error(INVALID_PARAMS, "There is nothing of that name to complete")
         else:
-            raise ours(METHOD_NOT_FOUND, f"Method not found: {method}")
+            raise own_error(METHOD_NOT_FOUND, f"Method not found: {method}")
 
 
 def _tell_of_lists(guest: Guest) -> None:

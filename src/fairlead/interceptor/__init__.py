@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING
 
 from ..lazy_names import lazy_names
 from .chain import Interceptor, Proceed, chain
-from .exchange import Answer, Edge, Exchange, Handler
-from .extra_members import Members, OnMembers, beside
-from .interceptor_flags import claims
-from .malformed_frame import Offence, OnOffence, hearers
-from .sync_interceptor import After, Outcome, TwoHalves
+from .exchange import Answer, Exchange, Handler, ReplyPath
+from .extra_members import EditExtraMembers, ExtraMembers, extra_members_hook
+from .interceptor_flags import declares
+from .malformed_frame import MalformedFrame, OnMalformed, malformed_frame_hook
+from .sync_interceptor import After, Outcome, SyncInterceptor
 
 if TYPE_CHECKING:
     from .circuit_breaker import CircuitBreaker
@@ -18,22 +18,22 @@ __all__ = [
     "After",
     "Answer",
     "CircuitBreaker",
-    "Edge",
+    "EditExtraMembers",
     "Exchange",
+    "ExtraMembers",
     "Handler",
     "Interceptor",
-    "Members",
-    "Offence",
-    "OnMembers",
-    "OnOffence",
+    "MalformedFrame",
+    "OnMalformed",
     "Outcome",
     "Proceed",
     "RateLimiter",
-    "TwoHalves",
-    "beside",
+    "ReplyPath",
+    "SyncInterceptor",
     "chain",
-    "claims",
-    "hearers",
+    "declares",
+    "extra_members_hook",
+    "malformed_frame_hook",
 ]
 
 # Limits are loaded by those who have some.

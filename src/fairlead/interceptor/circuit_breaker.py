@@ -94,7 +94,7 @@ class CircuitBreaker:
             "opened": self._opened,
         }
 
-    def admit(self) -> "Admission":
+    def admit(self) -> "BreakerPermit":
         """Let one call through; whoever made it reports how it went.
 
         Raises:
@@ -106,7 +106,7 @@ class CircuitBreaker:
         elif state is not CircuitState.CLOSED:
             self._refused += 1
             raise CircuitOpenError(self.remaining, self.name)
-        return Admission(self, self._turn)
+        return BreakerPermit(self, self._turn)
 
     def reset(self) -> None:
         """Close it, as if nothing had happened, and forget the counts."""
@@ -175,7 +175,7 @@ class CircuitBreaker:
             )
 
 
-class Admission:
+class BreakerPermit:
     """One call that was let through. Only the first report counts."""
 
     __slots__ = ("_over", "_turn", "breaker")
@@ -193,4 +193,4 @@ class Admission:
 
 
 # Calls of several tasks are under way in one breaker at once; each task finds its own here.
-_entered: ContextVar[tuple[Admission, ...]] = ContextVar("_entered", default=())
+_entered: ContextVar[tuple[BreakerPermit, ...]] = ContextVar("_entered", default=())

@@ -6,8 +6,8 @@ from typing import Any
 from msgspec import Raw
 
 from ..errors import RpcError
-from ..protocol.caller import Caller, Head, read_head
-from ..protocol.conversation.conversation import Conversation, Role
+from ..protocol.caller import Caller, ParamsHead, read_params_head
+from ..protocol.conversation.conversation import Conversation, ConversationRole
 from ..protocol.envelope import Direction, SessionContext, TransportContext
 from ..protocol.identity.principal import Principal
 from ..protocol.revisions import NEWEST_HANDSHAKE
@@ -15,15 +15,15 @@ from ..wire import Notification, Request
 from ..wire.error_codes import METHOD_NOT_FOUND
 from .exchange import Exchange
 
-__all__ = ["DirectEdge", "direct_exchange"]
+__all__ = ["NullReplyPath", "direct_exchange"]
 
 
-class DirectEdge:
+class NullReplyPath:
     """Nobody is there to hear anything but the answer."""
 
     def __init__(self, principal: Principal, conversation: Conversation | None = None) -> None:
         self._conversation = conversation or Conversation(
-            Role.SERVER, assume=NEWEST_HANDSHAKE, principal=principal
+            ConversationRole.SERVER, assume=NEWEST_HANDSHAKE, principal=principal
         )
         self.log_level: str | None = None
 
@@ -31,20 +31,20 @@ class DirectEdge:
     def session(self) -> SessionContext:
         return self._conversation.session
 
-    async def tell(self, exchange: Exchange, notification: Notification) -> None:
+    async def notify_caller(self, exchange: Exchange, notification: Notification) -> None:
         pass
 
-    def hang_up(self, exchange: Exchange) -> None:
+    def detach(self, exchange: Exchange) -> None:
         pass
 
-    async def ask(self, exchange: Exchange, method: str, params: Any) -> Raw:
+    async def request_caller(self, exchange: Exchange, method: str, params: Any) -> Raw:
         raise RpcError(METHOD_NOT_FOUND, f"{method} cannot be asked: nobody is connected")
 
 
 def direct_exchange(
     message: Request,
     caller: Caller,
-    head: Head | None = None,
+    head: ParamsHead | None = None,
     conversation: Conversation | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Exchange:
@@ -52,8 +52,8 @@ def direct_exchange(
     return Exchange(
         message,
         caller,
-        head or read_head(message.params),
+        head or read_params_head(message.params),
         Direction.CLIENT_TO_SERVER,
         TransportContext(transport_type="direct", headers=headers),
-        DirectEdge(caller.principal, conversation),
+        NullReplyPath(caller.principal, conversation),
     )

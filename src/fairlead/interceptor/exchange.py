@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from msgspec import Raw, Struct, UnsetType, field
 from msgspec.structs import replace
 
-from ..protocol.caller import Caller, Head, target_of
+from ..protocol.caller import Caller, ParamsHead, target_of
 from ..protocol.envelope import Direction, MessageEnvelope, SessionContext, TransportContext
 from ..wire import Notification, Request, RequestId
 
 if TYPE_CHECKING:
     from ..protocol.targets.targets import Target
 
-__all__ = ["Answer", "Edge", "Exchange", "Handler"]
+__all__ = ["Answer", "Exchange", "Handler", "ReplyPath"]
 
 Answer: TypeAlias = bytes | Raw | None  # the result's bytes; None answers a notification
 
 
-class Edge(Protocol):
+class ReplyPath(Protocol):
     """Where an exchange came in: the way back to whoever asked, while the answer is being made."""
 
     @property
@@ -32,17 +32,17 @@ class Edge(Protocol):
     @log_level.setter
     def log_level(self, level: str | None) -> None: ...
 
-    async def tell(self, exchange: "Exchange", notification: Notification) -> None:
+    async def notify_caller(self, exchange: "Exchange", notification: Notification) -> None:
         """Send a notification that belongs to this exchange; waits while the peer reads slowly.
 
         Raises:
             ChannelClosed: if nobody is there any more.
         """
 
-    def hang_up(self, exchange: "Exchange") -> None:
+    def detach(self, exchange: "Exchange") -> None:
         """Close the stream that waits for this exchange, where the caller can come back for it."""
 
-    async def ask(
+    async def request_caller(
         self, exchange: "Exchange", method: str, params: dict[str, Any] | Raw | None
     ) -> Raw:
         """Ask the caller's side something, on this exchange's own stream.
@@ -59,10 +59,10 @@ class Exchange(Struct):
 
     message: Request | Notification
     caller: Caller
-    head: Head
+    head: ParamsHead
     direction: Direction
     transport: TransportContext
-    edge: Edge
+    edge: ReplyPath
     started: float = field(default_factory=time.time)
     related: RequestId | None = None  # our own request, if it came on the stream of that one
     alias: str | None = None  # the name of its target, as the server behind us knows it

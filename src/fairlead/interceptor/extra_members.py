@@ -9,26 +9,28 @@ from msgspec import Raw
 
 from .exchange import Exchange
 
-__all__ = ["Members", "OnMembers", "beside"]
+__all__ = ["EditExtraMembers", "ExtraMembers", "extra_members_hook"]
 
 log = logging.getLogger("fairlead.interceptor")
 
-Members: TypeAlias = dict[str, Raw]
-OnMembers: TypeAlias = Callable[[Exchange, Members], Members]
+ExtraMembers: TypeAlias = dict[str, Raw]
+EditExtraMembers: TypeAlias = Callable[[Exchange, ExtraMembers], ExtraMembers]
 
 
-def beside(interceptors: Iterable[Any]) -> OnMembers | None:
-    """Those interceptors who change such members too: who have a method `members`.
+def extra_members_hook(interceptors: Iterable[Any]) -> EditExtraMembers | None:
+    """Those interceptors who change such members too: who have a method `extra_members`.
 
     It gets the request that is answered, and returns what is passed on. None, if there are none.
     """
-    wanting: list[OnMembers] = [
-        change for one in interceptors if (change := getattr(one, "members", None)) is not None
+    wanting: list[EditExtraMembers] = [
+        change
+        for one in interceptors
+        if (change := getattr(one, "extra_members", None)) is not None
     ]
     if not wanting:
         return None
 
-    def passed(exchange: Exchange, members: Members) -> Members:
+    def passed(exchange: Exchange, members: ExtraMembers) -> ExtraMembers:
         try:
             for change in wanting:
                 members = change(exchange, members)

@@ -4,10 +4,10 @@ Whoever takes one of ours and calls it in another way has inherited what it says
 about the new way.
 """
 
-__all__ = ["claims"]
+__all__ = ["declares"]
 
 
-def claims(interceptor: object, name: str, *acts: str) -> bool:
+def declares(interceptor: object, name: str, *acts: str) -> bool:
     """Whether it says this of what it does: of how it is called, and of its other `acts`."""
     if name in getattr(interceptor, "__dict__", ()):
         return True

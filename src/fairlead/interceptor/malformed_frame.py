@@ -9,12 +9,12 @@ from msgspec import Struct
 
 from ..protocol.envelope import Direction, TransportContext
 
-__all__ = ["Offence", "OnOffence", "hearers"]
+__all__ = ["MalformedFrame", "OnMalformed", "malformed_frame_hook"]
 
 log = logging.getLogger("fairlead.interceptor")
 
 
-class Offence(Struct, frozen=True, kw_only=True):
+class MalformedFrame(Struct, frozen=True, kw_only=True):
     """Something that came and is no message, or none that may come here and now."""
 
     frame: bytes  # as it came, secrets and all; empty if it was too long to be read
@@ -36,21 +36,21 @@ class Offence(Struct, frozen=True, kw_only=True):
 
 _read = msgspec.json.Decoder().decode
 
-OnOffence: TypeAlias = Callable[[Offence], object]
+OnMalformed: TypeAlias = Callable[[MalformedFrame], object]
 
 
-def hearers(interceptors: Iterable[Any]) -> OnOffence | None:
+def malformed_frame_hook(interceptors: Iterable[Any]) -> OnMalformed | None:
     """Those interceptors who want to hear of offences too: who have a method `offended`.
 
     None, if there are none: then nothing has to be remembered.
     """
-    wanting: list[OnOffence] = [
-        heard for one in interceptors if (heard := getattr(one, "offended", None)) is not None
+    wanting: list[OnMalformed] = [
+        heard for one in interceptors if (heard := getattr(one, "on_malformed", None)) is not None
     ]
     if not wanting:
         return None
 
-    def tell(offence: Offence) -> None:
+    def tell(offence: MalformedFrame) -> None:
         for heard in wanting:
             try:
                 heard(offence)

@@ -12,7 +12,7 @@ from msgspec import Raw
 from .chain import Proceed
 from .exchange import Answer, Exchange
 
-__all__ = ["ANSWERS", "After", "Outcome", "TwoHalves", "sensible"]
+__all__ = ["ANSWERS", "After", "Outcome", "SyncInterceptor", "checked_outcome"]
 
 # What became of it: an answer, or whatever was raised, also that it was cancelled.
 Outcome: TypeAlias = Answer | BaseException
@@ -21,7 +21,7 @@ After: TypeAlias = Callable[[Outcome], Outcome]
 ANSWERS: Final = frozenset({bytes, Raw, type(None)})
 
 
-class TwoHalves:
+class SyncInterceptor:
     """An interceptor like any other for those who call it as one."""
 
     waits: ClassVar = False
@@ -46,13 +46,13 @@ class TwoHalves:
             if outcome is exc:
                 raise
         else:
-            outcome = after(outcome if type(outcome) in ANSWERS else sensible(outcome))
+            outcome = after(outcome if type(outcome) in ANSWERS else checked_outcome(outcome))
         if isinstance(outcome, BaseException):
             raise outcome from None
         return outcome
 
 
-def sensible(outcome: object) -> Outcome:
+def checked_outcome(outcome: object) -> Outcome:
     """What somebody else's code has made of it; or an error, if that is no outcome at all."""
     if type(outcome) in ANSWERS or isinstance(outcome, bytes | BaseException):
         return cast(Outcome, outcome)

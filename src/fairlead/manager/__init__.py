@@ -13,16 +13,16 @@ from ..client.server_entry import (
     MCPStdioServerConfig,
     MCPWebSocketServerConfig,
 )
-from ..config.discovery import Filtered, Loaded, SourceMeta, load_all_mcp_configs
+from ..config.discovery import DiscoveredServers, Filtered, SourceMeta, load_all_mcp_configs
 from ..config.edit.export_entry import export
 from ..config.edit.own_file import ConfigFile
 from ..config.edit.own_file_schema import config_schema
-from ..config.found_server import Found, Input, Problem, Source
+from ..config.found_server import FoundServer, Input, Problem, Source
 from ..config.server_filters import ExaFilter, Removal, ServerFilter
 from ..config.trust import NotApproved, Trust
 from ..config.validate import is_server_name, validate_server_config
 from ..config.variables.resolve import Resolved, resolve, resolve_in_thread
-from ..config.variables.secret_commands import Commands
+from ..config.variables.secret_commands import SecretCommands
 from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
@@ -51,14 +51,13 @@ if TYPE_CHECKING:
 MCPServerConfig = MCPServerEntry
 
 __all__ = [
-    "Commands",
     "ConfigFile",
     "DeferredMCPTool",
+    "DiscoveredServers",
     "ExaFilter",
     "Filtered",
-    "Found",
+    "FoundServer",
     "Input",
-    "Loaded",
     "MCPHttpServerConfig",
     "MCPManager",
     "MCPServerConfig",
@@ -74,6 +73,7 @@ __all__ = [
     "Removal",
     "Resolved",
     "Rules",
+    "SecretCommands",
     "ServerFilter",
     "Source",
     "SourceMeta",

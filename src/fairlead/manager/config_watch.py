@@ -8,49 +8,56 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..config.files.reader import Stamp, stamp_of
+from ..config.files.reader import FileStamp, stamp_of
 from ..config.trust import Trust
-from .configured_servers import configured, load_configured
-from .manager import Configured, MCPManager
+from .configured_servers import configured_servers, load_configured
+from .manager import MCPManager, ServerSpec
 
-__all__ = ["Reading", "Reloader", "Stamp", "apply_changes", "reading_of", "stamps_of"]
+__all__ = [
+    "ConfigSnapshot",
+    "FileStamp",
+    "Reloader",
+    "apply_changes",
+    "file_stamps",
+    "snapshot_reader",
+]
 
 log = logging.getLogger("fairlead.manager")
 
 INTERVAL = 1.0  # seconds between looks
 
 
-class Reading(Struct, frozen=True):
+class ConfigSnapshot(Struct, frozen=True):
     """What the files say now."""
 
-    wanted: Mapping[str, Configured]
+    wanted: Mapping[str, ServerSpec]
     files: Sequence[str]  # to look at; those that do not exist may appear
     broken: frozenset[str] = frozenset()  # those that could not be read as a whole
 
 
-def reading_of(
+def snapshot_reader(
     cwd: str | Path,
     *,
     trust: Trust | None = None,
     inputs: Mapping[str, str] | None = None,
     **options: Any,
-) -> Callable[[], Reading]:
+) -> Callable[[], ConfigSnapshot]:
     """A function that reads all files anew.
 
     Options are those of `discover_and_load_mcp_tools`; what is not about files has no effect.
     """
 
-    def read() -> Reading:
+    def read() -> ConfigSnapshot:
         found = load_configured(cwd, **options)
         # An empty file is how the writing of a new one begins.
-        empty = [path for path, (_, size, _) in stamps_of(found.files).items() if size == 0]
-        wanted = configured(found, trust=trust, inputs=inputs)
-        return Reading(wanted, found.looked_for, frozenset([*found.unreadable, *empty]))
+        empty = [path for path, (_, size, _) in file_stamps(found.files).items() if size == 0]
+        wanted = configured_servers(found, trust=trust, inputs=inputs)
+        return ConfigSnapshot(wanted, found.looked_for, frozenset([*found.unreadable, *empty]))
 
     return read
 
 
-async def apply_changes(manager: MCPManager, now: Reading) -> None:
+async def apply_changes(manager: MCPManager, now: ConfigSnapshot) -> None:
     """Make a manager have the servers of these files; those that stay as they were are left alone.
 
     A file that cannot be read, perhaps because it is just being written, changes nothing. Neither
@@ -78,7 +85,11 @@ class Reloader:
     """Looks at files now and then, and has the manager follow them."""
 
     def __init__(
-        self, manager: MCPManager, load: Callable[[], Reading], *, interval: float | None = None
+        self,
+        manager: MCPManager,
+        load: Callable[[], ConfigSnapshot],
+        *,
+        interval: float | None = None,
     ) -> None:
         """`load` reads everything anew, in a thread."""
         self._manager = manager
@@ -97,10 +108,10 @@ class Reloader:
 
     async def _follow(self) -> None:
         files: Sequence[str] = ()
-        read: dict[str, Stamp] | None = None  # what the files were when they were last read
-        before: dict[str, Stamp] | None = None
+        read: dict[str, FileStamp] | None = None  # what the files were when they were last read
+        before: dict[str, FileStamp] | None = None
         while True:
-            now = await asyncio.to_thread(stamps_of, files)
+            now = await asyncio.to_thread(file_stamps, files)
             # Who writes a file may not be done yet, or may have removed the old one first: it is
             # read when it was the same twice.
             if read is None or (now != read and now == before):
@@ -117,6 +128,6 @@ class Reloader:
             await asyncio.sleep(self._interval)
 
 
-def stamps_of(files: Iterable[str]) -> dict[str, Stamp]:
+def file_stamps(files: Iterable[str]) -> dict[str, FileStamp]:
     """Return the stamp of each file."""
     return {file: stamp_of(file) for file in files}

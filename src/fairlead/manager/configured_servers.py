@@ -8,17 +8,22 @@ from typing import Any
 from msgspec import Struct
 
 from ..client.server_entry import MCPServerEntry
-from ..config.discovery import Loaded, load_all_mcp_configs
-from ..config.found_server import Found
+from ..config.discovery import DiscoveredServers, load_all_mcp_configs
+from ..config.found_server import FoundServer
 from ..config.server_filters import ServerFilter
 from ..config.trust import Trust
 from ..config.variables.resolve import resolve_in_thread
-from ..config.variables.secret_commands import Commands
-from .manager import Configured, MCPManager
+from ..config.variables.secret_commands import SecretCommands
+from .manager import MCPManager, ServerSpec
 from .tools.tool import MCPTool
 from .tools.tool_cache import MCPToolCache
 
-__all__ = ["Discovered", "configured", "discover_and_load_mcp_tools", "discover_mcp_servers"]
+__all__ = [
+    "Discovered",
+    "configured_servers",
+    "discover_and_load_mcp_tools",
+    "discover_mcp_servers",
+]
 
 log = logging.getLogger("fairlead.manager")
 
@@ -75,7 +80,7 @@ async def discover_and_load_mcp_tools(
         )
     for warning in found.warnings:
         log.warning("%s", warning)
-    loaded = await manager.connect_servers(configured(found, trust=trust, inputs=inputs))
+    loaded = await manager.connect_servers(configured_servers(found, trust=trust, inputs=inputs))
     return Discovered(
         manager=manager,
         tools=loaded.tools,
@@ -100,7 +105,7 @@ def load_configured(
     filters: Sequence[ServerFilter] = (),
     loading: Mapping[str, Any] | None = None,
     **_: Any,
-) -> Loaded:
+) -> DiscoveredServers:
     """Read the files by the options of `discover_and_load_mcp_tools` that are about files."""
     return load_all_mcp_configs(
         cwd,
@@ -111,22 +116,24 @@ def load_configured(
     )
 
 
-def configured(
-    found: Loaded, *, trust: Trust | None = None, inputs: Mapping[str, str] | None = None
-) -> dict[str, Configured]:
+def configured_servers(
+    found: DiscoveredServers, *, trust: Trust | None = None, inputs: Mapping[str, str] | None = None
+) -> dict[str, ServerSpec]:
     """What was found, ready for a manager: filled in when it is connected, and not before."""
-    commands = Commands(trust or Trust())
+    commands = SecretCommands(trust or Trust())
     return {name: _configured(one, commands, inputs or {}) for name, one in found.found.items()}
 
 
-def _configured(one: Found, commands: Commands, inputs: Mapping[str, str]) -> Configured:
+def _configured(
+    one: FoundServer, commands: SecretCommands, inputs: Mapping[str, str]
+) -> ServerSpec:
     async def resolve() -> MCPServerEntry:
         resolved = await resolve_in_thread(one, commands=commands, inputs=inputs)
         for warning in resolved.warnings:
             log.warning("%s: %s", one.name, warning)
         return resolved.entry
 
-    return Configured(
+    return ServerSpec(
         entry=one.entry,
         resolve=resolve,
         source=one.source,

@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from ..client import MCPClient
-from ..client.connection.listen_request import Changes
+from ..client.connection.listen_request import WatchedChanges
 from ..errors import ChannelClosed, ConnectFailed, FairleadError, RequestTimeout
 from ..limits import RELISTING
 
@@ -25,7 +25,7 @@ PAUSE = 0.05  # seconds between two lists in a row, at first
 LONGEST_DELAY = 60.0  # seconds between attempts to list tools
 LIST_LIMIT = 60.0  # seconds for one such attempt, all pages together
 
-_LISTS: tuple[Changes, ...] = ("tools", "prompts", "resources")
+_LISTS: tuple[WatchedChanges, ...] = ("tools", "prompts", "resources")
 
 
 class Attending:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from .tools.tool_cache import CacheStore
 
-__all__ = ["KeptEras"]
+__all__ = ["CachedEraStore"]
 
 VERSION = 1
 LIFETIME = 7 * 24 * 3600.0  # seconds; a server may learn the newer era meanwhile
@@ -33,7 +33,7 @@ class _File(Struct):
     eras: dict[str, _Verdict]
 
 
-class KeptEras:
+class CachedEraStore:
     """An `EraStore` on top of any `CacheStore`."""
 
     def __init__(self, store: CacheStore) -> None:

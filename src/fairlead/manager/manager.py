@@ -16,12 +16,12 @@ from ..client.connection.era_cache import known_eras
 from ..client.server_entry import MCPServerEntry, read_entry
 from ..errors import ConfigError
 from ..protocol.targets.targets import normalize_name
-from .era_store import KeptEras
+from .era_store import CachedEraStore
 from .open_connection import MCPServerConnection, Source
-from .resources_prompts import Offered
-from .start_limiter import StartSlots
+from .resources_prompts import ResourcesAndPrompts
+from .start_limiter import StartLimiter
 from .supervisor import END_LIMIT, Rules, Supervisor
-from .tools.catalog import Catalog, Listed
+from .tools.catalog import Listed, ToolCatalog
 from .tools.tool import MCPTool
 from .tools.tool_cache import MCPToolCache
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "STARTUP_TIMEOUT_MS",
-    "Configured",
-    "Loaded",
+    "ConnectReport",
     "MCPManager",
     "MCPServerConnection",
+    "ServerSpec",
     "Source",
     "StatusEvent",
 ]
@@ -45,7 +45,7 @@ log = logging.getLogger("fairlead.manager")
 Startup = Literal["wait", "background"]
 
 
-class Configured(Struct, frozen=True, kw_only=True):
+class ServerSpec(Struct, frozen=True, kw_only=True):
     """A server that may be connected: its entry as it stands in the file, and how to fill it in."""
 
     entry: MCPServerEntry
@@ -76,7 +76,7 @@ class StatusEvent(Struct, frozen=True, kw_only=True):
     path: str | None = None
 
 
-class Loaded(Struct, frozen=True, kw_only=True):
+class ConnectReport(Struct, frozen=True, kw_only=True):
     """What connecting brought, as far as it was known when it returned."""
 
     tools: list[MCPTool]
@@ -84,7 +84,7 @@ class Loaded(Struct, frozen=True, kw_only=True):
     connected_servers: list[str]
 
 
-class MCPManager(Offered):
+class MCPManager(ResourcesAndPrompts):
     """Connects servers, keeps them, and offers their tools under one roof.
 
     async with MCPManager() as manager:
@@ -111,17 +111,17 @@ class MCPManager(Offered):
         self._lazy = lazy
         self._cache = cache
         if cache is not None:
-            known_eras.keep(KeptEras(cache.others))
+            known_eras.keep(CachedEraStore(cache.others))
         self._rules = rules or Rules()
         self._config = config or MCPClientConfig()
         callbacks.setdefault("on_roots", lambda: [self.cwd])  # None: servers get none
         self._callbacks = callbacks
-        self._slots = StartSlots(max_starts)
-        self._configured: dict[str, Configured] = {}
+        self._slots = StartLimiter(max_starts)
+        self._configured: dict[str, ServerSpec] = {}
         self._supervisors: dict[str, Supervisor] = {}
         self._remembered: dict[str, list[dict[str, Any]]] = {}  # tools from last time
         self._failing: set[str] = set()  # did not start last time, so nobody waits for them
-        self._catalog = Catalog(self._call, self._about)
+        self._catalog = ToolCatalog(self._call, self._about)
         self._said: dict[str, str] = {}  # the last state that listeners heard of, per server
         self._happened = asyncio.Event()
         self._rebuilding: asyncio.Handle | None = None
@@ -136,11 +136,11 @@ class MCPManager(Offered):
 
     async def connect_servers(
         self,
-        configs: Mapping[str, "MCPServerEntry | Configured | dict[str, Any]"],
+        configs: Mapping[str, "MCPServerEntry | ServerSpec | dict[str, Any]"],
         sources: Mapping[str, Source] | None = None,
         *,
         startup: Startup | None = None,
-    ) -> Loaded:
+    ) -> ConnectReport:
         """Connect servers, all at once. What cannot be connected is in `errors`; nothing raises.
 
         All of them: filters are for what was discovered, not for what somebody asks for.
@@ -174,13 +174,13 @@ class MCPManager(Offered):
             if supervisor.state in ("failed", "suspended") and supervisor.error is not None:
                 path = _path(supervisor.name, self.get_source(supervisor.name))
                 errors.append({"path": path, "error": str(supervisor.error)})
-        return Loaded(
+        return ConnectReport(
             tools=self._rebuild(),
             errors=errors,
             connected_servers=self.get_connected_servers(),
         )
 
-    def _begin(self, name: str, configured: Configured) -> Supervisor:
+    def _begin(self, name: str, configured: ServerSpec) -> Supervisor:
         entry = configured.entry
         self._configured[name] = configured
         remembered = self._from_last_time(name, entry)
@@ -230,7 +230,7 @@ class MCPManager(Offered):
         except TimeoutError:
             pass
 
-    async def discover_and_connect(self, *, watch: bool = False, **options: Any) -> Loaded:
+    async def discover_and_connect(self, *, watch: bool = False, **options: Any) -> ConnectReport:
         """Find every configured server and connect it; options of `discover_and_load_mcp_tools`.
 
         `watch`: the files are followed from then on, until the manager is closed.
@@ -240,7 +240,7 @@ class MCPManager(Offered):
         found = await discover_and_load_mcp_tools(self.cwd, manager=self, **options)
         if watch:
             await self.watch(**options)
-        return Loaded(
+        return ConnectReport(
             tools=found.tools, errors=found.errors, connected_servers=found.connected_servers
         )
 
@@ -250,13 +250,13 @@ class MCPManager(Offered):
         Options are those of `discover_and_load_mcp_tools`. Servers that were connected by hand
         are left alone. Ends with the manager, or when it is called again.
         """
-        from .config_watch import Reloader, reading_of
+        from .config_watch import Reloader, snapshot_reader
 
         if self._closed:
             raise ConfigError("the manager is closed")
         old, self._reloader = (
             self._reloader,
-            Reloader(self, reading_of(self.cwd, **options), interval=interval),
+            Reloader(self, snapshot_reader(self.cwd, **options), interval=interval),
         )
         if old is not None:
             await old.close()
@@ -349,7 +349,7 @@ class MCPManager(Offered):
         configured = self._configured.get(name)
         return None if configured is None else configured.entry
 
-    def get_configured(self, name: str) -> Configured | None:
+    def get_configured(self, name: str) -> ServerSpec | None:
         """Everything known about how a server is configured."""
         return self._configured.get(name)
 
@@ -566,15 +566,15 @@ _KINDS = {
 
 
 def _configured(
-    config: "MCPServerEntry | Configured | dict[str, Any]", source: Source | None
-) -> Configured:
-    if isinstance(config, Configured):
+    config: "MCPServerEntry | ServerSpec | dict[str, Any]", source: Source | None
+) -> ServerSpec:
+    if isinstance(config, ServerSpec):
         return config
-    return Configured(entry=read_entry(config), source=source or Source())
+    return ServerSpec(entry=read_entry(config), source=source or Source())
 
 
 def _connection(
-    supervisor: Supervisor, client: MCPClient, configured: Configured
+    supervisor: Supervisor, client: MCPClient, configured: ServerSpec
 ) -> MCPServerConnection:
     return MCPServerConnection(
         name=supervisor.name,

@@ -18,11 +18,11 @@ __all__ = [
     "MCPServerConnection",
     "Source",
     "call_tool",
+    "connect_timeout_error",
     "connect_to_server",
     "disconnect_server",
     "list_tools",
     "open_client",
-    "timed_out",
 ]
 
 CONNECT_TIMEOUT = 30.0
@@ -76,13 +76,13 @@ async def open_client(
         async with asyncio.timeout(timeout or None):
             client = await MCPClient.connect_entry(entry, starting, **callbacks)
     except TimeoutError as exc:
-        raise timed_out(name, timeout) from exc
+        raise connect_timeout_error(name, timeout) from exc
     client.config = replace(config, auto_reconnect=False)
     client.transport.timeout = request_timeout(config.timeout_seconds * 1000)
     return client
 
 
-def timed_out(name: str, seconds: float) -> ConnectFailed:
+def connect_timeout_error(name: str, seconds: float) -> ConnectFailed:
     """What is said of a server that did not connect in time."""
     return ConnectFailed(
         f'Connection to MCP server "{name}" timed out after {seconds * 1000:.0f}ms',

@@ -13,7 +13,7 @@ from ..wire.error_codes import INVALID_PARAMS
 if TYPE_CHECKING:
     from .supervisor import Supervisor
 
-__all__ = ["Offered"]
+__all__ = ["ResourcesAndPrompts"]
 
 log = logging.getLogger("fairlead.manager")
 
@@ -22,7 +22,7 @@ LIST_LIMIT = 30.0  # seconds for one server, all pages together
 Fetch = Callable[[MCPClient], Awaitable[list[dict[str, Any]]]]
 
 
-class Offered:
+class ResourcesAndPrompts:
     """What servers offer besides tools. One that fails to list leaves the others alone."""
 
     _supervisors: "dict[str, Supervisor]"

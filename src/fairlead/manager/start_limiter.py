@@ -5,12 +5,12 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-__all__ = ["StartSlots"]
+__all__ = ["StartLimiter"]
 
 PATIENCE = 2.0  # seconds after which a start that says nothing no longer holds others up
 
 
-class StartSlots:
+class StartLimiter:
     """Two starts per core: more would only make each other slow.
 
     A slot is free again when its server has answered for the first time, or after two seconds.

@@ -29,10 +29,10 @@ from ..errors import (
     public_reason,
 )
 from ..transport.backoff import Backoff
-from ..upstream.liveness import Pulse
+from ..upstream.liveness import LivenessProbe
 from .connection_tasks import Attending
-from .open_connection import open_client, timed_out
-from .start_limiter import StartSlots
+from .open_connection import connect_timeout_error, open_client
+from .start_limiter import StartLimiter
 
 __all__ = ["END_LIMIT", "Rules", "State", "Supervisor", "Wants"]
 
@@ -83,7 +83,7 @@ class Supervisor:
         *,
         timeout: float | None = None,
         lazy: bool = False,
-        slots: StartSlots,
+        slots: StartLimiter,
         rules: Rules,
         config: MCPClientConfig,
         callbacks: Callbacks,
@@ -111,7 +111,7 @@ class Supervisor:
         self._changed = changed
         self._told = told
         self._wants = Wants()
-        self._pulse = Pulse(rules.hang_timeout)
+        self._liveness = LivenessProbe(rules.hang_timeout)
         self._retry = Retry(1, 0.0)
         self.answered = time.monotonic()  # when it last did
         self._used = self.answered
@@ -241,7 +241,7 @@ class Supervisor:
         except TimeoutError as exc:
             if not limit.expired():
                 raise
-            self.doubt(self.client)
+            self.check_hang(self.client)
             raise RequestTimeout(timeout, "tools/call") from exc
 
     async def read(self, method: str, fetch: Callable[[MCPClient], Awaitable[T]]) -> T:
@@ -271,7 +271,7 @@ class Supervisor:
                         why, delivered=exc.delivered, public="was disconnected"
                     ) from exc
                 if not isinstance(failure, ChannelClosed | ConnectFailed):
-                    self.doubt(client)
+                    self.check_hang(client)
                     raise  # it is there, and slow
                 if isinstance(failure, ConnectFailed) or not client.connected:
                     self.lose(client, failure)  # over HTTP each answer has its own way
@@ -280,7 +280,7 @@ class Supervisor:
                 again = True
                 log.info("%s: the connection was lost; %s is sent once more", self.name, method)
             except RequestTimeout:
-                self.doubt(client)
+                self.check_hang(client)
                 raise
             finally:
                 self._in_use -= 1
@@ -408,7 +408,7 @@ class Supervisor:
             async with asyncio.timeout(self.timeout or None):
                 return await self._resolve()
         except TimeoutError as exc:
-            raise timed_out(self.name, self.timeout) from exc
+            raise connect_timeout_error(self.name, self.timeout) from exc
 
     async def _open(self, entry: MCPServerEntry) -> MCPClient:
         self._is_process = isinstance(entry, MCPStdioServerConfig)
@@ -431,7 +431,7 @@ class Supervisor:
             if opening.done():
                 self.latency = time.monotonic() - began
                 return opening.result()
-            raise timed_out(self.name, self.timeout)
+            raise connect_timeout_error(self.name, self.timeout)
         except BaseException:
             self._follow_to_its_end(asyncio.get_running_loop().create_task(_undo(opening)))
             raise
@@ -457,10 +457,10 @@ class Supervisor:
             self._become("reconnecting", why)
         self._wake.set()
 
-    def doubt(self, client: MCPClient | None) -> None:
+    def check_hang(self, client: MCPClient | None) -> None:
         """Somebody gave up waiting for an answer: a process that hangs is replaced."""
         if client is not None and client is self.client and self._is_process and not self._lost:
-            self._pulse.doubt(client.transport.peer, partial(self._hangs, client))
+            self._liveness.check_hang(client.transport.peer, partial(self._hangs, client))
 
     def _hangs(self, client: MCPClient, why: str) -> None:
         public = why.removeprefix("it ")
@@ -501,7 +501,7 @@ class Supervisor:
         return False
 
     async def _disconnect(self) -> None:
-        self._pulse.close()
+        self._liveness.close()
         attending, self._attending = self._attending, None
         client, self.client = self.client, None
         if client is not None:

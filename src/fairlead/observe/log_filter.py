@@ -18,7 +18,7 @@ from ..redaction.redact_text import is_folder
 if TYPE_CHECKING:
     from ..redaction.redact_messages import Redactor
 
-__all__ = ["ABOUT", "beware", "clean_logs", "cleaned", "secrets_in"]
+__all__ = ["ABOUT", "redact_logs", "redacted_logger", "register_secrets", "secrets_of_url"]
 
 ABOUT: Final = "fairlead_about"  # of a record: what it is about; taken off before anybody sees it
 LOGGERS: Final = (
@@ -35,7 +35,7 @@ _redactor: "Redactor | None" = None
 _learnt = 0  # by it
 
 
-def beware(owner: object, look: Callable[[], object]) -> None:
+def register_secrets(owner: object, look: Callable[[], object]) -> None:
     """Somebody uses secrets: `look` gives what has them, by their names, should a log be written.
 
     While the owner is there, they are taken out wherever they stand.
@@ -44,13 +44,13 @@ def beware(owner: object, look: Callable[[], object]) -> None:
     _fresh.add(owner)
 
 
-def clean_logs() -> None:
+def redact_logs() -> None:
     """Look over all that we log. Done when the first of us is imported."""
     for name in LOGGERS:
-        cleaned(f"fairlead.{name}")
+        redacted_logger(f"fairlead.{name}")
 
 
-def cleaned(name: str) -> logging.Logger:
+def redacted_logger(name: str) -> logging.Logger:
     """A logger, and nothing secret in what it writes. (Filters are not inherited.)"""
     logger = logging.getLogger(name)
     if not any(isinstance(one, _Clean) for one in logger.filters):
@@ -59,7 +59,7 @@ def cleaned(name: str) -> logging.Logger:
     return logger
 
 
-def secrets_in(url: str) -> Mapping[str, object]:
+def secrets_of_url(url: str) -> Mapping[str, object]:
     """What a URL has that may be secret, by its names."""
     from urllib.parse import parse_qs, urlsplit
 

@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-__all__ = ["Moment"]
+__all__ = ["Timestamp"]
 
 
-class Moment(NamedTuple):
+class Timestamp(NamedTuple):
     """One moment by both clocks; processes of one machine share them."""
 
     steady: float  # `time.monotonic()`: what lies between two of them is how long it took

@@ -1,14 +1,22 @@
 """Connections that are driven: who waits for what, for how long, and how it ends."""
 
-from ..observe.log_filter import clean_logs
+from ..observe.log_filter import redact_logs
 from .deadlines import Deadlines
-from .inbound_in_flight import Taken
-from .inbound_requests import Inline
-from .outbound_pending import OnProgress
+from .inbound_in_flight import DelegatedRequest
+from .inbound_requests import InlineHandler
 from .peer import Peer
-from .responses import refusal_of
-from .taskless_requests import Take
+from .pending_requests import OnProgress
+from .responses import error_response
+from .taskless_requests import Delegate
 
-__all__ = ["Deadlines", "Inline", "OnProgress", "Peer", "Take", "Taken", "refusal_of"]
+__all__ = [
+    "Deadlines",
+    "Delegate",
+    "DelegatedRequest",
+    "InlineHandler",
+    "OnProgress",
+    "Peer",
+    "error_response",
+]
 
-clean_logs()
+redact_logs()

@@ -9,9 +9,9 @@ from ..transport.bounded_queue import BoundedQueue
 from ..wire import RequestId, failure
 from ..wire.error_codes import INTERNAL_ERROR
 from ..wire.messages import size_of
-from .connection_state import Line
+from .connection_state import ConnectionState
 
-__all__ = ["Queue"]
+__all__ = ["Backlog"]
 
 MAX_QUEUED = QUEUED_REQUESTS.value
 MAX_QUEUED_BYTES = QUEUED_REQUEST_BYTES.value
@@ -19,10 +19,10 @@ MAX_QUEUED_BYTES = QUEUED_REQUEST_BYTES.value
 log = logging.getLogger("fairlead.peer")
 
 
-class Queue(BoundedQueue[Exchange]):
+class Backlog(BoundedQueue[Exchange]):
     """First come, first served, as soon as fewer are under way; bounded, also in bytes."""
 
-    def __init__(self, line: Line, begin: Callable[[Exchange, RequestId], None]) -> None:
+    def __init__(self, line: ConnectionState, begin: Callable[[Exchange, RequestId], None]) -> None:
         super().__init__(lambda exchange: size_of(exchange.message), MAX_QUEUED, MAX_QUEUED_BYTES)
         self._line = line
         self._begin = begin
@@ -35,7 +35,7 @@ class Queue(BoundedQueue[Exchange]):
             return
         (QUEUED_REQUESTS if self.count >= self.max_items else QUEUED_REQUEST_BYTES).hit()
         line = self._line
-        line.conversation.settled(exchange.request_id)
+        line.conversation.mark_answered(exchange.request_id)
         why = f"Too many requests: {line.work.most} are under way. Try again later"
         log.warning("refused %s: too many requests are under way", exchange.method)
         line.send_quietly(failure(exchange.request_id, INTERNAL_ERROR, why))

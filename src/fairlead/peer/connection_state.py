@@ -4,28 +4,28 @@ import asyncio
 from typing import Any
 
 from ..errors import ChannelClosed
-from ..protocol.conversation.conversation import Conversation, Role
+from ..protocol.conversation.conversation import Conversation, ConversationRole
 from ..protocol.envelope import Direction
 from ..transport.channel import Channel
-from .inbound_in_flight import Work
+from .inbound_in_flight import InFlight
 
-__all__ = ["FEW", "Line"]
+__all__ = ["FEW", "ConnectionState"]
 
 FEW = 4  # with more than so many under way, it pays to write their messages together
 LAST_WORDS = 1.5  # seconds that a channel may take to find out why it has ended
 
 
-class Line:
+class ConnectionState:
     """One connection, as those see it who speak on it."""
 
-    def __init__(self, channel: Channel, conversation: Conversation, work: Work) -> None:
+    def __init__(self, channel: Channel, conversation: Conversation, work: InFlight) -> None:
         self.channel = channel
         self.conversation = conversation
         self.work = work  # requests of the peer that are under way
         self.loop = asyncio.get_running_loop()
         self.direction = (  # of what arrives
             Direction.CLIENT_TO_SERVER
-            if conversation.role is Role.SERVER
+            if conversation.role is ConversationRole.SERVER
             else Direction.SERVER_TO_CLIENT
         )
         self.owner: asyncio.Task[None] | None = None  # runs the channel
@@ -48,7 +48,7 @@ class Line:
         except ChannelClosed:
             pass  # the owner hears of it from the channel
 
-    def not_connected(self) -> ChannelClosed:
+    def not_connected_error(self) -> ChannelClosed:
         """What those hear who speak on a line that is not open."""
         error = ChannelClosed(delivered=False)
         if self.end is not None:
@@ -62,11 +62,11 @@ class Line:
         error.args = (str(error.args[0]).replace("Transport closed", "Transport not connected", 1),)
         return error
 
-    async def last_words(self, error: ChannelClosed) -> ChannelClosed:
+    async def wait_for_close_reason(self, error: ChannelClosed) -> ChannelClosed:
         """Writing fails as soon as the other end is gone; why it went is known a moment later."""
         owner = self.owner
         # The owner waits for the tasks of requests: none of them may wait for it.
         own = (owner, *self.work.running.values())
         if owner is not None and asyncio.current_task() not in own:
             await asyncio.wait((owner,), timeout=LAST_WORDS)
-        return error if self.end is None else self.not_connected()
+        return error if self.end is None else self.not_connected_error()

@@ -5,27 +5,27 @@ from collections.abc import Callable
 from typing import Literal
 
 from ..errors import ChannelClosed, RemoteProtocolError
-from ..interceptor import Offence, OnOffence
+from ..interceptor import MalformedFrame, OnMalformed
 from ..limits import BATCH_QUEUE
-from ..protocol.conversation.conversation import Role
+from ..protocol.conversation.conversation import ConversationRole
 from ..protocol.conversation.conversation_events import (
-    Answered,
-    Asked,
-    Cancelled,
-    Event,
-    Progressed,
-    Refused,
-    Stray,
-    Told,
+    ConversationEvent,
+    NotificationReceived,
+    ProgressReceived,
+    RequestCancelled,
+    RequestReceived,
+    RequestRejected,
+    ResponseReceived,
+    UnmatchedMessage,
 )
-from ..transport.channel import Incoming, Lost
+from ..transport.channel import Incoming, RequestLost
 from ..wire import Batch, Failure, Notification, Request, Success, encode, failure
 from ..wire.error_codes import INVALID_REQUEST
-from .connection_state import Line
-from .inbound_requests import Answering
-from .outbound_requests import Asking
+from .connection_state import ConnectionState
+from .inbound_requests import InboundRequests
+from .outbound_requests import OutboundRequests
 
-__all__ = ["Hearing"]
+__all__ = ["InboundDispatcher"]
 
 GARBAGE_LINES, GARBAGE_BYTES = 100, 64 << 10  # without one message, a connection is not one
 
@@ -34,14 +34,14 @@ log = logging.getLogger("fairlead.peer")
 _MESSAGES = (Success, Notification, Failure, Request)
 
 
-class Hearing:
+class InboundDispatcher:
     """Takes in what a channel reads."""
 
     def __init__(
         self,
-        line: Line,
-        asking: Asking,
-        answering: Answering,
+        line: ConnectionState,
+        asking: OutboundRequests,
+        answering: InboundRequests,
         *,
         on_notification: Callable[[Notification], None] | None,
         on_error: Callable[[Exception], None] | None,
@@ -51,12 +51,12 @@ class Hearing:
         self._line = line
         self._conversation = line.conversation
         self._asking = asking
-        self._answering = answering
+        self._inbound_requests = answering
         self._on_notification = on_notification
         self._on_error = on_error
         self._hang_up = hang_up
-        self.on_offence: OnOffence | None = None  # hears of frames that are no good
-        self.strays = 0
+        self.on_malformed: OnMalformed | None = None  # hears of frames that are no good
+        self.unmatched_count = 0
         self.malformed = 0
         self._heard = False  # one valid message, ever
         self._garbage = (0, 0, "")  # lines, bytes and the first line before that
@@ -68,49 +68,49 @@ class Hearing:
         try:
             if type(item) is Request:
                 self._heard = True
-                event = self._conversation.asked(item)
-                if type(event) is Asked:
-                    self._answering.asked(event)
+                event = self._conversation.receive_request(item)
+                if type(event) is RequestReceived:
+                    self._inbound_requests.receive_request(event)
                 else:
-                    self.take(event)
-                    if isinstance(event, Refused) and self.on_offence is not None:
+                    self.apply_event(event)
+                    if isinstance(event, RequestRejected) and self.on_malformed is not None:
                         self._offended("refused", encode(item), event.answer.message)
-            elif type(item) is Success and self._conversation.answered(item.id):
+            elif type(item) is Success and self._conversation.receive_result(item.id):
                 self._heard = True
-                self._asking.answered(item)
+                self._asking.receive_response(item)
             elif isinstance(item, _MESSAGES):
                 self._heard = True
-                self.take(self._conversation.receive(item))
+                self.apply_event(self._conversation.receive(item))
             elif isinstance(item, Batch):
                 self._batch(item)
-            elif isinstance(item, Lost):
-                self._asking.lost(item.request_id, item.error, "lost")
+            elif isinstance(item, RequestLost):
+                self._asking.fail_request(item.request_id, item.error, "lost")
             else:
                 self._unreadable(item)
         except Exception as exc:
             log.exception("a message could not be handled")
             self.report(exc)
 
-    def take(self, event: Event) -> None:
+    def apply_event(self, event: ConversationEvent) -> None:
         """See to it that what a message means for us has its effect."""
-        if isinstance(event, Answered):
-            self._asking.answered(event.message)
+        if isinstance(event, ResponseReceived):
+            self._asking.receive_response(event.message)
             return
         match event:
-            case Progressed():
+            case ProgressReceived():
                 self._asking.progressed(event)
-            case Told(message):
+            case NotificationReceived(message):
                 if self._on_notification is not None:
                     self._on_notification(message)
-            case Cancelled():
-                self._answering.cancelled(event)
-            case Refused(answer):
+            case RequestCancelled():
+                self._inbound_requests.cancelled(event)
+            case RequestRejected(answer):
                 log.warning("refused a request: %s", answer.message)
                 self._line.send_quietly(answer)
-            case Stray(message, why):
-                self.strays += 1
+            case UnmatchedMessage(message, why):
+                self.unmatched_count += 1
                 log.debug("stray message: %s", why)
-                if self.on_offence is not None:
+                if self.on_malformed is not None:
                     self._offended("nobody asked", encode(message), why)
 
     def report(self, error: Exception) -> None:
@@ -141,10 +141,10 @@ class Hearing:
 
     def _unreadable(self, error: RemoteProtocolError) -> None:
         self.malformed += 1
-        if self.on_offence is not None:
+        if self.on_malformed is not None:
             self._offended("no message", error.frame, str(error), error.size)
         self._settle_unreadable(error)
-        if self._conversation.role is Role.SERVER:
+        if self._conversation.role is ConversationRole.SERVER:
             self._refuse_unreadable(error)
             return
         from ..redaction.redact_text import redact  # rarely needed, and slow to load
@@ -157,10 +157,10 @@ class Hearing:
     def _settle_unreadable(self, error: RemoteProtocolError) -> None:
         """An answer that cannot be read, or is too long, is an outcome."""
         answers = error.answers
-        if answers is None and self._conversation.role is Role.CLIENT:
+        if answers is None and self._conversation.role is ConversationRole.CLIENT:
             answers = error.request_id
         if answers is not None:
-            self._asking.lost(answers, error, "unreadable answer")
+            self._asking.fail_request(answers, error, "unreadable answer")
 
     def _refuse_unreadable(self, error: RemoteProtocolError) -> None:
         log.warning("refused a frame that is no message: %s", error)
@@ -183,9 +183,9 @@ class Hearing:
         why: str,
         size: int = 0,
     ) -> None:
-        assert self.on_offence is not None
-        self.on_offence(
-            Offence(
+        assert self.on_malformed is not None
+        self.on_malformed(
+            MalformedFrame(
                 frame=frame,
                 size=size or len(frame),
                 kind=kind,

@@ -5,20 +5,20 @@ from typing import Any, Protocol
 
 from ..wire import RequestId
 
-__all__ = ["Taken", "Work"]
+__all__ = ["DelegatedRequest", "InFlight"]
 
 
 MAX_LASTING = 64
 
 
-class Taken(Protocol):
+class DelegatedRequest(Protocol):
     """A request that somebody answers without a task of ours."""
 
     def cancel(self, reason: str) -> None:
         """Nobody waits for the answer any more."""
 
 
-class Work:
+class InFlight:
     """What is being done for the peer.
 
     The tables stay the same objects for as long as the connection lives: others keep them at hand.
@@ -29,7 +29,7 @@ class Work:
         self.most = most  # at once
         self.running: dict[RequestId, asyncio.Task[None]] = {}
         self.leaving: set[asyncio.Task[None]] = set()  # cancelled by the peer, cleaning up
-        self.taken: dict[RequestId, Taken] = {}
+        self.taken: dict[RequestId, DelegatedRequest] = {}
         self.lasting: set[asyncio.Task[None]] = set()  # some of them, which only listen
         self.awaited: asyncio.Future[None] | None = None  # somebody waits until none is taken
 
@@ -39,7 +39,7 @@ class Work:
         busy = len(self.running) + len(self.leaving) + len(self.taken)
         return busy >= self.most and busy - min(len(self.lasting), MAX_LASTING) >= self.most
 
-    def listens(self, task: asyncio.Task[None]) -> None:
+    def mark_long_lived(self, task: asyncio.Task[None]) -> None:
         """This one is answered when it ends."""
         self.lasting.add(task)
         task.add_done_callback(self.lasting.discard)
@@ -74,7 +74,7 @@ class Work:
             else:
                 await asyncio.wait(working, timeout=left)
 
-    def tell_awaiting(self) -> None:
+    def notify_idle_waiter(self) -> None:
         """Something is not taken over any more: tell whoever waits for the last of it."""
         awaited = self.awaited
         if awaited is not None and not self.taken and not awaited.done():

@@ -9,20 +9,20 @@ from collections.abc import Callable, Container
 from msgspec import Raw
 
 from ..errors import ChannelClosed, RpcError
-from ..interceptor import Answer, Edge, Exchange, Handler
-from ..protocol.conversation.conversation_events import Asked, Cancelled
+from ..interceptor import Answer, Exchange, Handler, ReplyPath
+from ..protocol.conversation.conversation_events import RequestCancelled, RequestReceived
 from ..protocol.methods import is_question
 from ..wire import Notification, RequestId
 from ..wire.error_codes import METHOD_NOT_FOUND
-from .backlog import Queue
-from .connection_state import FEW, Line
-from .responses import Replies, refusal_of
-from .taskless_requests import Take, Taking
+from .backlog import Backlog
+from .connection_state import FEW, ConnectionState
+from .responses import Responses, error_response
+from .taskless_requests import Delegate, DelegatedRequests
 
-__all__ = ["Answering", "Inline", "OnCancelled"]
+__all__ = ["InboundRequests", "InlineHandler", "OnCancelled"]
 
 # Answers at once what needs no task, or returns None to have one started.
-Inline = Callable[[Exchange], Answer]
+InlineHandler = Callable[[Exchange], Answer]
 
 # Hears that the peer cancels a request; what it then does is up to it: the callable cancels.
 OnCancelled = Callable[[Notification, Callable[[str], object]], None]
@@ -30,18 +30,18 @@ OnCancelled = Callable[[Notification, Callable[[str], object]], None]
 _ANSWERS = (Raw, bytes, type(None))
 
 
-class Answering:
+class InboundRequests:
     """Finds somebody to answer a request: inline, by being taken over, or in a task."""
 
     def __init__(
         self,
-        line: Line,
-        edge: Edge,
+        line: ConnectionState,
+        edge: ReplyPath,
         *,
         handler: Handler | None,
-        inline: Inline | None,
+        inline: InlineHandler | None,
         inline_methods: Container[str],
-        take: Take | None,
+        take: Delegate | None,
         on_cancelled: OnCancelled | None,
         on_question: Callable[[asyncio.Task[None]], None] | None,
     ) -> None:
@@ -62,13 +62,13 @@ class Answering:
         self._take = take
         self._on_cancelled = on_cancelled
         self._on_question = on_question
-        self._queue = Queue(line, self._begin)
+        self._queue = Backlog(line, self._begin)
         self._queued = self._queue.items
         self._opening: asyncio.Task[None] | None = None  # answers `initialize`
-        self.replies = Replies(line)
-        self.taking = Taking(line, self.replies, self._queue, self._begin)
+        self.responses = Responses(line)
+        self.delegated = DelegatedRequests(line, self.responses, self._queue, self._begin)
 
-    def asked(self, event: Asked) -> None:
+    def receive_request(self, event: RequestReceived) -> None:
         """Take in a request."""
         exchange = Exchange(
             event.message,
@@ -80,22 +80,22 @@ class Answering:
         )
         if self._on_question is not None:
             # Only channels over HTTP can tell which request of ours made the server ask.
-            exchange.related = getattr(self._channel, "heard_for", None)
+            exchange.related = getattr(self._channel, "related_request_id", None)
         request_id = event.message.id
         if event.message.method in self._inline_methods and self._inline is not None:
             try:
                 answer = self._inline(exchange)
             except RpcError as exc:
-                self.replies.fail(request_id, exc)
+                self.responses.fail(request_id, exc)
                 return
             if answer is not None:
-                if self._conversation.settled(request_id):
+                if self._conversation.mark_answered(request_id):
                     self._channel.send_success(request_id, answer)
                 return
         if self._work.is_full:
             self._queue.put(exchange)
             return
-        if self._take is not None and not self.taking.behind:
+        if self._take is not None and not self.delegated.behind:
             taken = self._take(exchange)
             if taken is not None:
                 self._work.taken[request_id] = taken
@@ -104,7 +104,7 @@ class Answering:
 
     def _begin(self, exchange: Exchange, request_id: RequestId) -> None:
         if self._take is not None:
-            self.taking.stay_behind()
+            self.delegated.preserve_order()
         method, opening = exchange.message.method, self._opening
         if opening is not None and (exchange.caller.stateless or method == "ping"):
             opening = None  # these need no handshake
@@ -114,7 +114,7 @@ class Answering:
             self._opening = task
             task.add_done_callback(self._opened)
         if method == "subscriptions/listen":
-            self._work.listens(task)
+            self._work.mark_long_lived(task)
         if self._on_question is not None and is_question(method):
             self._on_question(task)
 
@@ -135,25 +135,25 @@ class Answering:
             answer = await self._handler(exchange)
             if type(answer) not in _ANSWERS and not isinstance(answer, bytes | Raw | None):
                 raise TypeError(f"the answer is {type(answer).__name__}, not bytes")
-            if not self._is_let_go and self._conversation.settled(request_id):
+            if not self._is_let_go and self._conversation.mark_answered(request_id):
                 channel = self._channel
                 if len(self._running) > FEW:
                     channel.join_writes()
-                self.replies.succeed(request_id, b"{}" if answer is None else answer)
+                self.responses.succeed(request_id, b"{}" if answer is None else answer)
                 if channel.congested:
                     await channel.drain()
         except ChannelClosed as exc:
             if self._line.end is None and not self._is_let_go:  # else it was this connection
-                self.replies.fail(request_id, refusal_of(exchange, exc))
+                self.responses.fail(request_id, error_response(exchange, exc))
         except Exception as exc:
-            refusal = refusal_of(exchange, exc)
+            refusal = error_response(exchange, exc)
             if not self._is_let_go:
-                self.replies.fail(request_id, refusal)
+                self.responses.fail(request_id, refusal)
         except asyncio.CancelledError as exc:
             task = asyncio.current_task()
             if self._is_let_go or task is None or task.cancelling():
                 raise
-            self.replies.fail(request_id, refusal_of(exchange, _not_ours(exc)))
+            self.responses.fail(request_id, error_response(exchange, _not_ours(exc)))
         finally:
             # Nearly always it is ours; after a cancellation the id may belong to another by now.
             if not self._leaving or self._running.get(request_id) is asyncio.current_task():
@@ -168,7 +168,7 @@ class Answering:
 
     # What is not wanted any more
 
-    def cancelled(self, event: Cancelled) -> None:
+    def cancelled(self, event: RequestCancelled) -> None:
         """Take in that the peer does not wait for a request any more."""
         cancel = self._let_go(event.request_id)
         if self._on_cancelled is None:
@@ -179,14 +179,14 @@ class Answering:
 
     def _let_go(self, request_id: RequestId) -> Callable[[str], object]:
         """A request of the peer is not its business any more; returns what ends it."""
-        self.replies.members.pop(request_id, None)
+        self.responses.members.pop(request_id, None)
         task = self._running.pop(request_id, None)
         if task is not None:
             # A stateless peer may use the id again at once, while this one still cleans up.
             self._leaving.add(task)
             task.add_done_callback(self._left)
             return lambda why: task.cancel(why or None)  # whoever passed it on tells why
-        cancel = self.taking.let_go(request_id)
+        cancel = self.delegated.release(request_id)
         if cancel is None:
             self._queue.drop(request_id)
             return lambda _: None
@@ -200,7 +200,7 @@ class Answering:
         """Nobody is there any more; the current task goes on, if it is one of ours."""
         self._queue.clear()
         self._work.cancel_tasks(asyncio.current_task())
-        self.taking.drop()
+        self.delegated.drop()
 
 
 def _not_ours(error: asyncio.CancelledError) -> Exception:

@@ -12,20 +12,20 @@ from typing import Any
 from msgspec import UNSET, Raw, UnsetType
 
 from ..errors import FairleadError, RpcError
-from ..interceptor import Answer, Edge, Exchange, Handler, Interceptor, chain
+from ..interceptor import Answer, Exchange, Handler, Interceptor, ReplyPath, chain
 from ..observe.log_filter import ABOUT
-from ..protocol.caller import Caller, read_head
+from ..protocol.caller import Caller, read_params_head
 from ..protocol.conversation.conversation import Conversation
-from ..protocol.conversation.conversation_events import Progressed
+from ..protocol.conversation.conversation_events import ProgressReceived
 from ..protocol.envelope import Direction
 from ..protocol.revisions import NEWEST
 from ..transport.channel import Channel
 from ..wire import Notification, Request, RequestId, to_json
-from .connection_state import Line
-from .notification_pipeline import Passage
-from .outbound_pending import OnProgress, Pending
-from .outbound_requests import Asking
+from .connection_state import ConnectionState
+from .notification_pipeline import NotificationPipeline
+from .outbound_requests import OutboundRequests
 from .peer import Peer
+from .pending_requests import OnProgress, Pending
 
 __all__ = ["InterceptedNotifier", "InterceptedPeer"]
 
@@ -54,16 +54,16 @@ class InterceptedPeer(Peer):
             conversation,
             on_notification=self._hear,
             on_cancelled=self._withdrawn,
-            asking=partial(_Asking, self),
+            asking=partial(_InterceptedRequests, self),
             **options,
         )
         self.interceptors = interceptors
         self.ours: Direction = self._line.direction.reverse()
         self._deliver_note = on_notification or _nobody_listens
-        self._inbound = Passage(interceptors, self._line.direction)
-        self._outbound = Passage(interceptors, self.ours)
+        self._inbound = NotificationPipeline(interceptors, self._line.direction)
+        self._outbound = NotificationPipeline(interceptors, self.ours)
 
-    async def notify_by(
+    async def notify_through(
         self, deliver: Callable[[Notification], Awaitable[None]], note: Notification
     ) -> None:
         """Tell the peer something in another way than over the channel.
@@ -73,9 +73,9 @@ class InterceptedPeer(Peer):
         """
         await _say(self._exchange(note), self.interceptors, deliver)
 
-    async def tell(self, exchange: Exchange, notification: Notification) -> None:
+    async def notify_caller(self, exchange: Exchange, notification: Notification) -> None:
         async def deliver(note: Notification) -> None:
-            await Peer.tell(self, exchange, note)
+            await Peer.notify_caller(self, exchange, note)
 
         told = self._exchange(notification, exchange.request_id)
         await _say(told, self.interceptors, deliver)
@@ -95,7 +95,7 @@ class InterceptedPeer(Peer):
                 identity.capabilities,
                 identity.info,
             ),
-            read_head(message.params),
+            read_params_head(message.params),
             self.ours,
             self.channel.context,
             self,
@@ -103,9 +103,9 @@ class InterceptedPeer(Peer):
         )
 
     def _hear(self, note: Notification) -> None:
-        self._inbound.put(note, self, self._deliver_note, self.heard_for)
+        self._inbound.put(note, self, self._deliver_note, self.related_request_id)
 
-    def hear_by(
+    def receive_through(
         self,
         deliver: Callable[[Notification], object],
         note: Notification,
@@ -115,7 +115,7 @@ class InterceptedPeer(Peer):
         self._inbound.put(note, self, deliver, related)
 
     def _withdrawn(self, note: Notification, cancel: Callable[[str], object]) -> None:
-        self._inbound.cancel(note, self, cancel, self.heard_for)
+        self._inbound.cancel(note, self, cancel, self.related_request_id)
 
     async def _finish_work(self, seconds: float) -> None:
         began = self._line.loop.time()
@@ -134,14 +134,14 @@ class InterceptedPeer(Peer):
             self._outbound.close()
 
 
-class _Asking(Asking):
+class _InterceptedRequests(OutboundRequests):
     """What we say, on its way through the interceptors.
 
     A request has its id and its metadata before they see it, and gets the latter again if they
     lose it.
     """
 
-    def __init__(self, peer: InterceptedPeer, line: Line, input_timeout: float) -> None:
+    def __init__(self, peer: InterceptedPeer, line: ConnectionState, input_timeout: float) -> None:
         super().__init__(line, input_timeout)
         self._peer = peer
 
@@ -169,7 +169,7 @@ class _Asking(Asking):
                 if on_sent is not None:
                     on_sent(request_id)
 
-            return await Asking.request(
+            return await OutboundRequests.request(
                 self,
                 message.method,
                 None if isinstance(message.params, UnsetType) else message.params,
@@ -182,7 +182,7 @@ class _Asking(Asking):
 
         assert under is not None
         token = under if on_progress is not None or method == "tools/call" else None
-        asked = Request(under, method, conversation.dressed(method, params, token))
+        asked = Request(under, method, conversation.with_metadata(method, params, token))
         exchange = self._peer._exchange(asked, reply_to)
         answer = await chain(self._peer.interceptors, deliver)(exchange)
         return answer if isinstance(answer, Raw) else Raw(answer or b"{}")
@@ -192,18 +192,18 @@ class _Asking(Asking):
     ) -> None:
         async def deliver(note: Notification) -> None:
             given = None if isinstance(note.params, UnsetType) else note.params
-            await Asking.notify(self, note.method, given, **limits)
+            await OutboundRequests.notify(self, note.method, given, **limits)
 
-        await self._peer.notify_by(deliver, Notification(method, _body(params)))
+        await self._peer.notify_through(deliver, Notification(method, _body(params)))
 
-    def progressed(self, event: Progressed) -> None:
+    def progressed(self, event: ProgressReceived) -> None:
         pending = self.pending.get(event.request_id)
         if pending is None:
             return
 
         def deliver(note: Notification) -> None:
             if event.request_id in self.pending:
-                Asking.progressed(self, Progressed(event.request_id, note))
+                OutboundRequests.progressed(self, ProgressReceived(event.request_id, note))
             else:  # the answer is there already, and waits for this
                 pending.progressed(note)
 
@@ -220,7 +220,7 @@ class _Asking(Asking):
 
     async def _heard_before(self, pending: Pending) -> None:
         await self._peer._inbound.passed()
-        await pending.told()
+        await pending.progress_delivered()
 
     def _give_notice(self, note: Notification, request_id: RequestId) -> None:
         exchange = self._peer._exchange(note, request_id)
@@ -245,31 +245,35 @@ class InterceptedNotifier:
             params = passed.params
             await edge.notify(passed.method, None if isinstance(params, UnsetType) else params)
 
-        us, head = self._us(edge.conversation.sender), read_head(note.params)
+        us, head = self._us(edge.conversation.sender), read_params_head(note.params)
         way = Direction.SERVER_TO_CLIENT
         told = Exchange(note, us, head, way, edge.channel.context, edge)
         await _say(told, self.interceptors, deliver)
 
     async def to_listener(self, exchange: Exchange, note: Notification) -> None:
         """Raises `ChannelClosed`: nobody listens any more."""
-        await self.tell(exchange, note, partial(exchange.edge.tell, exchange), exchange.edge)
+        await self.tell(
+            exchange, note, partial(exchange.edge.notify_caller, exchange), exchange.edge
+        )
 
     async def tell(
         self,
         exchange: Exchange,
         note: Notification,
         deliver: Callable[[Notification], Awaitable[None]],
-        edge: Edge,
+        edge: ReplyPath,
     ) -> None:
         """Tell something that belongs to a request."""
         await _say(self.beside(exchange, note, edge), self.interceptors, deliver)
 
-    def beside(self, exchange: Exchange, message: Request | Notification, edge: Edge) -> Exchange:
+    def beside(
+        self, exchange: Exchange, message: Request | Notification, edge: ReplyPath
+    ) -> Exchange:
         """Return the exchange of a message of ours that belongs to a request."""
         return Exchange(
             message,
             self._us(exchange.caller),
-            read_head(message.params),
+            read_params_head(message.params),
             exchange.direction.reverse(),
             exchange.transport,
             edge,

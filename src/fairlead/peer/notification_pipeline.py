@@ -10,10 +10,10 @@ from msgspec import UnsetType
 
 from ..errors import RpcError
 from ..interceptor import Answer, Exchange, Handler, Interceptor, chain
-from ..interceptor.direct_edge import DirectEdge
+from ..interceptor.direct_edge import NullReplyPath
 from ..limits import QUEUED_NOTIFICATION_BYTES, QUEUED_NOTIFICATIONS
 from ..observe.log_filter import ABOUT
-from ..protocol.caller import Caller, read_head
+from ..protocol.caller import Caller, read_params_head
 from ..protocol.envelope import Direction, TransportContext
 from ..protocol.json_edit import members_of, string_of
 from ..transport.bounded_queue import WorkQueue
@@ -21,7 +21,7 @@ from ..wire import Notification, RequestId
 from ..wire.messages import size_of
 from .peer import Peer
 
-__all__ = ["Passage"]
+__all__ = ["NotificationPipeline"]
 
 # What waits for slow interceptors; older notes are dropped.
 MAX_NOTES = QUEUED_NOTIFICATIONS.value
@@ -29,11 +29,13 @@ MAX_BYTES = QUEUED_NOTIFICATION_BYTES.value
 
 log = logging.getLogger("fairlead.peer")
 
-Deliver: TypeAlias = Callable[[Notification], object]
-_Entry: TypeAlias = "tuple[Exchange, Deliver] | asyncio.Future[None]"  # the second marks a place
+DeliverNotification: TypeAlias = Callable[[Notification], object]
+_Entry: TypeAlias = (
+    "tuple[Exchange, DeliverNotification] | asyncio.Future[None]"  # the second marks a place
+)
 
 
-class Passage(WorkQueue[_Entry]):
+class NotificationPipeline(WorkQueue[_Entry]):
     """One connection's notifications in one direction, or those that come alone.
 
     An interceptor refuses one by raising, or changes it by proceeding with another message. Without
@@ -49,7 +51,7 @@ class Passage(WorkQueue[_Entry]):
         self,
         note: Notification,
         peer: Peer,
-        deliver: Deliver,
+        deliver: DeliverNotification,
         related: RequestId | None = None,
         sender: Caller | None = None,
     ) -> None:
@@ -63,7 +65,7 @@ class Passage(WorkQueue[_Entry]):
         exchange = Exchange(
             note,
             peer.conversation.sender if sender is None else sender,
-            read_head(note.params),
+            read_params_head(note.params),
             self._direction,
             peer.channel.context,
             peer,
@@ -71,17 +73,21 @@ class Passage(WorkQueue[_Entry]):
         )
         self.enter(exchange, deliver)
 
-    def put_alone(
-        self, note: Notification, caller: Caller, context: TransportContext, deliver: Deliver
+    def put_stateless(
+        self,
+        note: Notification,
+        caller: Caller,
+        context: TransportContext,
+        deliver: DeliverNotification,
     ) -> None:
         """Let a notification through that came outside of any connection."""
         if not self._interceptors:
             deliver(note)
             return
-        head, edge = read_head(note.params), DirectEdge(caller.principal)
+        head, edge = read_params_head(note.params), NullReplyPath(caller.principal)
         self.enter(Exchange(note, caller, head, self._direction, context, edge), deliver)
 
-    def enter(self, exchange: Exchange, deliver: Deliver) -> None:
+    def enter(self, exchange: Exchange, deliver: DeliverNotification) -> None:
         """The same for one of which everything is known already; there are interceptors."""
         self.enqueue((exchange, deliver))
 
@@ -138,7 +144,7 @@ def _release(mark: "asyncio.Future[None]") -> None:
         mark.set_result(None)
 
 
-def _last(deliver: Deliver) -> Handler:
+def _last(deliver: DeliverNotification) -> Handler:
     async def handle(exchange: Exchange) -> Answer:
         assert isinstance(exchange.message, Notification)
         inside = _inside.get()
@@ -162,4 +168,4 @@ def _size(entry: _Entry) -> int | None:
 
 
 # An interceptor that asks something itself must not wait for what waits for it.
-_inside: ContextVar[Passage | None] = ContextVar("_inside", default=None)
+_inside: ContextVar[NotificationPipeline | None] = ContextVar("_inside", default=None)

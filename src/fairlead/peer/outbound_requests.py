@@ -8,19 +8,19 @@ from msgspec import Raw
 
 from ..errors import ChannelClosed, FairleadError, RequestTimeout, RpcError
 from ..protocol.conversation.conversation import Fill
-from ..protocol.conversation.conversation_events import Progressed
+from ..protocol.conversation.conversation_events import ProgressReceived
 from ..wire import Failure, Notification, Params, Request, RequestId, Success
-from .connection_state import FEW, Line
+from .connection_state import FEW, ConnectionState
 from .deadlines import Deadlines
-from .outbound_pending import Handed, OnProgress, Overhear, Pending
+from .pending_requests import CallbackPending, OnProgress, OnProgressNotification, Pending
 
-__all__ = ["Asking"]
+__all__ = ["OutboundRequests"]
 
 
-class Asking:
+class OutboundRequests:
     """Requests of ours under way on one connection, each with its time limit."""
 
-    def __init__(self, line: Line, input_timeout: float) -> None:
+    def __init__(self, line: ConnectionState, input_timeout: float) -> None:
         """`input_timeout` is how long a question to a person may keep our requests from ageing."""
         self._line = line
         self._loop = line.loop
@@ -28,10 +28,10 @@ class Asking:
         self._conversation = line.conversation
         self._input_timeout = input_timeout
         self._deadlines: Deadlines[RequestId] = Deadlines(line.loop)
-        self.pending: dict[RequestId, Pending | Handed] = {}
+        self.pending: dict[RequestId, Pending | CallbackPending] = {}
         self.wanting = 0  # requests of ours that wait until the channel is not congested
         # Hears of members that an answer has besides its result: of which request, and which.
-        self.on_members: Callable[[RequestId, dict[str, Raw]], None] | None = None
+        self.on_extra_members: Callable[[RequestId, dict[str, Raw]], None] | None = None
         # Writes a request that is only passed on, where the channel can do so and ids are numbers.
         self._send_request: Callable[[Any, str, Any], None] | None = None
         if line.conversation.numbers:
@@ -64,7 +64,7 @@ class Asking:
             LocalProtocolError: this may not be asked now.
         """
         if not self._line.open:
-            raise self._line.not_connected()
+            raise self._line.not_connected_error()
         channel, loop = self._channel, self._loop
         started = loop.time()
         if channel.congested:
@@ -84,7 +84,7 @@ class Asking:
         extra: dict[str, Raw] | None = None,
         timeout: float = 0.0,
         max_total: float = 0.0,
-        overhear: Overhear | None = None,
+        overhear: OnProgressNotification | None = None,
         on_sent: Callable[[RequestId], None] | None = None,
         reply_to: RequestId | None = None,
     ) -> Raw:
@@ -92,17 +92,17 @@ class Asking:
         the id that it gets, and progress is handed over as it came.
         """
         if not self._line.open:
-            raise self._line.not_connected()
+            raise self._line.not_connected_error()
         started = self._loop.time()
         if self._channel.congested:
             await self._wait_writable(timeout, method)
-        message = self._conversation.forwarded(method, fill, extra)
+        message = self._conversation.forward_request(method, fill, extra)
         future: asyncio.Future[Raw] = self._loop.create_future()
         gives_up_at = started + max_total if max_total else 0.0
         pending = Pending(method, future, timeout, gives_up_at, None, overhear)
         return await self._outcome(message, pending, on_sent, reply_to)
 
-    def hand_on(
+    def forward_nowait(
         self,
         method: str,
         fill: Fill,
@@ -111,7 +111,7 @@ class Asking:
         extra: dict[str, Raw] | None = None,
         timeout: float = 0.0,
         max_total: float = 0.0,
-        overhear: Overhear | None = None,
+        overhear: OnProgressNotification | None = None,
     ) -> RequestId:
         """The same for those who need no task: `done` gets what `forward` returns or raises, once.
 
@@ -120,7 +120,7 @@ class Asking:
             LocalProtocolError: this may not be asked now.
         """
         if not self._line.open:
-            raise self._line.not_connected()
+            raise self._line.not_connected_error()
         channel, conversation = self._channel, self._conversation
         if len(self.pending) > FEW:
             channel.join_writes()
@@ -131,19 +131,19 @@ class Asking:
                 request_id = conversation.begin(method)
                 write(request_id, method, fill)
             else:
-                message = conversation.forwarded(method, fill, extra)
+                message = conversation.forward_request(method, fill, extra)
                 request_id = message.id
                 channel.send(message)
         except ChannelClosed:
             conversation.abandon(request_id, "not sent")
             raise
         gives_up_at = self._loop.time() + max_total if max_total else 0.0
-        self.pending[request_id] = Handed(method, timeout, gives_up_at, done, overhear)
+        self.pending[request_id] = CallbackPending(method, timeout, gives_up_at, done, overhear)
         if timeout:
             self._deadlines.add(request_id, timeout, self._expired)
         return request_id
 
-    def give_up(self, request_id: RequestId, reason: str) -> None:
+    def cancel_forwarded(self, request_id: RequestId, reason: str) -> None:
         """Nobody waits for a request of ours that was handed on: the peer is told."""
         self._abandon(request_id, reason)
 
@@ -161,7 +161,7 @@ class Asking:
             RequestTimeout: the peer reads nothing; it was not sent.
         """
         if not self._line.open:
-            raise self._line.not_connected()
+            raise self._line.not_connected_error()
         if self._channel.congested:
             await self._wait_writable(timeout, method)
         self._channel.send(self._conversation.notification(method, params))
@@ -183,7 +183,7 @@ class Asking:
             channel.send(message, reply_to=reply_to)
         except ChannelClosed as exc:
             self._conversation.abandon(message.id, "not sent")
-            raise await self._line.last_words(exc) from exc
+            raise await self._line.wait_for_close_reason(exc) from exc
         if on_sent is not None:
             on_sent(message.id)
         self.pending[message.id] = pending
@@ -211,21 +211,21 @@ class Asking:
 
     # What becomes of a request
 
-    def answered(self, message: Success | Failure) -> None:
+    def receive_response(self, message: Success | Failure) -> None:
         """Take in an answer; the conversation knows of it already."""
         request_id = message.id
         pending = None if request_id is None else self.pending.pop(request_id, None)
         if pending is None or request_id is None:
             return
         self._deadlines.remove(request_id)
-        if message.extra is not None and self.on_members is not None:
-            self.on_members(request_id, message.extra)
+        if message.extra is not None and self.on_extra_members is not None:
+            self.on_extra_members(request_id, message.extra)
         if isinstance(message, Success):
             pending.settle(message.result)
         else:
             pending.settle(RpcError(message.code, message.message, raw=bytes(message.error)))
 
-    def progressed(self, event: Progressed) -> None:
+    def progressed(self, event: ProgressReceived) -> None:
         """Take in that something goes on."""
         pending = self.pending.get(event.request_id)
         if pending is None:
@@ -235,14 +235,14 @@ class Asking:
             self._deadlines.add(event.request_id, max(left, 0.0), self._expired)
         pending.progressed(event.message)
 
-    def lost(self, request_id: RequestId, error: FairleadError, reason: str) -> None:
+    def fail_request(self, request_id: RequestId, error: FairleadError, reason: str) -> None:
         """There will be no answer, or none that can be read: whoever waits need not go on."""
         pending = self.pending.get(request_id)
         if pending is not None:
             self._abandon(request_id, reason, quiet=True)
             pending.settle(error)
 
-    def over(self, end: ChannelClosed) -> None:
+    def fail_all(self, end: ChannelClosed) -> None:
         """Every request fails now, once, with the reason."""
         pending, self.pending = self.pending, {}
         for waiting in pending.values():
@@ -286,7 +286,7 @@ class Asking:
 
     # Clocks that stand still
 
-    def stand_still(self, question: asyncio.Task[None]) -> None:
+    def pause_deadlines(self, question: asyncio.Task[None]) -> None:
         """PRO-37: while a person or a model of ours is asked, the calls that wait do not age.
 
         Which call the question belongs to cannot be known here, so it holds for all of them; but

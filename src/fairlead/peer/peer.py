@@ -14,18 +14,18 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from ..errors import ChannelClosed
-from ..interceptor import Exchange, Handler, OnOffence
+from ..interceptor import Exchange, Handler, OnMalformed
 from ..limits import IN_FLIGHT
-from ..protocol.conversation.conversation import Conversation, Role
+from ..protocol.conversation.conversation import Conversation, ConversationRole
 from ..protocol.envelope import SessionContext
 from ..transport.channel import Channel
 from ..wire import Notification, RequestId, Success
-from .connection_state import Line
-from .inbound_dispatch import Hearing
-from .inbound_in_flight import Work
-from .inbound_requests import Answering, Inline, OnCancelled
-from .outbound_requests import Asking
-from .taskless_requests import Take
+from .connection_state import ConnectionState
+from .inbound_dispatch import InboundDispatcher
+from .inbound_in_flight import InFlight
+from .inbound_requests import InboundRequests, InlineHandler, OnCancelled
+from .outbound_requests import OutboundRequests
+from .taskless_requests import Delegate
 
 __all__ = ["Peer"]
 
@@ -45,7 +45,7 @@ class Peer:
         conversation: Conversation,
         *,
         handler: Handler | None = None,
-        inline: Inline | None = None,
+        inline: InlineHandler | None = None,
         inline_methods: Container[str] = (),
         on_notification: Callable[[Notification], None] | None = None,
         on_error: Callable[[Exception], None] | None = None,
@@ -54,8 +54,8 @@ class Peer:
         on_cancelled: OnCancelled | None = None,
         max_in_flight: int = MAX_IN_FLIGHT,
         input_timeout: float = 600.0,
-        take: Take | None = None,
-        asking: Callable[[Line, float], Asking] = Asking,
+        take: Delegate | None = None,
+        asking: Callable[[ConnectionState, float], OutboundRequests] = OutboundRequests,
     ) -> None:
         """`inline` is asked first for `inline_methods`: what it answers needs no task. Nor does
         what `take` takes over.
@@ -71,10 +71,10 @@ class Peer:
         self._on_eof = on_eof
         self._input_timeout = input_timeout
         self._closing: asyncio.Task[None] | None = None
-        self._work = Work(max_in_flight)
-        self._line = line = Line(channel, conversation, self._work)
+        self._work = InFlight(max_in_flight)
+        self._line = line = ConnectionState(channel, conversation, self._work)
         self._asking = asking(line, input_timeout)
-        self._answering = Answering(
+        self._inbound_requests = InboundRequests(
             line,
             self,
             handler=handler,
@@ -82,12 +82,14 @@ class Peer:
             inline_methods=inline_methods,
             take=take,
             on_cancelled=on_cancelled,
-            on_question=self._asking.stand_still if conversation.role is Role.CLIENT else None,
+            on_question=self._asking.pause_deadlines
+            if conversation.role is ConversationRole.CLIENT
+            else None,
         )
-        self._hearing = Hearing(
+        self._inbound_dispatcher = InboundDispatcher(
             line,
             self._asking,
-            self._answering,
+            self._inbound_requests,
             on_notification=on_notification,
             on_error=on_error,
             hang_up=self._give_up,
@@ -96,13 +98,13 @@ class Peer:
         # between would be one more call for every message.
         self.request = self._asking.request
         self.forward = self._asking.forward
-        self.hand_on = self._asking.hand_on
-        self.give_up = self._asking.give_up
+        self.forward_nowait = self._asking.forward_nowait
+        self.cancel_forwarded = self._asking.cancel_forwarded
         self.notify = self._asking.notify
-        self.answer = self._answering.taking.answer
-        self.give_back = self._answering.taking.give_back
-        self.stay_behind = self._answering.taking.stay_behind
-        self.add_members = self._answering.replies.add_members
+        self.answer = self._inbound_requests.delegated.answer
+        self.undelegate = self._inbound_requests.delegated.undelegate
+        self.preserve_order = self._inbound_requests.delegated.preserve_order
+        self.add_extra_members = self._inbound_requests.responses.add_extra_members
 
     # Life
 
@@ -136,7 +138,7 @@ class Peer:
         self._over(ChannelClosed(reason, public=public))
         owner, current = self._line.owner, asyncio.current_task()
         if owner is not None:
-            self._answering.drop_all()
+            self._inbound_requests.drop_all()
         await self.channel.close()
         if owner is not None and current is not owner and not self._work.has_task(current):
             await asyncio.wait((owner,))
@@ -144,21 +146,21 @@ class Peer:
     async def _own(self) -> None:
         end = ChannelClosed()
         try:
-            await self.channel.run(self._hearing.deliver)
+            await self.channel.run(self._inbound_dispatcher.deliver)
             if self._on_eof is not None:
                 self._on_eof(self)
-            if self.conversation.role is Role.SERVER and self._line.end is None:
+            if self.conversation.role is ConversationRole.SERVER and self._line.end is None:
                 while await self._got_on(EOF_GRACE):
                     pass
         except ChannelClosed as exc:
             end = exc
         except Exception as exc:
             log.exception("the connection failed")
-            self._hearing.report(exc)
+            self._inbound_dispatcher.report(exc)
             end = ChannelClosed(str(exc))
         finally:
             self._over(end)
-            self._answering.drop_all()
+            self._inbound_requests.drop_all()
             await self._finish_work(CANCEL_GRACE)
             self._work.running.clear()
             await self.channel.close()
@@ -174,10 +176,12 @@ class Peer:
 
         Whoever pipes many requests into a server wants all of their answers.
         """
-        owed, before = self.conversation.owed, self._work.everything()
+        owed, before = self.conversation.unanswered_count, self._work.everything()
         await self._finish_work(seconds)
         left = self._work.everything()
-        got_on = self.conversation.owed < owed or not before <= left  # answered, or read as well
+        got_on = (
+            self.conversation.unanswered_count < owed or not before <= left
+        )  # answered, or read as well
         return bool(left) and got_on and self._line.end is None
 
     async def _finish_work(self, seconds: float) -> None:
@@ -187,7 +191,7 @@ class Peer:
         """It ends once; the first reason is the one that everybody hears."""
         if self._line.end is None:
             self._line.finish(end)
-            self._asking.over(end)
+            self._asking.fail_all(end)
 
     def _give_up(self, end: ChannelClosed) -> None:
         """End it without waiting for that."""
@@ -197,32 +201,32 @@ class Peer:
     # What was heard, and how much can be said
 
     @property
-    def strays(self) -> int:
+    def unmatched_count(self) -> int:
         """Messages for which nobody waited."""
-        return self._hearing.strays
+        return self._inbound_dispatcher.unmatched_count
 
     @property
     def malformed(self) -> int:
         """Frames that were no messages."""
-        return self._hearing.malformed
+        return self._inbound_dispatcher.malformed
 
     @property
-    def on_offence(self) -> OnOffence | None:
+    def on_malformed(self) -> OnMalformed | None:
         """Hears of frames that are no good; settable."""
-        return self._hearing.on_offence
+        return self._inbound_dispatcher.on_malformed
 
-    @on_offence.setter
-    def on_offence(self, hears: OnOffence | None) -> None:
-        self._hearing.on_offence = hears
+    @on_malformed.setter
+    def on_malformed(self, hears: OnMalformed | None) -> None:
+        self._inbound_dispatcher.on_malformed = hears
 
     @property
-    def on_members(self) -> Callable[[RequestId, dict[str, Raw]], None] | None:
+    def on_extra_members(self) -> Callable[[RequestId, dict[str, Raw]], None] | None:
         """Hears of members that an answer has besides its result: of which request; settable."""
-        return self._asking.on_members
+        return self._asking.on_extra_members
 
-    @on_members.setter
-    def on_members(self, hears: Callable[[RequestId, dict[str, Raw]], None] | None) -> None:
-        self._asking.on_members = hears
+    @on_extra_members.setter
+    def on_extra_members(self, hears: Callable[[RequestId, dict[str, Raw]], None] | None) -> None:
+        self._asking.on_extra_members = hears
 
     @property
     def congested(self) -> bool:
@@ -230,16 +234,16 @@ class Peer:
         return self._asking.wanting > 0 or self.channel.congested
 
     @property
-    def heard_for(self) -> RequestId | None:
+    def related_request_id(self) -> RequestId | None:
         """While something is delivered: the request of ours whose own stream brought it.
 
         Only channels over HTTP can tell; elsewhere all share one stream.
         """
-        return getattr(self.channel, "heard_for", None)
+        return getattr(self.channel, "related_request_id", None)
 
     def settle(self, request_id: RequestId, result: Raw) -> None:
         """Take something else for the answer to a request of ours."""
-        self._hearing.take(self.conversation.receive(Success(request_id, result)))
+        self._inbound_dispatcher.apply_event(self.conversation.receive(Success(request_id, result)))
 
     # Edge: the way back to the caller of an exchange
 
@@ -258,7 +262,7 @@ class Peer:
     def log_level(self, level: str | None) -> None:
         self.conversation.log_level = level
 
-    async def tell(self, exchange: Exchange, notification: Notification) -> None:
+    async def notify_caller(self, exchange: Exchange, notification: Notification) -> None:
         channel, work = self.channel, self._work
         request_id = exchange.request_id
         if request_id not in work.running and request_id not in work.taken:
@@ -267,11 +271,11 @@ class Peer:
         if channel.congested:
             await channel.drain()
 
-    def hang_up(self, exchange: Exchange) -> None:
+    def detach(self, exchange: Exchange) -> None:
         """Let go of the stream that waits for this exchange, if it has one of its own."""
         self.channel.detach(exchange.request_id)
 
-    async def ask(
+    async def request_caller(
         self, exchange: Exchange, method: str, params: dict[str, Any] | Raw | None
     ) -> Raw:
         return await self.request(

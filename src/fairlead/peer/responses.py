@@ -9,25 +9,25 @@ from ..interceptor import Exchange
 from ..observe.log_filter import ABOUT
 from ..wire import Failure, RequestId, Success, failure
 from ..wire.error_codes import INTERNAL_ERROR
-from .connection_state import Line
+from .connection_state import ConnectionState
 
-__all__ = ["Replies", "refusal_of"]
+__all__ = ["Responses", "error_response"]
 
 log = logging.getLogger("fairlead.peer")
 
 
-class Replies:
+class Responses:
     """Writes answers, with the members that they have besides their result."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: ConnectionState) -> None:
         self._line = line
         self._channel = line.channel
         self._conversation = line.conversation
         self.members: dict[RequestId, dict[str, Raw]] = {}  # of answers that are yet to come
 
-    def add_members(self, request_id: RequestId, members: dict[str, Raw]) -> None:
+    def add_extra_members(self, request_id: RequestId, members: dict[str, Raw]) -> None:
         """Our answer to a request, when there is one, has these members besides."""
-        if self._conversation.owes(request_id):
+        if self._conversation.is_unanswered(request_id):
             self.members[request_id] = members
 
     def succeed(self, request_id: RequestId, result: bytes | Raw) -> None:
@@ -39,7 +39,7 @@ class Replies:
 
     def fail(self, request_id: RequestId, error: RpcError) -> None:
         """Refuse a request, unless it had its answer before."""
-        if self._conversation.settled(request_id):
+        if self._conversation.mark_answered(request_id):
             members = self.members.pop(request_id, None)
             if error.raw is not None:
                 raw = Raw(error.raw)
@@ -49,7 +49,7 @@ class Replies:
             self._line.send_quietly(answer)
 
 
-def refusal_of(exchange: Exchange, error: Exception) -> RpcError:
+def error_response(exchange: Exchange, error: Exception) -> RpcError:
     """What the peer is answered if its request failed so. What it need not know is logged."""
     if isinstance(error, RpcError):
         return error

@@ -8,28 +8,28 @@ from msgspec import Raw
 from ..errors import ChannelClosed, RpcError
 from ..interceptor import Exchange
 from ..wire import RequestId
-from .backlog import Queue
-from .connection_state import FEW, Line
-from .inbound_in_flight import Taken
-from .responses import Replies
+from .backlog import Backlog
+from .connection_state import FEW, ConnectionState
+from .inbound_in_flight import DelegatedRequest
+from .responses import Responses
 
-__all__ = ["Take", "Taking"]
+__all__ = ["Delegate", "DelegatedRequests"]
 
 MAX_LET_GO = 256  # cancelled by the peer, and remembered until that was passed on
 
 # Takes a request over, to answer it with `Peer.answer`; or returns None to have a task started.
 # What it returns is known by who it is: an id may be used again by a request that is not its own.
-Take = Callable[[Exchange], Taken | None]
+Delegate = Callable[[Exchange], DelegatedRequest | None]
 
 
-class Taking:
+class DelegatedRequests:
     """Answers requests that were taken over, gives them back, and lets go of them."""
 
     def __init__(
         self,
-        line: Line,
-        replies: Replies,
-        queue: Queue,
+        line: ConnectionState,
+        replies: Responses,
+        queue: Backlog,
         begin: Callable[[Exchange, RequestId], None],
     ) -> None:
         """`begin` starts a task for a request."""
@@ -45,16 +45,18 @@ class Taking:
         self._begin = begin
         self.behind = 0  # requests that must not be overtaken
         # Cancelled by the peer, but nobody has passed that on; the last ones.
-        self._let_go_of: deque[Taken] = deque(maxlen=MAX_LET_GO)
+        self._let_go_of: deque[DelegatedRequest] = deque(maxlen=MAX_LET_GO)
 
-    def answer(self, taken: Taken, request_id: RequestId, outcome: bytes | Raw | RpcError) -> None:
+    def answer(
+        self, taken: DelegatedRequest, request_id: RequestId, outcome: bytes | Raw | RpcError
+    ) -> None:
         """Answer a request that was taken over. First outcome wins."""
         if self._taken.get(request_id) is not taken:
             return  # cancelled, and perhaps the id has another owner by now
         del self._taken[request_id]
         if isinstance(outcome, RpcError):
             self._replies.fail(request_id, outcome)
-        elif self._conversation.settled(request_id):
+        elif self._conversation.mark_answered(request_id):
             if len(self._taken) > FEW:
                 self._channel.join_writes()
             try:
@@ -67,14 +69,14 @@ class Taking:
         if self._queued or self._work.awaited is not None:
             self._one_less()
 
-    def give_back(self, taken: Taken, exchange: Exchange) -> None:
+    def undelegate(self, taken: DelegatedRequest, exchange: Exchange) -> None:
         """A request that was taken over needs a task after all."""
         if self._taken.get(exchange.request_id) is taken and self._line.end is None:
             del self._taken[exchange.request_id]
             self._begin(exchange, exchange.request_id)
-            self._work.tell_awaiting()
+            self._work.notify_idle_waiter()
 
-    def stay_behind(self) -> None:
+    def preserve_order(self) -> None:
         """A request is on its way only in the next turn of the loop: those that come until then
         have a task too, so that they stay behind it."""
         self.behind += 1
@@ -83,7 +85,7 @@ class Taking:
     def _went_ahead(self) -> None:
         self.behind -= 1
 
-    def let_go(self, request_id: RequestId) -> Callable[[str], None] | None:
+    def release(self, request_id: RequestId) -> Callable[[str], None] | None:
         """The peer has cancelled a request; returns what ends it, if it was taken over."""
         taken = self._taken.pop(request_id, None)
         if taken is None:
@@ -109,4 +111,4 @@ class Taking:
     def _one_less(self) -> None:
         if self._queued:
             self._queue.next()
-        self._work.tell_awaiting()
+        self._work.notify_idle_waiter()

@@ -7,7 +7,7 @@ from msgspec import UnsetType
 
 from ..errors import RpcError
 from ..interceptor import Exchange
-from ..protocol.caller import read_head
+from ..protocol.caller import read_params_head
 from ..protocol.json_edit import encoded, members_of
 from ..wire import Params, to_json
 
@@ -38,4 +38,4 @@ def with_whole_params(exchange: Exchange, params: Params) -> Exchange:
     if exchange.did is None:
         exchange.did = []  # shared by both, or whoever holds the first one would not hear
     message = msgspec.structs.replace(exchange.message, params=params)
-    return msgspec.structs.replace(exchange, message=message, head=read_head(params))
+    return msgspec.structs.replace(exchange, message=message, head=read_params_head(params))

@@ -12,29 +12,31 @@ from ..limits import HELD_MESSAGES
 from ..protocol.envelope import Direction
 from ..redaction.redact_messages import Redactor
 
-__all__ = ["Desk", "Held", "NotHeld", "Outcome", "Verdict"]
+__all__ = ["HeldMessage", "HoldDecision", "HoldDesk", "HoldOutcome", "NotHeld"]
 
 MAX_HELD: Final = HELD_MESSAGES.value
 SHOWN: Final = 64 << 10  # bytes of a message; of a longer one only its size is shown
 
 log = logging.getLogger("fairlead.gateway")
 
-Outcome: TypeAlias = Literal["resume", "block"]
-Phase: TypeAlias = Literal["request", "answer", "error", "notification"]  # "error": an answer too
+HoldOutcome: TypeAlias = Literal["resume", "block"]
+HoldPhase: TypeAlias = Literal[
+    "request", "answer", "error", "notification"
+]  # "error": an answer too
 
 
 class NotHeld(ConfigError):
     """Nothing waits under that number."""
 
 
-class Held(Struct, omit_defaults=True, kw_only=True):
+class HeldMessage(Struct, omit_defaults=True, kw_only=True):
     """One message at the desk, as people see it; secrets are taken out."""
 
     id: int
     at: float  # seconds since the epoch
     until: float  # when it is decided without anybody
-    otherwise: Outcome  # and how
-    phase: Phase
+    otherwise: HoldOutcome  # and how
+    phase: HoldPhase
     dir: Direction
     method: str
     target: str | None = None
@@ -45,7 +47,7 @@ class Held(Struct, omit_defaults=True, kw_only=True):
     question: bool = False  # whether it may pass at all: there is nothing to change
 
 
-class Verdict(Struct, frozen=True):
+class HoldDecision(Struct, frozen=True):
     """What shall be done with it."""
 
     action: Literal["resume", "change", "block"]
@@ -54,14 +56,14 @@ class Verdict(Struct, frozen=True):
     result: Raw | None = None  # instead of the answer, or of asking at all
 
 
-class Desk:
+class HoldDesk:
     """Where messages are held."""
 
     def __init__(
         self,
         *,
         limit: float = 60.0,
-        otherwise: Outcome = "block",
+        otherwise: HoldOutcome = "block",
         max_held: int = MAX_HELD,
         redactor: Redactor | None = None,
     ) -> None:
@@ -71,13 +73,13 @@ class Desk:
         self.limit, self.otherwise = limit, otherwise
         self._max_held = max_held
         self._redactor = redactor or Redactor()
-        self._held: dict[int, tuple[Held, asyncio.Future[Verdict]]] = {}
+        self._held: dict[int, tuple[HeldMessage, asyncio.Future[HoldDecision]]] = {}
         self._next = 1
         self._news: set[asyncio.Future[None]] = set()
 
     async def hold(
         self,
-        phase: Phase,
+        phase: HoldPhase,
         direction: Direction,
         method: str,
         *,
@@ -86,9 +88,9 @@ class Desk:
         principal: str | None = None,
         reason: str | None = None,
         limit: float | None = None,
-        otherwise: Outcome | None = None,
+        otherwise: HoldOutcome | None = None,
         question: bool = False,
-    ) -> Verdict:
+    ) -> HoldDecision:
         """Wait for a verdict. Who gives up waiting takes the message off the desk.
 
         A `question` is resumed or blocked; it cannot be changed.
@@ -96,10 +98,10 @@ class Desk:
         seconds, fallback = limit or self.limit, otherwise or self.otherwise
         if len(self._held) >= self._max_held:
             HELD_MESSAGES.hit()
-            return Verdict("block", "too many messages are held already")
+            return HoldDecision("block", "too many messages are held already")
         now, raw = time.time(), b"" if message is None else bytes(message)
         clean = self._redactor
-        held = Held(
+        held = HeldMessage(
             id=self._next,
             at=now,
             until=now + seconds,
@@ -115,7 +117,7 @@ class Desk:
             question=question,
         )
         self._next += 1
-        decided: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
+        decided: asyncio.Future[HoldDecision] = asyncio.get_running_loop().create_future()
         self._held[held.id] = held, decided
         self._tell()
         try:
@@ -123,15 +125,15 @@ class Desk:
                 return await decided
         except TimeoutError:
             log.warning("%s was held for %g s: %s", method, seconds, fallback)
-            return Verdict(fallback, f"nobody decided within {seconds:g} s")
+            return HoldDecision(fallback, f"nobody decided within {seconds:g} s")
         finally:
             del self._held[held.id]
 
-    def list(self) -> "list[Held]":
+    def list(self) -> "list[HeldMessage]":
         """What waits, the oldest first."""
         return [held for held, decided in self._held.values() if not decided.done()]
 
-    async def wait(self) -> Held:
+    async def wait(self) -> HeldMessage:
         """The oldest that waits, as soon as there is one."""
         while not (waiting := self.list()):
             news = asyncio.get_running_loop().create_future()
@@ -144,7 +146,7 @@ class Desk:
 
     def resume(self, number: int) -> None:
         """Let it go as it is. Raises: NotHeld: it is not here (any more)."""
-        self._decide(number, Verdict("resume"))
+        self._decide(number, HoldDecision("resume"))
 
     def change(self, number: int, *, params: Any = None, result: Any = None) -> None:
         """Let it go with other params, or have the asker get another result.
@@ -165,26 +167,30 @@ class Desk:
         if result is not None and held.phase == "notification":
             raise ConfigError(f"{number} is a notification, which has no result")
         new = _as_raw(params if result is None else result)
-        verdict = Verdict("change", params=new) if result is None else Verdict("change", result=new)
+        verdict = (
+            HoldDecision("change", params=new)
+            if result is None
+            else HoldDecision("change", result=new)
+        )
         self._decide(number, verdict)
 
     def block(self, number: int, reason: str = "") -> None:
         """Refuse it. Raises: NotHeld: it is not here (any more)."""
-        self._decide(number, Verdict("block", reason or "refused by whoever watches"))
+        self._decide(number, HoldDecision("block", reason or "refused by whoever watches"))
 
     def block_all(self, reason: str) -> None:
         """Refuse everything that is held: nobody is going to decide any more."""
         for _, decided in self._held.values():
             if not decided.done():
-                decided.set_result(Verdict("block", reason))
+                decided.set_result(HoldDecision("block", reason))
 
-    def _get(self, number: int) -> tuple[Held, "asyncio.Future[Verdict]"]:
+    def _get(self, number: int) -> tuple[HeldMessage, "asyncio.Future[HoldDecision]"]:
         found = self._held.get(number)
         if found is None or found[1].done():
             raise NotHeld(f"nothing is held under {number}: it was decided, or has gone")
         return found
 
-    def _decide(self, number: int, verdict: Verdict) -> None:
+    def _decide(self, number: int, verdict: HoldDecision) -> None:
         self._get(number)[1].set_result(verdict)
 
     def _tell(self) -> None:

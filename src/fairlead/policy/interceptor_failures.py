@@ -10,15 +10,15 @@ from typing import Final, Literal
 from msgspec import Raw
 
 from ..errors import RpcError
-from ..interceptor import Answer, Exchange, Interceptor, Proceed, claims
+from ..interceptor import Answer, Exchange, Interceptor, Proceed, declares
 from ..protocol.json_edit import members_of
-from ..protocol.own_errors import ours
+from ..protocol.own_errors import own_error
 from ..wire import Request
 from ..wire.error_codes import INTERNAL_ERROR
 
-__all__ = ["Policy", "guarded"]
+__all__ = ["FailurePolicy", "with_failure_policy"]
 
-Policy = Literal["fail_closed", "fail_open", "skip"]
+FailurePolicy = Literal["fail_closed", "fail_open", "skip"]
 
 LIMIT: Final = 30.0  # seconds that an interceptor may take for itself
 REST: Final = 60.0  # seconds for which one that failed is left out, with "skip"
@@ -26,9 +26,9 @@ REST: Final = 60.0  # seconds for which one that failed is left out, with "skip"
 log = logging.getLogger("fairlead.gateway.interceptors")
 
 
-def guarded(
+def with_failure_policy(
     interceptor: Interceptor,
-    policy: Policy = "fail_closed",
+    policy: FailurePolicy = "fail_closed",
     *,
     timeout: float = LIMIT,
     rest: float = REST,
@@ -50,15 +50,15 @@ class _Guard:
     def __init__(
         self,
         inner: Interceptor,
-        policy: Policy,
+        policy: FailurePolicy,
         timeout: float,
         rest: float,
         name: str,
         clock: Callable[[], float],
     ) -> None:
         self._inner = inner
-        self.offended = getattr(inner, "offended", None)
-        self._policy: Policy = policy
+        self.on_malformed = getattr(inner, "on_malformed", None)
+        self._policy: FailurePolicy = policy
         self._timeout = timeout
         self._rest = rest
         self._name = name
@@ -68,7 +68,7 @@ class _Guard:
     @property
     def waits(self) -> bool:
         """What never waits cannot hang either."""
-        return not claims(self._inner, "waits") or bool(getattr(self._inner, "waits", True))
+        return not declares(self._inner, "waits") or bool(getattr(self._inner, "waits", True))
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if self._clock() < self._until:
@@ -112,7 +112,7 @@ class _Guard:
         log.debug("where it failed:\n%s", "".join(traceback.format_tb(exc.__traceback__)))
         exchange.note(f"{self._name} failed")
         if self._policy == "fail_closed":
-            raise ours(INTERNAL_ERROR, f"{self._name} failed, so nothing passes") from None
+            raise own_error(INTERNAL_ERROR, f"{self._name} failed, so nothing passes") from None
         if self._policy == "skip":
             self._until = self._clock() + self._rest
         if behind.failure is not None:

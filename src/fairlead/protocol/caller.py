@@ -17,7 +17,7 @@ from ..wire import Params
 from ..wire.error_codes import INVALID_PARAMS, UNSUPPORTED_VERSION
 from .identity.principal import Principal
 from .methods import has_capability
-from .revisions import HANDSHAKE, STATELESS, Revision, known
+from .revisions import HANDSHAKE, STATELESS, Revision, find_revision
 
 __all__ = [
     "CAPABILITIES_KEY",
@@ -28,10 +28,10 @@ __all__ = [
     "SUBSCRIPTION_KEY",
     "VERSION_KEY",
     "Caller",
-    "Head",
     "Meta",
+    "ParamsHead",
     "check_declaration",
-    "read_head",
+    "read_params_head",
     "stateless_caller",
     "target_of",
 ]
@@ -86,7 +86,7 @@ class Meta(Struct, gc=False):
     baggage: str | UnsetType = UNSET
 
 
-class Head(Struct, gc=False):
+class ParamsHead(Struct, gc=False):
     """What routing and execution read of any request's params, in one pass over its bytes."""
 
     meta: Meta | UnsetType = field(default=UNSET, name="_meta")
@@ -95,12 +95,12 @@ class Head(Struct, gc=False):
     arguments: Raw | UnsetType = UNSET
 
 
-_decode_head = msgspec.json.Decoder(Head).decode
+_decode_head = msgspec.json.Decoder(ParamsHead).decode
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
-NO_HEAD = Head()
+NO_HEAD = ParamsHead()
 
 
-def read_head(params: Params) -> Head:
+def read_params_head(params: Params) -> ParamsHead:
     """Read the head of some params. Never fails: a member of the wrong type counts as absent."""
     if isinstance(params, UnsetType):
         return NO_HEAD
@@ -110,7 +110,7 @@ def read_head(params: Params) -> Head:
         return _read_head_carefully(params)
 
 
-def target_of(method: str, head: Head) -> str | None:
+def target_of(method: str, head: ParamsHead) -> str | None:
     """The tool, prompt or resource that a message is about, when it is about one.
 
     A server goes by the URI of a resource; a name beside it must not hide that from anybody.
@@ -134,7 +134,7 @@ def stateless_caller(meta: Meta, principal: Principal) -> Caller:
         raise RpcError(INVALID_PARAMS, f"_meta lacks {VERSION_KEY} (a string)")
     if isinstance(capabilities, UnsetType) or memoryview(capabilities)[0] != _OPENING_BRACE:
         raise RpcError(INVALID_PARAMS, f"_meta lacks {CAPABILITIES_KEY} (an object)")
-    revision = known(version)
+    revision = find_revision(version)
     if revision is None or not revision.stateless:
         raise unsupported_version(version)
     check_declaration(capabilities, meta.client_info)
@@ -182,13 +182,13 @@ def _decode_object(raw: bytes) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _read_head_carefully(params: Raw) -> Head:
+def _read_head_carefully(params: Raw) -> ParamsHead:
     try:
         members = _decode_members(params)
     except (msgspec.DecodeError, RecursionError):
         # As deep as the codec allows, but our stack is a few frames deeper: nothing can be read.
         return NO_HEAD
-    head = Head()
+    head = ParamsHead()
     for attribute in ("name", "uri"):
         value = _decoded(members.get(attribute), str)
         if isinstance(value, str):

@@ -2,7 +2,7 @@
 
 An old client reads past a field it has not heard of, but fails on an unknown kind of content, a
 question in an unknown form or structured output that is no object. So those are put into words it
-knows, newer fields are left out, and what cannot be said at all is `Impossible`.
+knows, newer fields are left out, and what cannot be said at all is `DowngradeError`.
 
 All of it works on encoded JSON. An object is opened as far as something in it may have to change,
 and the rest is copied as text: numbers, escapes and fields nobody has heard of stay as they came.
@@ -18,18 +18,18 @@ from msgspec import Raw
 from .json_edit import (
     Edit,
     Encoded,
-    Members,
+    RawMembers,
     Rewrite,
     Table,
     all_of,
     apply,
     each,
     each_member,
+    edit_object,
     encoded,
     items_of,
-    like,
     members_of,
-    shaped,
+    same_type,
     string_of,
     type_of,
     within,
@@ -41,7 +41,7 @@ from .revisions import NEWEST, Revision
 
 __all__ = [
     "CACHEABLE",
-    "Impossible",
+    "DowngradeError",
     "downgrade_capabilities",
     "downgrade_params",
     "downgrade_result",
@@ -52,7 +52,7 @@ CACHEABLE: Final = frozenset(row.name for row in METHODS if row.cacheable)
 """The methods whose results say how long they stay fresh, in the stateless revisions."""
 
 
-class Impossible(ValueError):
+class DowngradeError(ValueError):
     """The peer's revision has no words for this. The text says which and why."""
 
 
@@ -103,7 +103,7 @@ def upgrade_result(
     meta = members_of(members.get("_meta", Raw(b"{}")))
     if server_info is not None and meta is not None and _SERVER_INFO not in meta:
         added["_meta"] = {**meta, _SERVER_INFO: Raw(server_info)}
-    return like(result, encoded({**members, **added})) if added else result
+    return same_type(result, encoded({**members, **added})) if added else result
 
 
 # Which feature of a revision brings which member; a member that stands in no table is always kept.
@@ -150,8 +150,8 @@ _EXTENSIONS: Final[Table] = {"io.modelcontextprotocol/tasks": "stateless"}
 
 
 def _refuse(reason: str) -> Edit:
-    def edit(members: Members) -> bool:
-        raise Impossible(reason)
+    def edit(members: RawMembers) -> bool:
+        raise DowngradeError(reason)
 
     return edit
 
@@ -165,30 +165,34 @@ _ANY: Final = ""  # every method without an entry of its own
 def _results(revision: Revision) -> dict[str, Rewrite | None]:
     plain = all_of(_complete(revision), _meta(revision))
     cached = all_of(plain, without(_CACHE, revision))
-    prompt = shaped(
+    prompt = edit_object(
         without(_NAMED, revision),
-        within("arguments", each(shaped(without({"title": "titles"}, revision)))),
+        within("arguments", each(edit_object(without({"title": "titles"}, revision)))),
     )
-    contents = each(shaped(without(_BLOCK, revision)))
-    resources = each(shaped(_resource(revision)))
+    contents = each(edit_object(without(_BLOCK, revision)))
+    resources = each(edit_object(_resource(revision)))
     return {
-        _ANY: shaped(plain),
-        "initialize": shaped(
+        _ANY: edit_object(plain),
+        "initialize": edit_object(
             plain,
-            within("serverInfo", shaped(without(_IMPLEMENTATION, revision))),
+            within("serverInfo", edit_object(without(_IMPLEMENTATION, revision))),
             within("capabilities", _capabilities(revision)),
         ),
-        "tools/list": shaped(cached, within("tools", each(_tool(revision)))),
-        "tools/call": shaped(plain, _tool_output(revision)),
-        "prompts/list": shaped(cached, within("prompts", each(prompt))),
-        "prompts/get": shaped(
-            plain, within("messages", each(shaped(within("content", _content(revision)))))
+        "tools/list": edit_object(cached, within("tools", each(_tool(revision)))),
+        "tools/call": edit_object(plain, _tool_output(revision)),
+        "prompts/list": edit_object(cached, within("prompts", each(prompt))),
+        "prompts/get": edit_object(
+            plain, within("messages", each(edit_object(within("content", _content(revision)))))
         ),
-        "resources/list": shaped(cached, within("resources", resources)),
-        "resources/templates/list": shaped(cached, within("resourceTemplates", resources)),
-        "resources/read": shaped(cached, within("contents", contents)),
-        "sampling/createMessage": shaped(plain, within("content", _sampling_content(revision))),
-        "roots/list": shaped(plain, within("roots", each(shaped(without(_BLOCK, revision))))),
+        "resources/list": edit_object(cached, within("resources", resources)),
+        "resources/templates/list": edit_object(cached, within("resourceTemplates", resources)),
+        "resources/read": edit_object(cached, within("contents", contents)),
+        "sampling/createMessage": edit_object(
+            plain, within("content", _sampling_content(revision))
+        ),
+        "roots/list": edit_object(
+            plain, within("roots", each(edit_object(without(_BLOCK, revision))))
+        ),
     }
 
 
@@ -197,21 +201,23 @@ def _params(revision: Revision) -> dict[str, Rewrite | None]:
     plain = _meta(revision)
     task = without({"task": "core_tasks"}, revision)
     return {
-        _ANY: shaped(plain),
-        "initialize": shaped(
+        _ANY: edit_object(plain),
+        "initialize": edit_object(
             plain,
-            within("clientInfo", shaped(without(_IMPLEMENTATION, revision))),
+            within("clientInfo", edit_object(without(_IMPLEMENTATION, revision))),
             within("capabilities", _capabilities(revision)),
         ),
-        "tools/call": shaped(plain, task),
-        "completion/complete": shaped(
+        "tools/call": edit_object(plain, task),
+        "completion/complete": edit_object(
             plain,
             without({"context": "completion_context"}, revision),
-            within("ref", shaped(without({"title": "titles"}, revision))),
+            within("ref", edit_object(without({"title": "titles"}, revision))),
         ),
-        "notifications/progress": shaped(plain, without({"message": "progress_message"}, revision)),
-        "sampling/createMessage": shaped(plain, task, _sampling(revision)),
-        "elicitation/create": shaped(plain, _elicitation(revision)),
+        "notifications/progress": edit_object(
+            plain, without({"message": "progress_message"}, revision)
+        ),
+        "sampling/createMessage": edit_object(plain, task, _sampling(revision)),
+        "elicitation/create": edit_object(plain, _elicitation(revision)),
     }
 
 
@@ -220,10 +226,12 @@ def _complete(revision: Revision) -> Edit | None:
     if revision.stateless:
         return None
 
-    def edit(members: Members) -> bool:
+    def edit(members: RawMembers) -> bool:
         kind = members.pop("resultType", None)
         if kind is not None and string_of(kind) != "complete":
-            raise Impossible(f"MCP {revision} has only complete results, and this is another kind")
+            raise DowngradeError(
+                f"MCP {revision} has only complete results, and this is another kind"
+            )
         return kind is not None
 
     return edit
@@ -238,7 +246,7 @@ def _meta(revision: Revision) -> Edit | None:
 
 
 def _tool(revision: Revision) -> Rewrite | None:
-    return shaped(
+    return edit_object(
         without(_TOOL, revision),
         within("inputSchema", _schema(revision)),
         within("outputSchema", _output_schema(revision)),
@@ -249,7 +257,9 @@ def _schema(revision: Revision) -> Rewrite | None:
     """Write a property whose schema is `true` or `false` as an object: it had to be one."""
     if revision.stateless:
         return None
-    return shaped(within("properties", each_member(lambda raw: _AS_OBJECT.get(bytes(raw), raw))))
+    return edit_object(
+        within("properties", each_member(lambda raw: _AS_OBJECT.get(bytes(raw), raw)))
+    )
 
 
 _AS_OBJECT: Final = {b"true": Raw(b"{}"), b"false": Raw(b'{"not":{}}')}
@@ -278,7 +288,7 @@ def _structured(revision: Revision) -> Edit | None:
     if revision.any_structured_value:
         return None
 
-    def edit(members: Members) -> bool:
+    def edit(members: RawMembers) -> bool:
         value = members.get("structuredContent")
         if value is None or (revision.structured_output and members_of(value) is not None):
             return False
@@ -298,7 +308,7 @@ def _structured(revision: Revision) -> Edit | None:
 def _content(revision: Revision) -> Rewrite | None:
     """One block of a tool's answer or of a prompt."""
     block = _block(revision)
-    resource = within("resource", shaped(without(_BLOCK, revision)))
+    resource = within("resource", edit_object(without(_BLOCK, revision)))
     known = {"text": block, "image": block, "resource": all_of(block, resource)}
     if revision.audio:
         known["audio"] = block
@@ -318,7 +328,7 @@ def _resource(revision: Revision) -> Edit | None:
 
 
 def _annotations(revision: Revision) -> Edit | None:
-    return within("annotations", shaped(without(_ANNOTATIONS, revision)))
+    return within("annotations", edit_object(without(_ANNOTATIONS, revision)))
 
 
 def _union(known: Mapping[str, Edit | None], revision: Revision) -> Rewrite | None:
@@ -348,7 +358,7 @@ def _union(known: Mapping[str, Edit | None], revision: Revision) -> Rewrite | No
     return rewrite
 
 
-def _stand_in(kind: str | None, members: Members, revision: Revision) -> str:
+def _stand_in(kind: str | None, members: RawMembers, revision: Revision) -> str:
     """What to say instead of a block that the revision does not have."""
     uri = string_of(members.get("uri"))
     if kind == "resource_link" and uri is not None:
@@ -374,18 +384,18 @@ def _sampling_tools(revision: Revision) -> Edit | None:
     if revision.sampling_tools:
         return within("tools", each(_tool(revision)))
 
-    def edit(members: Members) -> bool:
+    def edit(members: RawMembers) -> bool:
         choice = members.pop("toolChoice", None)
         tools = members.pop("tools", None)
         if tools is not None and items_of(tools) != []:
-            raise Impossible(f"MCP {revision} has no tools in sampling")
+            raise DowngradeError(f"MCP {revision} has no tools in sampling")
         return tools is not None or choice is not None
 
     return edit
 
 
 def _sampling_message(revision: Revision) -> Rewrite | None:
-    return shaped(
+    return edit_object(
         without({"_meta": "sampling_tools"}, revision),  # both came with the same revision
         within("content", _sampling_content(revision)),
     )
@@ -405,7 +415,7 @@ def _sampling_content(revision: Revision) -> Rewrite | None:
         if revision.sampling_tools:
             return several(raw)
         if len(blocks) != 1 or members_of(blocks[0]) is None:
-            raise Impossible(f"MCP {revision} has one block of content per sampling message")
+            raise DowngradeError(f"MCP {revision} has one block of content per sampling message")
         return one(blocks[0])
 
     return rewrite
@@ -427,7 +437,7 @@ def _sampling_block(revision: Revision) -> Rewrite | None:
 def _elicitation(revision: Revision) -> Edit | None:
     if not revision.elicitation:
         return _refuse(f"MCP {revision} has no elicitation")
-    schema = shaped(
+    schema = edit_object(
         without({"$schema": "rich_elicitation"}, revision),
         within("properties", each_member(_question(revision))),
     )
@@ -442,12 +452,14 @@ def _mode(revision: Revision) -> Edit | None:
         return None
     modes = {"form", "url"} if revision.rich_elicitation else {"form"}
 
-    def edit(members: Members) -> bool:
+    def edit(members: RawMembers) -> bool:
         mode = string_of(members["mode"]) if "mode" in members else "form"
         if mode not in modes:
-            raise Impossible(f"MCP {revision} has no elicitation in mode {mode!r}")
+            raise DowngradeError(f"MCP {revision} has no elicitation in mode {mode!r}")
         if mode == "url" and revision.elicitation_ids and "elicitationId" not in members:
-            raise Impossible(f"MCP {revision} has no elicitation by URL without an elicitationId")
+            raise DowngradeError(
+                f"MCP {revision} has no elicitation by URL without an elicitationId"
+            )
         return False
 
     return edit
@@ -458,18 +470,18 @@ def _question(revision: Revision) -> Rewrite | None:
     if revision.rich_elicitation:
         return None
 
-    def edit(members: Members) -> bool:
+    def edit(members: RawMembers) -> bool:
         kind = string_of(members.get("type"))
         if kind == "array":
-            raise Impossible(f"MCP {revision} has no elicitation with several choices")
+            raise DowngradeError(f"MCP {revision} has no elicitation with several choices")
         titled = _name_choices(members)
         defaulted = kind != "boolean" and members.pop("default", None) is not None
         return titled or defaulted
 
-    return shaped(edit)
+    return edit_object(edit)
 
 
-def _name_choices(members: Members) -> bool:
+def _name_choices(members: RawMembers) -> bool:
     """Write titled choices, `oneOf`, as two parallel arrays."""
     choices = [members_of(choice) for choice in items_of(members.get("oneOf")) or ()]
     options = [choice for choice in choices if choice and "const" in choice]
@@ -489,12 +501,12 @@ def _capabilities(revision: Revision) -> Rewrite | None:
     """Clients and servers have theirs under different names, so one table serves both."""
     modes = {"form": "rich_elicitation", "url": "rich_elicitation"}
     sampling = {"tools": "sampling_tools", "context": "sampling_tools"}
-    return shaped(
+    return edit_object(
         without(_CAPABILITIES, revision),
         _forms_only(revision),
-        within("elicitation", shaped(without(modes, revision))),
-        within("sampling", shaped(without(sampling, revision))),
-        within("roots", shaped(without({"listChanged": "handshake"}, revision))),
+        within("elicitation", edit_object(without(modes, revision))),
+        within("sampling", edit_object(without(sampling, revision))),
+        within("roots", edit_object(without({"listChanged": "handshake"}, revision))),
         without_keys("extensions", _EXTENSIONS, revision),
     )
 
@@ -504,7 +516,7 @@ def _forms_only(revision: Revision) -> Edit | None:
     if revision.rich_elicitation:
         return None
 
-    def edit(members: Members) -> bool:
+    def edit(members: RawMembers) -> bool:
         modes = members_of(members.get("elicitation"))
         if not modes or "url" not in modes or "form" in modes:
             return False

@@ -24,7 +24,7 @@ from ..wire.error_codes import (
     PARSE_ERROR,
     UNSUPPORTED_VERSION,
 )
-from .caller import Head
+from .caller import ParamsHead
 from .methods import METHODS
 from .revisions import NEWEST
 
@@ -117,7 +117,7 @@ _MARKS = len(_PREFIX) + len(_SUFFIX)
 # Mirrored members of every request
 
 
-def mirrored_name(method: str, head: Head, params: Raw | UnsetType) -> str | None:
+def mirrored_name(method: str, head: ParamsHead, params: Raw | UnsetType) -> str | None:
     """What `Mcp-Name` has to say for a request; None if it says nothing."""
     member = _NAMED_BY.get(method)
     if member is None:
@@ -142,7 +142,7 @@ class _TaskParams(Struct):
 
 
 def check_mirrored(
-    message: Request | Notification, head: Head, headers: Mapping[bytes, bytes]
+    message: Request | Notification, head: ParamsHead, headers: Mapping[bytes, bytes]
 ) -> None:
     """Hold the headers of a stateless POST against its body. Names are in lower case.
 

@@ -16,18 +16,18 @@ from .revisions import Revision
 __all__ = [
     "Edit",
     "Encoded",
-    "Members",
+    "RawMembers",
     "Rewrite",
     "Table",
     "all_of",
     "apply",
     "each",
     "each_member",
+    "edit_object",
     "encoded",
     "items_of",
-    "like",
     "members_of",
-    "shaped",
+    "same_type",
     "string_of",
     "type_of",
     "within",
@@ -40,8 +40,10 @@ Encoded = TypeVar("Encoded", Raw, bytes)
 # Which feature of a revision (a property of `Revision`) brings which member.
 Table: TypeAlias = Mapping[str, str]
 
-Members: TypeAlias = dict[str, Raw]
-Edit: TypeAlias = Callable[[Members], bool]  # changes an object in place, and says whether it did
+RawMembers: TypeAlias = dict[str, Raw]
+Edit: TypeAlias = Callable[
+    [RawMembers], bool
+]  # changes an object in place, and says whether it did
 Rewrite: TypeAlias = Callable[
     [Raw], Raw | None
 ]  # the value itself if unchanged, None to leave it out
@@ -53,7 +55,7 @@ def all_of(*edits: Edit | None) -> Edit | None:
     if len(steps) < 2:
         return steps[0] if steps else None
 
-    def edit(members: Members) -> bool:
+    def edit(members: RawMembers) -> bool:
         changed = False
         for step in steps:
             changed = step(members) or changed
@@ -62,7 +64,7 @@ def all_of(*edits: Edit | None) -> Edit | None:
     return edit
 
 
-def shaped(*edits: Edit | None) -> Rewrite | None:
+def edit_object(*edits: Edit | None) -> Rewrite | None:
     """An object, edited. Anything else is not ours to mend."""
     edit = all_of(*edits)
     if edit is None:
@@ -81,7 +83,7 @@ def without(table: Table, revision: Revision) -> Edit | None:
     if not unknown:
         return None
 
-    def edit(members: Members) -> bool:
+    def edit(members: RawMembers) -> bool:
         before = len(members)
         for name in unknown:
             members.pop(name, None)
@@ -95,7 +97,7 @@ def within(name: str, rewrite: Rewrite | None) -> Edit | None:
     if rewrite is None:
         return None
 
-    def edit(members: Members) -> bool:
+    def edit(members: RawMembers) -> bool:
         old = members.get(name)
         new = None if old is None else rewrite(old)
         if new is old:
@@ -130,16 +132,16 @@ def each_member(rewrite: Rewrite | None) -> Rewrite | None:
     if rewrite is None:
         return None
 
-    def edit(members: Members) -> bool:
+    def edit(members: RawMembers) -> bool:
         step = all_of(*[within(name, rewrite) for name in members])
         return step is not None and step(members)
 
-    return shaped(edit)
+    return edit_object(edit)
 
 
 def without_keys(name: str, table: Table, revision: Revision) -> Edit | None:
     """Leave out keys of a map; when it has no others, the map too."""
-    unknown = shaped(without(table, revision))
+    unknown = edit_object(without(table, revision))
     if unknown is None:
         return None
 
@@ -157,7 +159,7 @@ _string_decoder: Final = msgspec.json.Decoder(str)
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def members_of(raw: Raw | bytes | None) -> Members | None:
+def members_of(raw: Raw | bytes | None) -> RawMembers | None:
     """The members of an object, or None if it is none."""
     try:
         return None if raw is None else _object_decoder.decode(raw)
@@ -196,9 +198,9 @@ def apply(rewrite: Rewrite | None, value: Encoded) -> Encoded:
         return value
     raw = value if isinstance(value, Raw) else Raw(value)
     new = rewrite(raw)
-    return value if new is None or new is raw else like(value, new)
+    return value if new is None or new is raw else same_type(value, new)
 
 
-def like(value: Encoded, new: Raw) -> Encoded:
+def same_type(value: Encoded, new: Raw) -> Encoded:
     """What was handed in as bytes goes out as bytes: `Raw` is none, whatever its type stub says."""
     return new if isinstance(value, Raw) else bytes(new)

@@ -16,7 +16,7 @@ from .revisions import HANDSHAKE, NEWEST_HANDSHAKE, STATELESS, Revision
 __all__ = [
     "METHODS",
     "TASKS_EXTENSION",
-    "Kind",
+    "MessageKind",
     "Method",
     "Sender",
     "Side",
@@ -33,7 +33,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-Kind: TypeAlias = Literal["request", "notification"]
+MessageKind: TypeAlias = Literal["request", "notification"]
 Side: TypeAlias = Literal["client", "server"]
 Sender: TypeAlias = Literal["client", "server", "both"]
 
@@ -44,7 +44,7 @@ class Method(Struct, frozen=True, kw_only=True):
     """One method over a span of revisions in which it keeps its shape."""
 
     name: str
-    kind: Kind
+    kind: MessageKind
     sender: Sender
     params: str  # "module:Name" below `types`
     result: str | None = None  # likewise; a notification has none
@@ -146,7 +146,7 @@ def _names_no_mode(capabilities: Mapping[str, Any]) -> bool:
     return elicitation.get("form") is None and elicitation.get("url") is None
 
 
-def _select(kind: Kind, revision: Revision, sender: Side) -> tuple[Method, ...]:
+def _select(kind: MessageKind, revision: Revision, sender: Side) -> tuple[Method, ...]:
     rows = _BY_REVISION[revision].values()
     return tuple(row for row in rows if row.kind == kind and row.sent_by(sender))
 

@@ -25,9 +25,9 @@ class Identity:
     ) -> None:
         self.info = to_json(info or {"name": "fairlead", "version": "0"})
         self.capabilities = to_json(capabilities or {})
-        self.want_logs(None)
+        self.request_log_level(None)
 
-    def want_logs(self, level: str | None) -> None:
+    def request_log_level(self, level: str | None) -> None:
         """Stateless era: each later request asks for messages of at least this level."""
         members = b'"%b":"%b","%b":%b,"%b":%b' % (
             *(VERSION_KEY.encode(), NEWEST.encode()),

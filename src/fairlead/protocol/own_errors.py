@@ -3,16 +3,16 @@
 from ..errors import HttpError, RpcError, public_reason
 from ..wire.error_codes import INTERNAL_ERROR
 
-__all__ = ["ours", "unreachable"]
+__all__ = ["own_error", "unreachable_error"]
 
 
-def ours(code: int, message: str, **data: object) -> RpcError:
+def own_error(code: int, message: str, **data: object) -> RpcError:
     """Return a refusal that comes from us, and says so."""
     return RpcError(code, message, {"source": "proxy", **data})
 
 
-def unreachable(server: str, error: BaseException) -> RpcError:
+def unreachable_error(server: str, error: BaseException) -> RpcError:
     """Build what a client is answered when the server failed: its name and a public reason."""
     facts = {"status": error.status} if isinstance(error, HttpError) else {}
     message = f"server {server!r} {public_reason(error)}"
-    return ours(INTERNAL_ERROR, message, server=server, **facts)
+    return own_error(INTERNAL_ERROR, message, server=server, **facts)

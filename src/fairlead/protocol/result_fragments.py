@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 
 from ..wire import Notification
 
-__all__ = ["FRAGMENT", "content_of", "part"]
+__all__ = ["FRAGMENT", "fragment_content", "fragment_notification"]
 
 FRAGMENT: Final = "notifications/fairlead/fragment"
 
@@ -19,12 +19,12 @@ class _Part(Struct):
     content: Raw
 
 
-def part(content: bytes | Raw) -> Notification:
+def fragment_notification(content: bytes | Raw) -> Notification:
     """Some content blocks, a JSON array."""
     return Notification(FRAGMENT, Raw(b'{"content":%b}' % bytes(content)))
 
 
-def content_of(note: Notification) -> Raw | None:
+def fragment_content(note: Notification) -> Raw | None:
     """The content blocks of a part; None if somebody left none."""
     if not isinstance(note.params, Raw):
         return None

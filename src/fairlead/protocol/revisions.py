@@ -6,7 +6,15 @@ never compares the dates themselves.
 
 from enum import StrEnum
 
-__all__ = ["HANDSHAKE", "NEWEST", "NEWEST_HANDSHAKE", "STATELESS", "Revision", "agree", "known"]
+__all__ = [
+    "HANDSHAKE",
+    "NEWEST",
+    "NEWEST_HANDSHAKE",
+    "STATELESS",
+    "Revision",
+    "find_revision",
+    "negotiate_revision",
+]
 
 
 class Revision(StrEnum):
@@ -134,17 +142,17 @@ NEWEST_HANDSHAKE = HANDSHAKE[-1]
 NEWEST = STATELESS[-1]
 
 
-def known(name: str) -> Revision | None:
+def find_revision(name: str) -> Revision | None:
     """The revision of that name, or `None` if we do not speak it."""
     return _BY_NAME.get(name)
 
 
-def agree(requested: str) -> Revision:
+def negotiate_revision(requested: str) -> Revision:
     """What a server answers to `initialize`: what was asked for, else its newest with a handshake.
 
     A stateless revision is never negotiated by handshake, even if a client names one.
     """
-    revision = known(requested)
+    revision = find_revision(requested)
     return NEWEST_HANDSHAKE if revision is None or revision.stateless else revision
 
 

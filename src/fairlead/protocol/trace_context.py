@@ -19,8 +19,8 @@ __all__ = [
     "Trace",
     "is_traced",
     "names_trace",
-    "of_request",
-    "outgoing",
+    "outgoing_trace",
+    "request_trace",
     "tracing",
 ]
 
@@ -75,7 +75,7 @@ def names_trace(meta: Meta | UnsetType) -> bool:
 
 
 @contextmanager
-def of_request(meta: Meta | UnsetType) -> Iterator[None]:
+def request_trace(meta: Meta | UnsetType) -> Iterator[None]:
     """While a request is handled: what is asked meanwhile belongs where it does."""
     trace = None
     if not isinstance(meta, UnsetType):
@@ -89,7 +89,7 @@ def of_request(meta: Meta | UnsetType) -> Iterator[None]:
         _current.reset(token)
 
 
-def outgoing() -> bytes:
+def outgoing_trace() -> bytes:
     """What a request that leaves now says of its trace: members of `_meta`, without the braces."""
     trace = _current.get()
     if trace is not None and trace.given:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from msgspec import Raw, UnsetType
 
 from ..errors import RpcError
-from ..interceptor import Answer, Exchange, Interceptor, beside, hearers
+from ..interceptor import Answer, Exchange, Interceptor, extra_members_hook, malformed_frame_hook
 from ..peer import Peer
-from ..peer.notification_pipeline import Passage
-from ..protocol.downgrade import Impossible, downgrade_params
+from ..peer.notification_pipeline import NotificationPipeline
+from ..protocol.downgrade import DowngradeError, downgrade_params
 from ..protocol.envelope import Direction, SessionState
 from ..protocol.identity.principal import Principal
 from ..protocol.revisions import Revision
@@ -19,8 +19,8 @@ from ..server.features.subscription_quota import HeldUris
 from ..wire import Notification, RequestId
 from ..wire.error_codes import METHOD_NOT_FOUND
 from .notification_outbox import PeerOutbox
-from .relayed_call import LEVELS, Call
-from .relayed_params import Passing, retokened
+from .relayed_call import LEVELS, RelayedCall
+from .relayed_params import RelayedParams, with_progress_token
 
 if TYPE_CHECKING:
     from .upstream_connection import Link
@@ -49,17 +49,17 @@ class Front:
         self.asked = 0  # questions of servers that it has not answered
         self.opening = asyncio.Lock()  # of a connection in place of one that was lost
         self.joining = 0  # requests that wait for that; the next ones wait behind them
-        self.passage = Passage(interceptors, Direction.CLIENT_TO_SERVER)
+        self.passage = NotificationPipeline(interceptors, Direction.CLIENT_TO_SERVER)
         self._questions: dict[RequestId, Exchange] = {}  # of servers, by the ids we gave them
         self._input_timeout = input_timeout
         self._interceptors = interceptors
-        self._beside = beside(interceptors)
+        self._beside = extra_members_hook(interceptors)
 
     def connect(self, peer: Peer) -> None:
         self.peer = peer
-        peer.on_offence = hearers(self._interceptors)
+        peer.on_malformed = malformed_frame_hook(self._interceptors)
         self.outbox = PeerOutbox(peer)
-        peer.on_members = self.members_came
+        peer.on_extra_members = self.members_came
 
     @property
     def revision(self) -> Revision | None:
@@ -85,7 +85,7 @@ class Front:
                 note = Notification(note.method, params, note.extra)
         self.outbox.put(note)
 
-    async def ask(self, exchange: Exchange, call: Call | None, link: "Link") -> Answer:
+    async def ask(self, exchange: Exchange, call: RelayedCall | None, link: "Link") -> Answer:
         """Ask the client what the server asks; its answer is the answer.
 
         Raises:
@@ -95,14 +95,14 @@ class Front:
         if revision is not None and not isinstance(params, UnsetType):
             try:
                 params = downgrade_params(exchange.method, params, revision)
-            except Impossible as exc:
+            except DowngradeError as exc:
                 raise RpcError(METHOD_NOT_FOUND, str(exc), {"source": "proxy"}) from exc
-        passing = Passing(params)
+        passing = RelayedParams(params)
         token = exchange.progress_token
 
         def passed(note: Notification) -> None:
             if token is not None:
-                link.outbox.put(retokened(note, token))
+                link.outbox.put(with_progress_token(note, token))
 
         def progressed(note: Notification) -> None:
             self.passage.put(note, self.peer, passed)
@@ -135,7 +135,7 @@ class Front:
     def members_came(self, request_id: RequestId, members: dict[str, Raw]) -> None:
         """The client's answer has more to it than a result; the server gets that as well."""
         question = self._questions.get(request_id)
-        add = None if question is None else getattr(question.edge, "add_members", None)
+        add = None if question is None else getattr(question.edge, "add_extra_members", None)
         if question is not None and add is not None:
             if self._beside is not None:
                 members = self._beside(question, members)

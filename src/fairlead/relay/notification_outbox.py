@@ -81,4 +81,4 @@ class CallOutbox(_Outbox):
         self.enqueue((note, None))
 
     async def _send(self, note: Notification, reply_to: RequestId | None) -> None:
-        await self._exchange.edge.tell(self._exchange, note)
+        await self._exchange.edge.notify_caller(self._exchange, note)

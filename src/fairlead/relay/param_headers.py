@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..interceptor import Exchange
     from ..peer import Peer
 
-__all__ = ["Marks", "says_them"]
+__all__ = ["Marks", "sends_param_headers"]
 
 
 class Marks(ParamHeaderIndex):
@@ -38,6 +38,6 @@ class Marks(ParamHeaderIndex):
             seen.add(cursor)
 
 
-def says_them(exchange: "Exchange") -> bool:
+def sends_param_headers(exchange: "Exchange") -> bool:
     """Whether a client sends such headers itself."""
     return exchange.caller.stateless and exchange.transport.transport_type == "http"

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
-from ..client.mcp_transport.inprocess import Attaches
+from ..client.mcp_transport.inprocess import Attachable
 from ..client.server_entry import MCPServerEntry
 from ..errors import ChannelClosed, FairleadError, LocalProtocolError, RpcError, TransportError
-from ..interceptor import Answer, Exchange, Handler, Interceptor, chain, hearers
+from ..interceptor import Answer, Exchange, Handler, Interceptor, chain, malformed_frame_hook
 from ..peer import Peer
-from ..peer.notification_pipeline import Passage
+from ..peer.notification_pipeline import NotificationPipeline
 from ..protocol.caller import Caller
-from ..protocol.conversation.conversation import Conversation, Role
-from ..protocol.downgrade import Impossible, downgrade_result
+from ..protocol.conversation.conversation import Conversation, ConversationRole
+from ..protocol.downgrade import DowngradeError, downgrade_result
 from ..protocol.envelope import Direction, TransportContext
 from ..protocol.headers import ParamHeader
 from ..protocol.identity.client_key import connection_key
@@ -25,27 +25,27 @@ from ..protocol.identity.principal import ANONYMOUS, Principal
 from ..protocol.json_edit import encoded, members_of, string_of
 from ..protocol.methods import exists
 from ..protocol.outgoing_params import Identity
-from ..protocol.own_errors import ours, unreachable
+from ..protocol.own_errors import own_error, unreachable_error
 from ..protocol.revisions import Revision
 from ..server.features.subscription_quota import SubscriptionQuota
-from ..server.http_app.http_runnable import ServesHttp
+from ..server.http_app.http_runnable import HttpRunnable
 from ..transport.channel import Channel
 from ..transport.http.server.settings import HttpSettings
 from ..wire import Notification
 from ..wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND
-from .bridge.handshake_to_stateless import HandshakeClients, missed
-from .bridge.parked_calls import Parked
-from .bridge.stateless_to_handshake import StatelessClients
+from .bridge.handshake_to_stateless import HandshakeToStateless, possibly_missed_changes
+from .bridge.parked_calls import ParkedCalls
+from .bridge.stateless_to_handshake import StatelessToHandshake
 from .client_session import Front
-from .fastpath.taskless_forwarder import Shortcut
-from .relayed_call import ASKING, LEVELS, Call
-from .relayed_params import Passing, params_of
+from .fastpath.taskless_forwarder import TasklessForwarder
+from .relayed_call import ASKING, LEVELS, RelayedCall
+from .relayed_params import RelayedParams, params_of
 from .request_params import uris_of
-from .server_target import Way, way_to
+from .server_target import Way, target_for
 from .settings import RelaySettings
 from .turn_lock import Turn
 from .upstream_connection import Link
-from .upstream_pool import Upstream, asks_back
+from .upstream_pool import Upstream, can_be_asked
 
 if TYPE_CHECKING:
     from ..server.http_app.app import HttpApp
@@ -57,7 +57,7 @@ log = logging.getLogger("fairlead.gateway")
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 
-class Relay(ServesHttp):
+class Relay(HttpRunnable):
     """One server, for clients that could not talk to it otherwise, or should not directly.
 
     relay = Relay({"command": "uvx", "args": ["mcp-server-time"]})
@@ -69,12 +69,12 @@ class Relay(ServesHttp):
 
     def __init__(
         self,
-        target: "Way | MCPServerEntry | dict[str, Any] | Attaches",
+        target: "Way | MCPServerEntry | dict[str, Any] | Attachable",
         name: str = "server",
         *,
         interceptors: Sequence[Interceptor] = (),
         settings: RelaySettings | None = None,
-        parked: Parked | None = None,
+        parked: ParkedCalls | None = None,
         quota: SubscriptionQuota | None = None,
         **options: Any,
     ) -> None:
@@ -83,7 +83,7 @@ class Relay(ServesHttp):
         Options are fields of `RelaySettings`.
         """
         self.settings = settings if settings is not None else RelaySettings(**options)
-        way = target if isinstance(target, Way) else way_to(target, name)
+        way = target if isinstance(target, Way) else target_for(target, name)
         self.name = way.name
         self.wait_until_known: Callable[[Exchange], Awaitable[None]] | None = None
         self.upstream = Upstream(way, self.settings, {"name": "fairlead", "version": "0"})
@@ -91,21 +91,21 @@ class Relay(ServesHttp):
         self.handler: Handler = chain(interceptors, self._handle)
         self.upstream.interceptors = interceptors
         self._interceptors = interceptors
-        self.on_offence = hearers(interceptors)
-        self._alone = Passage(interceptors, Direction.CLIENT_TO_SERVER)
-        self.parked = parked or Parked(self.settings)
+        self.on_malformed = malformed_frame_hook(interceptors)
+        self._alone = NotificationPipeline(interceptors, Direction.CLIENT_TO_SERVER)
+        self.parked = parked or ParkedCalls(self.settings)
         self._owns_parked = parked is None
         self.quota = quota or SubscriptionQuota()
-        self._stateless = StatelessClients(self.upstream, self.parked, self.quota)
-        self._shortcut = Shortcut(
+        self._stateless = StatelessToHandshake(self.upstream, self.parked, self.quota)
+        self._forwarder = TasklessForwarder(
             self.upstream,
             self._stateless,
             self.settings.call_timeout,
             interceptors,
             self._handle,
         )
-        self.take_alone = self._shortcut.take_alone if self._shortcut.possible else None
-        self._bridges: dict[Link, HandshakeClients] = {}
+        self.delegate_post = self._forwarder.delegate_post if self._forwarder.possible else None
+        self._bridges: dict[Link, HandshakeToStateless] = {}
         self._fronts: dict[object, Front] = {}  # by the peer that it is
         self._listening: dict[asyncio.Future[Raw], object] = {}  # and who does
         self._ending: set[asyncio.Task[None]] = set()
@@ -142,7 +142,7 @@ class Relay(ServesHttp):
         peer = Peer(
             channel,
             Conversation(
-                Role.SERVER,
+                ConversationRole.SERVER,
                 Identity({"name": "fairlead", "version": "0"}),
                 directed=self.settings.strict,
                 principal=principal,
@@ -155,7 +155,7 @@ class Relay(ServesHttp):
             on_close=lambda _: self._left(front),
             on_eof=self.hang_up,  # or it would be listened for until nobody waits any longer
             input_timeout=self.settings.input_timeout,
-            take=partial(self._shortcut.take, front) if self._shortcut.possible else None,
+            take=partial(self._forwarder.take, front) if self._forwarder.possible else None,
         )
         front.connect(peer)
         front.uris = self.quota.held(connection_key(principal, channel.context, peer))
@@ -190,16 +190,18 @@ class Relay(ServesHttp):
     def answer_inline(self, exchange: Exchange) -> Answer:
         return None
 
-    def marks_of(self, tool: str, principal: Principal) -> tuple[ParamHeader, ...]:
+    def tool_param_headers(self, tool: str, principal: Principal) -> tuple[ParamHeader, ...]:
         """Headers that repeat arguments are for us to check: many servers behind us never see them.
 
         Before a list of tools has passed, they are passed on as they came.
         """
         return self.upstream.marks.of(tool)
 
-    def told_alone(self, note: Notification, caller: Caller, context: TransportContext) -> None:
+    def on_stateless_notification(
+        self, note: Notification, caller: Caller, context: TransportContext
+    ) -> None:
         """A notification of a stateless client over HTTP."""
-        self._alone.put_alone(note, caller, context, self._told_alone)
+        self._alone.put_stateless(note, caller, context, self._told_alone)
 
     def _told_alone(self, note: Notification) -> None:
         if note.method in _NAMING_A_REQUEST:
@@ -238,13 +240,13 @@ class Relay(ServesHttp):
             return await self.answer(exchange, front)
         except RpcError:
             raise
-        except Impossible as exc:
-            raise ours(METHOD_NOT_FOUND, str(exc)) from None
+        except DowngradeError as exc:
+            raise own_error(METHOD_NOT_FOUND, str(exc)) from None
         except LocalProtocolError as exc:
-            raise ours(exc.code, str(exc)) from None
+            raise own_error(exc.code, str(exc)) from None
         except FairleadError as exc:
             log.warning("%s: %s: %s", self.name, exchange.method, exc)
-            raise unreachable(self.name, exc) from None
+            raise unreachable_error(self.name, exc) from None
 
     async def answer(self, exchange: Exchange, front: Front | None) -> Answer:
         """The same for those who can do something else if the server cannot be reached.
@@ -281,7 +283,7 @@ class Relay(ServesHttp):
 
     async def _same_era(self, exchange: Exchange, front: Front | None, link: Link) -> Answer:
         """Stateless to stateless: everything is in the request."""
-        call = Call(exchange, front)
+        call = RelayedCall(exchange, front)
         passing = params_of(exchange)
         timeout = self.settings.call_timeout
         if exchange.method == "subscriptions/listen":
@@ -346,7 +348,7 @@ class Relay(ServesHttp):
         if link.introduction is None:  # a connection that somebody else opened
             return self._bridge(link).initialized(exchange)
         if theirs < asked:
-            front.peer.conversation.settle_on(theirs)
+            front.peer.conversation.set_revision(theirs)
             return link.introduction
         return _introduced(link.introduction, asked, theirs)
 
@@ -355,11 +357,11 @@ class Relay(ServesHttp):
             return await self.upstream.for_caller(exchange.caller)
         link = front.link
         if link is None or not link.alive or front.joining:
-            link = await self.rejoin(front, exchange.caller)
+            link = await self.reconnect_session(front, exchange.caller)
         link.activate()
         return link
 
-    async def rejoin(self, front: Front, caller: Caller) -> Link:
+    async def reconnect_session(self, front: Front, caller: Caller) -> Link:
         """A session gets a connection in place of one that was lost.
 
         Raises:
@@ -367,7 +369,7 @@ class Relay(ServesHttp):
             FairleadError: the server cannot be reached.
         """
         if front.introduction is None:
-            raise ours(INVALID_PARAMS, "Send initialize first")
+            raise own_error(INVALID_PARAMS, "Send initialize first")
         front.joining += 1
         try:
             async with front.opening:  # one for all that the client asks meanwhile, in their order
@@ -395,21 +397,21 @@ class Relay(ServesHttp):
             except RpcError as exc:
                 log.warning("%s: not everything could be restored: %s", self.name, exc)
         # Nobody told what changed while it was away, so clients look again.
-        for note in missed(link, front):
+        for note in possibly_missed_changes(link, front):
             front.tell(note, link)
 
     async def _in_session(self, exchange: Exchange, front: Front | None, link: Link) -> Answer:
         """Handshake to handshake."""
         method = exchange.method
-        call = Call(exchange, front)
+        call = RelayedCall(exchange, front)
         passing = params_of(exchange)
         if front is not None:
             local = self._noted(exchange, front, link, passing)
             if local is not None:
                 return local
         turn = None
-        shared = front is not None and method in ASKING and not link.tells_apart
-        if front is not None and shared and asks_back(exchange.caller.capabilities):
+        shared = front is not None and method in ASKING and not link.correlates_calls
+        if front is not None and shared and can_be_asked(exchange.caller.capabilities):
             turn = await self._take_turn(link, front)
         try:
             timeout = self.settings.call_timeout
@@ -432,11 +434,13 @@ class Relay(ServesHttp):
         try:
             return await link.turns.take(front, self.settings.turn_timeout, urgent=front.asked > 0)
         except TimeoutError:
-            raise ours(
+            raise own_error(
                 -32603, f"{self.name} is busy: other clients use it. Try again later"
             ) from None
 
-    def _noted(self, exchange: Exchange, front: Front, link: Link, passing: Passing) -> Answer:
+    def _noted(
+        self, exchange: Exchange, front: Front, link: Link, passing: RelayedParams
+    ) -> Answer:
         """Remember what a session wants; an answer only if the server need not be asked."""
         match exchange.method:
             case "logging/setLevel":
@@ -457,10 +461,10 @@ class Relay(ServesHttp):
                     return b"{}"  # another client still watches it
         return None
 
-    def _bridge(self, link: Link) -> HandshakeClients:
+    def _bridge(self, link: Link) -> HandshakeToStateless:
         bridge = self._bridges.get(link)
         if bridge is None:
-            bridge = self._bridges[link] = HandshakeClients(link, self.settings.call_timeout)
+            bridge = self._bridges[link] = HandshakeToStateless(link, self.settings.call_timeout)
         return bridge
 
     # What clients tell, and their end

@@ -8,26 +8,26 @@ import msgspec
 from msgspec import Struct, UnsetType
 
 from ..interceptor import Exchange
-from ..protocol.caller import read_head
+from ..protocol.caller import read_params_head
 from ..protocol.downgrade import downgrade_params
 from ..protocol.methods import METHODS
 from ..server.context.context import LOG_LEVELS as LEVELS
 from ..wire import Notification, RequestId
 from .notification_outbox import CallOutbox, PeerOutbox
-from .relayed_params import retokened
+from .relayed_params import with_progress_token
 
 if TYPE_CHECKING:
-    from .bridge.parked_calls import Parking
+    from .bridge.parked_calls import ParkedCall
     from .client_session import Front
 
-__all__ = ["ASKING", "LEVELS", "Call", "tells_of"]
+__all__ = ["ASKING", "LEVELS", "RelayedCall", "may_notify"]
 
 _UPDATED: Final = "notifications/resources/updated"
 # The methods during which a server may ask back, in both eras.
 ASKING: Final = frozenset(row.name for row in METHODS if row.asks)
 
 
-class Call:
+class RelayedCall:
     """Where the news of one request goes."""
 
     __slots__ = ("_last", "exchange", "front", "outbox", "parking", "rising", "sent_as")
@@ -37,7 +37,7 @@ class Call:
         self.exchange = exchange
         self.front = front
         self.outbox: PeerOutbox | CallOutbox | None = None if front is None else front.outbox
-        self.parking: Parking | None = None
+        self.parking: ParkedCall | None = None
         self.rising = rising
         self.sent_as: RequestId | None = None  # to the server, the last time
         self._last = -inf
@@ -56,7 +56,7 @@ class Call:
         if self.outbox is None:
             self.outbox = CallOutbox(self.exchange)
         exchange = self.exchange
-        if exchange.permits is not None and not tells_of(note, exchange.permits):
+        if exchange.permits is not None and not may_notify(note, exchange.permits):
             return
         if not exchange.caller.stateless and not isinstance(note.params, UnsetType):
             params = downgrade_params(note.method, note.params, exchange.caller.revision)
@@ -71,7 +71,7 @@ class Call:
             return
         if self.rising and not self._rises(note):
             return
-        self.tell(retokened(note, token))
+        self.tell(with_progress_token(note, token))
 
     def wants_log(self, rank: int) -> bool:
         """Whether a log message of this severity is for whoever asked."""
@@ -104,11 +104,11 @@ class Call:
         return True
 
 
-def tells_of(note: Notification, permits: Callable[[str], bool]) -> bool:
+def may_notify(note: Notification, permits: Callable[[str], bool]) -> bool:
     """Return False for news of a resource that a client must not hear of."""
     if note.method != _UPDATED:
         return True
-    uri = read_head(note.params).uri
+    uri = read_params_head(note.params).uri
     return isinstance(uri, str) and permits(uri)
 
 

@@ -19,18 +19,18 @@ from ..protocol.caller import (
     SUBSCRIPTION_KEY,
     VERSION_KEY,
 )
-from ..protocol.json_edit import Members, members_of
+from ..protocol.json_edit import RawMembers, members_of
 from ..wire import Notification, Params, RequestId, to_json
 from ..wire.error_codes import INVALID_PARAMS
 
 __all__ = [
     "STATELESS_KEYS",
     "UNREADABLE",
-    "Passing",
-    "as_read",
+    "RelayedParams",
+    "params_as_decoded",
     "params_of",
-    "retagged",
-    "retokened",
+    "with_progress_token",
+    "with_subscription_id",
 ]
 
 TOKEN: Final = "progressToken"
@@ -44,14 +44,14 @@ _encode = msgspec.json.Encoder().encode
 _Meta = dict[str, Raw]
 
 
-class Passing:
+class RelayedParams:
     """The params of one request on their way to another connection."""
 
     __slots__ = ("_given", "_tracked", "members", "meta")
 
     def __init__(self, params: Params) -> None:
         self._given: Params = params
-        members: Members | None = {} if isinstance(params, UnsetType) else members_of(params)
+        members: RawMembers | None = {} if isinstance(params, UnsetType) else members_of(params)
         self.members = members
         meta = members.get("_meta") if members else None
         self.meta: _Meta | None = None if meta is None else members_of(meta)
@@ -98,7 +98,7 @@ class Passing:
         return Raw(_encode({**members, "_meta": meta}))
 
 
-def as_read(exchange: Exchange) -> Raw | None:
+def params_as_decoded(exchange: Exchange) -> Raw | None:
     """Params as whoever has looked at them has read them: a name may have been there twice.
 
     None if they have `_meta`, or are no object.
@@ -115,15 +115,15 @@ def as_read(exchange: Exchange) -> Raw | None:
     return Raw(_encode(members)) if members and "_meta" not in members else None
 
 
-def params_of(exchange: Exchange) -> Passing:
+def params_of(exchange: Exchange) -> RelayedParams:
     """The params of a request, with its target under the name that the server knows."""
-    params = Passing(exchange.message.params)
+    params = RelayedParams(exchange.message.params)
     if exchange.alias is not None:
         params.replace("name", exchange.alias)
     return params
 
 
-def retokened(note: Notification, token: RequestId) -> Notification:
+def with_progress_token(note: Notification, token: RequestId) -> Notification:
     """Progress, under the token of whoever asked for it."""
     members = None if isinstance(note.params, UnsetType) else members_of(note.params)
     if members is None:
@@ -132,7 +132,7 @@ def retokened(note: Notification, token: RequestId) -> Notification:
     return Notification(note.method, Raw(_encode(members)), note.extra)
 
 
-def retagged(note: Notification, subscription: RequestId | None) -> Notification:
+def with_subscription_id(note: Notification, subscription: RequestId | None) -> Notification:
     """News of a subscription, under the id of whoever subscribed; None takes the tag off."""
     members = None if isinstance(note.params, UnsetType) else members_of(note.params)
     meta = None if members is None else members_of(members.get("_meta"))

@@ -7,16 +7,16 @@ from msgspec import Raw, Struct, UnsetType
 
 from ..interceptor import Exchange
 from ..limits import SESSION_SUBSCRIPTIONS
-from ..protocol.caller import read_head
-from ..protocol.own_errors import ours
+from ..protocol.caller import read_params_head
+from ..protocol.own_errors import own_error
 from ..wire import to_json
 from ..wire.error_codes import INVALID_PARAMS
 
 __all__ = [
-    "Reference",
+    "CompletionReference",
     "cursor_of",
     "level_of",
-    "listening_to",
+    "listen_request_for",
     "reference_of",
     "uris_of",
     "wants_all",
@@ -29,7 +29,7 @@ ALL_TOOLS = "fairlead/allTools"  # in `_meta` of `tools/list`: the list itself, 
 S = TypeVar("S", bound=Struct)
 
 
-class Reference(Struct):
+class CompletionReference(Struct):
     """Of what an argument shall be completed: a prompt, or a template."""
 
     name: str | None = None
@@ -83,10 +83,10 @@ def level_of(exchange: Exchange) -> str:
     return _read(exchange.message.params, _Level).level
 
 
-def reference_of(exchange: Exchange) -> Reference:
+def reference_of(exchange: Exchange) -> CompletionReference:
     """Of what an argument shall be completed."""
     raw = _read(exchange.message.params, _Completing).ref
-    reference = _read(raw, Reference)
+    reference = _read(raw, CompletionReference)
     reference.raw = raw
     return reference
 
@@ -105,14 +105,14 @@ def with_members(exchange: Exchange, **members: Any) -> Exchange:
     changed = msgspec.structs.replace(
         exchange,
         message=msgspec.structs.replace(message, params=new),
-        head=read_head(new),
+        head=read_params_head(new),
     )
     if "name" in members:
         changed.alias = changed.displayed = None  # they belong to the other name
     return changed
 
 
-def listening_to(exchange: Exchange, uris: list[str]) -> Exchange:
+def listen_request_for(exchange: Exchange, uris: list[str]) -> Exchange:
     """The same `subscriptions/listen`, for these resources only."""
     params = exchange.message.params
     if isinstance(params, UnsetType):
@@ -128,4 +128,4 @@ def _read(params: Raw | UnsetType, kind: type[S]) -> S:
     try:
         return msgspec.json.decode(b"{}" if isinstance(params, UnsetType) else params, type=kind)
     except (msgspec.DecodeError, RecursionError) as exc:
-        raise ours(INVALID_PARAMS, f"Invalid params: {exc}") from exc
+        raise own_error(INVALID_PARAMS, f"Invalid params: {exc}") from exc

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from ..client.mcp_transport.factory import StdioTransport, transport_of
-from ..client.mcp_transport.inprocess import Attaches
+from ..client.mcp_transport.inprocess import Attachable
 from ..client.mcp_transport.network import HttpTransport
 from ..client.server_entry import (
     MCPHttpServerConfig,
@@ -18,7 +18,7 @@ from ..client.server_entry import (
 from ..protocol.identity.principal import ANONYMOUS
 from ..transport.channel import Channel
 
-__all__ = ["Way", "way_to"]
+__all__ = ["Way", "target_for"]
 
 CALLS_AT_ONCE = 256  # to one server over HTTP
 
@@ -32,8 +32,8 @@ class Way(Struct, frozen=True, kw_only=True):
     id_format: Literal["integer", "string"] = "integer"
 
 
-def way_to(
-    target: "MCPServerEntry | dict[str, Any] | Attaches",
+def target_for(
+    target: "MCPServerEntry | dict[str, Any] | Attachable",
     name: str = "server",
     *,
     resolve: Callable[[], Awaitable[MCPServerEntry]] | None = None,
@@ -75,7 +75,7 @@ async def _dial(entry: MCPServerEntry, on_stderr: Callable[[str], None] | None) 
     return await transport_of(entry).open_channel()
 
 
-async def _attach(server: Attaches) -> Channel:
+async def _attach(server: Attachable) -> Channel:
     from ..transport.memory import memory_pair
 
     near, far = memory_pair()

@@ -18,28 +18,36 @@ from ..errors import (
     RpcError,
     public_reason,
 )
-from ..interceptor import Answer, Exchange, Handler, Interceptor, beside, chain, hearers
+from ..interceptor import (
+    Answer,
+    Exchange,
+    Handler,
+    Interceptor,
+    chain,
+    extra_members_hook,
+    malformed_frame_hook,
+)
 from ..peer import Peer
-from ..peer.notification_pipeline import Passage
-from ..protocol.caller import SUBSCRIPTION_KEY, Caller, read_head
-from ..protocol.conversation.conversation import Agreement, Conversation, Role
+from ..peer.notification_pipeline import NotificationPipeline
+from ..protocol.caller import SUBSCRIPTION_KEY, Caller, read_params_head
+from ..protocol.conversation.conversation import Agreement, Conversation, ConversationRole
 from ..protocol.envelope import Direction, SessionState
 from ..protocol.identity.principal import ANONYMOUS, Principal
 from ..protocol.methods import exists
 from ..protocol.outgoing_params import Identity
-from ..protocol.own_errors import ours
+from ..protocol.own_errors import own_error
 from ..protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from ..transport.channel import Channel
 from ..wire import Notification, Request, RequestId
 from ..wire.error_codes import HEADER_MISMATCH, INTERNAL_ERROR, METHOD_NOT_FOUND
 from .notification_outbox import PeerOutbox
-from .param_headers import Marks, says_them
-from .relayed_call import LEVELS, Call
-from .relayed_params import Passing, retagged
+from .param_headers import Marks, sends_param_headers
+from .relayed_call import LEVELS, RelayedCall
+from .relayed_params import RelayedParams, with_subscription_id
 from .turn_lock import Turn, Turns
 
 if TYPE_CHECKING:
-    from ..server.features.subscriptions import Changes
+    from ..server.features.subscriptions import ChangeBroadcaster
     from .client_session import Front
 
 __all__ = ["Link"]
@@ -76,11 +84,11 @@ class Link:
         self.agreement: Agreement | None = None
         self.introduction: Raw | None = None  # the answer to `initialize`, as it came
         self.fronts: dict[Front, None] = {}  # sessions of clients that use it
-        self.calls: dict[RequestId, Call] = {}
+        self.calls: dict[RequestId, RelayedCall] = {}
         self.turns = Turns()  # of those who may be asked back
         self.level: str | None = None  # handshake era: what the server was asked to log
         self.uris: dict[str, set[object]] = {}  # who wants to hear of a resource
-        self.changes: Changes | None = None  # for stateless clients of a handshake server
+        self.changes: ChangeBroadcaster | None = None  # for stateless clients of a handshake server
         self.on_news: Callable[[Notification], None] | None = None
         self.marks: Marks | None = None  # arguments that travel in headers; None: not our business
         self.listeners = 0  # stateless clients that hear of changes through it
@@ -95,20 +103,20 @@ class Link:
         self._on_close = on_close
         self.interceptors = interceptors
         self._ask_through = chain(interceptors, self._asked)
-        self._beside = beside(interceptors)
+        self._beside = extra_members_hook(interceptors)
         self._background: set[asyncio.Task[None]] = set()
-        self.passage = Passage(interceptors, Direction.SERVER_TO_CLIENT)
+        self.passage = NotificationPipeline(interceptors, Direction.SERVER_TO_CLIENT)
         self.borrowed = isinstance(channel, Peer)
         if isinstance(channel, Peer):
             self.peer = channel
             self.agreement = channel.conversation.agreement
             self.outbox = PeerOutbox(channel)
             channel.carrier = self
-            channel.on_offence = hearers(interceptors) or channel.on_offence
-            channel.on_members = self._members_came
+            channel.on_malformed = malformed_frame_hook(interceptors) or channel.on_malformed
+            channel.on_extra_members = self._members_came
             return
         conversation = Conversation(
-            Role.CLIENT,
+            ConversationRole.CLIENT,
             identity,
             id_format="string" if id_format == "string" else "integer",
             directed=directed,
@@ -126,8 +134,8 @@ class Link:
         )
         self.outbox = PeerOutbox(self.peer)
         self.peer.carrier = self
-        self.peer.on_offence = hearers(interceptors)
-        self.peer.on_members = self._members_came
+        self.peer.on_malformed = malformed_frame_hook(interceptors)
+        self.peer.on_extra_members = self._members_came
         self.peer.start()
 
     # What is known
@@ -141,9 +149,9 @@ class Link:
         return self.peer.connected
 
     @property
-    def tells_apart(self) -> bool:
+    def correlates_calls(self) -> bool:
         """Whether each call has a stream of its own, on which its questions come."""
-        return not self._aside and bool(getattr(self.peer.channel, "tells_apart", False))
+        return not self._aside and bool(getattr(self.peer.channel, "correlates_calls", False))
 
     @property
     def server_info(self) -> bytes | None:
@@ -153,8 +161,8 @@ class Link:
 
     async def pass_on(
         self,
-        call: Call,
-        passing: Passing,
+        call: RelayedCall,
+        passing: RelayedParams,
         *,
         timeout: float,
         on_sent: Callable[[RequestId], None] | None = None,
@@ -174,7 +182,7 @@ class Link:
         try:
             result = await self._pass_on(call, passing, timeout, on_sent, turn)
         except RpcError as exc:
-            if exc.code != HEADER_MISMATCH or says_them(call.exchange):
+            if exc.code != HEADER_MISMATCH or sends_param_headers(call.exchange):
                 raise
             try:
                 await marks.ask(self.peer, timeout)
@@ -187,8 +195,8 @@ class Link:
 
     async def _pass_on(
         self,
-        call: Call,
-        passing: Passing,
+        call: RelayedCall,
+        passing: RelayedParams,
         timeout: float,
         on_sent: Callable[[RequestId], None] | None,
         turn: "Turn | None",
@@ -241,7 +249,7 @@ class Link:
     def _members_came(self, request_id: RequestId, members: dict[str, Raw]) -> None:
         """The server's answer has more to it than a result; whoever asked gets that as well."""
         call = self.calls.get(request_id)
-        add = None if call is None else getattr(call.exchange.edge, "add_members", None)
+        add = None if call is None else getattr(call.exchange.edge, "add_extra_members", None)
         if call is not None and add is not None:
             if self._beside is not None:
                 members = self._beside(call.exchange, members)
@@ -282,7 +290,7 @@ class Link:
     # What the server asks
 
     @contextmanager
-    def goes_on(self, call: Call) -> "Iterator[None]":
+    def goes_on(self, call: RelayedCall) -> "Iterator[None]":
         """The server has answered with questions, so the request is not over for its client."""
         sent_as = call.sent_as
         assert sent_as is not None
@@ -292,7 +300,7 @@ class Link:
         finally:
             self.calls.pop(sent_as, None)
 
-    async def asked_inside(self, call: Call, question: Request, ask: Handler) -> Answer:
+    async def asked_inside(self, call: RelayedCall, question: Request, ask: Handler) -> Answer:
         """A question that came inside a result passes like one that came by itself; `ask` brings
         it to the client.
 
@@ -302,7 +310,7 @@ class Link:
         exchange = Exchange(
             question,
             self._on_behalf_of(call.exchange.caller.principal, stateless=True),
-            read_head(question.params),
+            read_params_head(question.params),
             Direction.SERVER_TO_CLIENT,
             self.peer.channel.context,
             self.peer,
@@ -312,7 +320,7 @@ class Link:
 
     def _withdrawn(self, note: Notification, cancel: Callable[[str], object]) -> None:
         """The server does not wait for the answer to a question of its own any more."""
-        related = self.peer.heard_for
+        related = self.peer.related_request_id
         self.passage.cancel(note, self.peer, cancel, related, self._sender(related))
 
     async def _question(self, exchange: Exchange) -> Answer:
@@ -358,22 +366,22 @@ class Link:
             return await call.parking.ask(exchange)
         front = self._only_front() if call is None else call.front
         if front is None:
-            raise ours(METHOD_NOT_FOUND, f"{exchange.method}: no client can be asked now")
+            raise own_error(METHOD_NOT_FOUND, f"{exchange.method}: no client can be asked now")
         try:
             return await front.ask(exchange, call, self)
         except RpcError:
             raise
         except LocalProtocolError as exc:
-            raise ours(exc.code, str(exc)) from exc
+            raise own_error(exc.code, str(exc)) from exc
         except FairleadError as exc:
             why = f"{exchange.method} was not answered: the client {public_reason(exc)}"
-            raise ours(INTERNAL_ERROR, why) from exc
+            raise own_error(INTERNAL_ERROR, why) from exc
 
-    def _call_of(self, related: RequestId | None) -> Call | None:
+    def _call_of(self, related: RequestId | None) -> RelayedCall | None:
         """The call that something belongs to, if that is certain."""
         if related is not None:
             return self.calls.get(related)
-        if self.tells_apart:
+        if self.correlates_calls:
             return None
         asking = [call for call in self.calls.values() if call.may_be_asked]
         return asking[0] if len(asking) == 1 else None
@@ -389,7 +397,7 @@ class Link:
         if is_ours and self.on_news is not None:
             self.on_news(note)  # nobody may keep from us what we asked for ourselves
             return
-        related = self.peer.heard_for
+        related = self.peer.related_request_id
         self._enter(note, lambda passed: self._passed(passed, related), related)
 
     def _passed(self, note: Notification, related: RequestId | None) -> None:
@@ -434,7 +442,7 @@ class Link:
             # The server ends a subscription: the same as its last answer, for whoever listens.
             self.peer.settle(cast(RequestId, named), Raw(b'{"resultType":"complete"}'))
             return
-        call.tell(retagged(note, call.exchange.request_id))
+        call.tell(with_subscription_id(note, call.exchange.request_id))
 
     def _logged(self, note: Notification, related: RequestId | None) -> None:
         level = _read(note, _Logged).level
@@ -451,7 +459,7 @@ class Link:
             front.tell(note, self)
         # Else it may belong to a request of somebody, and nobody can say of whom.
 
-    def _only_call(self) -> Call | None:
+    def _only_call(self) -> RelayedCall | None:
         """The call under way, if there is one; several of one client are as good as one."""
         calls = list(self.calls.values())
         if not calls:

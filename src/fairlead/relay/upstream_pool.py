@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from ..client.connection.handshake import Introduction, open_conversation
+from ..client.connection.handshake import HandshakeOptions, open_conversation
 from ..errors import (
     ChannelClosed,
     ConnectFailed,
@@ -35,7 +35,7 @@ from ..protocol.methods import has_capability
 from ..protocol.outgoing_params import Identity
 from ..protocol.revisions import NEWEST
 from ..transport.backoff import Backoff
-from ..upstream.liveness import Pulse
+from ..upstream.liveness import LivenessProbe
 from ..wire import Success
 from .bridge.capabilities import fingerprint, for_handshake_server
 from .client_session import Front
@@ -45,7 +45,7 @@ from .settings import RelaySettings
 from .turn_lock import Turn
 from .upstream_connection import Link
 
-__all__ = ["Upstream", "asks_back"]
+__all__ = ["Upstream", "can_be_asked"]
 
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds without another attempt after one that failed
 
@@ -58,7 +58,7 @@ log = logging.getLogger("fairlead.gateway")
 ASKED_BACK = ("elicitation", "sampling", "roots")
 
 
-def asks_back(capabilities: bytes) -> bool:
+def can_be_asked(capabilities: bytes) -> bool:
     """Whether somebody with these capabilities may be asked something by a server."""
     short = len(capabilities) < 1024  # long ones are not worth remembering
     return _remembered(capabilities) if short else _asks_back(capabilities)
@@ -125,7 +125,7 @@ class Upstream:
         self._opening: dict[Hashable, asyncio.Task[Link]] = {}
         self._timers: dict[Link, asyncio.TimerHandle] = {}
         self._retiring: set[asyncio.Task[None]] = set()
-        self._pulse = Pulse(settings.hang_timeout)
+        self._liveness = LivenessProbe(settings.hang_timeout)
         self._reserved: Counter[Principal] = Counter()  # connections that are being opened
         self._backoffs: dict[Principal, _FailedAttempts] = {}
         self._closed = False
@@ -200,7 +200,7 @@ class Upstream:
             TimeoutError: all connections were busy for too long.
         """
         link = await self.for_caller(caller)
-        if link.stateless or link.tells_apart:
+        if link.stateless or link.correlates_calls:
             return link, None
         capabilities = for_handshake_server(caller.capabilities)
         key = (caller.principal, fingerprint(capabilities))
@@ -245,7 +245,9 @@ class Upstream:
             return link
         # What a session changes in such a server is no other principal's business.
         return (
-            link if caller.principal is ANONYMOUS and not asks_back(caller.capabilities) else None
+            link
+            if caller.principal is ANONYMOUS and not can_be_asked(caller.capabilities)
+            else None
         )
 
     # For sessions of the handshake era
@@ -293,7 +295,7 @@ class Upstream:
         declared = fingerprint(caller.capabilities)
         key = ("session", caller.principal, declared, bytes(version or b""))
         links = [link for link in self._links.get(key, ()) if link.alive]
-        room = len(links) < self.settings.max_channels and asks_back(caller.capabilities)
+        room = len(links) < self.settings.max_channels and can_be_asked(caller.capabilities)
         least = min(links, key=lambda each: len(each.fronts), default=None)
         if least is not None and (not least.fronts or not room):
             return least
@@ -549,7 +551,7 @@ class Upstream:
         agreement = judge_initialize(Success(0, result))
         link.introduction = result.copy()
         link.agreement = agreement
-        link.peer.conversation.agreed(agreement)
+        link.peer.conversation.set_agreement(agreement)
         self.speaks_handshake = True
 
     def _may_stay(self, refusal: RpcError) -> bool:
@@ -563,7 +565,7 @@ class Upstream:
 
     async def _stay(self, link: Link, said: dict[str, Any], refusal: RpcError) -> None:
         timeout = self.settings.connect_timeout
-        asking = Introduction(said, version=NEWEST.value, timeout=timeout)
+        asking = HandshakeOptions(said, version=NEWEST.value, timeout=timeout)
         try:
             link.agreement = await open_conversation(link.peer, asking)
         except (RpcError, ConnectFailed) as exc:
@@ -596,7 +598,7 @@ class Upstream:
             # Who speaks both eras takes the first word for the choice: it must be the right one.
             version = NEWEST.value if self.settings.era == "stateless" else "auto"
             timeout = self.settings.connect_timeout
-            opening = Introduction(introduction, version=version, timeout=timeout)
+            opening = HandshakeOptions(introduction, version=version, timeout=timeout)
             try:
                 link.agreement = await open_conversation(link.peer, opening, stateless=stateless)
             except RpcError as exc:
@@ -616,7 +618,7 @@ class Upstream:
     def _doubt(self, link: Link) -> None:
         """Somebody gave up waiting on it: is it busy, or does it hang?"""
         if not self._closed:
-            self._pulse.doubt(link.peer, partial(self._hangs, link))
+            self._liveness.check_hang(link.peer, partial(self._hangs, link))
 
     def _hangs(self, link: Link, why: str) -> None:
         """Who waits hears so; the next one who asks gets another process."""
@@ -653,7 +655,7 @@ class Upstream:
     async def close(self) -> None:
         """End all connections."""
         self._closed = True
-        self._pulse.close()
+        self._liveness.close()
         tasks = list(self._opening.values())
         for task in tasks:
             task.cancel()

@@ -10,23 +10,23 @@ from typing import Any
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
-from ..interceptor import Answer, Edge, Exchange, Handler, Interceptor, chain
-from ..interceptor.direct_edge import DirectEdge
+from ..interceptor import Answer, Exchange, Handler, Interceptor, ReplyPath, chain
+from ..interceptor.direct_edge import NullReplyPath
 from ..peer import Peer
 from ..peer.intercepted_peer import InterceptedNotifier, InterceptedPeer
-from ..peer.notification_pipeline import Passage
+from ..peer.notification_pipeline import NotificationPipeline
 from ..protocol.caller import Caller
 from ..protocol.conversation.conversation import Conversation
 from ..protocol.envelope import Direction, SessionContext, TransportContext
-from ..protocol.result_fragments import content_of, part
+from ..protocol.result_fragments import fragment_content, fragment_notification
 from ..transport.channel import Channel
 from ..wire import Notification, Request, to_json
-from .results.result_fragments import SendsParts
+from .results.result_fragments import FragmentSender
 
-__all__ = ["Heard"]
+__all__ = ["InterceptedHandler"]
 
 
-class Heard:
+class InterceptedHandler:
     """The handler behind the interceptors of a server; what it says on the way passes them too."""
 
     def __init__(
@@ -36,30 +36,32 @@ class Heard:
         self._interceptors = interceptors
         self._notifier = InterceptedNotifier(interceptors, to_json(info))
         self._handler = handler
-        self._alone = Passage(interceptors, Direction.CLIENT_TO_SERVER)
+        self._alone = NotificationPipeline(interceptors, Direction.CLIENT_TO_SERVER)
 
     def __call__(self, exchange: Exchange) -> Awaitable[Answer]:
         edge = exchange.edge
         if isinstance(edge, InterceptedPeer) and edge.interceptors is self._interceptors:
             return self._handler(exchange)  # it sees to that itself
-        if isinstance(edge, DirectEdge):
+        if isinstance(edge, NullReplyPath):
             return self._handler(exchange)  # nobody hears anything
-        kind = _PartsEdge if isinstance(edge, SendsParts) else _Edge
+        kind = _PartsEdge if isinstance(edge, FragmentSender) else _InterceptedReplyPath
         return self._handler(replace(exchange, edge=kind(edge, self._notifier)))
 
     def make_peer(self, channel: Channel, conversation: Conversation, **options: Any) -> Peer:
         """A connection that interceptors see all of."""
         return InterceptedPeer(channel, conversation, self._interceptors, **options)
 
-    def told_alone(self, note: Notification, caller: Caller, context: TransportContext) -> None:
+    def on_stateless_notification(
+        self, note: Notification, caller: Caller, context: TransportContext
+    ) -> None:
         """A notification that came outside of any connection."""
-        self._alone.put_alone(note, caller, context, lambda _: None)
+        self._alone.put_stateless(note, caller, context, lambda _: None)
 
 
-class _Edge:
+class _InterceptedReplyPath:
     """The way back of a request that came alone, or through the server that has mounted us."""
 
-    def __init__(self, edge: Edge, notifier: InterceptedNotifier) -> None:
+    def __init__(self, edge: ReplyPath, notifier: InterceptedNotifier) -> None:
         self._edge = edge
         self._notifier = notifier
 
@@ -75,20 +77,22 @@ class _Edge:
     def log_level(self, level: str | None) -> None:
         self._edge.log_level = level
 
-    async def tell(self, exchange: Exchange, notification: Notification) -> None:
+    async def notify_caller(self, exchange: Exchange, notification: Notification) -> None:
         edge = self._edge
-        await self._notifier.tell(exchange, notification, partial(edge.tell, exchange), edge)
+        await self._notifier.tell(
+            exchange, notification, partial(edge.notify_caller, exchange), edge
+        )
 
-    def hang_up(self, exchange: Exchange) -> None:
-        self._edge.hang_up(exchange)
+    def detach(self, exchange: Exchange) -> None:
+        self._edge.detach(exchange)
 
-    async def ask(
+    async def request_caller(
         self, exchange: Exchange, method: str, params: dict[str, Any] | Raw | None
     ) -> Raw:
         async def deliver(asked: Exchange) -> Answer:
             given = asked.message.params
             body = given if isinstance(given, Raw) else None
-            return await self._edge.ask(exchange, asked.method, body)
+            return await self._edge.request_caller(exchange, asked.method, body)
 
         body = params if isinstance(params, Raw) else UNSET if params is None else _raw(params)
         asked = self._notifier.beside(exchange, Request(0, method, body), self._edge)
@@ -96,19 +100,19 @@ class _Edge:
         return answer if isinstance(answer, Raw) else Raw(answer or b"{}")
 
 
-class _PartsEdge(_Edge):
+class _PartsEdge(_InterceptedReplyPath):
     """The same where parts of a result come before the whole of it: those are seen, too."""
 
     async def fragment(self, exchange: Exchange, content: Raw) -> None:
         edge = self._edge
-        assert isinstance(edge, SendsParts)
+        assert isinstance(edge, FragmentSender)
 
         async def deliver(note: Notification) -> None:
-            left = content_of(note)
+            left = fragment_content(note)
             if left is not None:
                 await edge.fragment(exchange, left)
 
-        await self._notifier.tell(exchange, part(content), deliver, edge)
+        await self._notifier.tell(exchange, fragment_notification(content), deliver, edge)
 
 
 def _raw(params: dict[str, Any]) -> Raw:

@@ -10,7 +10,7 @@ from msgspec import Raw, structs
 from ..interceptor import Answer, Exchange, Handler
 from ..protocol.caller import SERVER_INFO_KEY
 from ..wire import to_json
-from .features.paged_list import Listing
+from .features.paged_list import PagedList
 from .features.prompts import PromptEntry
 from .features.tools import ToolEntry
 
@@ -91,7 +91,7 @@ def _signed(result: Answer, info: dict[str, str]) -> Answer:
     return msgspec.json.encode(members)
 
 
-def _follow(ours: Listing[E], theirs: Listing[E], stem: str, adapt: Callable[[E], E]) -> None:
+def _follow(ours: PagedList[E], theirs: PagedList[E], stem: str, adapt: Callable[[E], E]) -> None:
     mounted: dict[str, E] = {}  # their entries by their names, as we have them now
 
     def follow() -> None:

@@ -5,9 +5,9 @@ from typing import Any, TypeVar, overload
 
 from ..protocol.types.tools import ToolAnnotations
 from .config import MCPServerConfig
-from .execution.worker_threads import Workers
+from .execution.worker_threads import WorkerThreads
 from .features.completion import Completer, Completions
-from .features.paged_list import Listing
+from .features.paged_list import PagedList
 from .features.prompts import PromptEntry, prompt_from_function, prompt_from_template
 from .features.resources import (
     CacheHints,
@@ -17,29 +17,29 @@ from .features.resources import (
     make_resource,
     make_template,
 )
-from .features.subscriptions import Changes
+from .features.subscriptions import ChangeBroadcaster
 from .features.tool_registry import MCPToolRegistry
 from .features.tools import describe_function, tool_from_function, tool_from_schema
 from .results.output_schema import OutputSchema
 
-__all__ = ["Offers"]
+__all__ = ["Registration"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=Completer)
 
 
-class Offers:
+class Registration:
     """The half of `MCPServer` that authors see: everything can be added and removed at any time."""
 
     def __init__(
-        self, config: MCPServerConfig, registry: MCPToolRegistry, workers: Workers
+        self, config: MCPServerConfig, registry: MCPToolRegistry, workers: WorkerThreads
     ) -> None:
         self.config = config
         self._workers = workers
         self._cache = CacheHints(config.cache_ttl, config.cache_scope)
-        self.changes = Changes()
+        self.changes = ChangeBroadcaster()
         self.resources = Resources(config.page_size, self._workers)
-        self.prompts: Listing[PromptEntry] = Listing(
+        self.prompts: PagedList[PromptEntry] = PagedList(
             "prompt", "prompts/list", "prompts", config.page_size
         )
         self.completions = Completions(self.prompts, self.resources, self._workers)

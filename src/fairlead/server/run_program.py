@@ -15,7 +15,7 @@ from ..transport.event_loop import new_loop
 if TYPE_CHECKING:
     from .server import MCPServer
 
-__all__ = ["freeze_memory", "run_program", "run_server", "say_url"]
+__all__ = ["freeze_memory", "print_url", "run_program", "run_server"]
 
 STOP_LIMIT = 5.0  # seconds from a signal to the end of the process
 
@@ -26,7 +26,7 @@ def run_server(server: "MCPServer") -> None:
     if config.transport == "http":
         run_program(
             lambda: server.run_http(
-                config.host, config.port, auth_token=config.auth_token, started=say_url(server)
+                config.host, config.port, auth_token=config.auth_token, started=print_url(server)
             )
         )
         return
@@ -38,7 +38,7 @@ def run_server(server: "MCPServer") -> None:
     run_program(server.run_stdio)
 
 
-def say_url(server: "MCPServer") -> Callable[[str], None]:
+def print_url(server: "MCPServer") -> Callable[[str], None]:
     """Tells the person at the terminal where the server is, once it is there."""
 
     def say(url: str) -> None:

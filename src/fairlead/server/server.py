@@ -12,20 +12,20 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from ..errors import MCPErrorCode, MCPToolError, RemoteProtocolError, RpcError
-from ..interceptor import Answer, Exchange, Handler, Interceptor, chain, hearers
-from ..interceptor.direct_edge import DirectEdge, direct_exchange
+from ..interceptor import Answer, Exchange, Handler, Interceptor, chain, malformed_frame_hook
+from ..interceptor.direct_edge import NullReplyPath, direct_exchange
 from ..interceptor.rate_limiter import RateLimiter
 from ..peer import Peer
 from ..protocol.caller import SERVER_INFO_KEY, Caller
-from ..protocol.conversation.conversation import Conversation, Role
-from ..protocol.conversation.conversation_events import Asked, Refused
+from ..protocol.conversation.conversation import Conversation, ConversationRole
+from ..protocol.conversation.conversation_events import RequestReceived, RequestRejected
 from ..protocol.downgrade import downgrade_result
 from ..protocol.envelope import TransportContext
 from ..protocol.identity.principal import ANONYMOUS, Principal
 from ..protocol.methods import by_era
 from ..protocol.outgoing_params import Identity
 from ..protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
-from ..protocol.trace_context import is_traced, names_trace, of_request
+from ..protocol.trace_context import is_traced, names_trace, request_trace
 from ..transport.channel import Channel
 from ..transport.http.server.settings import HttpSettings
 from ..wire import Batch, Failure, Notification, decode, encode, encode_success, failure, to_json
@@ -33,30 +33,30 @@ from ..wire.error_codes import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 from .config import MCPServerConfig
 from .context.context import LOG_LEVELS, Context
 from .context.correlation_id import HEADER, correlation_id
-from .execution.error_logging import log_refusals, refused
-from .execution.input_required import answered_or_asked
-from .execution.tool_runner import Calls
-from .features.paged_list import Listing
+from .execution.handler_errors import error_for_caller, log_errors
+from .execution.input_required import run_or_request_input
+from .execution.tool_runner import ToolRunner
+from .features.paged_list import PagedList
 from .features.prompts import PromptEntry
 from .features.resources import ResourceEntry, TemplateEntry, not_found
 from .features.tool_registry import MCPToolRegistry
-from .http_app.http_runnable import ServesHttp
+from .http_app.http_runnable import HttpRunnable
 from .lifespan import Lifespan, LifespanFactory
-from .registration import Offers
-from .results.result_encoding import error_content, prompt_messages, resource_contents
-from .results.result_envelope import Framing
+from .registration import Registration
+from .results.encode_result import error_content, prompt_messages, resource_contents
+from .results.result_envelope import ResultEnvelope
 
 if TYPE_CHECKING:
     from ..protocol.headers import ParamHeader
     from .http_app.app import HttpApp
-    from .interception import Heard
+    from .interception import InterceptedHandler
 
 __all__ = ["MCPServer"]
 
 log = logging.getLogger("fairlead.server")
 
 
-class MCPServer(ServesHttp, Offers):
+class MCPServer(HttpRunnable, Registration):
     """An MCP server. Register what it offers, then `run()` it.
 
     server = MCPServer("weather")
@@ -91,20 +91,22 @@ class MCPServer(ServesHttp, Offers):
             raise TypeError("give settings, or a configuration that has them, not both")
         self.info = _without_none(name=config.name, version=config.version, title=config.title)
         self.handler: Handler = self._handle
-        self._heard: Heard | None = None
+        self._heard: InterceptedHandler | None = None
         # Outside of a connection, notifications tell a server nothing: only its interceptors.
-        self.told_alone: Callable[[Notification, Caller, TransportContext], None] | None = None
+        self.on_stateless_notification: (
+            Callable[[Notification, Caller, TransportContext], None] | None
+        ) = None
         if interceptors:
             from . import interception as heard
 
-            self._heard = heard.Heard(tuple(interceptors), self.info, self._handle)
-            self.handler = chain((log_refusals, *interceptors), self._heard)
-            self.told_alone = self._heard.told_alone
+            self._heard = heard.InterceptedHandler(tuple(interceptors), self.info, self._handle)
+            self.handler = chain((log_errors, *interceptors), self._heard)
+            self.on_stateless_notification = self._heard.on_stateless_notification
         meta = {SERVER_INFO_KEY: self.info}
-        self._calls = Calls(config, meta, lambda: self.state, self.handler)
+        self._calls = ToolRunner(config, meta, lambda: self.state, self.handler)
         # What is answered without a task; interceptors must see everything, so then nothing is.
         self._inline_methods: set[str] = set()
-        self.on_offence = hearers(interceptors)
+        self.on_malformed = malformed_frame_hook(interceptors)
         if registry is None:
             registry = MCPToolRegistry(config, calls=self._calls)
         super().__init__(config, registry, self._calls.workers)
@@ -120,8 +122,8 @@ class MCPServer(ServesHttp, Offers):
         )
         self.limiter = limiter if limiter.active else None
         self._said_limited = False
-        self._framing = Framing(self.info, self._cache.members())
-        self._complete = self._framing.complete
+        self._envelope = ResultEnvelope(self.info, self._cache.members())
+        self._complete = self._envelope.complete
         self._mounted: list[MCPServer] = []
         self._lifespan = Lifespan(lifespan, self)
         self._peers: weakref.WeakSet[Peer] = weakref.WeakSet()
@@ -149,10 +151,10 @@ class MCPServer(ServesHttp, Offers):
         Options are fields of `HttpSettings`.
         """
         from .http_app.app import HttpApp
-        from .http_app.rest import Rest
+        from .http_app.rest import RestApi
 
         chosen = _settings(settings, options)
-        return HttpApp(self, chosen, pages=Rest(self, chosen))
+        return HttpApp(self, chosen, pages=RestApi(self, chosen))
 
     async def serve(self, channel: Channel) -> None:
         """Serve one channel with an anonymous client until it ends. Cancelling closes it."""
@@ -218,7 +220,7 @@ class MCPServer(ServesHttp, Offers):
         """What `answer_inline` may be asked for; grows when a tool is registered as quick."""
         return self._inline_methods
 
-    def marks_of(self, tool: str, principal: Principal) -> "tuple[ParamHeader, ...]":
+    def tool_param_headers(self, tool: str, principal: Principal) -> "tuple[ParamHeader, ...]":
         """Which arguments of a tool travel as headers too (stateless HTTP)."""
         entry = self._tools.get(tool)
         return () if entry is None else entry.param_headers
@@ -271,7 +273,7 @@ class MCPServer(ServesHttp, Offers):
         if not self._warm:
             self.warm_up()
         identity = Identity(self.info, self._capabilities())
-        conversation = Conversation(Role.SERVER, identity, principal=principal)
+        conversation = Conversation(ConversationRole.SERVER, identity, principal=principal)
         make = Peer if self._heard is None else self._heard.make_peer
         attached: list[Peer] = []
         peer = make(
@@ -286,7 +288,7 @@ class MCPServer(ServesHttp, Offers):
             input_timeout=self.config.input_timeout,
         )
         attached.append(peer)
-        peer.on_offence = self.on_offence
+        peer.on_malformed = self.on_malformed
         self._peers.add(peer)
         peer.start()
         return peer
@@ -305,7 +307,9 @@ class MCPServer(ServesHttp, Offers):
         return result
 
     async def _handle_alone(self, frame: bytes, name: str | None) -> bytes | None:
-        conversation = Conversation(Role.SERVER, assume=NEWEST_HANDSHAKE, principal=ANONYMOUS)
+        conversation = Conversation(
+            ConversationRole.SERVER, assume=NEWEST_HANDSHAKE, principal=ANONYMOUS
+        )
         try:
             message = decode(frame)
             if isinstance(message, Batch):
@@ -313,16 +317,16 @@ class MCPServer(ServesHttp, Offers):
         except RemoteProtocolError as exc:
             return _refusal(failure(exc.request_id, exc.code, str(exc)), name)
         event = conversation.receive(message)
-        if isinstance(event, Refused):
+        if isinstance(event, RequestRejected):
             return _refusal(event.answer, name)
-        if not isinstance(event, Asked):
+        if not isinstance(event, RequestReceived):
             return None
         headers = None if name is None else {HEADER: name}
         exchange = direct_exchange(event.message, event.caller, event.head, conversation, headers)
         try:
             answer = await self.handler(exchange)
         except Exception as exc:
-            error = refused(exc, exchange)
+            error = error_for_caller(exc, exchange)
             return encode(failure(event.message.id, error.code, error.message, error.data))
         return encode_success(event.message.id, answer or b"{}")
 
@@ -337,14 +341,14 @@ class MCPServer(ServesHttp, Offers):
         meta = exchange.head.meta
         if exchange.transport.transport_type == "direct" and not names_trace(meta):
             return await self._route(exchange)  # asked from within: it belongs where that does
-        with of_request(meta):
+        with request_trace(meta):
             return await self._route(exchange)
 
     def _route(self, exchange: Exchange) -> Awaitable[Answer]:
         try:
             answer = self._find_route(exchange).in_task
         except RpcError as exc:
-            raise refused(exc, exchange) from None
+            raise error_for_caller(exc, exchange) from None
         return self._answer_later(exchange) if answer is None else answer(exchange)
 
     async def _answer_later(self, exchange: Exchange) -> Answer:
@@ -360,7 +364,7 @@ class MCPServer(ServesHttp, Offers):
             answer = self._find_route(exchange).at_once
             return None if answer is None else answer(exchange)
         except Exception as exc:
-            raise refused(exc, exchange) from None
+            raise error_for_caller(exc, exchange) from None
 
     def _find_route(self, exchange: Exchange) -> "_Route":
         """Raises `RpcError`: there is none. Stateless callers may ask only for what is declared."""
@@ -401,13 +405,13 @@ class MCPServer(ServesHttp, Offers):
             return self._limited(entry.name, exchange, tail)
         return self._calls.run_inline(entry, exchange, tail)
 
-    def _list(self, listing: Listing[Any], exchange: Exchange) -> bytes:
+    def _list(self, listing: PagedList[Any], exchange: Exchange) -> bytes:
         params = exchange.message.params
         cursor = None
         if not isinstance(params, UnsetType):
             cursor = _decode(params, _CursorParams).cursor
         members = listing.page(cursor, exchange.caller.revision)
-        return self._framing.listed(members, exchange.caller)
+        return self._envelope.listed(members, exchange.caller)
 
     def _initialize(self, exchange: Exchange) -> bytes:
         caller, capabilities = exchange.caller, self._capabilities()
@@ -426,7 +430,7 @@ class MCPServer(ServesHttp, Offers):
             "capabilities": self._capabilities(),
             **_without_none(instructions=self.config.instructions),
         }
-        return self._framing.listed(to_json(result)[1:-1], exchange.caller)
+        return self._envelope.listed(to_json(result)[1:-1], exchange.caller)
 
     def _capabilities(self) -> dict[str, Any]:
         capabilities: dict[str, Any] = {"tools": {"listChanged": True}, "logging": {}}
@@ -455,18 +459,18 @@ class MCPServer(ServesHttp, Offers):
 
     async def _listen(self, exchange: Exchange) -> bytes:
         try:
-            if isinstance(exchange.edge, DirectEdge):
+            if isinstance(exchange.edge, NullReplyPath):
                 raise RpcError(INVALID_REQUEST, "subscriptions/listen needs a connection")
             return await self.changes.listen(exchange, self._capabilities())
         except Exception as exc:
-            raise refused(exc, exchange) from None
+            raise error_for_caller(exc, exchange) from None
 
     async def _complete_argument(self, exchange: Exchange) -> bytes:
         try:
             members = await self.completions.complete(exchange.message.params)
         except Exception as exc:
-            raise refused(exc, exchange) from None
-        return self._framing.answered(members, exchange.caller)
+            raise error_for_caller(exc, exchange) from None
+        return self._envelope.answered(members, exchange.caller)
 
     def _set_level(self, exchange: Exchange) -> bytes:
         level = _decode(exchange.message.params, _LevelParams).level
@@ -481,7 +485,7 @@ class MCPServer(ServesHttp, Offers):
         name = exchange.head.name
         entry = None if isinstance(name, UnsetType) else self._tools.get(name)
         if entry is None or isinstance(name, UnsetType):
-            raise refused(_unknown_tool(name), exchange)
+            raise error_for_caller(_unknown_tool(name), exchange)
         tail = self._complete if exchange.caller.stateless else b"}"
         if self.limiter is not None and not self.limiter.allow(name):
             return _at_once(self._limited(name, exchange, tail))
@@ -531,9 +535,9 @@ class MCPServer(ServesHttp, Offers):
                 return await self._contents(exchange, entry, values, None)
             context = self._calls.context(exchange)
             work = self._contents(exchange, entry, values, context)
-            return await answered_or_asked(context, work, {SERVER_INFO_KEY: self.info})
+            return await run_or_request_input(context, work, {SERVER_INFO_KEY: self.info})
         except Exception as exc:
-            raise refused(exc, exchange, context) from None
+            raise error_for_caller(exc, exchange, context) from None
 
     async def _contents(
         self,
@@ -547,7 +551,7 @@ class MCPServer(ServesHttp, Offers):
         contents = resource_contents(uri, entry.mime_type, value)
         members = to_json({"contents": contents})[1:-1]
         hints = None if entry.cache is None else entry.cache.members()
-        answer = self._framing.listed(members, caller, hints)
+        answer = self._envelope.listed(members, caller, hints)
         return bytes(downgrade_result("resources/read", Raw(answer), caller.revision))
 
     async def _get_prompt(self, exchange: Exchange) -> Answer:
@@ -565,9 +569,9 @@ class MCPServer(ServesHttp, Offers):
                 return await self._messages(exchange, entry, given, None)
             context = self._calls.context(exchange)
             work = self._messages(exchange, entry, given, context)
-            return await answered_or_asked(context, work, {SERVER_INFO_KEY: self.info})
+            return await run_or_request_input(context, work, {SERVER_INFO_KEY: self.info})
         except Exception as exc:
-            raise refused(exc, exchange, context) from None
+            raise error_for_caller(exc, exchange, context) from None
 
     async def _messages(
         self,
@@ -584,7 +588,7 @@ class MCPServer(ServesHttp, Offers):
         result: dict[str, Any] = {"messages": prompt_messages(value)}
         if entry.definition.description is not UNSET:
             result["description"] = entry.definition.description
-        answer = self._framing.answered(to_json(result)[1:-1], caller)
+        answer = self._envelope.answered(to_json(result)[1:-1], caller)
         return bytes(downgrade_result("prompts/get", Raw(answer), caller.revision))
 
 

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 if TYPE_CHECKING:
-    from .taped_server import Taped
+    from .taped_server import TapedServer
 
 __all__ = ["TapeFactory", "fairlead_tape", "pytest_addoption"]
 
 _PASSED = pytest.StashKey[bool]()
-_GIVEN = pytest.StashKey["dict[str, Taped]"]()  # to a test, by their names
+_GIVEN = pytest.StashKey["dict[str, TapedServer]"]()  # to a test, by their names
 
 
 class TapeFactory(Protocol):
     """What the fixture is."""
 
-    def __call__(self, name: str, target: Any = None, **options: Any) -> "Taped":
+    def __call__(self, name: str, target: Any = None, **options: Any) -> "TapedServer":
         """A server, to be attached to: the real one the first time, its tape from then on.
 
         Options are those of `TapeServer`, for the times it is played. The same name again is the
@@ -61,15 +61,15 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 @pytest.fixture
 def fairlead_tape(request: pytest.FixtureRequest) -> Iterator[TapeFactory]:
     """Tapes beside the test, in `tapes/`; one of a test that fails is not kept."""
-    from .taped_server import Taped
+    from .taped_server import TapedServer
 
     mode = request.config.getoption("--fairlead-tapes")
     folder = Path(request.path).parent / "tapes"
-    given = request.node.stash[_GIVEN] = dict[str, Taped]()
+    given = request.node.stash[_GIVEN] = dict[str, TapedServer]()
 
-    def tape(name: str, target: Any = None, **options: Any) -> Taped:
+    def tape(name: str, target: Any = None, **options: Any) -> TapedServer:
         if name not in given:
-            given[name] = Taped(folder / name, target, mode, options)
+            given[name] = TapedServer(folder / name, target, mode, options)
         return given[name]
 
     yield tape

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from ..protocol.identity.principal import Principal
     from ..transport.channel import Channel
 
-__all__ = ["Taped"]
+__all__ = ["TapedServer"]
 
 _FRESH = ".recording"  # until the test has passed
 
 
-class Taped:
+class TapedServer:
     """Something to attach to, like an `MCPServer`."""
 
     def __init__(self, place: Path, target: Any, mode: str, options: dict[str, Any]) -> None:
@@ -91,7 +91,7 @@ class Taped:
 
 
 class _Attached:
-    def __init__(self, taped: Taped, peer: "Peer") -> None:
+    def __init__(self, taped: TapedServer, peer: "Peer") -> None:
         self._taped = taped
         self._peer = peer
         self._closed = False

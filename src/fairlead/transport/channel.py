@@ -9,10 +9,10 @@ from ..errors import FairleadError, RemoteProtocolError
 from ..protocol.envelope import TransportContext
 from ..wire import Batch, Message, RequestId
 
-__all__ = ["Channel", "Deliver", "Incoming", "Lost", "SharedStream"]
+__all__ = ["Channel", "Deliver", "Incoming", "RequestLost", "SharedStream"]
 
 
-class Lost(Struct, frozen=True):
+class RequestLost(Struct, frozen=True):
     """A request of ours will not be answered, though the channel goes on: each POST of HTTP can
     fail alone."""
 
@@ -22,7 +22,7 @@ class Lost(Struct, frozen=True):
 
 # What comes out of a channel: messages, for each frame that was none the reason why, and what
 # became of requests that went a way of their own.
-Incoming: TypeAlias = Message | Batch | RemoteProtocolError | Lost
+Incoming: TypeAlias = Message | Batch | RemoteProtocolError | RequestLost
 Deliver: TypeAlias = Callable[[Incoming], None]
 
 

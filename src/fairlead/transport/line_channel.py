@@ -27,7 +27,15 @@ from ..wire import (
 from ..wire.error_codes import INVALID_REQUEST
 from .channel import Deliver, SharedStream
 
-__all__ = ["HIGH_WATER", "BothSides", "LineChannel", "ReadSide", "Sink", "Source", "WriteSide"]
+__all__ = [
+    "HIGH_WATER",
+    "ByteSink",
+    "ByteSource",
+    "LineChannel",
+    "ReadPipeProtocol",
+    "SocketProtocol",
+    "WritePipeProtocol",
+]
 
 HIGH_WATER = 1 << 20  # bytes queued for writing before senders are asked to wait
 HARD_LIMIT = WRITE_QUEUE.value
@@ -37,7 +45,7 @@ LINGER = 2.0  # seconds that queued bytes may take to leave when we close
 log = logging.getLogger("fairlead.transport")
 
 
-class Source(Protocol):
+class ByteSource(Protocol):
     """Where bytes come from; asyncio's read transports are one kind."""
 
     def pause_reading(self) -> None: ...
@@ -45,7 +53,7 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
-class Sink(Protocol):
+class ByteSink(Protocol):
     """Where bytes go; asyncio's write transports are one kind."""
 
     def write(self, data: bytes) -> None: ...
@@ -55,7 +63,7 @@ class Sink(Protocol):
 
 
 class LineChannel(SharedStream):
-    """A `Channel` of lines between a `Source` and a `Sink`, both attached when it is opened."""
+    """A `Channel` of lines from a `ByteSource` to a `ByteSink`, attached when it is opened."""
 
     def __init__(self, context: TransportContext, *, limit: int = MAX_MESSAGE) -> None:
         self.context = context
@@ -65,8 +73,8 @@ class LineChannel(SharedStream):
         self._limit = limit
         self._decoder = Decoder()
         self._deliver: Deliver | None = None
-        self._source: Source | None = None
-        self._sink: Sink | None = None
+        self._source: ByteSource | None = None
+        self._sink: ByteSink | None = None
         self._read_ended: asyncio.Future[Exception | None] = self._loop.create_future()
         self._write_error: ChannelClosed | None = None
         self._drained: asyncio.Future[None] | None = None
@@ -124,7 +132,7 @@ class LineChannel(SharedStream):
 
     # What the ends call
 
-    def attach(self, source: Source, sink: Sink, fd: int | None = None) -> None:
+    def attach(self, source: ByteSource, sink: ByteSink, fd: int | None = None) -> None:
         """`fd` is the non-blocking descriptor under the sink, where there is one."""
         self._source, self._sink = source, sink
         if fd is not None:
@@ -181,7 +189,7 @@ class LineChannel(SharedStream):
         if not self._read_ended.done():
             self._read_ended.set_result(exc)
 
-    def untouched(self) -> bool:
+    def never_read(self) -> bool:
         """Whether the other end of a pipe certainly never read anything that we wrote."""
         if self._untouched is None and self._fd is not None and self._offered:
             queued = 0 if self._sink is None else self._sink.get_write_buffer_size()
@@ -189,7 +197,7 @@ class LineChannel(SharedStream):
         return bool(self._untouched)
 
     def write_ended(self, exc: Exception | None) -> None:
-        self._untouched = self.untouched()
+        self._untouched = self.never_read()
         if self._write_error is None:
             self._write_error = ChannelClosed(_why(exc), delivered=False)
         self._drop_descriptor()
@@ -238,7 +246,7 @@ class LineChannel(SharedStream):
         if self.congested:
             self._check_flood(sink)
 
-    def _check_flood(self, sink: Sink) -> None:
+    def _check_flood(self, sink: ByteSink) -> None:
         """Answers that wait for nobody (refusals, lists) could pile up behind a peer that does not
         read. Then we stop reading too, as any pipe would.
         """
@@ -308,7 +316,7 @@ class LineChannel(SharedStream):
                 sink.abort()
 
 
-class ReadSide(asyncio.Protocol):
+class ReadPipeProtocol(asyncio.Protocol):
     """Feeds a channel from a read-only transport."""
 
     def __init__(self, channel: LineChannel) -> None:
@@ -325,7 +333,7 @@ class ReadSide(asyncio.Protocol):
         self._channel.read_ended(exc)
 
 
-class WriteSide(asyncio.Protocol):
+class WritePipeProtocol(asyncio.Protocol):
     """Tells a channel how its write-only transport is doing."""
 
     def __init__(self, channel: LineChannel) -> None:
@@ -341,7 +349,7 @@ class WriteSide(asyncio.Protocol):
         self._channel.write_ended(exc)
 
 
-class BothSides(WriteSide):
+class SocketProtocol(WritePipeProtocol):
     """Both at once, for sockets."""
 
     def __init__(self, channel: LineChannel) -> None:

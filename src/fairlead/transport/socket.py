@@ -11,13 +11,13 @@ from typing import cast
 from ..errors import ConnectFailed
 from ..protocol.envelope import TransportContext
 from ..wire import MAX_MESSAGE
-from .line_channel import BothSides, LineChannel
+from .line_channel import LineChannel, SocketProtocol
 
 __all__ = ["connect_tcp", "connect_unix", "listen_tcp", "listen_unix"]
 
 CONNECT_TIMEOUT = 30.0
 
-Accept = Callable[[LineChannel], None]  # is handed each new channel; returns at once
+AcceptChannel = Callable[[LineChannel], None]  # is handed each new channel; returns at once
 
 
 async def connect_unix(path: str, *, limit: int = MAX_MESSAGE) -> LineChannel:
@@ -55,7 +55,7 @@ async def connect_tcp(host: str, port: int, *, limit: int = MAX_MESSAGE) -> Line
 
 @contextlib.asynccontextmanager
 async def listen_unix(
-    path: str, accept: Accept, *, limit: int = MAX_MESSAGE
+    path: str, accept: AcceptChannel, *, limit: int = MAX_MESSAGE
 ) -> AsyncIterator[asyncio.Server]:
     """Accept connections on a unix domain socket that only its owner may open.
 
@@ -80,7 +80,7 @@ async def listen_unix(
 
 @contextlib.asynccontextmanager
 async def listen_tcp(
-    host: str, port: int, accept: Accept, *, limit: int = MAX_MESSAGE
+    host: str, port: int, accept: AcceptChannel, *, limit: int = MAX_MESSAGE
 ) -> AsyncIterator[asyncio.Server]:
     """Accept connections on a TCP port. There is no authentication here: bind to loopback."""
 
@@ -102,8 +102,8 @@ async def _serving(server: asyncio.Server) -> AsyncIterator[asyncio.Server]:
         server.close()
 
 
-class _Socket(BothSides):
-    def __init__(self, channel: LineChannel, accept: Accept | None = None) -> None:
+class _Socket(SocketProtocol):
+    def __init__(self, channel: LineChannel, accept: AcceptChannel | None = None) -> None:
         super().__init__(channel)
         self._accept = accept
 

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from ..errors import FairleadError, RequestTimeout
 from ..peer import Peer
 
-__all__ = ["Pulse"]
+__all__ = ["LivenessProbe"]
 
 GRACE = 1.0  # seconds until it is asked: most who give a call up have only changed their mind
 
 log = logging.getLogger("fairlead.manager")
 
 
-class Pulse:
+class LivenessProbe:
     """Looks after connections on which somebody gave up waiting.
 
     Busy is whoever answers a ping, or anything else, however late. A server that says nothing at
@@ -26,7 +26,7 @@ class Pulse:
         self._limit = limit
         self._looking: dict[Peer, asyncio.Task[None]] = {}
 
-    def doubt(self, peer: Peer, hangs: Callable[[str], None]) -> None:
+    def check_hang(self, peer: Peer, hangs: Callable[[str], None]) -> None:
         """Look whether it answers, if nobody does so already; `hangs` is told why it does not."""
         if not self._limit or not peer.connected or peer in self._looking:
             return
@@ -39,9 +39,9 @@ class Pulse:
             task.cancel()
 
     async def _look(self, peer: Peer, hangs: Callable[[str], None]) -> None:
-        late = peer.strays  # answers for which nobody waits any more are answers, too
+        late = peer.unmatched_count  # answers for which nobody waits any more are answers, too
         await asyncio.sleep(min(GRACE, self._limit))
-        if await self._answers(peer) or peer.strays > late or not peer.connected:
+        if await self._answers(peer) or peer.unmatched_count > late or not peer.connected:
             return
         hangs(f"it hangs: a call got no answer, nor did a ping within {self._limit:g} s")
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.cli.client.schema_values import Misfit, name_type, read_value
+from fairlead.cli.client.schema_values import SchemaMismatch, name_type, read_value
 
 ROOT: dict[str, Any] = {
     "$defs": {
@@ -72,7 +72,7 @@ def test_a_text_becomes_what_the_schema_wants(text: str, schema: Any, value: Any
     ],
 )
 def test_a_text_that_cannot_be_it_is_a_misfit(text: str, kind: str) -> None:
-    with pytest.raises(Misfit, match=kind):
+    with pytest.raises(SchemaMismatch, match=kind):
         read_value(text, {"type": kind}, {})
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.cli.framework.output import blocks, safe, size
+from fairlead.cli.framework.output import blocks, format_size, safe
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_results_without_sense_do_not_break_it() -> None:
 
 
 def test_sizes() -> None:
-    assert [size(n) for n in (0, 1, 999, 1000, 1_500_000, 10_005_200_000)] == [
+    assert [format_size(n) for n in (0, 1, 999, 1000, 1_500_000, 10_005_200_000)] == [
         "0 bytes",
         "1 byte",
         "999 bytes",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE
-from fairlead.recording.tape import Entry, TapeReader, plain
+from fairlead.recording.tape import TapeEntry, TapeReader, decode_entry
 from tests.support.cli_process import LIMIT
 from tests.support.cli_user import Person, person
 from tests.support.running_gateway import Running, connected, get, running
@@ -38,13 +38,13 @@ async def visit(url: str) -> None:
         assert (await two.call("notes_variable", {"name": "NOTES_TOKEN"})).text == SECRET
 
 
-def check(tape: Path) -> list[Entry]:
+def check(tape: Path) -> list[TapeEntry]:
     reader = TapeReader(tape)
     assert (reader.info.status, reader.info.redacted) == ("complete", True)
     assert SECRET.encode() not in tape.with_name(f"{tape.name}.tape.jsonl").read_bytes()
     entries = list(reader)
-    calls = [e for e in entries if plain(e).get("method") == "tools/call"]
-    assert [(e.server, plain(e)["params"]["name"]) for e in calls] == [
+    calls = [e for e in entries if decode_entry(e).get("method") == "tools/call"]
+    assert [(e.server, decode_entry(e)["params"]["name"]) for e in calls] == [
         ("notes", "notes_add"),
         ("more", "more_add"),
         ("notes", "notes_variable"),
@@ -150,8 +150,8 @@ def test_what_a_gateway_tells_itself_is_on_its_tape(person: Person, version: str
         asyncio.run(scene(ready(it)))
         assert it.ends() == 0
     entries = list(TapeReader(person.ours / "data" / "tapes" / "news"))
-    told = [e for e in entries if plain(e).get("method") == CHANGED and not e.stopped]
-    [listener] = {e.session for e in entries if plain(e).get("method") in LISTENS[version]}
+    told = [e for e in entries if decode_entry(e).get("method") == CHANGED and not e.stopped]
+    [listener] = {e.session for e in entries if decode_entry(e).get("method") in LISTENS[version]}
     assert [(e.dir.value, e.session, e.server) for e in told] == [
         ("server_to_client", listener, None)
     ] * 2

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.config.paths import Machine
+from fairlead.config.paths import HostPaths
 from tests.support.cli_user import Person, person
 
 __all__ = ["person"]
@@ -88,5 +88,5 @@ def test_what_is_written_is_where_the_command_says(person: Person) -> None:
     ],
 )
 def test_each_kind_of_machine(platform: str, env: dict[str, str], data: str, cache: str) -> None:
-    machine = Machine(platform=platform, home="/h", env=env, cwd="/")
+    machine = HostPaths(platform=platform, home="/h", env=env, cwd="/")
     assert (machine.own_data, machine.own_cache) == (data, cache)

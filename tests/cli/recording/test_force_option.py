@@ -12,7 +12,7 @@ import pytest
 from fairlead.protocol.envelope import Direction
 from fairlead.recording.tape import TapeWriter, read_tape
 from fairlead.recording.tape.reader import TapeReader
-from fairlead.recording.tape.trim import Choice, trim
+from fairlead.recording.tape.trim import EntrySelection, trim
 from tests.support.cli_process import LIMIT, fairlead, talk
 
 CALL = {
@@ -81,7 +81,7 @@ def test_a_tape_of_several_parts_is_trimmed_over(tmp_path: Path) -> None:
         for line in talk(CALL, CALL, CALL).splitlines():
             tape.write(line.encode(), Direction.CLIENT_TO_SERVER, "s1")
     assert tape.info.parts > 2
-    assert trim(TapeReader(tmp_path / "one"), Choice(last=4), tmp_path / "one") == 4
+    assert trim(TapeReader(tmp_path / "one"), EntrySelection(last=4), tmp_path / "one") == 4
     assert [entry.seq for entry in read_tape(tmp_path / "one")] == [1, 2, 3, 4]
     assert names(tmp_path) == ["one.tape.json", "one.tape.jsonl"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.recording.tape import TapeReader, plain
+from fairlead.recording.tape import TapeReader, decode_entry
 from tests.support.cli_process import LIMIT, fairlead, server_file, talk
 from tests.support.cli_user import Person, person
 
@@ -113,7 +113,7 @@ def test_a_tap_with_rules_does_what_they_say_and_follows_them(person: Person) ->
     entries = list(TapeReader(tape))
     assert TapeReader(tape).info.status == "complete"
     stopped = [e for e in entries if e.did]
-    assert plain(stopped[0])["error"]["message"].endswith("Not allowed here")
+    assert decode_entry(stopped[0])["error"]["message"].endswith("Not allowed here")
     assert stopped[0].did is not None
     assert stopped[0].did[0] == "rule: no-erasing"
 

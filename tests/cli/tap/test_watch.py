@@ -168,9 +168,9 @@ def test_nobody_to_watch_is_waited_for(person: Person) -> None:
 def test_a_dead_socket_is_taken_away(person: Person) -> None:
     import socket
 
-    from fairlead.recording.journal.watch_socket import folder_of
+    from fairlead.recording.journal.watch_socket import watch_folder
 
-    place: Path = folder_of()
+    place: Path = watch_folder()
     path = place / "dead-1.sock"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))

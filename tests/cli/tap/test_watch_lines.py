@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from fairlead.cli.tap.watch_lines import Lines, took
+from fairlead.cli.tap.watch_lines import RecordPrinter, format_duration
 from fairlead.protocol.envelope import Direction
-from fairlead.recording.journal.journal_record import Record
+from fairlead.recording.journal.journal_record import JournalRecord
 
 
 class Screen(io.StringIO):
@@ -16,13 +16,13 @@ class Screen(io.StringIO):
         return True
 
 
-def shown(record: Record, stream: io.StringIO) -> str:
-    Lines(stream).show(record)
+def shown(record: JournalRecord, stream: io.StringIO) -> str:
+    RecordPrinter(stream).show(record)
     return stream.getvalue()
 
 
-def call(at: float = 0.0, target: str = "add", error: str | None = None) -> Record:
-    return Record(
+def call(at: float = 0.0, target: str = "add", error: str | None = None) -> JournalRecord:
+    return JournalRecord(
         id=1,
         at=at,
         dir=Direction.CLIENT_TO_SERVER,
@@ -47,7 +47,7 @@ def test_the_last_half_of_a_thousandth_is_of_the_next_second() -> None:
     [(0.0013, "1.3 ms"), (0.9993, "999 ms"), (0.9996, "1 s"), (30.0, "30 s"), (1234.5, "1234 s")],
 )
 def test_how_long_it_took_is_written_plainly(seconds: float, text: str) -> None:
-    assert took(seconds) == text
+    assert format_duration(seconds) == text
 
 
 @pytest.mark.parametrize("error", [None, "there is no such thing, and never was, " * 4])

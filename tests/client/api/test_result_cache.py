@@ -9,7 +9,7 @@ import pytest
 from msgspec import Raw
 
 from fairlead import MCPClient, MCPClientConfig
-from fairlead.client.api.result_cache import Cache
+from fairlead.client.api.result_cache import ResultCache
 from fairlead.client.connection.era_cache import known_eras
 from tests.support.scripted_stdio_server import heard, program
 
@@ -110,7 +110,7 @@ class Source:
 
 async def test_what_is_old_is_asked_for_again() -> None:
     now = [0.0]
-    cache, source = Cache(lambda: now[0]), Source(ttl=1000)
+    cache, source = ResultCache(lambda: now[0]), Source(ttl=1000)
     source.gate.set()
     for moment, asked in ((0.0, 1), (0.9, 1), (1.0, 2), (1.9, 2)):
         now[0] = moment
@@ -119,7 +119,7 @@ async def test_what_is_old_is_asked_for_again() -> None:
 
 
 async def test_a_shared_read_ends_with_the_last_who_waits() -> None:
-    cache, source = Cache(), Source()
+    cache, source = ResultCache(), Source()
     readers = [asyncio.ensure_future(cache.get("tools/list", None, source.fetch)) for _ in range(3)]
     await source.has_asked(1)
     readers[0].cancel()
@@ -137,13 +137,13 @@ async def test_a_shared_read_ends_with_the_last_who_waits() -> None:
 
 @pytest.mark.parametrize("change", ["told", "acted"])
 async def test_nobody_joins_a_read_from_before_a_change(change: str) -> None:
-    cache, source = Cache(), Source()
+    cache, source = ResultCache(), Source()
     early = asyncio.ensure_future(cache.get("tools/list", None, source.fetch))
     await source.has_asked(1)
     if change == "told":
         cache.heard("notifications/tools/list_changed", {})
     else:
-        cache.acted()
+        cache.expire_stale()
     late = asyncio.ensure_future(cache.get("tools/list", None, source.fetch))
     await source.has_asked(2)
     source.gate.set()
@@ -153,7 +153,7 @@ async def test_nobody_joins_a_read_from_before_a_change(change: str) -> None:
 
 
 async def test_what_changed_while_it_was_read_is_not_kept() -> None:
-    cache, source = Cache(), Source()
+    cache, source = ResultCache(), Source()
     early = asyncio.ensure_future(cache.get("tools/list", None, source.fetch))
     await source.has_asked(1)
     cache.heard("notifications/tools/list_changed", {})
@@ -164,7 +164,7 @@ async def test_what_changed_while_it_was_read_is_not_kept() -> None:
 
 
 async def test_a_failure_is_everybodys_and_is_not_kept() -> None:
-    cache, calls = Cache(), 0
+    cache, calls = ResultCache(), 0
 
     async def fail() -> Raw:
         nonlocal calls
@@ -212,7 +212,7 @@ async def test_a_new_connection_starts_with_nothing_kept(tmp_path: Path) -> None
 
 async def test_what_is_old_is_handed_out_while_one_read_brings_a_new_one() -> None:
     now = [0.0]
-    cache, source = Cache(lambda: now[0], stale=10.0), Source(ttl=1000)
+    cache, source = ResultCache(lambda: now[0], stale=10.0), Source(ttl=1000)
 
     async def read() -> bytes:
         return bytes(await cache.get("tools/list", None, source.fetch))
@@ -234,28 +234,28 @@ async def test_what_is_old_is_handed_out_while_one_read_brings_a_new_one() -> No
 @pytest.mark.parametrize("change", ["told", "acted"])
 async def test_what_is_old_is_not_handed_out_after_a_change(change: str) -> None:
     now = [0.0]
-    cache, source = Cache(lambda: now[0], stale=10.0), Source(ttl=1000)
+    cache, source = ResultCache(lambda: now[0], stale=10.0), Source(ttl=1000)
     source.gate.set()
     await cache.get("tools/list", None, source.fetch)
     now[0] = 5.0
     if change == "told":
         cache.heard("notifications/tools/list_changed", {})
     else:
-        cache.acted()
+        cache.expire_stale()
     assert b'"n":2' in bytes(await cache.get("tools/list", None, source.fetch))
 
 
 async def test_an_act_drops_only_what_is_old() -> None:
-    cache, source = Cache(stale=10.0), Source(ttl=60_000)
+    cache, source = ResultCache(stale=10.0), Source(ttl=60_000)
     source.gate.set()
     await cache.get("tools/list", None, source.fetch)
-    cache.acted()
+    cache.expire_stale()
     assert b'"n":1' in bytes(await cache.get("tools/list", None, source.fetch))
 
 
 async def test_a_refresh_that_fails_leaves_the_old_result_for_its_time() -> None:
     now, calls = [0.0], 0
-    cache = Cache(lambda: now[0], stale=10.0)
+    cache = ResultCache(lambda: now[0], stale=10.0)
 
     async def fetch() -> Raw:
         nonlocal calls
@@ -280,7 +280,7 @@ async def test_a_refresh_that_fails_leaves_the_old_result_for_its_time() -> None
 
 async def test_closing_stops_a_refresh() -> None:
     now = [0.0]
-    cache, source = Cache(lambda: now[0], stale=10.0), Source(ttl=1000)
+    cache, source = ResultCache(lambda: now[0], stale=10.0), Source(ttl=1000)
     source.gate.set()
     await cache.get("tools/list", None, source.fetch)
     source.gate.clear()
@@ -316,7 +316,7 @@ async def test_a_client_may_be_allowed_to_hand_out_what_is_old(tmp_path: Path) -
         assert not set(first) & set(second)  # by default nobody gets anything old
 
 
-async def settled(cache: Cache) -> None:
+async def settled(cache: ResultCache) -> None:
     """Wait for what the cache does in the background."""
     async with asyncio.timeout(5):
         while cache.refreshing:
@@ -342,7 +342,7 @@ async def test_the_oldest_results_give_way(
     monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
     monkeypatch.setattr(f"fairlead.client.api.result_cache.{limit}", value)
-    cache = Cache()
+    cache = ResultCache()
     fetched: list[str] = []
 
     async def get(uri: str) -> None:
@@ -377,7 +377,7 @@ async def test_results_are_kept_only_with_a_time_to_live(result: bytes, kept: in
     async def fetch() -> Raw:
         return Raw(result)
 
-    cache = Cache()
+    cache = ResultCache()
     assert bytes(await cache.get("tools/list", None, fetch)) == result
     assert len(cache) == kept
 
@@ -396,7 +396,7 @@ async def test_results_are_kept_only_with_a_time_to_live(result: bytes, kept: in
 async def test_a_changed_resource_drops_what_contains_it_or_is_in_it(
     changed: str | None, left: list[str]
 ) -> None:
-    cache = Cache()
+    cache = ResultCache()
     fetched: list[str] = []
 
     async def get(uri: str) -> None:

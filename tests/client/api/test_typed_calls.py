@@ -6,7 +6,7 @@ import pytest
 
 from fairlead import MCPClient, MCPClientConfig, MCPServer, MCPToolError
 from fairlead.client import Message, OutputMismatch, Prompted
-from fairlead.client.api.tool_hints import KnownTools
+from fairlead.client.api.tool_hints import ToolHints
 from fairlead.client.connection.era_cache import known_eras
 from fairlead.errors import RemoteProtocolError
 from fairlead.protocol.types.base import EmptyResult
@@ -178,7 +178,7 @@ async def test_structured_content_is_held_against_the_listed_schema(tmp_path: Pa
 
 
 def test_only_true_hints_make_a_tool_harmless() -> None:
-    known = KnownTools()
+    known = ToolHints()
     known.learn(
         [
             {"name": "a", "annotations": {"readOnlyHint": True}},

@@ -8,7 +8,7 @@ import pytest
 
 from fairlead import MCPClient, MCPClientConfig
 from fairlead.client.connection.era_cache import known_eras
-from fairlead.client.connection.reconnect import Keeper
+from fairlead.client.connection.reconnect import Reconnector
 from fairlead.errors import ChannelClosed, ConnectFailed, FairleadError, RetriesExhausted
 from tests.support.scripted_stdio_server import heard, program
 
@@ -215,8 +215,8 @@ class Kept:
         return {"ok": self.healthy}
 
 
-def keeper(client: Kept) -> Keeper:
-    return Keeper(client, client.make)  # type: ignore[arg-type]
+def keeper(client: Kept) -> Reconnector:
+    return Reconnector(client, client.make)  # type: ignore[arg-type]
 
 
 async def test_a_connection_is_renewed_once_for_all_who_noticed() -> None:
@@ -323,7 +323,7 @@ async def test_a_server_that_does_not_answer_checks_is_connected_again() -> None
 async def test_waiting_ends_with_the_client() -> None:
     keep = keeper(Kept())
     await keep.pause(0.001)
-    assert await keep.unless_closed(asyncio.sleep(0, "done")) == "done"
+    assert await keep.run_until_closed(asyncio.sleep(0, "done")) == "done"
     pausing = asyncio.create_task(keep.pause(60))
     stopped = asyncio.Event()
 
@@ -333,7 +333,7 @@ async def test_waiting_ends_with_the_client() -> None:
         finally:
             stopped.set()
 
-    working = asyncio.create_task(keep.unless_closed(work()))
+    working = asyncio.create_task(keep.run_until_closed(work()))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     await keep.close()

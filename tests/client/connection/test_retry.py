@@ -8,7 +8,7 @@ import pytest
 
 from fairlead import MCPClient, MCPClientConfig, RpcError
 from fairlead.client.connection.era_cache import known_eras
-from fairlead.client.connection.retry import LONGEST_DELAY, Retry, exhausted, restarts
+from fairlead.client.connection.retry import LONGEST_DELAY, Retry, restarts, retries_exhausted
 from fairlead.errors import ChannelClosed, ConnectFailed, RequestTimeout, RetriesExhausted
 from tests.support.scripted_stdio_server import heard, program
 
@@ -159,5 +159,5 @@ def test_what_ends_at_once_is_never_restarted_in_a_busy_loop() -> None:
 def test_the_sentence_leaves_out_the_last_words_of_a_process() -> None:
     end = ChannelClosed("it ended", stderr=["Traceback"])
     expected = "Request x failed after 3 retries: Transport closed: it ended"
-    assert str(exhausted("x", 3, end)) == expected
-    assert str(exhausted("x", 1, OSError())) == "Request x failed after 1 retries: OSError"
+    assert str(retries_exhausted("x", 3, end)) == expected
+    assert str(retries_exhausted("x", 1, OSError())) == "Request x failed after 1 retries: OSError"

@@ -12,7 +12,7 @@ import pytest
 from fairlead import MCPClient, MCPClientConfig, RpcError
 from fairlead.client import Question, accept, cancel, decline
 from fairlead.client.connection.era_cache import known_eras
-from fairlead.client.input.answers import Answers
+from fairlead.client.input.answers import InputCallbacks
 from tests.support.scripted_stdio_server import heard, program
 
 
@@ -172,14 +172,14 @@ async def test_the_official_server_asks_in_both_eras(tmp_path: Path) -> None:
 
 
 async def test_a_question_that_makes_no_sense_is_refused() -> None:
-    answers = Answers(on_elicit=lambda question: decline())
+    answers = InputCallbacks(on_elicit=lambda question: decline())
     with pytest.raises(RpcError, match="cannot be read"):
         await answers.answer("elicitation/create", {"message": 5})
     with pytest.raises(RpcError, match="not found"):
         await answers.answer("tools/list", {})
     assert answers.missing("elicitation/create") is None
     assert answers.missing("roots/list") == "roots"
-    answers = Answers(on_sample=lambda params: 5)  # type: ignore[arg-type, return-value]
+    answers = InputCallbacks(on_sample=lambda params: 5)  # type: ignore[arg-type, return-value]
     with pytest.raises(RpcError, match="a text or a CreateMessageResult"):
         await answers.answer("sampling/createMessage", {})
 

@@ -11,8 +11,8 @@ from msgspec import Raw
 from fairlead import MCPClient, MCPClientConfig, RpcError
 from fairlead.client import Question, decline
 from fairlead.client.connection.era_cache import known_eras
-from fairlead.client.input.answers import Answers, accept
-from fairlead.client.input.rounds import Rounds, asks_back
+from fairlead.client.input.answers import InputCallbacks, accept
+from fairlead.client.input.rounds import ClientInputRounds, is_input_required
 from fairlead.errors import InputNotGiven, RemoteProtocolError, RequestTimeout
 from tests.support.scripted_stdio_server import heard, program
 
@@ -54,7 +54,7 @@ class Server:
     ],
 )
 def test_only_a_request_for_input_asks_back(result: bytes, expected: bool) -> None:
-    assert asks_back(Raw(result)) is expected
+    assert is_input_required(Raw(result)) is expected
 
 
 async def test_answers_and_state_are_sent_with_the_original_params() -> None:
@@ -70,7 +70,7 @@ async def test_answers_and_state_are_sent_with_the_original_params() -> None:
         requestState="s0",
     )
     server = Server(LATER, DONE)
-    rounds = Rounds(Answers(on_elicit=on_elicit))
+    rounds = ClientInputRounds(InputCallbacks(on_elicit=on_elicit))
     assert await rounds.finish("tools/call", {"name": "t"}, first, server) == DONE
     assert sorted(seen) == ["A", "B"]
     given = {key.lower(): {"action": "accept", "content": {"name": key}} for key in ("A", "B")}
@@ -85,7 +85,7 @@ async def test_a_server_may_ask_back_as_often_as_the_limit(
     monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
     monkeypatch.setattr("fairlead.client.input.rounds.FIRST_PAUSE", 0.0)
-    rounds = Rounds(Answers(), limit=limit)
+    rounds = ClientInputRounds(InputCallbacks(), limit=limit)
     server = Server(*[LATER] * (limit - 1), DONE)
     assert await rounds.finish("tools/call", {}, LATER, server) == DONE
     with pytest.raises(RemoteProtocolError, match=f"still asks back after {limit} rounds"):
@@ -102,7 +102,7 @@ async def test_pauses_between_retries_double_up_to_the_longest(
         pauses.append(seconds)
 
     monkeypatch.setattr("fairlead.client.input.rounds.asyncio.sleep", sleep)
-    await Rounds(Answers()).finish("m", {}, LATER, Server(*[LATER] * 4, DONE))
+    await ClientInputRounds(InputCallbacks()).finish("m", {}, LATER, Server(*[LATER] * 4, DONE))
     assert pauses == [0.05, 0.1, 0.2, 0.2, 0.2]
 
 
@@ -110,7 +110,7 @@ async def test_a_question_without_a_callback_names_the_missing_capability() -> N
     first = raw(resultType="input_required", inputRequests={"a": question("A")})
     server = Server(DONE)
     with pytest.raises(InputNotGiven, match="'elicitation'") as missing:
-        await Rounds(Answers()).finish("tools/call", {}, first, server)
+        await ClientInputRounds(InputCallbacks()).finish("tools/call", {}, first, server)
     assert (missing.value.method, missing.value.capability) == ("elicitation/create", "elicitation")
     assert server.asked == []
 
@@ -121,7 +121,9 @@ async def test_a_callback_that_fails_is_named_as_the_reason() -> None:
 
     first = raw(resultType="input_required", inputRequests={"a": question("A")})
     with pytest.raises(InputNotGiven, match="elicitation/create was not answered: no screen"):
-        await Rounds(Answers(on_elicit=on_elicit)).finish("tools/call", {}, first, Server())
+        await ClientInputRounds(InputCallbacks(on_elicit=on_elicit)).finish(
+            "tools/call", {}, first, Server()
+        )
 
 
 async def test_one_failing_answer_cancels_the_others() -> None:
@@ -139,7 +141,9 @@ async def test_one_failing_answer_cancels_the_others() -> None:
     first = raw(resultType="input_required", inputRequests=questions)
     async with asyncio.timeout(5):
         with pytest.raises(InputNotGiven):
-            await Rounds(Answers(on_elicit=on_elicit)).finish("tools/call", {}, first, Server())
+            await ClientInputRounds(InputCallbacks(on_elicit=on_elicit)).finish(
+                "tools/call", {}, first, Server()
+            )
     assert cancelled.is_set()
 
 
@@ -148,7 +152,7 @@ async def test_waiting_for_input_has_its_own_limit() -> None:
         await asyncio.Event().wait()
 
     first = raw(resultType="input_required", inputRequests={"a": question("A")})
-    rounds = Rounds(Answers(on_elicit=on_elicit), input_timeout=0.01)
+    rounds = ClientInputRounds(InputCallbacks(on_elicit=on_elicit), input_timeout=0.01)
     with pytest.raises(RequestTimeout, match="tools/call, waiting for input"):
         await rounds.finish("tools/call", {}, first, Server())
 
@@ -159,11 +163,11 @@ async def test_the_limit_for_everything_else_does_not_count_the_wait_for_input()
         return accept({})
 
     first = raw(resultType="input_required", inputRequests={"a": question("A")})
-    rounds = Rounds(Answers(on_elicit=on_elicit), max_total=0.02)
+    rounds = ClientInputRounds(InputCallbacks(on_elicit=on_elicit), max_total=0.02)
     assert await rounds.finish("tools/call", {}, first, Server(DONE)) == DONE
     with pytest.raises(RequestTimeout):  # the pause before a retry is longer than that
         await rounds.finish("tools/call", {}, LATER, Server(DONE))
-    unlimited = Rounds(Answers(), max_total=0)
+    unlimited = ClientInputRounds(InputCallbacks(), max_total=0)
     assert await unlimited.finish("tools/call", {}, LATER, Server(DONE)) == DONE
 
 
@@ -177,7 +181,7 @@ async def test_the_limit_for_everything_else_does_not_count_the_wait_for_input()
 )
 async def test_a_malformed_request_for_input_is_an_error(first: Raw, why: str) -> None:
     with pytest.raises(RemoteProtocolError, match=why):
-        await Rounds(Answers()).finish("m", {}, first, Server(DONE))
+        await ClientInputRounds(InputCallbacks()).finish("m", {}, first, Server(DONE))
 
 
 # A stateless server asks back inside its results: rounds, against a program written by hand.

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from fairlead.client.mcp_transport.notification_queue import Mailbox
+from fairlead.client.mcp_transport.notification_queue import NotificationQueue
 from fairlead.wire import Notification
 
 
@@ -13,14 +13,14 @@ def note(number: int) -> Notification:
     return Notification(f"n/{number}", Raw(b'{"n":%d}' % number))
 
 
-async def idle(mailbox: Mailbox) -> None:
+async def idle(mailbox: NotificationQueue) -> None:
     async with asyncio.timeout(5):
         while mailbox.busy:
             await asyncio.sleep(0)
 
 
 async def test_the_latest_notifications_wait_for_a_listener() -> None:
-    mailbox = Mailbox(before=2)
+    mailbox = NotificationQueue(before=2)
     for number in range(5):
         mailbox.put(note(number))
     got: list[Any] = []
@@ -38,7 +38,7 @@ async def test_the_latest_notifications_wait_for_a_listener() -> None:
 
 
 async def test_a_slow_listener_gets_one_at_a_time_and_misses_the_oldest() -> None:
-    mailbox = Mailbox(before=1, behind=2)
+    mailbox = NotificationQueue(before=1, behind=2)
     release = asyncio.Event()
     got: list[str] = []
 
@@ -58,7 +58,7 @@ async def test_a_slow_listener_gets_one_at_a_time_and_misses_the_oldest() -> Non
 
 
 async def test_a_failing_listener_gets_the_next_notification() -> None:
-    mailbox = Mailbox()
+    mailbox = NotificationQueue()
     got: list[str] = []
 
     def listen(method: str, params: dict[str, Any]) -> Any:
@@ -78,7 +78,7 @@ async def test_a_failing_listener_gets_the_next_notification() -> None:
 
 
 async def test_closing_cancels_the_listener_and_drops_what_waits() -> None:
-    mailbox = Mailbox()
+    mailbox = NotificationQueue()
     cancelled = asyncio.Event()
     got: list[str] = []
 

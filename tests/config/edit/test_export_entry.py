@@ -15,7 +15,7 @@ from fairlead.client.server_entry import (
     MCPWebSocketServerConfig,
 )
 from fairlead.config.edit.export_entry import export, export_all
-from fairlead.config.files.reader import Files
+from fairlead.config.files.reader import ConfigReader
 from fairlead.config.hosts import HOSTS, find_servers
 from fairlead.errors import ConfigError
 from fairlead.manager import resolve
@@ -51,7 +51,7 @@ def test_what_is_printed_means_the_same_to_its_program(
         pytest.skip("it has no remote servers in its file")
     machine = machine_in(tmp_path)
     write(tmp_path / HOME, {FILES[host]: export(entry, host, name="my.server")})
-    files = Files()
+    files = ConfigReader()
     [found] = find_servers(next(h for h in HOSTS if h.id == host), machine, files)
     assert (files.problems, found.name) == ([], "my.server")
     made = resolve(found, {"TOKEN": "t"}).entry
@@ -121,7 +121,7 @@ def test_several_servers_are_one_text_that_its_program_understands(
 ) -> None:
     entries = {name: MCPStdioServerConfig(command=name) for name in ("a", "b.c", "d")}
     write(tmp_path / HOME, {FILES[host]: export_all(entries, host)})
-    files = Files()
+    files = ConfigReader()
     found = find_servers(next(h for h in HOSTS if h.id == host), machine_in(tmp_path), files)
     assert {one.name: one.entry for one in found} == entries
     assert files.problems == []

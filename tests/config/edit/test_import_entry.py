@@ -7,10 +7,10 @@ import pytest
 
 from fairlead.client.server_entry import MCPStdioServerConfig
 from fairlead.config.discovery import load_all_mcp_configs
-from fairlead.config.edit.import_entry import adopt
+from fairlead.config.edit.import_entry import import_entry
 from fairlead.config.edit.own_file import ConfigFile
-from fairlead.config.files.reader import Files
-from fairlead.config.found_server import Found
+from fairlead.config.files.reader import ConfigReader
+from fairlead.config.found_server import FoundServer
 from fairlead.config.hosts import HOSTS, find_servers
 from fairlead.config.trust import Trust
 from fairlead.config.variables.resolve import resolve
@@ -18,9 +18,9 @@ from fairlead.errors import ConfigError
 from tests.support.home_directory import HOME, full_home, machine_in, write
 
 
-def one(root: Path, host: str, file: str, content: dict[str, Any]) -> Found:
+def one(root: Path, host: str, file: str, content: dict[str, Any]) -> FoundServer:
     write(root / HOME, {file: content})
-    [found] = find_servers(next(h for h in HOSTS if h.id == host), machine_in(root), Files())
+    [found] = find_servers(next(h for h in HOSTS if h.id == host), machine_in(root), ConfigReader())
     return found
 
 
@@ -34,7 +34,7 @@ def test_every_entry_of_a_full_home_means_the_same_in_our_file(tmp_path: Path) -
         if found.level == "project" or found.dialect == "fairlead" or found.needs_input:
             continue
         try:
-            adopted = adopt(found, env)
+            adopted = import_entry(found, env)
         except ConfigError:
             continue
         if adopted.notes or found.env_file or found.headers_helper:
@@ -60,13 +60,13 @@ def test_a_value_that_would_run_here_is_refused(tmp_path: Path) -> None:
     entry = {"command": "x", "env": {"A": "!rm -r ."}}
     found = one(tmp_path, "cursor", ".cursor/mcp.json", {"mcpServers": {"a": entry}})
     with pytest.raises(ConfigError, match="env.A begins with `!`"):
-        adopt(found)
+        import_entry(found)
 
 
 def test_what_is_no_variable_there_but_is_one_here_is_noted(tmp_path: Path) -> None:
     entry = {"command": "x", "args": ["${A}"], "env": {"B": "SET"}}
     found = one(tmp_path, "zed", ".config/zed/settings.json", {"context_servers": {"a": entry}})
-    adopted = adopt(found, {"SET": "1"})
+    adopted = import_entry(found, {"SET": "1"})
     assert adopted.notes == (
         "args looks like a variable, and is one here",
         "env.B is the name of a variable that is set, and means its value",
@@ -78,4 +78,4 @@ def test_what_is_no_variable_there_but_is_one_here_is_noted(tmp_path: Path) -> N
 def test_our_own_entries_stay_as_they_are(tmp_path: Path) -> None:
     raw = {"command": "x", "env": {"A": "!pass show a"}, "note": "kept"}
     found = one(tmp_path, "fairlead", ".config/fairlead/mcp.json", {"mcpServers": {"a": raw}})
-    assert adopt(found).fields == raw
+    assert import_entry(found).fields == raw

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fairlead.client.server_entry import MCPHttpServerConfig
-from fairlead.config.paths import Machine
+from fairlead.config.paths import HostPaths
 from fairlead.errors import ConfigError
 from fairlead.manager import ConfigFile
 
@@ -147,9 +147,9 @@ def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_the_users_file_is_where_discovery_looks(tmp_path: Path) -> None:
-    machine = Machine(platform="linux", home=str(tmp_path), env={}, cwd="/")
+    machine = HostPaths(platform="linux", home=str(tmp_path), env={}, cwd="/")
     file = ConfigFile.of_user(machine)
     file.add("a", {"command": "a"})
     assert file.path == tmp_path / ".config/fairlead/mcp.json"
-    moved = Machine(platform="linux", home="/h", env={"FAIRLEAD_HOME": str(tmp_path)}, cwd="/")
+    moved = HostPaths(platform="linux", home="/h", env={"FAIRLEAD_HOME": str(tmp_path)}, cwd="/")
     assert ConfigFile.of_user(moved).path == tmp_path / "mcp.json"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.config.files.formats import parse
-from fairlead.config.files.reader import Files
+from fairlead.config.files.reader import ConfigReader
 from fairlead.errors import ConfigError
 from fairlead.gateway.gateway_file import read_gateway_file
 from fairlead.policy.rules.load_rules import read_rules
@@ -97,7 +97,7 @@ def test_rules_have_no_name_twice(tmp_path: Path, ending: str) -> None:
 def test_files_of_other_programs_are_read_as_those_read_them(tmp_path: Path) -> None:
     file = tmp_path / "theirs.json"
     file.write_text('{"a": 1, "a": 2}')
-    files = Files()
+    files = ConfigReader()
     found = files.document(str(file))
     assert found is not None
     assert found.data == {"a": 2}

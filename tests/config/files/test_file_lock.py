@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from fairlead.config.files import file_lock as locking
-from fairlead.config.files.file_lock import holding
+from fairlead.config.files.file_lock import lock_folder
 
 HOLDER = """
 import sys
 from pathlib import Path
-from fairlead.config.files.file_lock import holding
-with holding(Path(sys.argv[1])):
+from fairlead.config.files.file_lock import lock_folder
+with lock_folder(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -30,14 +30,17 @@ def test_a_folder_is_held_by_one_process_until_it_ends(
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
-        with pytest.raises(OSError, match="another program has been changing"), holding(tmp_path):
+        with (
+            pytest.raises(OSError, match="another program has been changing"),
+            lock_folder(tmp_path),
+        ):
             pass
         other.kill()
         other.wait(30)
-    with holding(tmp_path):
+    with lock_folder(tmp_path):
         assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError), holding(tmp_path / "none"):
+    with pytest.raises(FileNotFoundError), lock_folder(tmp_path / "none"):
         pass

@@ -12,10 +12,10 @@ from fairlead.client.server_entry import (
     MCPStdioServerConfig,
     MCPWebSocketServerConfig,
 )
-from fairlead.config.files.reader import Files
-from fairlead.config.found_server import Found, Input, Lookup
+from fairlead.config.files.reader import ConfigReader
+from fairlead.config.found_server import EnvironmentReference, FoundServer, Input
 from fairlead.config.hosts import HOSTS, Host, find_servers
-from fairlead.config.paths import Machine
+from fairlead.config.paths import HostPaths
 from tests.support.home_directory import (
     HOME,
     PROJECT,
@@ -30,16 +30,16 @@ BY_ID = {host.id: host for host in HOSTS}
 
 
 @pytest.fixture(scope="module")
-def everything(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Found]:
+def everything(tmp_path_factory: pytest.TempPathFactory) -> dict[str, FoundServer]:
     machine = full_home(tmp_path_factory.mktemp("machine"))
-    files = Files()
+    files = ConfigReader()
     found = [one for host in HOSTS for one in find_servers(host, machine, files)]
     assert files.problems == []
     return {one.name: one for one in found}
 
 
-def read(host: str, machine: Machine) -> list[Found]:
-    return list(find_servers(BY_ID[host], machine, Files()))
+def read(host: str, machine: HostPaths) -> list[FoundServer]:
+    return list(find_servers(BY_ID[host], machine, ConfigReader()))
 
 
 # Name, program, and what our entry is.
@@ -171,7 +171,7 @@ ENTRIES: list[tuple[str, str, Any]] = [
 @pytest.mark.covers("CFG-02")
 @pytest.mark.parametrize(("name", "host", "entry"), ENTRIES, ids=[row[0] for row in ENTRIES])
 def test_an_entry_of_every_program_is_read(
-    everything: dict[str, Found], name: str, host: str, entry: Any
+    everything: dict[str, FoundServer], name: str, host: str, entry: Any
 ) -> None:
     found = everything[name]
     assert (found.host, found.entry, found.enabled) == (host, entry, True)
@@ -196,28 +196,30 @@ def test_an_entry_of_every_program_is_read(
         "fx",
     ],
 )
-def test_an_entry_in_the_usual_shape_is_read(everything: dict[str, Found], name: str) -> None:
+def test_an_entry_in_the_usual_shape_is_read(everything: dict[str, FoundServer], name: str) -> None:
     usual = MCPStdioServerConfig(command="npx", args=["-y", "thing-mcp"], env={"TOKEN": "t0p"})
     assert everything[name].entry == usual
 
 
 @pytest.mark.parametrize("name", ["kiro", "factory"])
-def test_a_remote_entry_in_the_usual_shape_is_read(everything: dict[str, Found], name: str) -> None:
+def test_a_remote_entry_in_the_usual_shape_is_read(
+    everything: dict[str, FoundServer], name: str
+) -> None:
     usual = MCPHttpServerConfig(url="https://mcp.example.com/mcp", headers={"X-Key": "k3y"})
     assert everything[name].entry == usual
 
 
-def test_every_program_has_an_entry(everything: dict[str, Found]) -> None:
+def test_every_program_has_an_entry(everything: dict[str, FoundServer]) -> None:
     assert {found.host for found in everything.values()} == set(BY_ID)
 
 
-def test_project_files_are_read_as_such(everything: dict[str, Found]) -> None:
+def test_project_files_are_read_as_such(everything: dict[str, FoundServer]) -> None:
     of_project = {name for name, found in everything.items() if found.level == "project"}
     assert of_project == {name for name in everything if name.startswith("p-")} | {"shared-refused"}
     assert len(of_project) == len(PROJECT_FILES) + 1
 
 
-def test_parts_that_are_no_servers_are_left_out(everything: dict[str, Found]) -> None:
+def test_parts_that_are_no_servers_are_left_out(everything: dict[str, FoundServer]) -> None:
     assert {"developer", "zed-extension", "cc-elsewhere", "timeout"} & everything.keys() == set()
 
 
@@ -240,24 +242,30 @@ def test_parts_that_are_no_servers_are_left_out(everything: dict[str, Found]) ->
         ("kilo-off", "switched off in the entry"),
     ],
 )
-def test_switches_of_every_kind_are_seen(everything: dict[str, Found], name: str, why: str) -> None:
+def test_switches_of_every_kind_are_seen(
+    everything: dict[str, FoundServer], name: str, why: str
+) -> None:
     assert (everything[name].enabled, everything[name].notes[-1]) == (False, why)
 
 
-def test_what_is_only_named_is_kept_as_names(everything: dict[str, Found]) -> None:
+def test_what_is_only_named_is_kept_as_names(everything: dict[str, FoundServer]) -> None:
     assert everything["codex-stdio"].lookups == (
-        Lookup("env", "HOME_TOKEN", "HOME_TOKEN"),
-        Lookup("env", "OTHER", "OTHER"),
+        EnvironmentReference("env", "HOME_TOKEN", "HOME_TOKEN"),
+        EnvironmentReference("env", "OTHER", "OTHER"),
     )
     assert everything["codex.http"].lookups == (
-        Lookup("headers", "Authorization", "CODEX_TOKEN", "Bearer {}"),
-        Lookup("headers", "X-B", "B_VAR"),
+        EnvironmentReference("headers", "Authorization", "CODEX_TOKEN", "Bearer {}"),
+        EnvironmentReference("headers", "X-B", "B_VAR"),
     )
-    assert everything["goose-stdio"].lookups == (Lookup("env", "GOOSE_KEY", "GOOSE_KEY"),)
-    assert everything["vibe-http"].lookups == (Lookup("headers", "X-Api-Key", "VIBE_KEY", "{}"),)
+    assert everything["goose-stdio"].lookups == (
+        EnvironmentReference("env", "GOOSE_KEY", "GOOSE_KEY"),
+    )
+    assert everything["vibe-http"].lookups == (
+        EnvironmentReference("headers", "X-Api-Key", "VIBE_KEY", "{}"),
+    )
 
 
-def test_startup_limits_and_tool_lists_are_kept(everything: dict[str, Found]) -> None:
+def test_startup_limits_and_tool_lists_are_kept(everything: dict[str, FoundServer]) -> None:
     codex, kilo = everything["codex-stdio"], everything["kilo"]
     assert (codex.startup_timeout, codex.without_tools) == (20000, ("rm",))
     assert (kilo.startup_timeout, kilo.only_tools) == (1000, None)
@@ -268,7 +276,7 @@ def test_startup_limits_and_tool_lists_are_kept(everything: dict[str, Found]) ->
     assert "a timeout of zero or less is read as the usual one" in everything["omp"].notes
 
 
-def test_inputs_come_with_their_descriptions(everything: dict[str, Found]) -> None:
+def test_inputs_come_with_their_descriptions(everything: dict[str, FoundServer]) -> None:
     assert everything["code-stdio"].needs_input == (
         Input("gh-token", "GitHub token", password=True),
     )
@@ -276,7 +284,7 @@ def test_inputs_come_with_their_descriptions(everything: dict[str, Found]) -> No
     assert everything["code-sse"].needs_input == ()
 
 
-def test_helpers_and_env_files_are_kept_for_later(everything: dict[str, Found]) -> None:
+def test_helpers_and_env_files_are_kept_for_later(everything: dict[str, FoundServer]) -> None:
     assert everything["cc-user"].headers_helper == "print-headers"
     assert everything["cursor-local"].env_file == "${workspaceFolder}/.env"
 
@@ -298,11 +306,13 @@ def test_helpers_and_env_files_are_kept_for_later(everything: dict[str, Found]) 
         ("own-yaml", 2),
     ],
 )
-def test_the_line_of_an_entry_is_known(everything: dict[str, Found], name: str, line: int) -> None:
+def test_the_line_of_an_entry_is_known(
+    everything: dict[str, FoundServer], name: str, line: int
+) -> None:
     assert everything[name].line == line
 
 
-def test_levels_of_claude_code(everything: dict[str, Found]) -> None:
+def test_levels_of_claude_code(everything: dict[str, FoundServer]) -> None:
     assert [everything[n].level for n in ("cc-local", "cc-user", "p-shared")] == [
         "local",
         "user",
@@ -400,7 +410,7 @@ def test_opencode_with_a_server_that_is_called_servers(tmp_path: Path) -> None:
 
 def test_in_the_home_directory_the_users_file_is_not_the_projects(tmp_path: Path) -> None:
     write(tmp_path, {".cursor/mcp.json": {"mcpServers": {"a": {"command": "a"}}}})
-    machine = Machine(platform="linux", home=str(tmp_path), cwd=str(tmp_path), env={})
+    machine = HostPaths(platform="linux", home=str(tmp_path), cwd=str(tmp_path), env={})
     assert [one.level for one in read("cursor", machine)] == ["user"]
 
 
@@ -460,12 +470,12 @@ PATHS: list[tuple[str, str, str]] = [
 @pytest.mark.parametrize(("host", "platform", "path"), PATHS)
 def test_paths_of_other_systems(host: str, platform: str, path: str) -> None:
     home, cwd = {"win32": (WINDOWS, r"C:\lab"), "darwin": ("/Users/ada", "/lab")}[platform]
-    machine = Machine(platform=platform, home=home, cwd=cwd, env={})
+    machine = HostPaths(platform=platform, home=home, cwd=cwd, env={})
     assert path in paths_of(BY_ID[host], machine)
 
 
-def paths_of(host: Host, machine: Machine) -> list[str]:
-    return [place.path for place in host.places(machine, Files())]
+def paths_of(host: Host, machine: HostPaths) -> list[str]:
+    return [place.path for place in host.places(machine, ConfigReader())]
 
 
 @pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.id)
@@ -475,7 +485,7 @@ def test_every_program_has_places_on_every_system(host: Host) -> None:
         ("darwin", "/Users/ada", "/lab"),
         ("win32", WINDOWS, r"C:\lab"),
     ):
-        machine = Machine(platform=platform, home=home, cwd=cwd, env={})
+        machine = HostPaths(platform=platform, home=home, cwd=cwd, env={})
         paths = paths_of(host, machine)
         assert paths
         assert all(machine.path.isabs(path) for path in paths)
@@ -484,7 +494,7 @@ def test_every_program_has_places_on_every_system(host: Host) -> None:
 
 def test_windows_knows_its_folders_from_the_environment() -> None:
     env = {"APPDATA": r"D:\Roaming", "LOCALAPPDATA": r"D:\Local"}
-    machine = Machine(platform="win32", home=WINDOWS, cwd=r"C:\lab", env=env)
+    machine = HostPaths(platform="win32", home=WINDOWS, cwd=r"C:\lab", env=env)
     assert paths_of(BY_ID["amp"], machine) == [r"D:\Roaming\amp\settings.json"]
     assert paths_of(BY_ID["crush"], machine)[-1] == r"D:\Local\crush\crush.json"
 
@@ -492,7 +502,7 @@ def test_windows_knows_its_folders_from_the_environment() -> None:
 def test_claude_code_on_windows_finds_its_project_however_it_is_spelled(tmp_path: Path) -> None:
     from fairlead.config.hosts.claude_code import project_keys
 
-    machine = Machine(platform="win32", home=WINDOWS, cwd=r"C:\Lab\Engine", env={})
+    machine = HostPaths(platform="win32", home=WINDOWS, cwd=r"C:\Lab\Engine", env={})
     assert project_keys(machine) == ["c:/lab/engine"]
 
 

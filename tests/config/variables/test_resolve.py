@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.config.found_server import Input
-from fairlead.config.host_files.normalize_entry import respell
+from fairlead.config.host_files.normalize_entry import normalize_entry
 from fairlead.config.hosts import HOSTS
-from fairlead.config.variables.variable_syntax import DIALECTS, Scope, substitute
+from fairlead.config.variables.variable_syntax import DIALECTS, VariableScope, substitute
 from fairlead.errors import ConfigError
 from fairlead.manager import (
-    Commands,
-    Found,
+    FoundServer,
     NotApproved,
     Resolved,
+    SecretCommands,
     Trust,
     load_all_mcp_configs,
     resolve,
@@ -29,11 +29,11 @@ from fairlead.manager import (
 ENV = {"A": "1", "EMPTY": "", "TOKEN": "s3cret", "NESTED": "${A}"}
 
 
-def found(raw: dict[str, Any], host: str = "fairlead", **more: Any) -> Found:
+def found(raw: dict[str, Any], host: str = "fairlead", **more: Any) -> FoundServer:
     """An entry as a program's reader would make it."""
     table = {one.id: one for one in HOSTS}
     of = table[host]
-    spelled = respell((of.adapt(raw) if of.adapt else raw) or {}, unit=of.timeout_unit)
+    spelled = normalize_entry((of.adapt(raw) if of.adapt else raw) or {}, unit=of.timeout_unit)
     fields: dict[str, Any] = {
         "name": "srv",
         "host": of.id,
@@ -50,7 +50,7 @@ def found(raw: dict[str, Any], host: str = "fairlead", **more: Any) -> Found:
         "workspace": "/lab/engine",
         "home": "/home/ada",
     }
-    return Found(**{**fields, **more})
+    return FoundServer(**{**fields, **more})
 
 
 def text(host: str, value: str, env: Mapping[str, str] = ENV, **more: Any) -> str:
@@ -278,7 +278,7 @@ def test_a_command_that_fails_costs_its_value_only(tmp_path: Path) -> None:
 
 @pytest.mark.covers("CFG-10")
 def test_a_command_has_a_limit_and_takes_its_children_along(tmp_path: Path) -> None:
-    commands = Commands(Trust(tmp_path / "t"), limit=0.3)
+    commands = SecretCommands(Trust(tmp_path / "t"), limit=0.3)
     entry = {"command": "x", "env": {"S": "!sleep 60 & sleep 60"}}
     made = resolve(found(entry), {"PATH": os.environ["PATH"]}, commands=commands)
     assert made.entry.env == {}  # type: ignore[union-attr]
@@ -286,7 +286,7 @@ def test_a_command_has_a_limit_and_takes_its_children_along(tmp_path: Path) -> N
 
 
 def test_endless_output_is_cut(tmp_path: Path) -> None:
-    commands = Commands(Trust(tmp_path / "t"), limit=0.5)
+    commands = SecretCommands(Trust(tmp_path / "t"), limit=0.5)
     entry = {"command": "x", "env": {"S": "!yes"}}
     made = resolve(found(entry), {"PATH": os.environ["PATH"]}, commands=commands)
     assert made.entry.env == {}  # type: ignore[union-attr]
@@ -294,7 +294,7 @@ def test_endless_output_is_cut(tmp_path: Path) -> None:
 
 @pytest.mark.covers("CFG-10")
 def test_a_command_is_run_once(tmp_path: Path) -> None:
-    commands = Commands(Trust(tmp_path / "t"))
+    commands = SecretCommands(Trust(tmp_path / "t"))
     entry = {"command": "x", "env": {"C": f"!echo x >> {tmp_path}/runs; echo done"}}
     for _ in range(3):
         resolve(found(entry), {"PATH": os.environ["PATH"]}, commands=commands)
@@ -349,9 +349,9 @@ def test_nothing_of_a_project_is_run_or_looked_at_before_approval(tmp_path: Path
         with pytest.raises(NotApproved):
             resolve(one, ENV, trust=trust)
         with pytest.raises(NotApproved):
-            Commands(trust).value(one, touch, ENV)
+            SecretCommands(trust).value(one, touch, ENV)
         with pytest.raises(NotApproved):
-            Commands(trust).headers(one, touch, "https://x")
+            SecretCommands(trust).headers(one, touch, "https://x")
         assert not (tmp_path / "ran").exists()
         trust.approve(one)
         assert isinstance(resolve(one, dict(os.environ), trust=trust), Resolved)
@@ -402,7 +402,7 @@ VALUES = st.dictionaries(st.sampled_from(["A", "B", "AB", "_"]), st.text(alphabe
 
 @given(st.sampled_from(sorted(DIALECTS)), TEXTS, VALUES)
 def test_no_text_breaks_a_dialect(dialect: str, value: str, env: dict[str, str]) -> None:
-    scope = Scope(env=env, read_file=lambda path: "file")
+    scope = VariableScope(env=env, read_file=lambda path: "file")
     try:
         made = substitute(value, dialect, scope, "url")
     except ConfigError:
@@ -414,7 +414,7 @@ def test_no_text_breaks_a_dialect(dialect: str, value: str, env: dict[str, str])
 @given(st.sampled_from(["fairlead", "claude", "omp", "mcporter"]), st.text(), st.text())
 def test_a_value_is_put_in_as_it_is(dialect: str, value: str, around: str) -> None:
     around = around.replace("$", "")
-    scope = Scope(env={"A": value})
+    scope = VariableScope(env={"A": value})
     assert substitute(f"{around}${{A}}{around}", dialect, scope) == f"{around}{value}{around}"
     assert scope.missing == {}
 
@@ -423,4 +423,4 @@ def test_long_texts_of_openings_take_no_longer_than_they_should() -> None:
     for piece in ("${A:-", "${", "{env:", "${{ secrets.", "%A", "${A:-{"):
         for dialect in DIALECTS:
             value = piece * 20_000
-            assert substitute(value, dialect, Scope(env={}), "url")
+            assert substitute(value, dialect, VariableScope(env={}), "url")

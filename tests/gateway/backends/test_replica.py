@@ -7,7 +7,7 @@ from fairlead.gateway.backends.replica import Replica
 from fairlead.interceptor import CircuitBreaker
 from fairlead.manager import MCPManager
 from fairlead.manager.supervisor import Rules
-from fairlead.relay.bridge.parked_calls import Parked
+from fairlead.relay.bridge.parked_calls import ParkedCalls
 from fairlead.relay.settings import RelaySettings
 from fairlead.relay.upstream_connection import Link
 from fairlead.server.features.subscription_quota import SubscriptionQuota
@@ -26,7 +26,7 @@ async def test_a_new_connection_reports_the_loss_of_the_previous_one() -> None:
             manager,
             configured,
             settings,
-            Parked(settings),
+            ParkedCalls(settings),
             SubscriptionQuota(),
             CircuitBreaker(name="red"),
         )

@@ -11,7 +11,7 @@ import pytest
 from fairlead import MCPClient, MCPServer, RpcError
 from fairlead.gateway import Gateway
 from fairlead.gateway.backends import backend as member
-from fairlead.gateway.catalog.merged_catalog import Kind
+from fairlead.gateway.catalog.merged_catalog import ListKind
 from fairlead.gateway.catalog.views import View
 from tests.support.gateway_servers import (
     BOTH,
@@ -132,7 +132,7 @@ async def test_what_a_server_lists_while_it_is_taken_away_is_not_kept() -> None:
         await until(lambda: "red" not in gateway.members)
         go_on.set()
         await leaving
-        assert [gateway.catalog.count(kind) for kind in Kind] == [0, 0, 0, 0]
+        assert [gateway.catalog.count(kind) for kind in ListKind] == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("version", ERAS)
@@ -233,8 +233,8 @@ async def test_a_list_that_hangs_keeps_no_other_list_away(monkeypatch: pytest.Mo
     async with asyncio.timeout(LIMIT), Gateway() as gateway:
         await gateway.connect({"half": half})
         await gateway.members["half"].introduced.wait()
-        assert gateway.catalog.names(Kind.TOOLS, View.everything()) == ["half_a"]
-        assert gateway.catalog.names(Kind.RESOURCES, View.everything()) == ["half://r"]
+        assert gateway.catalog.names(ListKind.TOOLS, View.everything()) == ["half_a"]
+        assert gateway.catalog.names(ListKind.RESOURCES, View.everything()) == ["half://r"]
         assert "prompts/list" in str(gateway.members["half"].error)
 
 
@@ -289,7 +289,7 @@ async def test_an_order_that_is_the_same_changes_nothing() -> None:
     async with Gateway() as gateway:
         await gateway.connect({"red": program("red"), "blue": program("blue")})
         await until(lambda: gateway.is_ready)
-        before = [gateway.catalog.version(kind) for kind in Kind]
+        before = [gateway.catalog.version(kind) for kind in ListKind]
         gateway.arrange(["red", "blue"])
         gateway.arrange(["red", "others", "blue"])
-        assert [gateway.catalog.version(kind) for kind in Kind] == before
+        assert [gateway.catalog.version(kind) for kind in ListKind] == before

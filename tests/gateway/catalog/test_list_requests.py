@@ -10,7 +10,7 @@ import pytest
 
 from fairlead import MCPServer, RpcError
 from fairlead.gateway import Gateway
-from fairlead.gateway.catalog.merged_catalog import Kind
+from fairlead.gateway.catalog.merged_catalog import ListKind
 from fairlead.manager import MCPManager
 from tests.support.gateway_servers import (
     BOTH,
@@ -102,7 +102,7 @@ async def test_a_tool_that_goes_while_it_is_called_is_answered() -> None:
             call = asyncio.create_task(client.call("red_slow"))
             await called.wait()
             server.remove_tool("slow")
-            await until(lambda: gateway.catalog.count(Kind.TOOLS) == 0)
+            await until(lambda: gateway.catalog.count(ListKind.TOOLS) == 0)
             go_on.set()
             assert (await call).text == "done"
             with pytest.raises(RpcError):
@@ -153,7 +153,7 @@ async def test_a_server_that_was_started_again_is_used_again(version: str, upstr
                 except RpcError:
                     continue
             assert answer["content"][0]["text"].startswith("red")
-            await until(lambda: "fresh" in gateway.catalog.own_names(Kind.TOOLS, "red"))
+            await until(lambda: "fresh" in gateway.catalog.own_names(ListKind.TOOLS, "red"))
 
 
 async def test_a_server_that_never_tells_is_asked_again_behind_the_answer() -> None:

@@ -11,7 +11,7 @@ import pytest
 from fairlead import MCPClient
 from fairlead.errors import ConfigError, HttpError, RpcError
 from fairlead.gateway import Gateway
-from fairlead.gateway.clients.admission import Admission
+from fairlead.gateway.clients.admission import ClientAccess
 from fairlead.gateway.gateway_file import read_gateway_file
 from tests.support.gateway_servers import BOTH, Ears, config, names, program, serving, until
 
@@ -30,7 +30,7 @@ deny = ["*_secret"]
 class Place:
     """A gateway over HTTP, and its file."""
 
-    def __init__(self, path: Path, gateway: Gateway, admission: Admission) -> None:
+    def __init__(self, path: Path, gateway: Gateway, admission: ClientAccess) -> None:
         self.path = path
         self.gateway = gateway
         self.admission = admission
@@ -53,7 +53,7 @@ async def scene(tmp_path: Path, text: str = OPEN) -> AsyncIterator[Place]:
     path = tmp_path / "gateway.toml"
     path.write_text(text)
     file = read_gateway_file(path)
-    admission = Admission(file)
+    admission = ClientAccess(file)
     async with (
         Gateway(settings=file.settings, views=file.views) as gateway,
         serving(gateway, verify_token=admission.verify) as url,

@@ -11,11 +11,11 @@ import pytest
 
 from fairlead import MCPClient, MCPClientError, MCPServer
 from fairlead.gateway import Gateway, View
-from fairlead.gateway.operations.observability import Observing
+from fairlead.gateway.operations.observability import Observability
 from fairlead.observe.metrics import Metrics
 from fairlead.policy.actions.pause import Pause
-from fairlead.policy.hold_desk import Desk
-from fairlead.policy.tool_lock import Lock, lock_tools
+from fairlead.policy.hold_desk import HoldDesk
+from fairlead.policy.tool_lock import ToolLockData, lock_tools
 from fairlead.recording.journal import Journal
 from tests.support.gateway_servers import (
     BOTH,
@@ -45,7 +45,7 @@ async def get(web: aiohttp.ClientSession, url: str, **options: Any) -> tuple[int
 @pytest.mark.covers("OBS-06")
 @pytest.mark.parametrize("version", BOTH)
 async def test_metrics_of_a_gateway(version: str) -> None:
-    observing = Observing(metrics=Metrics())
+    observing = Observability(metrics=Metrics())
     async with (
         asyncio.timeout(LIMIT),
         serving(make("red")) as red,
@@ -91,7 +91,7 @@ async def test_bad_frames_and_unknown_ids_are_counted() -> None:
         "    print(json.dumps({'jsonrpc': '2.0', 'id': m['id'], **({'result': r} if ok else e)}),"
         " flush=True)\n"
     )
-    observing = Observing(metrics=Metrics())
+    observing = Observability(metrics=Metrics())
     async with asyncio.timeout(LIMIT), Gateway(observing=observing) as gateway:
         await gateway.connect({"rough": {"command": sys.executable, "args": ["-c", rough]}})
         await until(lambda: gateway.is_ready)
@@ -104,7 +104,9 @@ async def test_bad_frames_and_unknown_ids_are_counted() -> None:
 
 async def test_who_sees_a_part_gets_no_metrics_of_all() -> None:
     gateway = Gateway(
-        observing=Observing(metrics=Metrics()), view=View(deny=("x",)), admin_token="open-sesame"
+        observing=Observability(metrics=Metrics()),
+        view=View(deny=("x",)),
+        admin_token="open-sesame",
     )
     async with asyncio.timeout(LIMIT), gateway, aiohttp.ClientSession() as web:
         async with serving(gateway) as url:
@@ -118,7 +120,7 @@ async def test_who_sees_a_part_gets_no_metrics_of_all() -> None:
 
 @pytest.mark.parametrize("version", BOTH)
 async def test_the_journal_is_read_and_followed_over_http(version: str) -> None:
-    observing = Observing(journal=Journal())
+    observing = Observability(journal=Journal())
     async with (
         asyncio.timeout(LIMIT),
         serving(make("red")) as red,
@@ -159,10 +161,10 @@ async def test_the_journal_is_read_and_followed_over_http(version: str) -> None:
 @pytest.mark.covers("GTW-08")
 @pytest.mark.parametrize("version", BOTH)
 async def test_what_is_held_is_decided_over_http(version: str) -> None:
-    desk = Desk()
+    desk = HoldDesk()
     pause = Pause(desk, lambda exchange: exchange.target == "red_speak")
     gateway = Gateway(
-        observing=Observing(desk=desk), interceptors=[pause], admin_token="open-sesame"
+        observing=Observability(desk=desk), interceptors=[pause], admin_token="open-sesame"
     )
     async with (
         asyncio.timeout(LIMIT),
@@ -211,10 +213,10 @@ async def test_what_is_held_is_decided_over_http(version: str) -> None:
 
 
 async def test_the_command_line_decides_too() -> None:
-    desk = Desk()
+    desk = HoldDesk()
     pause = Pause(desk, lambda exchange: exchange.target == "red_speak")
     gateway = Gateway(
-        observing=Observing(desk=desk, journal=Journal()),
+        observing=Observability(desk=desk, journal=Journal()),
         interceptors=[pause],
         admin_token="open-sesame",
     )
@@ -291,8 +293,8 @@ async def test_a_gateway_refuses_a_tool_that_changed(version: str, search: bool)
         asyncio.timeout(LIMIT),
         MCPClient.connect_inprocess(server, config("auto")) as client,
     ):
-        lock = Lock(servers={"red": lock_tools(await client.list_tools())})
-    gateway = Gateway(observing=Observing(lock=lock), search=search)
+        lock = ToolLockData(servers={"red": lock_tools(await client.list_tools())})
+    gateway = Gateway(observing=Observability(lock=lock), search=search)
     async with asyncio.timeout(LIMIT), serving(server) as url, gateway:
         await gateway.connect({"red": {"url": url}})
         await until(lambda: gateway.is_ready)

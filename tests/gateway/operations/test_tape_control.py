@@ -10,11 +10,11 @@ import pytest
 
 from fairlead import MCPClient, MCPClientError
 from fairlead.gateway import Gateway
-from fairlead.gateway.operations.observability import Observing
-from fairlead.gateway.operations.tape_control import Taping
+from fairlead.gateway.operations.observability import Observability
+from fairlead.gateway.operations.tape_control import TapeControl
 from fairlead.protocol.envelope import Direction
 from fairlead.recording.replay import TapeServer
-from fairlead.recording.tape import TapeReader, TapeWriter, plain
+from fairlead.recording.tape import TapeReader, TapeWriter, decode_entry
 from fairlead.recording.tape.reader import read_page
 from tests.support.gateway_servers import (
     BOTH,
@@ -65,12 +65,12 @@ def methods(entries: list[dict[str, Any]]) -> list[str]:
 async def test_recording_is_started_read_and_stopped_while_clients_talk(
     tmp_path: Path, version: str
 ) -> None:
-    tapes = Taping(tmp_path / "tapes")
+    tapes = TapeControl(tmp_path / "tapes")
     red = program("red")
     red["env"] = {**red.get("env", {}), "API_TOKEN": SECRET}
     async with (
         asyncio.timeout(LIMIT),
-        Gateway(observing=Observing(tapes=tapes), admin_token="open-sesame") as gateway,
+        Gateway(observing=Observability(tapes=tapes), admin_token="open-sesame") as gateway,
         aiohttp.ClientSession() as web,
     ):
         await gateway.connect({"red": red, "blue": program("blue")})
@@ -133,10 +133,10 @@ def _calls(entry: dict[str, Any]) -> bool:
 async def test_the_admin_api_of_tapes_says_what_is_wrong(tmp_path: Path) -> None:
     outside = TapeWriter(tmp_path / "outside")
     outside.close()
-    tapes = Taping(tmp_path / "tapes")
+    tapes = TapeControl(tmp_path / "tapes")
     async with (
         asyncio.timeout(LIMIT),
-        Gateway(observing=Observing(tapes=tapes), admin_token="open-sesame") as gateway,
+        Gateway(observing=Observability(tapes=tapes), admin_token="open-sesame") as gateway,
         aiohttp.ClientSession() as web,
         serving(gateway) as url,
     ):
@@ -205,12 +205,12 @@ def test_pages_go_on_over_parts_and_while_it_is_recorded(tmp_path: Path) -> None
 @pytest.mark.covers("GTW-10")
 @pytest.mark.parametrize("version", BOTH)
 async def test_the_tape_of_a_gateway_can_be_played(tmp_path: Path, version: str) -> None:
-    tapes = Taping(tmp_path)
+    tapes = TapeControl(tmp_path)
     tapes.start("all")
     async with (
         asyncio.timeout(LIMIT),
         serving(make("red")) as red,
-        Gateway(observing=Observing(tapes=tapes), search=True) as gateway,
+        Gateway(observing=Observability(tapes=tapes), search=True) as gateway,
     ):
         await gateway.connect({"red": {"url": red}, "blue": program("blue")})
         await until(lambda: gateway.is_ready)
@@ -221,9 +221,9 @@ async def test_the_tape_of_a_gateway_can_be_played(tmp_path: Path, version: str)
             said = (await client.call("red_who")).text
             inside = await client.call("call_tool", {"name": "blue_secret", "arguments": {}})
     entries = list(TapeReader(tmp_path / "all"))
-    called = [e for e in entries if plain(e).get("method") == "tools/call"]
+    called = [e for e in entries if decode_entry(e).get("method") == "tools/call"]
     # What is called by way of another tool was asked once.
-    assert [plain(e)["params"]["name"] for e in called] == ["red_who", "call_tool"]
+    assert [decode_entry(e)["params"]["name"] for e in called] == ["red_who", "call_tool"]
     relay = TapeServer(tmp_path / "all").for_both_eras()
     async with (
         asyncio.timeout(LIMIT),
@@ -301,7 +301,7 @@ async def test_a_session_that_is_ended_in_the_middle_of_a_call_is_not_waited_for
 async def test_health_readiness_and_metrics_are_there() -> None:
     from fairlead.observe.metrics import Metrics
 
-    observing = Observing(metrics=Metrics())
+    observing = Observability(metrics=Metrics())
     async with (
         asyncio.timeout(LIMIT),
         Gateway(observing=observing) as gateway,

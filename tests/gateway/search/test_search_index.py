@@ -18,11 +18,11 @@ from fairlead.gateway.search.search_index import (
     CALL_TOOL,
     DESCRIBE_TOOL,
     SEARCH_TOOLS,
-    Call,
-    Describe,
-    Found,
-    Search,
-    ToolSearch,
+    CallToolArguments,
+    DescribeToolArguments,
+    SearchMatch,
+    SearchToolsArguments,
+    ToolSearchIndex,
     describe_result,
     not_found_result,
     read_arguments,
@@ -59,14 +59,14 @@ FLEET: Tools = {
 }
 
 
-def searching(tools: Tools, version: Callable[[], int] = lambda: 0) -> ToolSearch:
-    return ToolSearch(
+def searching(tools: Tools, version: Callable[[], int] = lambda: 0) -> ToolSearchIndex:
+    return ToolSearchIndex(
         lambda: ((name, Raw(to_json({"name": name, **tool}))) for name, tool in tools.items()),
         version,
     )
 
 
-def names(found: list[Found]) -> list[str]:
+def names(found: list[SearchMatch]) -> list[str]:
     return [tool.name for tool in found]
 
 
@@ -149,7 +149,7 @@ def test_the_index_is_built_again_only_when_the_tools_changed() -> None:
         asked += 1
         return [(name, Raw(to_json({"name": name, **tool}))) for name, tool in tools.items()]
 
-    search = ToolSearch(definitions, lambda: version)
+    search = ToolSearchIndex(definitions, lambda: version)
     assert asked == 0
     for _ in range(3):
         assert search.search("forecast")
@@ -183,9 +183,9 @@ def test_without_the_library_one_is_told_what_to_install() -> None:
 import sys
 sys.modules["bm25s"] = None
 from fairlead.errors import ConfigError
-from fairlead.gateway.search.search_index import ToolSearch, search_page
+from fairlead.gateway.search.search_index import ToolSearchIndex, search_page
 try:
-    ToolSearch(list, int)
+    ToolSearchIndex(list, int)
 except ConfigError as exc:
     print(exc)
 """
@@ -198,8 +198,8 @@ except ConfigError as exc:
 def test_the_library_is_loaded_by_the_first_search() -> None:
     program = """
 import sys
-from fairlead.gateway.search.search_index import ToolSearch
-search = ToolSearch(list, int)
+from fairlead.gateway.search.search_index import ToolSearchIndex
+search = ToolSearchIndex(list, int)
 print("numpy" in sys.modules)
 """
     done = subprocess.run(
@@ -229,7 +229,7 @@ def answer(result: bytes, tool: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def test_what_a_search_answers() -> None:
-    found = [Found("a_b", 2.5, "Does\n  it."), Found("c_d", 1.0, "long " * 1000)]
+    found = [SearchMatch("a_b", 2.5, "Does\n  it."), SearchMatch("c_d", 1.0, "long " * 1000)]
     text, structured = answer(search_result("it", found, 800), SEARCH_TOOLS)
     first, line, other, _ = text.split("\n")
     assert first == "2 of 800 tools, the best match first:"
@@ -252,7 +252,7 @@ def test_a_description_is_the_definition_itself() -> None:
 
 
 def test_a_name_that_is_none_is_answered_with_others() -> None:
-    result = json.loads(not_found_result("gti_log", [Found("git_log", 1, "")]))
+    result = json.loads(not_found_result("gti_log", [SearchMatch("git_log", 1, "")]))
     assert result["isError"] is True
     assert result["content"][0]["text"] == (
         "There is no tool 'gti_log'. Did you mean git_log? Use search_tools to find one."
@@ -260,13 +260,15 @@ def test_a_name_that_is_none_is_answered_with_others() -> None:
 
 
 def test_arguments_are_read_and_those_of_the_tool_stay_as_they_came() -> None:
-    assert read_arguments("search_tools", Raw(b'{"query":"x","limit":"5"}')) == Search("x", 5)
-    assert read_arguments("describe_tool", Raw(b'{"name":"x"}')) == Describe("x")
+    assert read_arguments(
+        "search_tools", Raw(b'{"query":"x","limit":"5"}')
+    ) == SearchToolsArguments("x", 5)
+    assert read_arguments("describe_tool", Raw(b'{"name":"x"}')) == DescribeToolArguments("x")
     call = read_arguments("call_tool", Raw(b'{"name":"x","arguments":{"n":1.00}}'))
-    assert isinstance(call, Call)
+    assert isinstance(call, CallToolArguments)
     assert bytes(call.arguments) == b'{"n":1.00}'
     bare = read_arguments("call_tool", Raw(b'{"name":"x"}'))
-    assert isinstance(bare, Call)
+    assert isinstance(bare, CallToolArguments)
     assert bytes(bare.arguments) == b"{}"
     assert read_arguments("git_log", Raw(b"nothing we would read")) is None
 
@@ -355,9 +357,9 @@ def test_the_number_of_results_is_bounded() -> None:
 
 def test_long_descriptions_are_cut_on_one_line() -> None:
     for length, shown in ((240, "x" * 240), (241, "x" * 239 + "…")):
-        result = json.loads(search_result("x", [Found("a", 1.0, "x" * length)], 1))
+        result = json.loads(search_result("x", [SearchMatch("a", 1.0, "x" * length)], 1))
         assert result["structuredContent"]["tools"][0]["description"] == shown
-    result = json.loads(search_result("x", [Found("a", 1.0, " a\n b ")], 1))
+    result = json.loads(search_result("x", [SearchMatch("a", 1.0, " a\n b ")], 1))
     assert result["structuredContent"]["tools"][0]["description"] == "a b"
 
 

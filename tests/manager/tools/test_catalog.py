@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.manager.tools.catalog import Catalog, Listed
+from fairlead.manager.tools.catalog import Listed, ToolCatalog
 from fairlead.protocol.targets.unique_names import assign_names
 
 PLAIN = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -30,7 +30,7 @@ def listed(server: str, *tools: str, deferred: bool = False) -> Listed:
     return server, [{"name": tool} for tool in tools], deferred
 
 
-def names_of(catalog: Catalog) -> dict[tuple[str, str], str]:
+def names_of(catalog: ToolCatalog) -> dict[tuple[str, str], str]:
     return {(t.mcp_server_name, t.mcp_tool_name): t.name for t in catalog.tools}
 
 
@@ -42,7 +42,7 @@ def names_of(catalog: Catalog) -> dict[tuple[str, str], str]:
 def test_every_tool_has_a_name_of_its_own_whatever_the_order(
     servers: dict[str, list[str]], random: Random
 ) -> None:
-    catalog = Catalog(call, about)
+    catalog = ToolCatalog(call, about)
     everything = [listed(server, *tools) for server, tools in servers.items()]
     catalog.build(everything)
     found = names_of(catalog)
@@ -52,14 +52,14 @@ def test_every_tool_has_a_name_of_its_own_whatever_the_order(
     assert [tool.name for tool in catalog.tools] == sorted(catalog.by_name)
 
     random.shuffle(everything)
-    one_by_one = Catalog(call, about)
+    one_by_one = ToolCatalog(call, about)
     for known in range(len(everything) + 1):
         one_by_one.build(everything[:known])
     assert names_of(one_by_one) == found
 
 
 def test_a_tool_that_has_not_changed_stays_the_same_object() -> None:
-    catalog = Catalog(call, about)
+    catalog = ToolCatalog(call, about)
     time, files = listed("time", "now"), listed("files", "read", "write")
     before = catalog.build([time, files])
     assert catalog.build([files, time]) is before
@@ -72,7 +72,7 @@ def test_a_tool_that_has_not_changed_stays_the_same_object() -> None:
 
 
 def test_tools_from_last_time_become_live_ones() -> None:
-    catalog = Catalog(call, about)
+    catalog = ToolCatalog(call, about)
     server, definitions, _ = listed("time", "now")
     assert [t.deferred for t in catalog.build([(server, definitions, True)])] == [True]
     (tool,) = catalog.build([(server, definitions, False)])
@@ -84,7 +84,7 @@ def test_who_loses_a_name_gets_it_back_when_the_other_goes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "fairlead.manager")
-    catalog = Catalog(call, about)
+    catalog = ToolCatalog(call, about)
     spaced, plain = listed("my server", "x"), listed("my_server", "x")
     (first,) = catalog.build([spaced])
     assert first.name == "mcp_my_server_x"
@@ -101,7 +101,7 @@ def test_a_server_cannot_take_the_name_that_another_was_given() -> None:
     wanted = {"mcp_my_server_x": [("my server", "x"), ("my_server", "x")]}
     guessed = assign_names(wanted)["my server", "x"]
     evil = listed("my", guessed.removeprefix("mcp_my_"))
-    catalog = Catalog(call, about)
+    catalog = ToolCatalog(call, about)
     tools = catalog.build([listed("my server", "x"), listed("my_server", "x"), evil])
     assert catalog.by_name[guessed].mcp_server_name == "my"
     assert len({tool.name for tool in tools}) == 3
@@ -109,12 +109,12 @@ def test_a_server_cannot_take_the_name_that_another_was_given() -> None:
 
 def test_what_is_no_definition_of_a_tool_is_left_out() -> None:
     broken: list[dict[str, Any]] = [{"name": ""}, {"name": 7}, {}, {"name": "ok"}, {"name": "ok"}]
-    assert [t.name for t in Catalog(call, about).build([("s", broken, False)])] == ["mcp_s_ok"]
+    assert [t.name for t in ToolCatalog(call, about).build([("s", broken, False)])] == ["mcp_s_ok"]
 
 
 @pytest.mark.covers("DEC-20")
 def test_whose_a_tool_is_does_not_depend_on_how_its_name_begins() -> None:
-    catalog = Catalog(call, about)
+    catalog = ToolCatalog(call, about)
     catalog.build([listed("a", "b_c"), listed("a_b", "c", "a_c")])
     owners = {
         name: (found.mcp_server_name, found.mcp_tool_name)

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any, ClassVar
 
 from fairlead.manager.tools.provider_adapters import run_anthropic
-from fairlead.manager.tools.results import ToolResult, succeeded
+from fairlead.manager.tools.results import ToolResult, result_from_response
 from fairlead.manager.tools.tool import ProxyTool
 
 
@@ -23,7 +23,7 @@ class Tool:
     async def execute(self, arguments: Any = None) -> ToolResult:
         self.called.append(arguments)
         result = {"content": self.content}
-        return succeeded(result, server_name="s", mcp_tool_name="show")
+        return result_from_response(result, server_name="s", mcp_tool_name="show")
 
 
 async def test_blocks_are_text_images_or_a_description() -> None:

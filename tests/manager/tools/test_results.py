@@ -14,7 +14,7 @@ from fairlead.manager.tools.provider_adapters import (
     to_openai,
     to_openai_responses,
 )
-from fairlead.manager.tools.results import normalized
+from fairlead.manager.tools.results import normalize_arguments
 from fairlead.manager.tools.tool import MCPTool, ProxyTool
 from fairlead.manager.tools.tool_session import ToolSession, create_tool_session
 
@@ -122,8 +122,8 @@ def test_arguments_are_sent_unchanged_but_nulls_that_the_schema_forbids(
         "required": ["a"],
         "$defs": {"number": {"type": "number"}, "circle": {"$ref": "#/$defs/circle"}},
     }
-    assert normalized(given, schema) == sent
-    assert normalized({"a": "", "b": None}, "no schema") == {"a": "", "b": None}
+    assert normalize_arguments(given, schema) == sent
+    assert normalize_arguments({"a": "", "b": None}, "no schema") == {"a": "", "b": None}
 
 
 @pytest.mark.covers("HST-57")
@@ -221,4 +221,4 @@ def test_a_schema_of_circular_unions_is_looked_at_for_a_short_time() -> None:
         "properties": {"text": again},
         "$defs": {"again": {"allOf": [again, again], "anyOf": [again, again]}},
     }
-    assert normalized({"text": None}, schema) == {"text": None}
+    assert normalize_arguments({"text": None}, schema) == {"text": None}

@@ -14,7 +14,7 @@ from fairlead import MCPClient
 from fairlead.errors import FairleadError
 from fairlead.gateway import Gateway, Relay
 from fairlead.interceptor import Answer, Exchange, Proceed
-from fairlead.policy.actions import Allow, Audit, Block, Redact, SchemaCheck, guarded
+from fairlead.policy.actions import Allow, Audit, Block, Redact, SchemaCheck, with_failure_policy
 from fairlead.policy.rules import RuleSet
 from tests.support.gateway_servers import BOTH, LIMIT, config, make, serving
 from tests.support.raw_relay import ASKED, Client, Scene, Server, scene
@@ -198,7 +198,7 @@ async def test_planted_secrets_reach_no_line_and_no_log(
 
     interceptors = [
         Audit(str(file), notifications=True, payloads="always"),
-        guarded(careless, "fail_closed"),
+        with_failure_policy(careless, "fail_closed"),
         Allow(deny=[f"*{SECRET}*"]),
         Redact(to="client"),
     ]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fairlead.interceptor import Answer, Exchange
 from fairlead.policy.rules import RuleSet
-from fairlead.protocol.caller import Caller, read_head
+from fairlead.protocol.caller import Caller, read_params_head
 from fairlead.protocol.envelope import Direction, SessionContext, SessionState, TransportContext
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE
@@ -66,7 +66,9 @@ def exchanges() -> list[Exchange]:
                 caller = Caller(NEWEST_HANDSHAKE, False, principal=principal)
                 context = TransportContext(transport_type="memory")
                 edge: Any = Nobody()
-                found.append(Exchange(message, caller, read_head(raw), direction, context, edge))
+                found.append(
+                    Exchange(message, caller, read_params_head(raw), direction, context, edge)
+                )
     return found
 
 

@@ -13,7 +13,7 @@ from fairlead.errors import RpcError
 from fairlead.interceptor import Answer, Exchange
 from fairlead.policy.conditions.facts import Facts
 from fairlead.policy.rules import RuleSet
-from fairlead.protocol.caller import Caller, read_head
+from fairlead.protocol.caller import Caller, read_params_head
 from fairlead.protocol.envelope import Direction, SessionContext, SessionState, TransportContext
 from fairlead.protocol.identity.principal import principal_from
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE
@@ -87,7 +87,7 @@ def exchange_of(
     context = TransportContext(transport_type="memory", headers=headers)
     edge: Any = Nobody()
     message, up = Request(1, "tools/call", raw), Direction.CLIENT_TO_SERVER
-    return Exchange(message, caller, read_head(raw), up, context, edge, did=[])
+    return Exchange(message, caller, read_params_head(raw), up, context, edge, did=[])
 
 
 def rules_of(several: list[dict[str, Any]]) -> RuleSet:

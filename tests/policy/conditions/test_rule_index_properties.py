@@ -14,7 +14,7 @@ from fairlead.errors import RpcError
 from fairlead.interceptor import Answer, Exchange
 from fairlead.policy.conditions.facts import Facts
 from fairlead.policy.rules import RuleSet
-from fairlead.protocol.caller import Caller, read_head
+from fairlead.protocol.caller import Caller, read_params_head
 from fairlead.protocol.envelope import Direction, SessionContext, SessionState, TransportContext
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
@@ -142,7 +142,7 @@ def exchanges(draw: st.DrawFn) -> Exchange:
     )
     direction = draw(st.sampled_from(list(Direction)))
     edge: Any = Edge()
-    return Exchange(message, caller, read_head(params), direction, context, edge)
+    return Exchange(message, caller, read_params_head(params), direction, context, edge)
 
 
 def rules_of(several: list[dict[str, Any]]) -> RuleSet:
@@ -238,7 +238,7 @@ def test_one_item_may_have_several_numbers(steps: list[str]) -> None:
     exchange = Exchange(
         Request(1, "tools/call", params),
         Caller(NEWEST, True, ANONYMOUS),
-        read_head(params),
+        read_params_head(params),
         Direction.CLIENT_TO_SERVER,
         TransportContext(transport_type="memory"),
         edge,

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.policy.rules import Rehearsed, RulesError, rehearse
+from fairlead.policy.rules import DryRunResult, RulesError, dry_run_tape
 from fairlead.protocol.envelope import Direction
-from fairlead.recording.tape import Entry, TapeReader, TapeWriter
+from fairlead.recording.tape import TapeEntry, TapeReader, TapeWriter
 from fairlead.recording.tape.tape_interceptor import Recorder
 from tests.support.raw_relay import ASKED, scene
 
@@ -26,7 +26,7 @@ def rules(folder: Path, *rules: dict[str, Any]) -> str:
     return str(file)
 
 
-def summary(one: Rehearsed) -> tuple[Any, ...]:
+def summary(one: DryRunResult) -> tuple[Any, ...]:
     return one.dir, one.method, one.outcome, one.rules, one.did
 
 
@@ -57,7 +57,9 @@ async def test_a_recorded_conversation_is_judged_both_ways(tmp_path: Path) -> No
         {"name": "news", "when": {"method": "notifications/vendor"}, "do": "block"},
         {"name": "put", "when": {"tool": "find"}, "do": {"inject": {"arguments": {"k": 1}}}},
     )
-    judged = await asyncio.to_thread(lambda: list(rehearse(file, TapeReader(tmp_path / "talk"))))
+    judged = await asyncio.to_thread(
+        lambda: list(dry_run_tape(file, TapeReader(tmp_path / "talk")))
+    )
     found = [summary(one) for one in judged if one.rules]
     dropped, refused = "dropped: Not allowed here", "blocked: Not allowed here"
     assert sorted(found, key=str) == sorted(
@@ -75,9 +77,9 @@ async def test_a_recorded_conversation_is_judged_both_ways(tmp_path: Path) -> No
 _DID = ["would delay (seconds: 9.0)", "injected: k"]
 
 
-def entry(seq: int, at: float, message: dict[str, Any], dir: Direction = UP) -> Entry:
+def entry(seq: int, at: float, message: dict[str, Any], dir: Direction = UP) -> TapeEntry:
     raw = msgspec.Raw(msgspec.json.encode({"jsonrpc": "2.0", **message}))
-    return Entry(seq=seq, at=at, dir=dir, message=raw, session="r1")
+    return TapeEntry(seq=seq, at=at, dir=dir, message=raw, session="r1")
 
 
 def test_limits_count_with_the_time_of_the_tape(tmp_path: Path) -> None:
@@ -87,7 +89,7 @@ def test_limits_count_with_the_time_of_the_tape(tmp_path: Path) -> None:
         entry(n, at, {"id": n, "method": "tools/call", "params": params})
         for n, at in enumerate((0.0, 0.5, 1.4, 2.5))
     ]
-    found = [(one.seq, one.outcome) for one in rehearse(file, tape)]
+    found = [(one.seq, one.outcome) for one in dry_run_tape(file, tape)]
     assert found == [(0, "passed"), (1, "blocked"), (2, "passed"), (3, "passed")]
 
 
@@ -107,10 +109,10 @@ def test_both_eras_and_what_cannot_be_read(tmp_path: Path) -> None:
         entry(2, 0, {"id": 1, "result": {}}, DOWN),
         entry(3, 0, {"id": 2, "method": "tools/call", "params": {"name": "x"}}),
         entry(4, 0, {"id": 3, "method": "tools/call", "params": {"name": "x", "_meta": META}}),
-        Entry(seq=5, at=0, dir=UP, message=msgspec.Raw(b'{"method":7}')),
+        TapeEntry(seq=5, at=0, dir=UP, message=msgspec.Raw(b'{"method":7}')),
         entry(6, 0, {"method": "notifications/x", "params": {"_meta": 3}}),
     ]
-    found = [(one.seq, one.outcome, one.rules) for one in rehearse(file, tape)]
+    found = [(one.seq, one.outcome, one.rules) for one in dry_run_tape(file, tape)]
     assert found == [
         (1, "answered", ["old"]),
         (3, "answered", ["old"]),
@@ -132,13 +134,13 @@ def test_servers_and_what_a_session_said_once_count_for_all_of_it(tmp_path: Path
     tape[0].transport = came
     tape[1].server = "search"
     tape[2].session = "s9"  # somebody else's
-    found = [(one.seq, one.rules, one.outcome) for one in rehearse(file, tape)]
+    found = [(one.seq, one.rules, one.outcome) for one in dry_run_tape(file, tape)]
     assert found == [(1, ["web"], "passed"), (2, ["search"], "blocked"), (3, ["rest"], "passed")]
 
 
 def test_a_file_with_mistakes_is_not_tried(tmp_path: Path) -> None:
     with pytest.raises(RulesError, match="no action"):
-        list(rehearse(rules(tmp_path, {"do": "nothing"}), []))
+        list(dry_run_tape(rules(tmp_path, {"do": "nothing"}), []))
 
 
 @pytest.mark.covers("GTW-09")
@@ -158,6 +160,8 @@ async def test_who_somebody_was_is_on_the_tape(tmp_path: Path) -> None:
     said = [entry.transport for entry in TapeReader(tmp_path / "talk") if entry.transport]
     assert [one.get("principal") for one in said] == ["ann", "bob"]
     file = rules(tmp_path, {"name": "bob", "when": {"identity": "bob"}, "do": "block"})
-    judged = await asyncio.to_thread(lambda: list(rehearse(file, TapeReader(tmp_path / "talk"))))
+    judged = await asyncio.to_thread(
+        lambda: list(dry_run_tape(file, TapeReader(tmp_path / "talk")))
+    )
     calls = [one.outcome for one in judged if one.method == "tools/call"]
     assert calls == ["passed", "passed", "blocked", "blocked"]

@@ -14,9 +14,9 @@ from fairlead import MCPClient
 from fairlead.errors import RpcError
 from fairlead.gateway import Gateway, Relay
 from fairlead.interceptor import Answer, Exchange, Interceptor, Proceed
-from fairlead.policy.hold_desk import Desk
+from fairlead.policy.hold_desk import HoldDesk
 from fairlead.policy.rules import RulesError, RuleSet
-from fairlead.policy.rules.gateway_actions import wired_actions
+from fairlead.policy.rules.gateway_actions import gateway_actions
 from fairlead.recording.tape import read_tape
 from tests.support.gateway_servers import BOTH, HANDSHAKE, LIMIT, config, program, serving
 from tests.support.raw_relay import ASKED, Client, Scene, Server, scene
@@ -34,7 +34,7 @@ async def ruled(*rules: dict[str, Any], **more: Any) -> AsyncIterator[tuple[Clie
     """Two ends with these rules between them."""
     made = RuleSet.of_data({"rules": list(rules)})
     async with scene(interceptors=[made], **more) as place:
-        made.stand_before(place.relay)
+        made.attach_to(place.relay)
         yield await opened(place)
 
 
@@ -253,7 +253,7 @@ async def test_through_a_gateway_over_http_servers_are_told_apart(version: str) 
         heard.put_nowait(str(data))
 
     gateway = Gateway(interceptors=[rules])
-    rules.stand_before(gateway)
+    rules.attach_to(gateway)
     async with asyncio.timeout(LIMIT), gateway, serving(gateway) as url:
         await gateway.connect({"one": program("one"), "two": program("two")})
         async with MCPClient.connect_http(url, config(version), on_log=log) as client:
@@ -296,14 +296,14 @@ async def test_a_set_of_your_own_actions() -> None:
 
 
 async def test_rules_hold_messages_at_a_desk_and_put_them_on_a_tape(tmp_path: Path) -> None:
-    desk = Desk()
+    desk = HoldDesk()
     data = {
         "rules": [
             {"when": {"tool": "x"}, "do": {"record": str(tmp_path / "some"), "pause": True}},
             {"when": {"method": "tools/call"}, "do": "allow"},
         ]
     }
-    rules = RuleSet.of_data(data, actions=wired_actions(desk))
+    rules = RuleSet.of_data(data, actions=gateway_actions(desk))
     async with scene(interceptors=[rules]) as place:
         client, server = await opened(place)
         call = client.ask("tools/call", {"name": "x"})
@@ -317,7 +317,7 @@ async def test_rules_hold_messages_at_a_desk_and_put_them_on_a_tape(tmp_path: Pa
     taped = [json.loads(bytes(entry.message)) for entry in read_tape(tmp_path / "some")]
     assert [message.get("method", "answer") for message in taped] == ["tools/call", "answer"]
     with pytest.raises(RulesError, match="only a gateway holds messages"):
-        RuleSet.of_data({"rules": [{"do": "pause"}]}, actions=wired_actions())
+        RuleSet.of_data({"rules": [{"do": "pause"}]}, actions=gateway_actions())
 
 
 async def test_a_failing_action_is_handled_by_the_policy_of_its_rule(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from fairlead.policy.rules import RulesError, RuleSet
-from fairlead.policy.rules.build_actions import hindrance
+from fairlead.policy.rules.build_actions import find_unwritable
 from fairlead.recording.tape import TapeWriter
 from tests.support.cli_process import fairlead
 
@@ -86,7 +86,7 @@ def test_what_may_not_be_written_is_a_mistake() -> None:
         with as_nobody():
             with pytest.raises(RulesError) as told:
                 RuleSet.of_data({"rules": [{"do": wanted}]})
-            tape = hindrance("record", {"tape": f"{sealed}/a/b"}, "")
+            tape = find_unwritable("record", {"tape": f"{sealed}/a/b"}, "")
     assert f"nothing may be written to the folder {sealed}" in str(told.value)
     assert f"{old} may not be written" in str(told.value)
     assert tape == ("tape", f"nothing may be written to the folder {sealed}")

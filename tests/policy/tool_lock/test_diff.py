@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from fairlead.limits import DIFFERENCE_LINES
-from fairlead.policy.tool_lock.diff import compare, difference_of
-from fairlead.policy.tool_lock.lock_file import Locked, LockedTool, digest_of
+from fairlead.policy.tool_lock.diff import compare_tools, difference_of
+from fairlead.policy.tool_lock.lock_file import LockedServer, LockedTool, digest_of
 
 TOOL = {
     "name": "add",
@@ -69,15 +69,19 @@ def test_annotations_that_are_no_object_are_a_difference() -> None:
 
 def test_a_long_difference_is_cut() -> None:
     tools = [{"name": "new", "inputSchema": {str(n): n for n in range(300)}}]
-    (found,) = compare(Locked({}), tools)
+    (found,) = compare_tools(LockedServer({}), tools)
     assert (found.name, found.kind, len(found.lines)) == ("new", "new", DIFFERENCE_LINES.value + 1)
     assert found.lines[-1] == "(more lines; 0 lines before, 305 lines now)"
     assert DIFFERENCE_LINES.value == 200
 
 
 def test_tools_are_compared_by_name() -> None:
-    approved = Locked({"add": locked(TOOL), "old": locked({"name": "old"}), "same": locked(TOOL)})
-    found = compare(approved, [{**TOOL, "description": "x"}, {"name": "new"}, {"name": "same"}])
+    approved = LockedServer(
+        {"add": locked(TOOL), "old": locked({"name": "old"}), "same": locked(TOOL)}
+    )
+    found = compare_tools(
+        approved, [{**TOOL, "description": "x"}, {"name": "new"}, {"name": "same"}]
+    )
     assert [(one.name, one.kind) for one in found] == [
         ("add", "changed"),
         ("new", "new"),

@@ -17,7 +17,7 @@ from msgspec import UNSET, Raw
 from pydantic import AnyUrl, ValidationError
 
 from fairlead.limits import TARGET_FORMS, TARGET_LENGTH, TARGETS
-from fairlead.protocol.caller import read_head
+from fairlead.protocol.caller import read_params_head
 from fairlead.protocol.targets.targets import (
     Patterns,
     Target,
@@ -452,7 +452,7 @@ def test_one_item_has_one_key_however_it_is_called() -> None:
 
 def named(method: str, params: object) -> list[tuple[str, str, bool]]:
     raw = Raw(params if isinstance(params, bytes) else msgspec.json.encode(params))
-    return [(t.kind, t.own, t.unclear) for t in targets_of(method, read_head(raw), raw)]
+    return [(t.kind, t.own, t.unclear) for t in targets_of(method, read_params_head(raw), raw)]
 
 
 @pytest.mark.parametrize(
@@ -488,7 +488,7 @@ def test_a_message_names_its_targets(
 
 def test_params_that_are_not_there_name_nothing() -> None:
     for method in ("tools/call", "completion/complete", "subscriptions/listen"):
-        assert targets_of(method, read_head(UNSET), UNSET) == ()
+        assert targets_of(method, read_params_head(UNSET), UNSET) == ()
 
 
 @pytest.mark.parametrize(
@@ -521,6 +521,6 @@ def test_what_servers_may_read_differently_is_unclear(method: str, params: bytes
     assert TARGETS.value == 1000
     assert any(unclear for _, _, unclear in named(method, params))
     raw = Raw(params)
-    found = targets_of(method, read_head(raw), raw)
+    found = targets_of(method, read_params_head(raw), raw)
     assert any(Patterns(["other"]).deny(one) for one in found)
     assert not all(Patterns(["?*"]).allow(one) for one in found)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from fairlead.protocol.envelope import Direction
 from fairlead.recording.compare import compare_tapes as comparing
-from fairlead.recording.compare.compare_tapes import Change, changes
-from fairlead.recording.compare.json_diff import Difference, read_path
+from fairlead.recording.compare.compare_tapes import TapeDifference, iter_differences
+from fairlead.recording.compare.json_diff import JsonDifference, read_path
 from fairlead.recording.tape import TapeReader, TapeWriter
 
 UP, DOWN = Direction.CLIENT_TO_SERVER, Direction.SERVER_TO_CLIENT
@@ -40,7 +40,7 @@ def write(place: Path, said: list[Said], first: int = 1) -> TapeReader:
     return TapeReader(place)
 
 
-def plain(found: list[Change]) -> list[tuple[int | None, int | None, list[Difference]]]:
+def plain(found: list[TapeDifference]) -> list[tuple[int | None, int | None, list[JsonDifference]]]:
     return [
         (
             None if one.first is None else one.first.seq,
@@ -57,7 +57,7 @@ def test_tapes_differ_if_what_was_said_does(
 ) -> None:
     folder = tmp_path_factory.mktemp("tapes")
     one, two = write(folder / "one", first), write(folder / "two", second, 50)
-    found = list(changes(one, two))
+    found = list(iter_differences(one, two))
     assert bool(found) == (first != second)
 
 
@@ -67,17 +67,19 @@ def test_what_was_put_in_between_is_told_from_what_was_changed(tmp_path: Path) -
     other = write(
         tmp_path / "two", [*said[:20], ("b", 1, 1), *said[20:30], ("a", 0, 7), *said[31:]]
     )
-    found = plain(list(changes(one, other)))
+    found = plain(list(iter_differences(one, other)))
     assert found[:3] == [(None, 61, []), (None, 62, []), (None, 63, [])]
     path = "result.content.0.text"
-    assert found[3:] == [(93, 96, [Difference(path, "0", "7")])]
-    assert list(changes(one, other, [read_path("**")])) != []  # what is missing cannot be ignored
+    assert found[3:] == [(93, 96, [JsonDifference(path, "0", "7")])]
+    assert (
+        list(iter_differences(one, other, [read_path("**")])) != []
+    )  # what is missing cannot be ignored
 
 
 def test_very_many_are_compared_line_by_line(tmp_path: Path, monkeypatch: Any) -> None:
     one = write(tmp_path / "one", [("a", 1, 1)] * 10)
     two = write(tmp_path / "two", [*[("a", 1, 1)] * 9, ("a", 1, 0)])
-    expected = plain(list(changes(one, two)))
+    expected = plain(list(iter_differences(one, two)))
     assert len(expected) == 1
     monkeypatch.setattr(comparing, "INDEXED", 5)
-    assert plain(list(changes(one, two))) == expected
+    assert plain(list(iter_differences(one, two))) == expected

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.recording.compare.json_diff import ABSENT, Difference, differences, read_path
+from fairlead.recording.compare.json_diff import ABSENT, JsonDifference, json_differences, read_path
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
@@ -18,23 +18,23 @@ values = st.recursive(
 
 def found(recorded: Any, given_: Any, *ignore: str) -> list[str]:
     paths = [read_path(text) for text in ignore]
-    return [one.path for one in differences(recorded, given_, paths)]
+    return [one.path for one in json_differences(recorded, given_, paths)]
 
 
 @given(values)
 def test_a_value_is_the_same_as_itself(value: Any) -> None:
-    assert list(differences(value, value)) == []
+    assert list(json_differences(value, value)) == []
 
 
 def test_every_place_is_named() -> None:
     recorded = {"a": [1, {"b": 2}], "c": 1, "d": True}
     given_ = {"a": [1, {"b": 3}, 4], "d": 1, "e": None}
-    assert list(differences(recorded, given_)) == [
-        Difference("a.1.b", 2, 3),
-        Difference("a.2", ABSENT, 4),
-        Difference("c", 1, ABSENT),
-        Difference("d", True, 1),
-        Difference("e", ABSENT, None),
+    assert list(json_differences(recorded, given_)) == [
+        JsonDifference("a.1.b", 2, 3),
+        JsonDifference("a.2", ABSENT, 4),
+        JsonDifference("c", 1, ABSENT),
+        JsonDifference("d", True, 1),
+        JsonDifference("e", ABSENT, None),
     ]
 
 
@@ -63,9 +63,9 @@ def deep(levels: int, value: Any) -> Any:
 
 
 def test_very_deep_values_are_compared_as_a_whole() -> None:
-    assert list(differences(deep(250, 1), deep(250, 1))) == []
-    (one,) = differences(deep(250, 1), deep(250, 2))
+    assert list(json_differences(deep(250, 1), deep(250, 1))) == []
+    (one,) = json_differences(deep(250, 1), deep(250, 2))
     assert one.path == ".".join(["0"] * 200)
     assert (one.recorded, one.given) == ("(something deep)", "(something deep)")
-    (one,) = differences(deep(199, 1), deep(199, 2))
+    (one,) = json_differences(deep(199, 1), deep(199, 2))
     assert (one.path, one.recorded, one.given) == (".".join(["0"] * 199), 1, 2)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fairlead.recording.compare.compare_tapes import Namer, same_names
+from fairlead.recording.compare.compare_tapes import StableIds, with_stable_ids
 from tests.support.tape_entries import DOWN, UP, entry
 
 
@@ -18,7 +18,7 @@ def test_ids_are_replaced_by_what_they_belong_to() -> None:
         entry({"id": 1, "result": {}}, DOWN, "b"),
         entry({"method": "notifications/cancelled", "params": {"requestId": [1]}}, session="a"),
     ]
-    named = [message for _, message in same_names(messages)]
+    named = [message for _, message in with_stable_ids(messages)]
     assert [message.get("id") for message in named] == [
         "its own",
         "its own",
@@ -36,7 +36,7 @@ def test_ids_are_replaced_by_what_they_belong_to() -> None:
 
 def test_messages_that_differ_in_names_only_carry_the_same() -> None:
     def same(one: Any, two: Any) -> bool:
-        return Namer.content(entry(one)) == Namer.content(entry(two))
+        return StableIds.content(entry(one)) == StableIds.content(entry(two))
 
     call = {"method": "tools/call", "id": 1, "params": {"name": "a", "_meta": {"progressToken": 1}}}
     other = {"method": "tools/call", "id": 2, "params": {"_meta": {"progressToken": "x"}}}
@@ -54,6 +54,6 @@ def test_messages_that_differ_in_names_only_carry_the_same() -> None:
     assert not same({"method": cancel, "params": [1]}, {"method": cancel, "params": [2]})
     assert not same({"method": "m", "params": {"requestId": 1}}, {"method": "m", "params": {}})
     assert same({"result": {"a": 1}, "id": 1}, {"result": {"a": 1}, "id": 2})
-    assert Namer.content(entry(b"[1]")) == 0
+    assert StableIds.content(entry(b"[1]")) == 0
     huge = b'{"method":"m","params":{"progressToken":1,"n":%b}}' % (b"9" * 30)
-    assert Namer.content(entry(huge)) == Namer.content(entry(huge))
+    assert StableIds.content(entry(huge)) == StableIds.content(entry(huge))

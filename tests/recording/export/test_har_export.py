@@ -7,15 +7,15 @@ from msgspec import Raw
 
 from fairlead.protocol.envelope import Direction
 from fairlead.recording.export.har_export import har_text
-from fairlead.recording.tape import Entry, TapeInfo
+from fairlead.recording.tape import TapeEntry, TapeInfo
 
 UP, DOWN = Direction.CLIENT_TO_SERVER, Direction.SERVER_TO_CLIENT
 
 
-def said(seq: int, at: float, way: Direction, **message: Any) -> Entry:
+def said(seq: int, at: float, way: Direction, **message: Any) -> TapeEntry:
     raw = Raw(json.dumps({"jsonrpc": "2.0", **message}).encode())
     transport = {"headers": {"accept": "text/html", "x-count": 3}} if seq == 1 else None
-    return Entry(seq=seq, at=at, dir=way, message=raw, session="s1", transport=transport)
+    return TapeEntry(seq=seq, at=at, dir=way, message=raw, session="s1", transport=transport)
 
 
 def test_a_tape_that_is_odd_becomes_an_archive_that_is_not() -> None:

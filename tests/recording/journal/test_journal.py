@@ -9,19 +9,24 @@ import pytest
 
 from fairlead.errors import RpcError
 from fairlead.interceptor import Answer, Exchange, Proceed
-from fairlead.observe.timestamps import Moment
+from fairlead.observe.timestamps import Timestamp
 from fairlead.protocol.envelope import Direction
-from fairlead.recording.journal import Journal, Overheard, Record
+from fairlead.recording.journal import Journal, JournalRecord, LineObserver
 from fairlead.recording.journal.journal_interceptor import Journaling
 from fairlead.recording.journal.journal_record import HANGS, IN_USE, NO_MESSAGE, NOBODY_ASKED
-from fairlead.recording.journal.watch_socket import Hello, announced, find, hear
+from fairlead.recording.journal.watch_socket import (
+    WatchHello,
+    announce_journal,
+    find_journals,
+    receive_records,
+)
 from tests.support.raw_relay import ASKED, scene
 
 UP, DOWN = Direction.CLIENT_TO_SERVER, Direction.SERVER_TO_CLIENT
 SECRET = "sk-live-4f9a8b7c6d5e"
 
 
-def short(record: Record) -> tuple[Any, ...]:
+def short(record: JournalRecord) -> tuple[Any, ...]:
     return record.dir, record.kind, record.method, record.target, record.state
 
 
@@ -154,11 +159,11 @@ async def test_a_call_that_hangs_is_flagged_once() -> None:
     reader = journal.follow()
     listening = journal.begin(UP, "request", "subscriptions/listen")
     record = journal.begin(UP, "request", "tools/call")
-    journal.look_over()
+    journal.flag_hanging()
     assert record.flags == ()
     now = 31.0
-    journal.look_over()
-    journal.look_over()
+    journal.flag_hanging()
+    journal.flag_hanging()
     async with asyncio.timeout(5):
         assert [one.flags for one in await reader.wait(1)] == [(HANGS,)]
         journal.end(record, "ok")
@@ -169,16 +174,18 @@ async def test_a_call_that_hangs_is_flagged_once() -> None:
 
 def test_what_is_odd_about_lines_is_flagged() -> None:
     journal = Journal()
-    overheard = Overheard(journal)
-    assert overheard.hear(b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}', UP)
-    assert overheard.hear(b'{"jsonrpc":"2.0","id":1,"method":"ping"}', UP)
+    overheard = LineObserver(journal)
+    assert overheard.receive_bytes(b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}', UP)
+    assert overheard.receive_bytes(b'{"jsonrpc":"2.0","id":1,"method":"ping"}', UP)
     for _ in range(3):
-        assert overheard.hear(b'{"jsonrpc":"2.0","id":1,"result":{}}', DOWN)
-    assert overheard.hear(b'{"jsonrpc":"2.0","id":"1","error":{"code":-1,"message":"x"}}', DOWN)
-    assert not overheard.hear(b"Listening on port 80, password=hunter22", DOWN)
-    assert not overheard.hear(b"[1, 2]", DOWN)
-    assert not overheard.hear(b'{"level":"info"}', DOWN)
-    assert overheard.hear(b'[{"id":7,"method":"a"},{"method":"b"}]', DOWN)
+        assert overheard.receive_bytes(b'{"jsonrpc":"2.0","id":1,"result":{}}', DOWN)
+    assert overheard.receive_bytes(
+        b'{"jsonrpc":"2.0","id":"1","error":{"code":-1,"message":"x"}}', DOWN
+    )
+    assert not overheard.receive_bytes(b"Listening on port 80, password=hunter22", DOWN)
+    assert not overheard.receive_bytes(b"[1, 2]", DOWN)
+    assert not overheard.receive_bytes(b'{"level":"info"}', DOWN)
+    assert overheard.receive_bytes(b'[{"id":7,"method":"a"},{"method":"b"}]', DOWN)
     overheard.too_long(99, DOWN)
     flags = [list(one.flags) for one in journal.records()]
     asked, nothing = [NOBODY_ASKED], [NO_MESSAGE]
@@ -196,23 +203,23 @@ def test_what_is_odd_about_lines_is_flagged() -> None:
 async def test_who_watches_hears_what_was_and_what_comes(tmp_path: Path) -> None:
     journal = Journal()
     filled(journal, 2)
-    heard: list[Record | str] = []
+    heard: list[JournalRecord | str] = []
     three = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def listen(path: Path) -> None:
-        for one in hear(path):
-            if isinstance(one, Hello):
+        for one in receive_records(path):
+            if isinstance(one, WatchHello):
                 heard.append(one.hello)
-            elif isinstance(one, Record):
+            elif isinstance(one, JournalRecord):
                 heard.append(one)
                 if len(heard) == 4:
                     loop.call_soon_threadsafe(three.set)
 
     async with asyncio.timeout(10):
-        async with announced(journal, "no/tes", "tap", "a command", folder=tmp_path) as path:
+        async with announce_journal(journal, "no/tes", "tap", "a command", folder=tmp_path) as path:
             (tmp_path / "old-1.sock").touch()
-            found = await asyncio.to_thread(lambda: list(find(tmp_path)))
+            found = await asyncio.to_thread(lambda: list(find_journals(tmp_path)))
             assert [(one, hello.hello) for one, hello in found] == [(path, "no/tes")]
             listening = asyncio.create_task(asyncio.to_thread(listen, path))
             while not heard:
@@ -222,7 +229,7 @@ async def test_who_watches_hears_what_was_and_what_comes(tmp_path: Path) -> None
             assert path.stat().st_mode & 0o077 == 0
         await listening
     assert heard[0] == "no/tes"
-    assert [one.id for one in heard[1:] if isinstance(one, Record)] == [1, 2, 3]
+    assert [one.id for one in heard[1:] if isinstance(one, JournalRecord)] == [1, 2, 3]
     assert not path.exists()
 
 
@@ -239,15 +246,17 @@ def test_targets_are_kept_without_their_secrets(text: str) -> None:
 
 def test_what_is_heard_late_has_the_time_when_it_was_said() -> None:
     journal = Journal()
-    overheard = Overheard(journal)
-    overheard.when = Moment(steady=10.0, wall=1_000.0)
-    assert overheard.hear(b'{"jsonrpc":"2.0","id":1,"method":"ping"}', UP)
-    assert overheard.hear(b'{"jsonrpc":"2.0","id":2,"method":"ping"}', UP)
-    overheard.when = Moment(steady=10.5, wall=1_000.5)
-    assert overheard.hear(b'{"jsonrpc":"2.0","id":1,"result":{}}', DOWN)
-    overheard.when = Moment(steady=11.5, wall=1_001.5)
-    assert overheard.hear(b'{"jsonrpc":"2.0","id":2,"error":{"code":1,"message":"no"}}', DOWN)
-    assert not overheard.hear(b"chatter", DOWN)
+    overheard = LineObserver(journal)
+    overheard.when = Timestamp(steady=10.0, wall=1_000.0)
+    assert overheard.receive_bytes(b'{"jsonrpc":"2.0","id":1,"method":"ping"}', UP)
+    assert overheard.receive_bytes(b'{"jsonrpc":"2.0","id":2,"method":"ping"}', UP)
+    overheard.when = Timestamp(steady=10.5, wall=1_000.5)
+    assert overheard.receive_bytes(b'{"jsonrpc":"2.0","id":1,"result":{}}', DOWN)
+    overheard.when = Timestamp(steady=11.5, wall=1_001.5)
+    assert overheard.receive_bytes(
+        b'{"jsonrpc":"2.0","id":2,"error":{"code":1,"message":"no"}}', DOWN
+    )
+    assert not overheard.receive_bytes(b"chatter", DOWN)
     assert [(one.at, one.duration) for one in journal.records()] == [
         (1_000.0, 0.5),
         (1_000.0, 1.5),

@@ -14,15 +14,15 @@ from msgspec import UNSET, Raw
 
 from fairlead.policy.actions import Redact
 from fairlead.protocol.envelope import Direction
-from fairlead.recording.journal import Journal, Overheard, Record
+from fairlead.recording.journal import Journal, JournalRecord, LineObserver
 from fairlead.recording.journal.journal_interceptor import Journaling
-from fairlead.recording.journal.watch_socket import announced
+from fairlead.recording.journal.watch_socket import announce_journal
 from fairlead.redaction.redact_messages import Redactor
 from fairlead.wire import Request, decode
 from tests.support.raw_relay import scene
 
 
-async def passed(journal: Journal, method: str, params: dict[str, object]) -> Record:
+async def passed(journal: Journal, method: str, params: dict[str, object]) -> JournalRecord:
     """The record of one request."""
     async with scene(interceptors=[Journaling(journal)]) as place:
         client = await place.session()
@@ -49,7 +49,7 @@ async def test_a_name_beside_its_uri_does_not_hide_a_resource() -> None:
     assert (await passed(Journal(), "resources/read", params)).target == "file:///secret"
     journal = Journal()
     line = b'{"id":1,"method":"resources/read","params":{"uri":"file:///x","name":"y"}}'
-    Overheard(journal).hear(line, Direction.CLIENT_TO_SERVER)
+    LineObserver(journal).receive_bytes(line, Direction.CLIENT_TO_SERVER)
     assert journal.records()[0].target == "file:///x"
 
 
@@ -170,12 +170,12 @@ async def test_a_waiting_reader_learns_of_what_hangs(monkeypatch: pytest.MonkeyP
     journal.begin(UP, "notification", "n")
     journal.begin(UP, "request", "slow")
     now[0] = 9.9
-    journal.look_over()
+    journal.flag_hanging()
     assert await reader.wait(0) == []
     now[0] = 10.1
     journal.begin(UP, "request", "young")
     assert [record.method for record in await reader.wait(5.0)] == ["slow"]
-    journal.look_over()  # once
+    journal.flag_hanging()  # once
     assert await reader.wait(0) == []
     reader.close()
 
@@ -255,7 +255,10 @@ async def test_a_slow_watcher_sees_no_secret_of_what_ends_meanwhile(tmp_path: Pa
     for _ in range(200):  # more than a socket takes at once
         journal.end(journal.begin(UP, "request", "filler", params=filler), "ok")
     record = journal.begin(UP, "request", "tools/call", params=Raw(b"{}"), request_id=1)
-    async with asyncio.timeout(LIMIT), announced(journal, "x", "tap", folder=tmp_path) as path:
+    async with (
+        asyncio.timeout(LIMIT),
+        announce_journal(journal, "x", "tap", folder=tmp_path) as path,
+    ):
         reader, writer = await asyncio.open_unix_connection(str(path), limit=1 << 16)
         heard = await reader.readline()
         said = Raw(json.dumps({"password": SECRET, "n": 1}).encode())
@@ -270,9 +273,9 @@ async def test_a_slow_watcher_sees_no_secret_of_what_ends_meanwhile(tmp_path: Pa
 @given(st.sampled_from([{"token": SECRET}, [f"token={SECRET}"], f"token={SECRET}"]))
 def test_an_id_tells_no_secret(request_id: Any) -> None:
     journal = Journal()
-    overheard = Overheard(journal)
+    overheard = LineObserver(journal)
     line = {"jsonrpc": "2.0", "id": request_id, "method": "x", "params": {}}
-    overheard.hear(json.dumps(line).encode(), UP)
+    overheard.receive_bytes(json.dumps(line).encode(), UP)
     assert SECRET.encode() not in msgspec.json.encode(journal.records())
 
 

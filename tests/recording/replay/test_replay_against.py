@@ -10,7 +10,7 @@ import pytest
 from fairlead import MCPClient, MCPServer, RpcError
 from fairlead.errors import ChannelClosed, HttpError
 from fairlead.gateway import Relay
-from fairlead.recording.replay import Compared, Report, play_against
+from fairlead.recording.replay import ComparedCall, ReplayReport, replay_tape
 from fairlead.recording.replay.replay_against import _cut, _short
 from fairlead.recording.tape import TapeWriter
 from fairlead.recording.tape.tape_interceptor import Recorder
@@ -43,7 +43,7 @@ def _plainly(text: str) -> str:
     return text
 
 
-def wrong(report: Report) -> dict[str, list[str]]:
+def wrong(report: ReplayReport) -> dict[str, list[str]]:
     return {
         each.what: [one.path for one in each.differences]
         for each in report.compared
@@ -59,13 +59,13 @@ async def test_the_same_server_answers_the_same_but_for_what_may_differ(
     program = {"command": sys.executable, "args": [FLEET, "red"]}
     await record(tmp_path / "one", program, version)
     async with asyncio.timeout(LIMIT):
-        report = await play_against(tmp_path / "one", program)
+        report = await replay_tape(tmp_path / "one", program)
         # It says its process id, which is another one.
         assert set(wrong(report)) <= {"tools/call who", "tools/call ask"}
         assert wrong(report)["tools/call who"][0] == "result.content.0.text"
         assert "tools/call who: another answer" in str(report)
         ignore = ["result.content.*.text", "**.structuredContent"]
-        report = await play_against(tmp_path / "one", program, ignore=ignore)
+        report = await replay_tape(tmp_path / "one", program, ignore=ignore)
     assert wrong(report) == {}
     assert len(report.compared) >= 6
 
@@ -78,10 +78,10 @@ async def test_another_server_over_http_answers_something_else(
     await record(tmp_path / "one", red, version)
     async with asyncio.timeout(LIMIT):
         async with serving(red) as url:
-            report = await play_against(tmp_path / "one", {"url": url})
+            report = await replay_tape(tmp_path / "one", {"url": url})
             assert wrong(report) == {}
         async with serving(make("blue")) as url:
-            report = await play_against(tmp_path / "one", {"url": url})
+            report = await replay_tape(tmp_path / "one", {"url": url})
     assert "result.content.0.text" in wrong(report)["tools/call who"]
     assert any(what == "resources/read red://fixed" for what in wrong(report))
 
@@ -89,12 +89,12 @@ async def test_another_server_over_http_answers_something_else(
 async def test_notifications_are_compared_if_that_is_wanted(tmp_path: Path) -> None:
     await record(tmp_path / "one", make("red"))
     async with asyncio.timeout(LIMIT):
-        report = await play_against(tmp_path / "one", make("red"), notifications=True)
+        report = await replay_tape(tmp_path / "one", make("red"), notifications=True)
         assert wrong(report) == {}
         assert any(each.what == "notifications/message" for each in report.compared)
         other = MCPServer("red")
         other.tool(name="speak")(_plainly)
-        report = await play_against(tmp_path / "one", other, notifications=True, timeout=0.3)
+        report = await replay_tape(tmp_path / "one", other, notifications=True, timeout=0.3)
     assert [e.error for e in report.compared if e.what == "notifications/message"] == [
         "it was not told"
     ]
@@ -103,10 +103,10 @@ async def test_notifications_are_compared_if_that_is_wanted(tmp_path: Path) -> N
 async def test_a_server_that_dies_before_it_answers_is_no_server(tmp_path: Path) -> None:
     await record(tmp_path / "one", make("red"))
     program = {"command": sys.executable, "args": ["-c", "input(); exit(3)"]}
-    told: list[Compared] = []
+    told: list[ComparedCall] = []
     async with asyncio.timeout(LIMIT):
         with pytest.raises(ChannelClosed) as caught:
-            await play_against(tmp_path / "one", program, timeout=5, on_compared=told.append)
+            await replay_tape(tmp_path / "one", program, timeout=5, on_compared=told.append)
     assert (caught.value.exit_code, told) == (3, [])
 
 
@@ -124,7 +124,7 @@ async def test_a_server_that_dies_later_is_in_the_report_and_why_only_once(tmp_p
     """
     program = {"command": sys.executable, "args": ["-c", code]}
     async with asyncio.timeout(LIMIT):
-        report = await play_against(tmp_path / "one", program, timeout=5)
+        report = await replay_tape(tmp_path / "one", program, timeout=5)
     answered, *others = report.compared
     assert answered.error is None
     assert answered.differences
@@ -146,7 +146,7 @@ async def test_somebody_who_does_not_let_us_in_is_no_server(tmp_path: Path) -> N
     async with asyncio.timeout(LIMIT), await asyncio.start_server(refuse, "127.0.0.1", 0) as door:
         port = door.sockets[0].getsockname()[1]
         with pytest.raises(HttpError) as caught:
-            await play_against(
+            await replay_tape(
                 tmp_path / "one", {"type": "http", "url": f"http://127.0.0.1:{port}/mcp"}
             )
     assert caught.value.status == 401
@@ -187,7 +187,7 @@ async def test_what_was_cancelled_is_cancelled_again(tmp_path: Path) -> None:
             await ended.wait()
             assert (await client.call("next_one")).text == "it is your turn"
     async with asyncio.timeout(LIMIT):
-        report = await play_against(tmp_path / "one", server, timeout=5)
+        report = await replay_tape(tmp_path / "one", server, timeout=5)
     assert report.same, str(report)
     assert "next_one" in report.compared[-1].what
 
@@ -208,7 +208,7 @@ async def test_what_had_secrets_is_asked_without_them_and_that_is_said(tmp_path:
         ):
             assert (await client.call("login", {"password": "lovelace"})).text == "welcome"
     async with asyncio.timeout(LIMIT):
-        report = await play_against(tmp_path / "one", server)
+        report = await replay_tape(tmp_path / "one", server)
     (what,) = wrong(report)
     assert what.startswith("tools/call login (sent without the secrets")
 

@@ -12,7 +12,7 @@ import pytest
 from fairlead import Context, MCPClient, MCPServer, RpcError
 from fairlead.errors import ConfigError
 from fairlead.gateway import Relay
-from fairlead.recording.replay import Pace, TapeServer, load
+from fairlead.recording.replay import Pace, TapeServer, load_script
 from fairlead.recording.tape import TapeWriter, read_tape
 from fairlead.recording.tape.tape_interceptor import Recorder
 from tests.support.gateway_servers import (
@@ -198,7 +198,7 @@ async def test_a_strict_player_goes_on_from_a_message(tmp_path: Path) -> None:
 
 async def test_who_listens_to_a_tape_without_news_hears_none(tmp_path: Path) -> None:
     await record(tmp_path / "one", STATELESS)
-    cues = [cue for cue in load(tmp_path / "one") if cue.method != "subscriptions/listen"]
+    cues = [cue for cue in load_script(tmp_path / "one") if cue.method != "subscriptions/listen"]
     player = TapeServer(cues)
     # The relay between them listens for whoever cannot.
     relay = player.for_both_eras()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.errors import ConfigError
-from fairlead.recording.compare.compare_tapes import changes
+from fairlead.recording.compare.compare_tapes import iter_differences
 from fairlead.recording.replay import script as cues
 from fairlead.recording.tape.reader import TapeReader
 
@@ -36,7 +36,7 @@ def test_a_million_messages_are_compared_in_little_memory(tmp_path: Path) -> Non
     two = write_tape(tmp_path / "two", changed=3_000)
     tracemalloc.start()
     try:
-        found = list(changes(one, two))
+        found = list(iter_differences(one, two))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -54,10 +54,10 @@ def test_what_is_too_long_to_be_played_is_refused_before_it_is_read(
     monkeypatch.setattr(cues, "MOST", 10)
     long = write_tape(tmp_path / "long", count=12)
     with pytest.raises(ConfigError, match="more than 10 messages"):
-        cues.load(long)
+        cues.load_script(long)
     assert long.read == 0
     lying = write_tape(tmp_path / "lying", count=2, entries=5_000_000)
-    assert len(cues.load(lying)) == 1
+    assert len(cues.load_script(lying)) == 1
 
 
 def test_progress_finds_its_request_however_much_was_answered_meanwhile(
@@ -85,7 +85,7 @@ def test_progress_finds_its_request_however_much_was_answered_meanwhile(
         for seq, (way, message) in enumerate(said, 1):
             line = {"seq": seq, "at": 0, "dir": way, "session": "s1", "message": message}
             file.write(json.dumps(line) + "\n")
-    found = cues.load(place)
+    found = cues.load_script(place)
     told = {n: [step.kind for step in cue.steps] for n, cue in enumerate(found)}
     assert told[0] == ["tell"]
     assert told[38] == ["answer", "tell"]
@@ -99,7 +99,7 @@ def test_an_index_forgets_what_was_answered_long_ago(
     tape = write_tape(tmp_path / "one")
     tracemalloc.start()
     try:
-        found = cues.load(tape)
+        found = cues.load_script(tape)
         held, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

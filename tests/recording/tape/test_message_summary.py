@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.recording.tape.message_summary import heading_of, summary_of
+from fairlead.recording.tape.message_summary import message_heading, summary_of
 from tests.support.tape_entries import entry
 
 
@@ -24,13 +24,13 @@ from tests.support.tape_entries import entry
     ],
 )
 def test_a_message_is_summarised_in_a_few_words(message: Any, summary: str) -> None:
-    assert summary_of(heading_of(entry(message))) == summary
+    assert summary_of(message_heading(entry(message))) == summary
 
 
 def test_a_heading_tells_requests_and_ids() -> None:
-    request = heading_of(entry({"method": "m", "id": "7", "params": {"a": 1}}))
+    request = message_heading(entry({"method": "m", "id": "7", "params": {"a": 1}}))
     assert (request.is_request, request.name, request.read_params()) == (True, "7", {"a": 1})
-    note = heading_of(entry({"method": "m", "params": [1]}))
+    note = message_heading(entry({"method": "m", "params": [1]}))
     assert (note.is_request, note.name, note.read_params()) == (False, None, {})
-    answer = heading_of(entry({"id": 1.5, "result": {}}))
+    answer = message_heading(entry({"id": 1.5, "result": {}}))
     assert (answer.is_request, answer.name, answer.read_error()) == (False, None, {})

@@ -11,9 +11,9 @@ from msgspec import Raw
 from fairlead import Context, MCPClient, MCPServer
 from fairlead.errors import RpcError
 from fairlead.gateway import Gateway, Relay
-from fairlead.interceptor import After, Answer, Exchange, Proceed, TwoHalves
+from fairlead.interceptor import After, Answer, Exchange, Proceed, SyncInterceptor
 from fairlead.protocol.envelope import Direction
-from fairlead.recording.tape import Entry, TapeReader, TapeWriter, plain, read_tape
+from fairlead.recording.tape import TapeEntry, TapeReader, TapeWriter, decode_entry, read_tape
 from fairlead.recording.tape.tape_interceptor import Recorder
 from fairlead.redaction.redact_messages import Redactor
 from tests.support.gateway_servers import BOTH, LIMIT, config, make, serving, until
@@ -22,11 +22,11 @@ from tests.support.raw_relay import ASKED, scene
 UP, DOWN = Direction.CLIENT_TO_SERVER, Direction.SERVER_TO_CLIENT
 
 
-def told(entries: list[Entry]) -> list[tuple[Direction, str, Any, Any]]:
+def told(entries: list[TapeEntry]) -> list[tuple[Direction, str, Any, Any]]:
     """Direction, what it is, its id and what it is related to."""
     out = []
     for entry in entries:
-        message = plain(entry)
+        message = decode_entry(entry)
         what = message.get("method") or ("error" if "error" in message else "result")
         out.append((entry.dir, what, message.get("id"), entry.related))
     return out
@@ -59,7 +59,7 @@ async def test_every_message_of_a_session_is_on_the_tape_in_order(tmp_path: Path
     tape.close()
     reader = TapeReader(tmp_path / "one.tape.jsonl")
     entries = list(reader)
-    first = plain(entries[0])["id"]
+    first = decode_entry(entries[0])["id"]
     assert told(entries) == [
         (UP, "initialize", first, None),
         (DOWN, "result", first, None),
@@ -73,13 +73,13 @@ async def test_every_message_of_a_session_is_on_the_tape_in_order(tmp_path: Path
         (UP, "tools/call", hanging, None),
         (UP, "notifications/cancelled", None, None),
     ]
-    assert plain(entries[4])["params"]["progressToken"] == "mine"
-    assert plain(entries[7])["error"] == {
+    assert decode_entry(entries[4])["params"]["progressToken"] == "mine"
+    assert decode_entry(entries[7])["error"] == {
         "code": -32000,
         "message": "not today",
         "data": {"why": 1},
     }
-    assert plain(entries[10])["params"] == {"requestId": hanging, "reason": "enough"}
+    assert decode_entry(entries[10])["params"] == {"requestId": hanging, "reason": "enough"}
     assert [entry.seq for entry in entries] == list(range(1, 12))
     assert {entry.session for entry in entries} == {"s1"}
     assert [entry.at for entry in entries] == sorted(entry.at for entry in entries)
@@ -115,7 +115,7 @@ async def test_stateless_requests_and_news_of_subscriptions_are_on_it(tmp_path: 
         (UP, "tools/call", call, None),
         (DOWN, "result", call, None),
     ]
-    assert plain(entries[2])["params"]["_meta"][key] == listen
+    assert decode_entry(entries[2])["params"]["_meta"][key] == listen
 
 
 class Meddle:
@@ -181,7 +181,11 @@ async def test_around_others_it_sees_what_clients_see(tmp_path: Path, around: bo
         assert (await client.answer_to(call))["result"] == {"n": 4}
     recorder.tape.close()
     entries = read_tape(tmp_path / "one")[3:]
-    seen = [plain(e).get("params", plain(e).get("result")) for e in entries if not e.stopped]
+    seen = [
+        decode_entry(e).get("params", decode_entry(e).get("result"))
+        for e in entries
+        if not e.stopped
+    ]
     assert seen == [{"n": 1}, {"n": 2 if around else 1}, {"n": 4}]
     assert [e.did for e in entries if e.stopped] == ([] if around else [["dropped: it is"]])
     assert entries[-2].did == ["changed"]
@@ -223,8 +227,12 @@ async def test_a_gateway_records_too(tmp_path: Path, version: str) -> None:
     whats = [what for _, what, _, _ in told(entries)]
     assert whats.count("tools/call") == 1
     call = entries[whats.index("tools/call")]
-    answer = next(e for e in entries if plain(e).get("id") == plain(call)["id"] and e.dir is DOWN)
-    assert plain(answer)["result"]["content"][0]["text"] == "hello"
+    answer = next(
+        e
+        for e in entries
+        if decode_entry(e).get("id") == decode_entry(call)["id"] and e.dir is DOWN
+    )
+    assert decode_entry(answer)["result"]["content"][0]["text"] == "hello"
     assert answer.session == call.session is not None
     assert "http" in str(entries[0].transport)
 
@@ -293,7 +301,7 @@ async def test_what_is_hidden_by_the_names_around_it_stays_hidden(
     assert "so be it" not in lines
 
 
-class Fails(TwoHalves):
+class Fails(SyncInterceptor):
     """Says too much about it."""
 
     def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:

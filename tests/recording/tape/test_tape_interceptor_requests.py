@@ -10,7 +10,7 @@ from fairlead import Context, MCPClient, MCPServer
 from fairlead.errors import RpcError
 from fairlead.gateway import Gateway
 from fairlead.interceptor import Answer, Exchange, Proceed
-from fairlead.recording.tape import TapeReader, TapeWriter, plain
+from fairlead.recording.tape import TapeReader, TapeWriter, decode_entry
 from fairlead.recording.tape.tape_interceptor import Recorder
 from tests.support.gateway_servers import BOTH, LIMIT, config, make, serving, until
 from tests.support.raw_relay import ASKED, scene
@@ -28,7 +28,7 @@ def recorded(recorder: Recorder) -> list[tuple[Any, Any, bool]]:
     recorder.tape.close()
     found = []
     for entry in TapeReader(recorder.tape.path):
-        message = plain(entry)
+        message = decode_entry(entry)
         kind = message.get("method") or ("error" if "error" in message else "result")
         about = message.get("id", (message.get("params") or {}).get("requestId"))
         found.append((kind, about, entry.stopped))

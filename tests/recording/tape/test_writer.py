@@ -14,8 +14,8 @@ import pytest
 
 from fairlead.errors import ConfigError
 from fairlead.protocol.envelope import Direction
-from fairlead.recording.tape import TapeReader, TapeWriter, plain, read_tape
-from fairlead.recording.tape.integrity import doubts
+from fairlead.recording.tape import TapeReader, TapeWriter, decode_entry, read_tape
+from fairlead.recording.tape.integrity import integrity_warnings
 from fairlead.recording.tape.tape_files import files_of, tapes_in
 
 UP = Direction.CLIENT_TO_SERVER
@@ -26,7 +26,7 @@ def note(n: int, size: int = 0) -> bytes:
 
 
 def numbers(path: Path) -> list[int]:
-    return [plain(entry)["params"]["n"] for entry in read_tape(path)]
+    return [decode_entry(entry)["params"]["n"] for entry in read_tape(path)]
 
 
 def test_a_tape_is_rotated_and_its_first_part_and_its_end_are_kept(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_a_tape_with_a_number_in_its_name_is_no_part_of_another(tmp_path: Path) 
     assert numbers(tmp_path / "v1") == [0, 4, 5]
     reader = TapeReader(tmp_path / "v1")
     assert [part.name for part in reader.parts][1:] == ["v1.6.tape.jsonl", "v1.7.tape.jsonl"]
-    assert doubts(reader) == []
+    assert integrity_warnings(reader) == []
     assert [place.name for place in tapes_in(tmp_path)] == ["v1.3.tape.jsonl", "v1.tape.jsonl"]
     for file in files_of(str(tmp_path / "v1")):
         file.unlink()
@@ -79,7 +79,7 @@ def test_what_is_no_message_is_written_as_text(tmp_path: Path) -> None:
     entries = list(reader)
     assert (len(entries), reader.skipped) == (6, 0)
     assert bytes(entries[0].message) == b'"Listening on port 80"'
-    assert [plain(entry) for entry in entries[:5]] == [{}] * 5
+    assert [decode_entry(entry) for entry in entries[:5]] == [{}] * 5
 
 
 def test_what_cannot_be_read_is_left_out_and_counted(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_what_cannot_be_read_is_left_out_and_counted(tmp_path: Path) -> None:
     lines.insert(1, b"\n")
     place.write_bytes(b"".join(lines)[:-10])
     reader = TapeReader(place)
-    assert [plain(entry)["params"]["n"] for entry in reader] == [0, 1]
+    assert [decode_entry(entry)["params"]["n"] for entry in reader] == [0, 1]
     assert reader.skipped == 5
     (tmp_path / "one.tape.json").unlink()
     assert TapeReader(place).info.status == "cut"
@@ -148,7 +148,7 @@ def test_lines_without_an_end_do_not_fill_the_memory(tmp_path: Path) -> None:
         file.write(b"\n" + line)
     tracemalloc.start()
     reader = TapeReader(place)
-    assert [plain(entry)["params"]["n"] for entry in reader] == [1, 1]
+    assert [decode_entry(entry)["params"]["n"] for entry in reader] == [1, 1]
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert reader.skipped == 1
@@ -181,7 +181,7 @@ def test_a_recorder_that_is_killed_leaves_a_tape_that_can_be_read(tmp_path: Path
         child.send_signal(signal.SIGKILL)
         child.wait(10)
     reader = TapeReader(tmp_path / "one")
-    kept = [plain(entry)["params"]["n"] for entry in reader]
+    kept = [decode_entry(entry)["params"]["n"] for entry in reader]
     assert reader.info.status == "cut"
     assert kept == list(range(len(kept)))
     assert len(kept) >= 1000

@@ -13,7 +13,7 @@ from fairlead.errors import (
     RequestTimeout,
     RpcError,
 )
-from fairlead.protocol.own_errors import ours, unreachable
+from fairlead.protocol.own_errors import own_error, unreachable_error
 from fairlead.relay.bridge.era_errors import for_handshake_client, for_stateless_client
 
 
@@ -86,7 +86,7 @@ def test_codes_of_the_server_s_own_range_are_wrapped_for_a_stateless_client(
     ],
 )
 def test_the_reason_why_a_server_cannot_be_asked_is_named(error: Any, words: str) -> None:
-    told = unreachable("s", error)
+    told = unreachable_error("s", error)
     assert told.code == -32603
     assert told.message.startswith(words)
     assert told.data["source"] == "proxy"
@@ -95,4 +95,4 @@ def test_the_reason_why_a_server_cannot_be_asked_is_named(error: Any, words: str
 
 
 def test_errors_of_a_relay_name_it_as_their_source() -> None:
-    assert ours(-32602, "no", name="x").data == {"source": "proxy", "name": "x"}
+    assert own_error(-32602, "no", name="x").data == {"source": "proxy", "name": "x"}

@@ -61,7 +61,7 @@ async def test_a_second_answer_is_dropped_and_counted(tmp_path: Path) -> None:
         for _ in range(3):
             assert (await client.call("t")).text == "first"
         await client.ping()
-        assert client.transport.peer.strays == 6
+        assert client.transport.peer.unmatched_count == 6
 
 
 async def test_answers_that_are_no_results_spoil_only_their_own_call(tmp_path: Path) -> None:

@@ -4,13 +4,13 @@ import re
 from pathlib import Path
 
 from fairlead.policy.actions.action_registry import ACTIONS
-from fairlead.policy.hold_desk import Desk
+from fairlead.policy.hold_desk import HoldDesk
 from fairlead.policy.rules import RuleSet
 from fairlead.policy.rules.build_actions import _parameters
 from fairlead.policy.conditions.operators import OPERATORS
 from fairlead.policy.conditions.conditions import _KEYS
 from fairlead.policy.rules.load_rules import _RULE
-from fairlead.policy.rules.gateway_actions import wired_actions
+from fairlead.policy.rules.gateway_actions import gateway_actions
 
 PAGE = (Path(__file__).parents[3] / "docs" / "rules.md").read_text()
 
@@ -33,7 +33,7 @@ def test_its_tables_are_complete() -> None:
         row[0]: set(re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", row[1])))
         for row in re.findall(r"^\| `(\w+)` \|.*\|([^|]*)\|$", section, re.MULTILINE)
     }
-    actions = {**ACTIONS, **wired_actions(Desk())}
+    actions = {**ACTIONS, **gateway_actions(HoldDesk())}
     assert told == {name: set(_parameters(factory)) for name, factory in actions.items()}
     keys = PAGE.split("## Conditions")[1].split("## Actions")[0]
     named = set(re.findall(r"`(\w+)`", keys))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.recording.tape import Entry
+from fairlead.recording.tape import TapeEntry
 
 pytestmark = pytest.mark.slow  # part of `make test-all`
 
@@ -52,5 +52,5 @@ def test_every_command_runs_as_it_stands(tmp_path: Path) -> None:
 
 def test_the_page_names_every_member_of_a_line() -> None:
     assert [
-        name for name in Entry.__struct_fields__ if f"| `{name}` |" not in PAGE.read_text()
+        name for name in TapeEntry.__struct_fields__ if f"| `{name}` |" not in PAGE.read_text()
     ] == []

@@ -18,7 +18,7 @@ from fairlead.errors import FairleadError
 from fairlead.gateway import Gateway, View
 from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.manager import MCPManager
-from fairlead.manager.manager import Configured
+from fairlead.manager.manager import ServerSpec
 from tests.support.gateway_servers import (
     BOTH,
     HANDSHAKE,
@@ -206,7 +206,7 @@ async def test_tools_that_a_file_leaves_out_are_nowhere() -> None:
         Gateway() as gateway,
     ):
         entry = read_entry({"type": "http", "url": red})
-        await gateway.connect({"red": Configured(entry=entry, without_tools=("secret",))})
+        await gateway.connect({"red": ServerSpec(entry=entry, without_tools=("secret",))})
         await until(lambda: gateway.is_ready)
         async with (
             serving_http(gateway) as url,

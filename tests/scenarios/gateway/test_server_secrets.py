@@ -8,9 +8,9 @@ import pytest
 
 from fairlead import MCPClient
 from fairlead.gateway import Gateway
-from fairlead.gateway.operations.observability import Observing
+from fairlead.gateway.operations.observability import Observability
 from fairlead.policy.actions.pause import Pause
-from fairlead.policy.hold_desk import Desk
+from fairlead.policy.hold_desk import HoldDesk
 from fairlead.recording.journal import Journal
 from fairlead.redaction.redact_messages import Redactor
 from tests.support.gateway_servers import BOTH, LIMIT, config, until
@@ -34,8 +34,8 @@ server.run()
 @pytest.mark.parametrize("version", BOTH)
 async def test_the_journal_and_the_desk_do_not_show_it(version: str) -> None:
     redactor = Redactor()
-    journal, desk = Journal(redactor=redactor), Desk(redactor=redactor)
-    observing = Observing(journal=journal, desk=desk, redactor=redactor)
+    journal, desk = Journal(redactor=redactor), HoldDesk(redactor=redactor)
+    observing = Observability(journal=journal, desk=desk, redactor=redactor)
     entry = {"command": sys.executable, "args": ["-c", SERVER], "env": {"SHOP_API_KEY": SECRET}}
     async with (
         asyncio.timeout(LIMIT),

@@ -16,7 +16,7 @@ from fairlead.protocol.envelope import Direction
 from fairlead.recording.journal import Journal
 from fairlead.recording.journal.journal_interceptor import Journaling
 from fairlead.recording.replay import TapeServer
-from fairlead.recording.tape import TapeWriter, plain, read_tape
+from fairlead.recording.tape import TapeWriter, decode_entry, read_tape
 from fairlead.recording.tape.tape_interceptor import Recorder
 from tests.support.gateway_servers import HANDSHAKE, LIMIT, config, joining, serving, until
 from tests.support.raw_relay import ASKED, scene
@@ -164,7 +164,7 @@ async def test_a_tape_of_such_questions_plays_them_again(tmp_path: Path, matchin
         relay = Relay(asking(), interceptors=[Journaling(journal), Recorder(tape)], era="stateless")
         async with relay.running():
             assert await guest.order(relay) == "tea at five"
-    entries = [(entry, plain(entry)) for entry in read_tape(tmp_path / "one")]
+    entries = [(entry, decode_entry(entry)) for entry in read_tape(tmp_path / "one")]
     questions = [(e, m) for e, m in entries if m.get("method") == "elicitation/create"]
     call = next(m for _, m in entries if m.get("method") == "tools/call")
     assert [(e.dir, e.session, e.related) for e, _ in questions] == [(DOWN, "s1", call["id"])] * 2
@@ -312,7 +312,7 @@ async def test_a_cancellation_is_on_the_tape_once_and_as_it_was_said(tmp_path: P
         await server.method("notifications/cancelled")
         await client.sync()
     tape.close()
-    entries = [(entry.dir, plain(entry)) for entry in read_tape(tmp_path / "one")]
+    entries = [(entry.dir, decode_entry(entry)) for entry in read_tape(tmp_path / "one")]
     assert [
         (way, m["params"]) for way, m in entries if m.get("method") == "notifications/cancelled"
     ] == [(DOWN, {"requestId": "s1", "vendor": 1}), (UP, said)]
@@ -332,7 +332,7 @@ async def test_one_that_was_dropped_is_on_the_tape_as_stopped(tmp_path: Path) ->
         await server.sync()
     tape.close()
     entries = read_tape(tmp_path / "one")
-    stopped = [plain(entry).get("method") for entry in entries if entry.stopped]
+    stopped = [decode_entry(entry).get("method") for entry in entries if entry.stopped]
     assert stopped == ["notifications/cancelled"]
 
 

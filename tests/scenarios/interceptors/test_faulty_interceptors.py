@@ -10,7 +10,15 @@ import pytest
 
 from fairlead import MCPClient, MCPServer
 from fairlead.errors import ConnectFailed, RpcError
-from fairlead.interceptor import After, Answer, Exchange, Interceptor, Outcome, Proceed, TwoHalves
+from fairlead.interceptor import (
+    After,
+    Answer,
+    Exchange,
+    Interceptor,
+    Outcome,
+    Proceed,
+    SyncInterceptor,
+)
 from fairlead.observe.metrics import Metrics
 from fairlead.policy.actions import Allow, RateLimit, Redact, SizeLimit
 from fairlead.policy.actions.metrics import Measuring
@@ -23,7 +31,7 @@ LIMIT = 10.0
 CALL = "tools/call"
 
 
-class Half(TwoHalves):
+class Half(SyncInterceptor):
     """Does something with calls only; counts what it hears of them."""
 
     def __init__(
@@ -137,7 +145,7 @@ def nothing_left(place: Scene) -> bool:
     (front,) = place.relay._fronts.values()
     links = place.relay.upstream.links
     asked = [link.calls or link.peer.conversation._waiting for link in links]
-    return not front.peer.conversation.owed and not any(asked)
+    return not front.peer.conversation.unanswered_count and not any(asked)
 
 
 @pytest.mark.covers("GTW-06")

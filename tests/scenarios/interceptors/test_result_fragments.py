@@ -14,8 +14,8 @@ from fairlead.interceptor import Interceptor
 from fairlead.policy.actions import Redact
 from fairlead.recording.journal import Journal
 from fairlead.recording.journal.journal_interceptor import Journaling
-from fairlead.recording.replay import TapeServer, play_against
-from fairlead.recording.tape import TapeReader, TapeWriter, plain
+from fairlead.recording.replay import TapeServer, replay_tape
+from fairlead.recording.tape import TapeReader, TapeWriter, decode_entry
 from fairlead.recording.tape.tape_interceptor import Recorder
 from tests.support.gateway_servers import BOTH, LIMIT, Ears, config, joining, serving, until
 
@@ -79,12 +79,12 @@ async def test_parts_of_a_server_are_redacted_and_recorded(tmp_path: Path) -> No
         ("server_to_client", "r1", 5, None),
         ("server_to_client", "r1", None, ["redacted"]),
     ]
-    assert plain(entries[2]) == {"jsonrpc": "2.0", "method": PART, "params": second[1]}
+    assert decode_entry(entries[2]) == {"jsonrpc": "2.0", "method": PART, "params": second[1]}
     assert SECRET not in (tmp_path / "one.tape.jsonl").read_text()
     assert [r.method for r in journal.records()] == ["tools/call", PART, PART]
     # Who plays it sends them where there are parts, and compares what answers are made of.
     async with asyncio.timeout(LIMIT):
-        report = await play_against(tmp_path / "one", make(), notifications=True, timeout=5)
+        report = await replay_tape(tmp_path / "one", make(), notifications=True, timeout=5)
         assert report.same, str(report)
         async with serving(TapeServer(tmp_path / "one")) as url:
             assert await events_of(url) == [first, second, last]
@@ -118,7 +118,7 @@ async def test_parts_that_a_client_hears_pass_its_interceptors(
         "password=X",
         "upon a time",
     ]
-    told = [e for e in TapeReader(tmp_path / "one") if plain(e).get("method") == PART]
+    told = [e for e in TapeReader(tmp_path / "one") if decode_entry(e).get("method") == PART]
     assert len(told) == 2
     assert None not in {e.related for e in told}
     # Where there are no parts, nobody is told anything that he does not know.
@@ -155,4 +155,4 @@ async def test_parts_that_a_server_sends_through_us_are_in_the_answer_alone(
     assert event == "complete"
     assert "upon a time" in str(answer)
     recorder.tape.close()
-    assert PART not in [plain(e).get("method") for e in TapeReader(tmp_path / "one")]
+    assert PART not in [decode_entry(e).get("method") for e in TapeReader(tmp_path / "one")]

@@ -15,7 +15,7 @@ from fairlead.errors import RpcError
 from fairlead.interceptor import Answer, Exchange, Interceptor, Proceed
 from fairlead.protocol.envelope import Direction
 from fairlead.recording.replay import TapeServer
-from fairlead.recording.tape import TapeWriter, plain, read_tape
+from fairlead.recording.tape import TapeWriter, decode_entry, read_tape
 from fairlead.recording.tape.tape_interceptor import Recorder
 from fairlead.wire import Notification
 from tests.support.gateway_servers import (
@@ -354,7 +354,7 @@ async def test_what_a_server_or_a_client_records_can_be_played(
         await stage.ended.wait()
     tape.close()
     entries = read_tape(tmp_path / "one")
-    messages = [plain(entry) for entry in entries]
+    messages = [decode_entry(entry) for entry in entries]
     cancelled = [one for one in messages if one.get("method") == CANCELLED]
     calls = [one["id"] for one in messages if one.get("method") == "tools/call"]
     assert len(calls) == 3

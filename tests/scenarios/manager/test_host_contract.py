@@ -18,7 +18,7 @@ from fairlead.client.server_entry import read_entry
 from fairlead.config.found_server import Source
 from fairlead.config.server_filters import ExaFilter
 from fairlead.errors import ConnectFailed, FairleadError
-from fairlead.manager.manager import Configured, MCPManager, StatusEvent
+from fairlead.manager.manager import MCPManager, ServerSpec, StatusEvent
 from fairlead.manager.supervisor import Rules
 from fairlead.manager.tools.provider_adapters import run_anthropic, to_anthropic
 from fairlead.manager.tools.tool import DeferredMCPTool
@@ -313,8 +313,8 @@ async def test_a_host_that_fails_itself_harms_no_server(tmp_path: Path) -> None:
         loaded = await manager.connect_servers(
             {
                 "a": good,
-                "strange": Configured(entry=good, resolve=strange),
-                "stuck": Configured(entry=good, resolve=stuck, startup_timeout=300),
+                "strange": ServerSpec(entry=good, resolve=strange),
+                "stuck": ServerSpec(entry=good, resolve=stuck, startup_timeout=300),
             }
         )
         assert loaded.connected_servers == ["a"]

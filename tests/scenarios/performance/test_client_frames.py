@@ -31,4 +31,4 @@ async def test_a_call_goes_straight_to_the_peer(version: str) -> None:
         finally:
             sys.setprofile(None)
     out, back = ["call_tool", "request", "peer"], ["call_tool", "request", "read_result"]
-    assert entered == [*out, *back, *(["acted"] if version == "auto" else [])]
+    assert entered == [*out, *back, *(["expire_stale"] if version == "auto" else [])]

@@ -7,10 +7,10 @@ import pytest
 from msgspec import Raw, structs
 
 from fairlead.errors import RpcError
-from fairlead.interceptor import After, Answer, Exchange, Interceptor, Proceed, TwoHalves
+from fairlead.interceptor import After, Answer, Exchange, Interceptor, Proceed, SyncInterceptor
 from fairlead.policy.actions import Allow, RateLimit
 from fairlead.policy.rules import RuleSet
-from fairlead.protocol.caller import Caller, read_head
+from fairlead.protocol.caller import Caller, read_params_head
 from fairlead.protocol.envelope import Direction, SessionContext, SessionState, TransportContext
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import NEWEST
@@ -25,7 +25,7 @@ def asked(method: str, params: Any) -> Exchange:
     return Exchange(
         Request(1, method, raw),
         Caller(NEWEST, True, ANONYMOUS),
-        read_head(raw),
+        read_params_head(raw),
         Direction.CLIENT_TO_SERVER,
         TransportContext(transport_type="memory"),
         None,  # type: ignore[arg-type]  # nobody looks at it
@@ -109,7 +109,7 @@ def test_a_burst_is_as_large_as_it_is_said_to_be(rate: float, now: float) -> Non
         assert [allowed(limit, call) for _ in range(burst + 2)] == [True] * burst + [False] * 2
 
 
-class Nonsense(TwoHalves):
+class Nonsense(SyncInterceptor):
     """Makes something of calls that nobody can send."""
 
     def __init__(self, kind: str) -> None:
@@ -134,7 +134,7 @@ class LedNonsense(Nonsense):
         return await proceed(self.before(exchange)[0])
 
 
-class Counts(TwoHalves):
+class Counts(SyncInterceptor):
     def __init__(self) -> None:
         self.begun = self.ended = 0
 

@@ -7,9 +7,9 @@ import pytest
 from fairlead import MCPClient
 from fairlead.errors import RpcError
 from fairlead.gateway import Gateway
-from fairlead.gateway.operations.observability import Observing
+from fairlead.gateway.operations.observability import Observability
 from fairlead.policy.rules import RuleSet
-from fairlead.policy.tool_lock import Lock, lock_tools
+from fairlead.policy.tool_lock import ToolLockData, lock_tools
 from tests.support.gateway_servers import LIMIT, Gate, config, serving
 
 CITY = {"argument": {"name": "city", "value": "b"}}
@@ -38,7 +38,7 @@ async def test_a_rule_about_a_server_is_asked_when_it_is_known_whose_a_call_is(
     when = {"server": "slow", "method": method}
     rules = RuleSet.of_data({"rules": [{"when": when, "do": {"block": "not this one"}}]})
     gateway = Gateway(deadline=0, interceptors=[rules])
-    rules.stand_before(gateway)
+    rules.attach_to(gateway)
     async with asyncio.timeout(LIMIT), gateway, Gate() as gate, serving(gateway) as url:
         await gateway.connect({"slow": gate.program("slow")})
         await gate.knocked.wait()
@@ -64,8 +64,8 @@ async def test_a_rule_about_a_server_is_asked_when_it_is_known_whose_a_call_is(
 async def test_a_tool_that_has_changed_is_refused_when_its_server_has_just_started(
     search: bool, params: dict[str, object]
 ) -> None:
-    lock = Lock(servers={"slow": lock_tools([OTHER])})
-    gateway = Gateway(deadline=0, search=search, observing=Observing(lock=lock))
+    lock = ToolLockData(servers={"slow": lock_tools([OTHER])})
+    gateway = Gateway(deadline=0, search=search, observing=Observability(lock=lock))
     async with asyncio.timeout(LIMIT), gateway, Gate() as gate, serving(gateway) as url:
         await gateway.connect({"slow": gate.program("slow")})
         await gate.knocked.wait()

@@ -181,20 +181,20 @@ def test_too_many_messages_are_refused_with_a_way_out(
     place = tmp_path / "many.tape.jsonl"
     place.write_text("".join(f'{{"seq":{n},{head},"message":{line}}}\n' for n in range(11)))
     monkeypatch.setattr(cues, "MOST", 11)
-    assert len(cues.load(place)) == 11
+    assert len(cues.load_script(place)) == 11
     monkeypatch.setattr(cues, "MOST", 10)
     with pytest.raises(ConfigError, match="more than 10 messages.*`fairlead tape trim`"):
-        cues.load(place)
+        cues.load_script(place)
 
 
 def test_a_tape_that_is_written_anew_while_it_is_played_is_noticed(tmp_path: Path) -> None:
     from fairlead.errors import ConfigError
-    from fairlead.recording.replay import load
+    from fairlead.recording.replay import load_script
 
     write = tmp_path / "one.tape.jsonl"
     line = talk().splitlines()[0]
     write.write_text(f'{{"seq":1,"at":0,"dir":"client_to_server","message":{line}}}\n')
-    [cue] = load(write)
+    [cue] = load_script(write)
     assert cue.params["protocolVersion"] == "2025-11-25"
     os.truncate(write, 20)
     with pytest.raises(ConfigError, match="written anew"):

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from fairlead.gateway import Relay
 from fairlead.protocol.revisions import Revision
-from fairlead.recording.compare.compare_tapes import changes
-from fairlead.recording.replay import TapeServer, play_against
+from fairlead.recording.compare.compare_tapes import iter_differences
+from fairlead.recording.replay import TapeServer, replay_tape
 from fairlead.recording.tape import TapeReader, TapeWriter, read_tape
 from fairlead.recording.tape.tape_interceptor import Recorder
 
@@ -115,7 +115,7 @@ async def again(old: Path, new: Path) -> None:
     with TapeWriter(new, redact=False) as tape:
         relay = Relay(TapeServer(old, matching="strict"), interceptors=[Recorder(tape)])
         async with asyncio.timeout(LIMIT), relay.running():
-            report = await play_against(old, relay, timeout=LIMIT)
+            report = await replay_tape(old, relay, timeout=LIMIT)
     assert report.same, str(report)
 
 
@@ -127,7 +127,7 @@ def test_record_replay_record_is_the_same(conversation: Any, stateless: bool) ->
         made(one, conversation, stateless=stateless)
         asyncio.run(again(one, two))
         asyncio.run(again(two, three))
-        assert list(changes(TapeReader(one), TapeReader(two))) == []
-        assert list(changes(TapeReader(two), TapeReader(three))) == []
+        assert list(iter_differences(TapeReader(one), TapeReader(two))) == []
+        assert list(iter_differences(TapeReader(two), TapeReader(three))) == []
         ids = [[(e.seq, e.related, e.session) for e in read_tape(path)] for path in (two, three)]
         assert ids[0] == ids[1]

@@ -19,7 +19,7 @@ from fairlead.interceptor import (
     Interceptor,
     Outcome,
     Proceed,
-    TwoHalves,
+    SyncInterceptor,
 )
 from tests.support.http_server import LIMIT, META, Desk, call, make_server, next_event, serving
 from tests.support.raw_relay import ASKED, SERVER_CAPABILITIES, scene
@@ -103,7 +103,7 @@ async def test_each_client_session_has_one_behind_and_both_end_together() -> Non
         assert (await two.post({"jsonrpc": "2.0", "id": 2, "method": "x"})).result["s"] == second
 
 
-class Counting(TwoHalves):
+class Counting(SyncInterceptor):
     """How often a request has passed, and its outcome."""
 
     def __init__(self) -> None:

@@ -19,7 +19,15 @@ from typing import Any, ClassVar
 
 import pytest
 
-from fairlead.interceptor import After, Answer, Exchange, Interceptor, Outcome, Proceed, TwoHalves
+from fairlead.interceptor import (
+    After,
+    Answer,
+    Exchange,
+    Interceptor,
+    Outcome,
+    Proceed,
+    SyncInterceptor,
+)
 from fairlead.observe.metrics import Metrics
 from fairlead.policy.actions import Allow, RateLimit, Redact, SizeLimit
 from fairlead.policy.actions.metrics import Measuring
@@ -124,7 +132,7 @@ def _arguments(exchange: Exchange) -> dict[str, Any]:
     return found
 
 
-class Flaky(TwoHalves):
+class Flaky(SyncInterceptor):
     """Fails before, or behind."""
 
     begun = ended = 0
@@ -306,7 +314,7 @@ def no_log() -> Iterator[None]:
 def left_over() -> Counter[str]:
     """What calls are made of, as far as it is still there."""
     gc.collect()
-    kinds = {"_Led", "_Passed", "Call", "_Asked", "Pending", "Handed"}
+    kinds = {"_TaskedCall", "_ForwardedCall", "RelayedCall", "Pending", "CallbackPending"}
     found = [type(one) for one in gc.get_objects()]
     return Counter(
         one.__name__
@@ -328,7 +336,9 @@ def guards(path: Path, journal: Journal, flaky: Flaky, tape: Recorder | None) ->
 Arrange = Callable[[list[Interceptor], random.Random], Sequence[Interceptor]]
 ARRANGED: dict[str, Arrange] = {
     "in order": lambda all_of_them, dice: all_of_them,
-    "in halves": lambda all_of_them, dice: [o for o in all_of_them if isinstance(o, TwoHalves)],
+    "in halves": lambda all_of_them, dice: [
+        o for o in all_of_them if isinstance(o, SyncInterceptor)
+    ],
     "shuffled": lambda all_of_them, dice: dice.sample(all_of_them, len(all_of_them)),
     "with tasks": lambda all_of_them, dice: [*all_of_them[:4], Looks(), *all_of_them[4:]],
 }
@@ -377,7 +387,9 @@ async def test_each_request_has_one_outcome_and_it_is_its_own(
             await asyncio.gather(*(caller.run(60) for caller in callers))
             while under_way(place):
                 await asyncio.sleep(0.002)
-            assert not any(front.peer.conversation.owed for front in place.relay._fronts.values())
+            assert not any(
+                front.peer.conversation.unanswered_count for front in place.relay._fronts.values()
+            )
             await server.close()
         assert not tape._under_way
     ends = sum((caller.ends for caller in callers), Counter[str]())

@@ -16,7 +16,7 @@ import pytest
 
 from fairlead import Context, MCPServer, mcp_tool
 from fairlead.client import MCPClient, MCPClientConfig
-from fairlead.server.context.elicitation_forms import Form
+from fairlead.server.context.elicitation_forms import ElicitationForm
 from fairlead.server.features.tool_modules import load_modules
 from tests.support.raw_server_client import META, wire_to
 
@@ -379,7 +379,9 @@ async def test_an_answer_that_lies_about_its_type_never_reaches_the_tool(
 
     @server.tool()
     async def ask(ctx: Context) -> str:
-        answer = await ctx.elicit("Who are you?", Person if typed else Form(Person).schema)
+        answer = await ctx.elicit(
+            "Who are you?", Person if typed else ElicitationForm(Person).schema
+        )
         got.append(answer)
         return "thanks"
 
@@ -398,7 +400,7 @@ async def test_an_answer_that_lies_about_its_type_never_reaches_the_tool(
 
 @pytest.mark.parametrize("typed", [True, False])
 def test_an_answer_with_numbers_in_strings_is_understood(typed: bool) -> None:
-    form = Form(Person if typed else Form(Person).schema)
+    form = ElicitationForm(Person if typed else ElicitationForm(Person).schema)
     answer = form.read(
         msgspec.Raw(b'{"action":"accept","content":{"name":"Ada","age":"36","height":"1.6"}}')
     )
@@ -408,4 +410,4 @@ def test_an_answer_with_numbers_in_strings_is_understood(typed: bool) -> None:
 
 def test_a_form_with_a_broken_schema_is_refused_when_it_is_asked() -> None:
     with pytest.raises(TypeError, match="a form needs a JSON Schema"):
-        Form({"type": "objekt"})
+        ElicitationForm({"type": "objekt"})

@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision, agree
+from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision, negotiate_revision
 from tests.support.transcripts.connections import WIRES, Wire
 from tests.support.transcripts.dialogue import Step, pair, read_dialogue
 
@@ -65,7 +65,9 @@ async def test_what_the_server_says_is_valid_in_its_revision(name: str, tmp_path
         for step in read_dialogue(HERE / "dialogues" / f"{name}.txt"):
             for request in step.requests:
                 if request["method"] == "initialize" and not stateless(request):
-                    agreed = agree(str(request.get("params", {}).get("protocolVersion")))
+                    agreed = negotiate_revision(
+                        str(request.get("params", {}).get("protocolVersion"))
+                    )
             asked.update((request["id"], request) for request in step.requests)
             for message in await play(connection, step):
                 if "method" in message:

@@ -16,7 +16,7 @@ from fairlead import Context, MCPServer
 from fairlead.errors import CannotAsk
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.sealed_state import BadSeal, KeyRing
-from fairlead.server.context.elicitation_forms import Form
+from fairlead.server.context.elicitation_forms import ElicitationForm
 from fairlead.server.context.input_rounds import canonical, digest
 from fairlead.transport.memory import memory_pair
 
@@ -430,16 +430,16 @@ def test_forms_are_flat() -> None:
         inner: Order
 
     with pytest.raises(TypeError, match="a form cannot ask for 'inner'"):
-        Form(Nested)
+        ElicitationForm(Nested)
     with pytest.raises(TypeError, match="'value'"):
-        Form(dict[str, int])
+        ElicitationForm(dict[str, int])
 
     class Settings(msgspec.Struct):
         name: str
         tags: list[Literal["a", "b"]] = []
         ratio: float | None = None
 
-    schema = Form(Settings).schema
+    schema = ElicitationForm(Settings).schema
     assert schema["properties"]["tags"]["items"]["type"] == "string"
     assert schema["properties"]["ratio"]["type"] == "number"
     assert schema["required"] == ["name"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fairlead import Context, MCPServer, MCPToolError
-from fairlead.server.execution.worker_threads import Workers
+from fairlead.server.execution.worker_threads import WorkerThreads
 from tests.support.raw_server_client import META, wire_to
 
 LIMIT = 10.0
@@ -38,7 +38,7 @@ class Stuck:
 
 @pytest.mark.covers("SRV-27")
 async def test_abandoned_threads_are_counted_replaced_and_bounded() -> None:
-    workers, stuck = Workers(limit=2), Stuck()
+    workers, stuck = WorkerThreads(limit=2), Stuck()
 
     async def abandon() -> None:
         task = asyncio.create_task(workers.run(stuck))
@@ -65,7 +65,7 @@ async def test_abandoned_threads_are_counted_replaced_and_bounded() -> None:
 
 @pytest.mark.covers("SRV-27")
 async def test_never_more_threads_than_the_limit_and_what_waits_is_bounded() -> None:
-    workers, stuck = Workers(limit=2, queue=3), Stuck()
+    workers, stuck = WorkerThreads(limit=2, queue=3), Stuck()
     tasks = [asyncio.create_task(workers.run(stuck)) for _ in range(5)]
     await until(lambda: workers.busy == 5)
     assert workers.metrics["threads"] == 2
@@ -164,7 +164,7 @@ asyncio.run(server.run_stdio())
 async def test_without_threads_a_call_is_refused_and_not_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    workers = Workers()
+    workers = WorkerThreads()
 
     def start(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -180,7 +180,7 @@ async def test_without_threads_a_call_is_refused_and_not_counted(
 async def test_a_thread_that_cannot_be_added_leaves_the_work_to_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    workers, stuck = Workers(), Stuck()
+    workers, stuck = WorkerThreads(), Stuck()
     first = asyncio.create_task(workers.run(stuck))
     await until(lambda: stuck.begun.acquire(blocking=False))
 

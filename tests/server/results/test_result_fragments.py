@@ -7,7 +7,7 @@ from msgspec import Raw
 
 from fairlead import Context, MCPServer
 from fairlead.interceptor import Exchange
-from fairlead.interceptor.direct_edge import DirectEdge, direct_exchange
+from fairlead.interceptor.direct_edge import NullReplyPath, direct_exchange
 from fairlead.protocol.caller import Caller
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE
@@ -68,7 +68,7 @@ async def test_parts_are_nothing_for_a_caller_that_does_not() -> None:
 
 @pytest.mark.covers("SRV-35")
 async def test_an_edge_that_has_parts_takes_them_over() -> None:
-    class PartsEdge(DirectEdge):
+    class PartsEdge(NullReplyPath):
         def __init__(self) -> None:
             super().__init__(ANONYMOUS)
             self.parts: list[bytes] = []

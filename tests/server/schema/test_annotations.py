@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from annotated_types import Gt, Interval, Len
 
-from fairlead.server.schema.annotations import read_notes, with_meta, within
+from fairlead.server.schema.annotations import read_notes, satisfies_limit, with_meta
 from fairlead.server.schema.param_headers import Header
 
 
@@ -77,8 +77,8 @@ def test_notes_become_one_meta() -> None:
     ],
 )
 def test_limits_are_kept_or_not(name: str, limit: Any, inside: Any, outside: Any) -> None:
-    assert within(inside, name, limit) is True
-    assert within(outside, name, limit) is False
+    assert satisfies_limit(inside, name, limit) is True
+    assert satisfies_limit(outside, name, limit) is False
 
 
 def test_a_limit_on_an_optional_value_is_one_on_the_value() -> None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from annotated_types import Gt, MinLen
 
-from fairlead.server.schema.msgspec_types import has_foreign_notes, normal
+from fairlead.server.schema.msgspec_types import has_foreign_notes, to_msgspec_type
 
 
 @dataclass
@@ -64,7 +64,7 @@ def test_notes_of_other_libraries_are_found_at_any_depth(kind: Any, expected: bo
         (dict[str, object], dict[str, Any]),
         (collections.abc.Iterable[int], list[int]),
         (tuple[object, ...], tuple[Any, ...]),
-        (int | object, typing.Union[int, Any]),  # noqa: UP007 - as `normal` makes it
+        (int | object, typing.Union[int, Any]),  # noqa: UP007 - as `to_msgspec_type` makes it
         (Annotated[int, Gt(0)], Annotated[int, msgspec.Meta(gt=0)]),
         (
             datetime.time,
@@ -73,4 +73,4 @@ def test_notes_of_other_libraries_are_found_at_any_depth(kind: Any, expected: bo
     ],
 )
 def test_types_are_expressed_in_the_terms_of_msgspec(kind: Any, expected: Any) -> None:
-    assert normal(kind) == expected
+    assert to_msgspec_type(kind) == expected

@@ -17,7 +17,7 @@ from fairlead.client.connection.era_cache import known_eras
 from fairlead.gateway import Gateway, Relay, View
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.relay.server_target import Way
-from fairlead.server.http_app.http_runnable import ServesHttp
+from fairlead.server.http_app.http_runnable import HttpRunnable
 from fairlead.transport.socket import connect_tcp, listen_tcp
 
 PATH = os.environ.get("SUITE_PATH", "direct")
@@ -150,7 +150,7 @@ async def fleet(entry: Mapping[str, Any]) -> AsyncIterator[Gateway]:
 
 
 @contextlib.asynccontextmanager
-async def serving(host: ServesHttp) -> AsyncIterator[str]:
+async def serving(host: HttpRunnable) -> AsyncIterator[str]:
     """Serve a relay or gateway as its command does; yields the URL of the endpoint."""
     started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(host.run_http(port=0, started=started.set_result))

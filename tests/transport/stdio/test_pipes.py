@@ -10,7 +10,7 @@ from fairlead.transport.stdio.pipes import (
     connect_reading,
     connect_writing,
     descriptor_of,
-    detached,
+    detach_descriptor,
 )
 
 ROUNDS = 4000
@@ -84,7 +84,7 @@ async def test_what_was_handed_over_is_closed_by_the_loop(loop_kind: str) -> Non
 
 def test_a_detached_descriptor_outlives_its_file(tmp_path) -> None:  # type: ignore[no-untyped-def]
     with open(tmp_path / "file", "wb", 0) as file:
-        fd = detached(file)
+        fd = detach_descriptor(file)
         assert file.closed
     os.write(fd, b"still there")
     os.close(fd)

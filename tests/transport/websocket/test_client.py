@@ -34,7 +34,7 @@ from fairlead.errors import (
 )
 from fairlead.interceptor import Answer, Exchange
 from fairlead.peer import Peer
-from fairlead.protocol.conversation.conversation import Agreement, Conversation, Role
+from fairlead.protocol.conversation.conversation import Agreement, Conversation, ConversationRole
 from fairlead.protocol.envelope import TransportContext
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.outgoing_params import Identity
@@ -43,9 +43,9 @@ from fairlead.server.context.context import Context
 from fairlead.transport.channel import Incoming
 from fairlead.transport.line_channel import HIGH_WATER
 from fairlead.transport.websocket import write_queue as outbox
-from fairlead.transport.websocket.channel import Gone, WebSocketChannel
+from fairlead.transport.websocket.channel import WebSocketChannel, WebSocketClosed
 from fairlead.transport.websocket.client import connect_websocket
-from fairlead.transport.websocket.client_channel import ClientChannel
+from fairlead.transport.websocket.client_channel import WebSocketClientChannel
 from fairlead.transport.websocket.write_queue import FLOOD
 from fairlead.wire import Notification, Request, Success
 
@@ -100,7 +100,7 @@ async def peer_at(url: str, **options: Any) -> AsyncIterator[Peer]:
     channel = await connect_websocket(url, proxy=None, **options)
     peer = Peer(
         channel,
-        Conversation(Role.CLIENT, IDENTITY, principal=ANONYMOUS),
+        Conversation(ConversationRole.CLIENT, IDENTITY, principal=ANONYMOUS),
         on_notification=told.put_nowait,
         **settings,
     )
@@ -116,11 +116,11 @@ async def introduce(peer: Peer, revision: Revision) -> None:
     if revision.stateless:
         found = parse(await peer.request("server/discover"))
         assert revision.value in found["supportedVersions"]
-        peer.conversation.agreed(Agreement(revision=revision))
+        peer.conversation.set_agreement(Agreement(revision=revision))
     else:
         known = parse(await peer.request("initialize", HELLO))
         assert known["protocolVersion"] == revision.value
-        peer.conversation.agreed(Agreement(revision=revision))
+        peer.conversation.set_agreement(Agreement(revision=revision))
         await peer.notify("notifications/initialized")
 
 
@@ -239,7 +239,7 @@ async def test_a_close_fails_what_waits_with_code_and_reason(
         channel = await connect_websocket(url, proxy=None)
         peer = Peer(
             channel,
-            Conversation(Role.CLIENT, IDENTITY, principal=ANONYMOUS),
+            Conversation(ConversationRole.CLIENT, IDENTITY, principal=ANONYMOUS),
             on_close=closed.append,
         )
         peer.start()
@@ -310,7 +310,7 @@ async def test_whatever_else_a_server_says_does_not_disturb() -> None:
         assert (await told.get()).method == "notifications/bare"
         assert (await told.get()).method == "notifications/known"
         assert peer.malformed == 3
-        assert peer.strays == 1
+        assert peer.unmatched_count == 1
         assert all(isinstance(error, RemoteProtocolError) for error in errors)
 
 
@@ -537,12 +537,12 @@ async def test_the_dialect_between_both_of_our_ends() -> None:
 
 
 class Held:
-    """A `Socket` whose peer takes nothing until it is let go."""
+    """A `WebSocketConnection` whose peer takes nothing until it is let go."""
 
     def __init__(self) -> None:
         self.open = True
         self.reading = asyncio.Event()
-        self.inbox: asyncio.Queue[str | Gone] = asyncio.Queue()
+        self.inbox: asyncio.Queue[str | WebSocketClosed] = asyncio.Queue()
         self.fault: Exception | None = None
         self.asked = 0
         self.taken: list[bytes] = []
@@ -551,7 +551,7 @@ class Held:
     async def receive(self) -> str | bytes:
         self.asked += 1
         item = await self.inbox.get()
-        if isinstance(item, Gone):
+        if isinstance(item, WebSocketClosed):
             raise item
         return item
 
@@ -649,7 +649,7 @@ async def test_what_nobody_will_ever_read_is_not_kept(monkeypatch: pytest.Monkey
 
 async def test_a_write_that_fails_leaves_the_reason_to_the_reader() -> None:
     held = Held()
-    held.fault = Gone(1006, "broken pipe")
+    held.fault = WebSocketClosed(1006, "broken pipe")
     channel = WebSocketChannel(CONTEXT, held)
     running = asyncio.create_task(channel.run(lambda _: None))
     channel.send(LARGE)
@@ -657,7 +657,7 @@ async def test_a_write_that_fails_leaves_the_reason_to_the_reader() -> None:
     with pytest.raises(ChannelClosed, match="broken pipe"):
         channel.send(LARGE)
     assert not running.done()
-    held.inbox.put_nowait(Gone(1012, "back soon"))
+    held.inbox.put_nowait(WebSocketClosed(1012, "back soon"))
     with pytest.raises(ChannelClosed, match=r"1012 \(restarting\): back soon"):
         await running
     await channel.close()
@@ -688,7 +688,7 @@ async def test_closing_waits_for_nobody_for_long() -> None:
 
 
 async def test_what_comes_before_anybody_runs_us_is_kept() -> None:
-    channel = ClientChannel(CONTEXT, Held())
+    channel = WebSocketClientChannel(CONTEXT, Held())
     channel.take(b'{"jsonrpc":"2.0","method":"early"}')
     got: list[Incoming] = []
     running = asyncio.create_task(channel.run(got.append))

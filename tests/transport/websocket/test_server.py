@@ -18,9 +18,9 @@ from fairlead import MCPServer
 from fairlead.protocol.contracts import validate_tool_error, validate_tool_response
 from fairlead.server.context.context import Context
 from fairlead.transport.http.server.asgi import Scope
-from fairlead.transport.http.server.request_guard import Guard
+from fairlead.transport.http.server.request_guard import RequestGuard
 from fairlead.transport.http.server.settings import HttpSettings
-from fairlead.transport.websocket.server import WebSocketEdge
+from fairlead.transport.websocket.server import WebSocketEndpoint
 
 VERSION, CAPABILITIES = (
     f"io.modelcontextprotocol/{name}" for name in ("protocolVersion", "clientCapabilities")
@@ -275,7 +275,7 @@ class Hand:
         settings = HttpSettings(**options)
         server = make_server()
         async with server.running(), asyncio.timeout(10):
-            edge = WebSocketEdge(accept or server.attach, settings, Guard(settings))
+            edge = WebSocketEndpoint(accept or server.attach, settings, RequestGuard(settings))
             await edge.serve(self.scope, self.inbox.get, self.send)
 
 

@@ -10,13 +10,13 @@ from typing import Any
 from ...client import MCPClient
 from ...errors import RpcError
 from ...wire.quote_text import shortened
-from ..framework.connect_target import Target, split_target
-from ..framework.connection import connected, explain, run_async
-from ..framework.errors import FAILED, USAGE, Failed, say
+from ..framework.connect_target import ConnectTarget, split_target
+from ..framework.connection import connected, describe_failure, run_async
+from ..framework.errors import FAILED, USAGE, CommandError, print_message
 from ..framework.output import StatusLine, as_json, blocks, pretty, safe, visible, write
-from ..framework.parser import Parser, add_connection_options, option, two_ways
+from ..framework.parser import Parser, add_connection_options, option, server_command_usage
 from ..framework.suggested_commands import suggest
-from .call_arguments import Given, parse
+from .call_arguments import CallArguments, parse
 from .elicitation_prompt import ask_person
 
 __all__ = ["run"]
@@ -35,16 +35,16 @@ def run(argv: Sequence[str]) -> int:
     return run_async(_call(options, given, target))
 
 
-def _require_tool(options: Namespace, target: Target) -> None:
+def _require_tool(options: Namespace, target: ConnectTarget) -> None:
     """A single word may be the name of a server, and the tool is what was forgotten."""
-    if target != Target() or options.arguments or options.args:
+    if target != ConnectTarget() or options.arguments or options.args:
         return
     from ..framework.server_lookup import every_server
 
     name = options.tool
     if name in every_server().places:
         hint = f"{suggest('tools', name)} lists them; then {suggest('call', name, 'TOOL')}"
-        raise Failed(f"Which tool of {visible(name)}?", hint=hint, code=USAGE)
+        raise CommandError(f"Which tool of {visible(name)}?", hint=hint, code=USAGE)
 
 
 def _parser() -> Parser:
@@ -64,7 +64,7 @@ def _parser() -> Parser:
             metavar="JSON|@FILE|-",
             help="all arguments at once: a JSON object, a file with one, or stdin",
         ),
-        usage=two_ways("call", "TOOL [key=value ...] [--args JSON|@FILE|-]"),
+        usage=server_command_usage("call", "TOOL [key=value ...] [--args JSON|@FILE|-]"),
         examples="  fairlead call notes add a=1 b=2\n"
         "  fairlead call add a=1 b=2 -- python server.py\n"
         "  fairlead call add a=1 b=2 http://127.0.0.1:8080\n"
@@ -82,7 +82,7 @@ def _parser() -> Parser:
     return parser
 
 
-async def _call(options: Namespace, given: Given, target: Target) -> int:
+async def _call(options: Namespace, given: CallArguments, target: ConnectTarget) -> int:
     watching = _Watch()
     try:
         async with connected(target, options, on_log=watching.log, on_elicit=ask_person) as client:
@@ -106,13 +106,13 @@ class _Watch:
         if sys.stderr.isatty():
             self.line.show(f"progress: {text}")
         else:
-            say("progress", text)
+            print_message("progress", text)
 
     def log(self, level: str, data: Any, logger: str | None) -> None:
         self.line.clear()
         text = data if isinstance(data, str) else pretty(data)
         label = f"{level} [{logger}]" if logger else level
-        say(visible(label), safe(text), _COLOURS.get(level, "31"))
+        print_message(visible(label), safe(text), _COLOURS.get(level, "31"))
 
 
 async def _prepare(client: MCPClient) -> Tools:
@@ -132,7 +132,7 @@ async def _ask(
             options.tool, arguments, options.timeout, on_progress=watching.progress
         )
     except RpcError as exc:
-        raise _with_suggestion(explain(exc), options.tool, tools) from exc
+        raise _with_suggestion(describe_failure(exc), options.tool, tools) from exc
 
 
 def _show(result: Mapping[str, Any], options: Namespace, tools: Tools) -> int:
@@ -145,18 +145,18 @@ def _show(result: Mapping[str, Any], options: Namespace, tools: Tools) -> int:
     return 0
 
 
-def _tool_failure(result: Mapping[str, Any]) -> Failed:
+def _tool_failure(result: Mapping[str, Any]) -> CommandError:
     """What the tool says about its failure, structured or not."""
     error = MCPClient.tool_error(result)
     if error is not None:
-        return Failed(safe(error.message), hint=safe(error.suggestion or ""))
+        return CommandError(safe(error.message), hint=safe(error.suggestion or ""))
     sentence, *rest = safe("\n".join(blocks(result))).strip().splitlines() or [
         "The tool failed and did not say why"
     ]
-    return Failed(sentence, details=rest)
+    return CommandError(sentence, details=rest)
 
 
-def _with_suggestion(failed: Failed, name: str, tools: Tools) -> Failed:
+def _with_suggestion(failed: CommandError, name: str, tools: Tools) -> CommandError:
     """If there is no such tool, that is why: name those that are near."""
     names = [str(tool.get("name")) for tool in tools]
     if not names or name in names:
@@ -167,7 +167,7 @@ def _with_suggestion(failed: Failed, name: str, tools: Tools) -> Failed:
     hint = f"did you mean {' or '.join(map(visible, near))}?"
     if not near:
         hint = f"there are {', '.join(visible(shortened(one, 100)) for one in names[:10])}"
-    return Failed(f"The server has no tool {name!r}", hint=hint)
+    return CommandError(f"The server has no tool {name!r}", hint=hint)
 
 
 def _schema(name: str, tools: Tools) -> Mapping[str, Any]:

@@ -11,14 +11,14 @@ from typing import Any
 
 import msgspec
 
-from ..framework.errors import USAGE, Failed
+from ..framework.errors import USAGE, CommandError
 from ..framework.suggested_commands import quoted
-from .schema_values import Misfit, read_value
+from .schema_values import SchemaMismatch, read_value
 
-__all__ = ["Given", "parse"]
+__all__ = ["CallArguments", "parse"]
 
 
-class Given:
+class CallArguments:
     """What was given on the command line; the texts wait for the tool's schema."""
 
     def __init__(self, values: dict[str, Any], texts: dict[str, str]) -> None:
@@ -39,8 +39,8 @@ class Given:
         for key, text in self._texts.items():
             try:
                 fitted[key] = read_value(text, known.get(key), schema)
-            except Misfit as exc:
-                raise Failed(
+            except SchemaMismatch as exc:
+                raise CommandError(
                     f"{key} is of type {exc}, and {text!r} is not",
                     hint=f"`{quoted(f'{key}:=JSON')}` sends any value as it is",
                     code=USAGE,
@@ -48,7 +48,7 @@ class Given:
         return {**self._values, **fitted}
 
 
-def parse(words: Sequence[str], whole: str | None) -> Given:
+def parse(words: Sequence[str], whole: str | None) -> CallArguments:
     """Read `key=value` words and what `--args` was given; words go over it, key by key.
 
     Raises:
@@ -62,14 +62,14 @@ def parse(words: Sequence[str], whole: str | None) -> Given:
         raw = key.endswith(":")
         key = key.removesuffix(":") if raw else key
         if not equals or not key:
-            raise Failed(
+            raise CommandError(
                 f"{word!r} is no argument of a tool",
                 hint="write key=value, key:=JSON or key=@file; the server's command goes after "
                 "`--`",
                 code=USAGE,
             )
         if key in seen:
-            raise Failed(
+            raise CommandError(
                 f"{key} is given twice", hint=f"a list is written {key}:='[1, 2]'", code=USAGE
             )
         seen.add(key)
@@ -80,7 +80,7 @@ def parse(words: Sequence[str], whole: str | None) -> Given:
             values[key] = _read_file(text[1:])
         else:
             texts[key] = text
-    return Given(values, texts)
+    return CallArguments(values, texts)
 
 
 def _read_whole(whole: str) -> dict[str, Any]:
@@ -92,7 +92,9 @@ def _read_whole(whole: str) -> dict[str, Any]:
         text = whole
     values = _decode(text, "--args")
     if not isinstance(values, dict):
-        raise Failed("--args is no JSON object", hint="""write --args '{"a": 1}'""", code=USAGE)
+        raise CommandError(
+            "--args is no JSON object", hint="""write --args '{"a": 1}'""", code=USAGE
+        )
     return values
 
 
@@ -100,15 +102,15 @@ def _read_file(name: str) -> str:
     try:
         return Path(name).read_text("utf-8")
     except OSError as exc:
-        raise Failed(f"{name} cannot be read: {exc.strerror}", code=USAGE) from exc
+        raise CommandError(f"{name} cannot be read: {exc.strerror}", code=USAGE) from exc
     except UnicodeDecodeError as exc:
-        raise Failed(f"{name} is no UTF-8 text", code=USAGE) from exc
+        raise CommandError(f"{name} is no UTF-8 text", code=USAGE) from exc
 
 
 def _decode(text: str, key: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as exc:
-        raise Failed(
+        raise CommandError(
             f"{key} is no JSON: {exc}", hint="a plain text is written key=value", code=USAGE
         ) from exc

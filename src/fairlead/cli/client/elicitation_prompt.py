@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...client.input.answers import Question, accept, cancel, decline
-from ..framework.errors import say
+from ..framework.errors import print_message
 from ..framework.output import ask, can_ask, safe, visible
-from .schema_values import Misfit, name_type, read_value
+from .schema_values import SchemaMismatch, name_type, read_value
 
 __all__ = ["ask_person"]
 
@@ -15,17 +15,17 @@ __all__ = ["ask_person"]
 async def ask_person(question: Question) -> dict[str, Any]:
     """Ask for each field in turn. An empty answer takes the default; Ctrl-D declines."""
     if not can_ask():
-        say("declined", f"the server asks: {safe(question.message)}", "33")
+        print_message("declined", f"the server asks: {safe(question.message)}", "33")
         return decline()
     # In a thread, so that the connection lives on while somebody thinks.
     return await asyncio.to_thread(_ask, question)
 
 
 def _ask(question: Question) -> dict[str, Any]:
-    say("the server asks", safe(question.message), "36")
+    print_message("the server asks", safe(question.message), "36")
     try:
         if question.mode == "url":
-            say("it wants you to open", visible(question.url or ""), "36")
+            print_message("it wants you to open", visible(question.url or ""), "36")
             agreed = ask("open it yourself, then continue? [y/N] ") == "y"
             return accept() if agreed else decline()
         return accept(_fields(question.schema or {}))
@@ -57,10 +57,10 @@ def _field(name: str, part: Mapping[str, Any], root: Mapping[str, Any], *, requi
             return default
         try:
             value = read_value(text, part, root)
-        except Misfit as exc:
-            say("not understood", f"it is of type {exc}", "33")
+        except SchemaMismatch as exc:
+            print_message("not understood", f"it is of type {exc}", "33")
             continue
         if isinstance(choices, list) and value not in choices:
-            say("not understood", f"choose one of {', '.join(map(str, choices))}", "33")
+            print_message("not understood", f"choose one of {', '.join(map(str, choices))}", "33")
             continue
         return value

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Misfit", "name_type", "read_value"]
+__all__ = ["SchemaMismatch", "name_type", "read_value"]
 
 Schema = Mapping[str, Any]
 
@@ -22,7 +22,7 @@ _KINDS = {
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
-class Misfit(ValueError):
+class SchemaMismatch(ValueError):
     """A text that cannot be what the schema asks for; says what that is."""
 
 
@@ -59,7 +59,7 @@ def read_value(text: str, schema: Any, root: Schema) -> Any:
     except ValueError:
         if "string" in kinds:
             return text
-    raise Misfit(name_type(schema, root))
+    raise SchemaMismatch(name_type(schema, root))
 
 
 def _options(schema: Any, root: Schema, depth: int = 0) -> Iterator[Schema]:

@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any
 
 from ...client import MCPClient
-from ..framework.connect_target import Target, split_target
+from ..framework.connect_target import ConnectTarget, split_target
 from ..framework.connection import connected, run_async
 from ..framework.errors import FAILED
-from ..framework.output import as_json, blocks, columns, safe, size, visible, write
-from ..framework.parser import Option, Parser, add_connection_options, option, two_ways
+from ..framework.output import as_json, blocks, columns, format_size, safe, visible, write
+from ..framework.parser import Option, Parser, add_connection_options, option, server_command_usage
 from .call_arguments import parse
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
     "show_list",
 ]
 
-Act = Callable[[MCPClient, Namespace], Awaitable[int]]
+CommandAction = Callable[[MCPClient, Namespace], Awaitable[int]]
 
 _STRAY = option("stray", nargs="*", help=SUPPRESS)  # a command without its `--`
 
@@ -34,7 +34,7 @@ _STRAY = option("stray", nargs="*", help=SUPPRESS)  # a command without its `--`
 def run_command(
     name: str,
     description: str,
-    act: Act,
+    act: CommandAction,
     argv: Sequence[str],
     *,
     words: Sequence[Option] = (_STRAY,),
@@ -51,15 +51,17 @@ def run_command(
     own, target = split_target(argv, needs, reads=name == "read")
     lines = [f"notes {sample}", f"{sample} -- python server.py", f"{sample} http://127.0.0.1:8080"]
     examples = "".join(f"  fairlead {name} {line.strip()}\n" for line in [*lines, *more])
-    parser = Parser(name, description, *words, usage=two_ways(name, usage), examples=examples)
+    parser = Parser(
+        name, description, *words, usage=server_command_usage(name, usage), examples=examples
+    )
     add_connection_options(parser)
     options = parser.parse_intermixed_args(own)
-    target.require_no_stray(getattr(options, "stray", ()), name)
+    target.require_no_extra_arguments(getattr(options, "stray", ()), name)
     target.require(options, f"fairlead {name} {usage}".strip())
     return run_async(_run(options, target, act))
 
 
-async def _run(options: Namespace, target: Target, act: Act) -> int:
+async def _run(options: Namespace, target: ConnectTarget, act: CommandAction) -> int:
     async with connected(target, options) as client:
         return await act(client, options)
 
@@ -87,7 +89,7 @@ async def _read(client: MCPClient, options: Namespace) -> int:
             continue
         data = base64.b64decode(str(content.get("blob") or ""))
         if sys.stdout.isatty():
-            write(f"[{content.get('mimeType') or 'binary'}, {size(len(data))}]")
+            write(f"[{content.get('mimeType') or 'binary'}, {format_size(len(data))}]")
         else:
             sys.stdout.flush()
             sys.stdout.buffer.write(data)
@@ -97,7 +99,7 @@ async def _read(client: MCPClient, options: Namespace) -> int:
 async def _resources(client: MCPClient, options: Namespace) -> int:
     def facts(item: Mapping[str, Any]) -> list[object]:
         amount = item.get("size")
-        shown = size(amount) if isinstance(amount, int) else None
+        shown = format_size(amount) if isinstance(amount, int) else None
         about = item.get("title") or item.get("description") or item.get("name")
         return [item.get("mimeType"), shown, str(about or "").partition("\n")[0]]
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from ...client import MCPClient
 from ..framework.errors import styled
-from ..framework.output import as_json, columns, counted, pretty, safe, visible, write_styled
+from ..framework.output import as_json, columns, pluralize, pretty, safe, visible, write_styled
 from .schema_values import name_type
 from .simple_commands import run_command
 
 __all__ = ["arguments_of", "run"]
 
-Tool = Mapping[str, Any]
+ToolDescription = Mapping[str, Any]
 
 
 async def _tools(client: MCPClient, options: Namespace) -> int:
@@ -24,7 +24,7 @@ async def _tools(client: MCPClient, options: Namespace) -> int:
     return 0
 
 
-def arguments_of(tool: Tool) -> Iterator[tuple[str, bool, str, str]]:
+def arguments_of(tool: ToolDescription) -> Iterator[tuple[str, bool, str, str]]:
     """Name, whether it is required, type with default, and description of each argument."""
     schema = tool.get("inputSchema")
     root: Mapping[str, Any] = schema if isinstance(schema, Mapping) else {}
@@ -39,10 +39,10 @@ def arguments_of(tool: Tool) -> Iterator[tuple[str, bool, str, str]]:
         yield visible(name), is_required, visible(kind), safe(str(facts.get("description") or ""))
 
 
-def _show(server: Mapping[str, Any], tools: Sequence[Tool]) -> None:
+def _show(server: Mapping[str, Any], tools: Sequence[ToolDescription]) -> None:
     info = server.get("serverInfo") or {}
     name = f"{info.get('name') or 'A server without a name'} {info.get('version') or ''}".strip()
-    facts = f" · {counted(len(tools), 'tool')} · speaks {server.get('protocolVersion')}"
+    facts = f" · {pluralize(len(tools), 'tool')} · speaks {server.get('protocolVersion')}"
     write_styled(_styled(visible(name), "1") + _styled(facts, "2"))
     for tool in tools:
         annotations = tool.get("annotations")

@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 
-from .errors import USAGE, Failed
+from .errors import USAGE, CommandError
 from .parser import flag, option, repeated
 
 __all__ = ["ACCESS", "require_network"]
@@ -32,8 +32,8 @@ ACCESS = (
 
 
 def require_network(options: Namespace, who: str, hint: str, *more: str) -> None:
-    """Raise `Failed` for an option that only makes sense on the network."""
+    """Raise `CommandError` for an option that only makes sense on the network."""
     for name in (*(names[0] for names, _ in ACCESS), *more):
         value = getattr(options, name.removeprefix("--").replace("-", "_"))
         if value not in (None, []) and value is not False:
-            raise Failed(f"{name} is for {who}", hint=hint, code=USAGE)
+            raise CommandError(f"{name} is for {who}", hint=hint, code=USAGE)

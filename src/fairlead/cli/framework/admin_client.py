@@ -7,7 +7,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import urlsplit
 
-from .errors import NO_CONNECTION, USAGE, Failed
+from .errors import NO_CONNECTION, USAGE, CommandError
 from .output import safe, visible
 from .parser import option
 
@@ -42,7 +42,7 @@ def ask_admin(
             raise ValueError
         port = parts.port
     except ValueError:
-        raise Failed(f"{options.url!r} is no URL of a gateway", code=USAGE) from None
+        raise CommandError(f"{options.url!r} is no URL of a gateway", code=USAGE) from None
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     connection = kind(parts.hostname, port, timeout=LIMIT + wait)
     headers = {"x-admin-token": options.admin_token or os.environ.get(TOKEN, "")}
@@ -56,7 +56,7 @@ def ask_admin(
         answer = connection.getresponse()
         said = answer.read()
     except (OSError, HTTPException, ValueError) as exc:
-        raise Failed(
+        raise CommandError(
             f"The gateway at {visible(parts.netloc)} cannot be reached: {exc}",
             hint="does it run, and is that its address? --url URL",
             code=NO_CONNECTION,
@@ -67,7 +67,7 @@ def ask_admin(
         try:
             return json.loads(said)
         except ValueError:
-            raise Failed(
+            raise CommandError(
                 f"What answers at {visible(parts.netloc)} is no gateway of Fairlead",
                 hint="is that its address? --url URL",
                 code=NO_CONNECTION,
@@ -80,4 +80,6 @@ def ask_admin(
     if answer.status == 401 and text.startswith("{"):  # said at the door, before the admin API
         text = "The gateway wants the token of a client, too"
         hint = f"{AUTH} in the environment"
-    raise Failed(safe(text[:500]) or f"The gateway answered with HTTP {answer.status}", hint=hint)
+    raise CommandError(
+        safe(text[:500]) or f"The gateway answered with HTTP {answer.status}", hint=hint
+    )

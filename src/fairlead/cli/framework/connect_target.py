@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from .errors import USAGE, Failed
+from .errors import USAGE, CommandError
 from .parser import Parser
 from .suggested_commands import suggest
 
 if TYPE_CHECKING:
     from ...client.server_entry import MCPServerEntry
 
-__all__ = ["Target", "parse_with_server", "read_headers", "split_target"]
+__all__ = ["ConnectTarget", "parse_with_server", "read_headers", "split_target"]
 
 TOKEN_VARIABLE = "FAIRLEAD_TOKEN"
 HOME_VARIABLE = "FAIRLEAD_HOME"
@@ -28,7 +28,7 @@ _BAD_VALUE = re.compile(r"[^\t\x20-\x7e\x80-\xff]")
 
 
 @dataclass(frozen=True)
-class Target:
+class ConnectTarget:
     """A server: the command that starts it, its URL, or the name it is configured under."""
 
     command: tuple[str, ...] = ()
@@ -62,9 +62,9 @@ class Target:
         return kind(url=self.url, headers=headers)
 
     def require(self, options: Namespace, example: str) -> None:
-        """Raises `Failed` if there is no server, or an option that does not fit it."""
+        """Raises `CommandError` if there is no server, or an option that does not fit it."""
         if not self.command and not self.url and not self.name:
-            raise Failed(
+            raise CommandError(
                 "There is no server to talk to: its command goes after `--`, or name its URL",
                 hint=f"for example `{example} -- python server.py` or "
                 f"`{example} http://127.0.0.1:8080`; one that is configured (`fairlead list`) "
@@ -80,24 +80,24 @@ class Target:
         wrong = [name for name, value in given.items() if value]
         if wrong and not self.url:
             hint = "what it needs goes into its entry" if self.name else ""
-            raise Failed(f"{wrong[0]} is for a server that has a URL", hint=hint, code=USAGE)
+            raise CommandError(f"{wrong[0]} is for a server that has a URL", hint=hint, code=USAGE)
         if options.input and not self.name:
-            raise Failed("--input is for a server that is configured", code=USAGE)
+            raise CommandError("--input is for a server that is configured", code=USAGE)
         if self.is_websocket and options.sse:
-            raise Failed("--sse is for HTTP, and this is a WebSocket", code=USAGE)
+            raise CommandError("--sse is for HTTP, and this is a WebSocket", code=USAGE)
 
-    def require_no_stray(self, words: Sequence[str], name: str) -> None:
-        """Raises `Failed` for words that are no arguments of a command that takes none."""
+    def require_no_extra_arguments(self, words: Sequence[str], name: str) -> None:
+        """Raises `CommandError` for words that are no arguments of a command that takes none."""
         if not words:
             return
         words = [self.name, *words] if self.name else words
         if self.url or _URL.match(words[0]):
-            raise Failed(
+            raise CommandError(
                 "There are two servers to talk to",
                 hint="name one: a URL, or a command after `--`",
                 code=USAGE,
             )
-        raise Failed(
+        raise CommandError(
             "The server's command goes after `--`",
             hint=suggest(*name.split(), "--", *words),
             code=USAGE,
@@ -112,11 +112,11 @@ class Target:
         found = read_headers(options.header)
         has_one = any(name.lower() == "authorization" for name in found)
         if has_one and options.token is not None:
-            raise Failed("--token and an Authorization header exclude each other", code=USAGE)
+            raise CommandError("--token and an Authorization header exclude each other", code=USAGE)
         token = options.token or os.environ.get(TOKEN_VARIABLE)
         if token and not has_one:
             if not re.fullmatch(r"[!-~]+", token):
-                raise Failed("A token has no blanks and only ASCII characters", code=USAGE)
+                raise CommandError("A token has no blanks and only ASCII characters", code=USAGE)
             found["Authorization"] = f"Bearer {token}"
         return found
 
@@ -133,19 +133,19 @@ class Target:
 
 
 def read_headers(texts: Sequence[str]) -> dict[str, str]:
-    """Read the texts of `--header`. Raises `Failed` for one that is no header."""
+    """Read the texts of `--header`. Raises `CommandError` for one that is no header."""
     found: dict[str, str] = {}
     for text in texts:
         name, colon, value = text.partition(":")
         if not colon or not _FIELD.fullmatch(name.strip()) or _BAD_VALUE.search(value):
-            raise Failed("--header is written 'Name: value'", code=USAGE)
+            raise CommandError("--header is written 'Name: value'", code=USAGE)
         found[name.strip()] = value.strip()
     return found
 
 
 def split_target(
     argv: Sequence[str], needs: int = 0, *, reads: bool = False
-) -> tuple[list[str], Target]:
+) -> tuple[list[str], ConnectTarget]:
     """Our own arguments, and the server: a command after `--`, or the last URL, or the first word.
 
     `needs` is how many words of its own the command has at least: without one word more, nothing
@@ -153,37 +153,37 @@ def split_target(
     """
     if "--" in argv:
         index = argv.index("--")
-        return list(argv[:index]), Target(command=tuple(argv[index + 1 :]))
+        return list(argv[:index]), ConnectTarget(command=tuple(argv[index + 1 :]))
     own = list(argv)
     words = _words(own)
     reads_url = reads and len(words) == 2 and ":" not in own[words[0]]
     for index in reversed(range(len(own))):
         is_value = index > 0 and own[index - 1] in _TAKE_A_VALUE
         if _URL.match(own[index]) and not is_value and not reads_url:
-            return own[:index] + own[index + 1 :], Target(url=_spelled(own[index]))
+            return own[:index] + own[index + 1 :], ConnectTarget(url=_spelled(own[index]))
     heads = 0  # words before the first `key=value`
     while heads < len(words) and ("=" not in own[words[heads]] or reads):
         heads += 1
     if heads > needs:
-        return own[: words[0]] + own[words[0] + 1 :], Target(name=own[words[0]])
-    return own, Target()
+        return own[: words[0]] + own[words[0] + 1 :], ConnectTarget(name=own[words[0]])
+    return own, ConnectTarget()
 
 
 def parse_with_server(
     parser: Parser, argv: Sequence[str], command: str
-) -> tuple[Namespace, Target]:
+) -> tuple[Namespace, ConnectTarget]:
     """Parse options and `SERVER | URL | -- COMMAND`, of which the first two are `options.server`.
 
     Raises:
         Failed: there is no server, or more than one, or an option does not fit it.
     """
-    own, target = split_target(argv) if "--" in argv else (list(argv), Target())
+    own, target = split_target(argv) if "--" in argv else (list(argv), ConnectTarget())
     options = parser.parse_intermixed_args(own)
     if options.server:
         if target.command:
-            raise Failed("There are two servers to talk to", hint="name one", code=USAGE)
+            raise CommandError("There are two servers to talk to", hint="name one", code=USAGE)
         if len(options.server) > 1:
-            target.require_no_stray(options.server, command)
+            target.require_no_extra_arguments(options.server, command)
         _, target = split_target(options.server)
     # A --token is for clients of ours.
     about = Namespace(**{**vars(options), "token": None, "insecure_tls": False})

@@ -22,15 +22,15 @@ from ...errors import (
     RequestTimeout,
     RpcError,
 )
-from .connect_target import Target
-from .errors import FAILED, NO_CONNECTION, TIMEOUT, USAGE, Failed, say
+from .connect_target import ConnectTarget
+from .errors import FAILED, NO_CONNECTION, TIMEOUT, USAGE, CommandError, print_message
 from .output import safe
 
 if TYPE_CHECKING:
-    from ...client.connection.connect import Connecting
+    from ...client.connection.connect import ConnectionAttempt
     from .server_lookup import NamedServer
 
-__all__ = ["be_quiet", "connected", "explain", "http_error", "run_async"]
+__all__ = ["connected", "describe_failure", "http_error", "run_async", "silence_warnings"]
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
@@ -43,7 +43,7 @@ def run_async(main: Coroutine[Any, Any, int], *, loop_factory: LoopFactory | Non
 
 @asynccontextmanager
 async def connected(
-    target: Target,
+    target: ConnectTarget,
     options: Namespace,
     *,
     on_log: OnLog | None = None,
@@ -54,7 +54,7 @@ async def connected(
     Raises:
         Failed: for everything that can go wrong with a server.
     """
-    be_quiet()
+    silence_warnings()
     headers = target.headers(options) if target.url else {}
     secrets = target.secrets(headers)
     try:
@@ -75,25 +75,25 @@ async def connected(
             _mention_garbage(client)
     except FairleadError as exc:
         sent = any(name.lower() == "authorization" for name in headers)
-        raise explain(exc, target, has_token=sent).without(secrets) from exc
-    except Failed as failed:
+        raise describe_failure(exc, target, has_token=sent).without(secrets) from exc
+    except CommandError as failed:
         raise failed.without(secrets) from None
 
 
 async def _named(name: str, options: Namespace) -> "NamedServer":
     """A server that is configured; those who name a command or a URL do not load all of this."""
     from ...client.connection.era_cache import known_eras
-    from ...manager.era_store import KeptEras
+    from ...manager.era_store import CachedEraStore
     from ...manager.tools.tool_cache import FileStore, own_folder
     from .server_lookup import named_server
 
-    known_eras.keep(KeptEras(FileStore(own_folder())))
+    known_eras.keep(CachedEraStore(FileStore(own_folder())))
     return await named_server(name, options)
 
 
 def _connecting(
     entry: MCPServerEntry, options: Namespace, listeners: Callbacks
-) -> "Connecting[MCPClient]":
+) -> "ConnectionAttempt[MCPClient]":
     seconds = options.timeout or (entry.timeout / 1000 if entry.timeout else None)
     config = MCPClientConfig() if seconds is None else MCPClientConfig(timeout_seconds=seconds)
     insecure = options.insecure_tls
@@ -116,21 +116,23 @@ def _connecting(
     )
 
 
-def be_quiet() -> None:
+def silence_warnings() -> None:
     """Our own warnings are told once, by the command, in words for a person."""
     logging.getLogger("fairlead").addHandler(logging.NullHandler())
 
 
-def explain(exc: FairleadError, target: Target | None = None, *, has_token: bool = False) -> Failed:
+def describe_failure(
+    exc: FairleadError, target: ConnectTarget | None = None, *, has_token: bool = False
+) -> CommandError:
     """An expected failure as a sentence, a hint and an exit code.
 
     `has_token` if we said who we are, so that it is the wrong one that was refused.
     """
-    target = target or Target()
+    target = target or ConnectTarget()
     if (refusal := _refusal(exc, has_token=has_token)) is not None:
         return refusal
     if isinstance(exc, RequestTimeout) or isinstance(exc.__cause__, TimeoutError):
-        return Failed(
+        return CommandError(
             _sentence(exc),
             hint="give it more time with --timeout, or see with --verbose what it does",
             code=TIMEOUT,
@@ -138,17 +140,19 @@ def explain(exc: FairleadError, target: Target | None = None, *, has_token: bool
     if target.url and isinstance(exc.__cause__, RpcError):
         exc = exc.__cause__  # somebody was there, and said no
     if isinstance(exc, ConnectFailed | ChannelClosed):
-        return Failed(
+        return CommandError(
             _sentence(exc),
             hint=_connection_hint(exc, target),
             details=[safe(line) for line in exc.stderr],
             code=NO_CONNECTION,
         )
     if isinstance(exc, ConfigError):
-        return Failed(_sentence(exc), code=USAGE)
+        return CommandError(_sentence(exc), code=USAGE)
     if isinstance(exc, RpcError):
-        return Failed(f"The server refused: {safe(exc.message)} (code {exc.code})", code=FAILED)
-    return Failed(_sentence(exc), code=FAILED)
+        return CommandError(
+            f"The server refused: {safe(exc.message)} (code {exc.code})", code=FAILED
+        )
+    return CommandError(_sentence(exc), code=FAILED)
 
 
 def _sentence(exc: FairleadError) -> str:
@@ -157,7 +161,7 @@ def _sentence(exc: FairleadError) -> str:
     return safe(text[:1].upper() + text[1:])
 
 
-def _refusal(exc: FairleadError, *, has_token: bool) -> Failed | None:
+def _refusal(exc: FairleadError, *, has_token: bool) -> CommandError | None:
     """If somebody who speaks HTTP did not let us in: that, and the way in."""
     cause = http_error(exc)
     if cause is None:
@@ -172,7 +176,7 @@ def _refusal(exc: FairleadError, *, has_token: bool) -> Failed | None:
     hint = hints.get(cause.status, "")
     if cause.status == 401 and has_token:
         hint = "it does not know the token that was sent: look at --token and FAIRLEAD_TOKEN"
-    return Failed(
+    return CommandError(
         f"The server answered with HTTP {cause.status}",
         hint=hint,
         details=text.splitlines()[:10],
@@ -194,7 +198,7 @@ def _words(body: str) -> str:
         return body.strip()
 
 
-def _connection_hint(exc: ConnectFailed | ChannelClosed, target: Target) -> str:
+def _connection_hint(exc: ConnectFailed | ChannelClosed, target: ConnectTarget) -> str:
     command = target.command
     if target.url:
         return "does the server run, and is that its address? `fairlead serve` says where it is"
@@ -211,7 +215,9 @@ def _mention_garbage(client: MCPClient) -> None:
     count = client.transport.peer.malformed
     if count:
         lines = "a line" if count == 1 else f"{count} lines"
-        say("warning", f"the server wrote {lines} to its stdout that are no messages", "33")
+        print_message(
+            "warning", f"the server wrote {lines} to its stdout that are no messages", "33"
+        )
 
 
 def _show_stderr(line: str) -> None:

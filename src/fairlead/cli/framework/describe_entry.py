@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...client.server_entry import MCPStdioServerConfig
-from ...config.found_server import Found
+from ...config.found_server import FoundServer
 from ...config.variables.variable_syntax import DIALECTS, looks_like_variables
 from ...redaction.redact_text import REDACTED, redact
 
@@ -15,7 +15,7 @@ __all__ = ["Need", "describe", "needs_of", "source_of"]
 Need = dict[str, Any]  # kind, name, set, and where it is used
 
 
-def describe(found: Found) -> dict[str, Any]:
+def describe(found: FoundServer) -> dict[str, Any]:
     """What an entry says, in the order in which a person wants to know it.
 
     Values that are written down are hidden.
@@ -55,7 +55,7 @@ def source_of(title: str, level: str) -> str:
     return title if title.endswith(f"({level})") else f"{title} ({level})"
 
 
-def needs_of(found: Found, env: Mapping[str, str] | None = None) -> list[Need]:
+def needs_of(found: FoundServer, env: Mapping[str, str] | None = None) -> list[Need]:
     """Variables, commands and answers of a person that the entry needs."""
     known = os.environ if env is None else env
     needs: dict[tuple[str, str], Need] = {}
@@ -76,7 +76,7 @@ def needs_of(found: Found, env: Mapping[str, str] | None = None) -> list[Need]:
 
 
 def _named(
-    found: Found, place: str, text: str, env: Mapping[str, str]
+    found: FoundServer, place: str, text: str, env: Mapping[str, str]
 ) -> Iterator[tuple[str, str, str | None]]:
     """Kind, name and default of what a text refers to."""
     rules = DIALECTS[found.dialect]
@@ -101,7 +101,7 @@ def _named(
             yield "variable", name, groups.get("default")
 
 
-def _texts(found: Found) -> Iterator[tuple[str, str]]:
+def _texts(found: FoundServer) -> Iterator[tuple[str, str]]:
     """Every text of an entry that may hold variables, and where it stands."""
     entry = found.entry
     if isinstance(entry, MCPStdioServerConfig):

@@ -7,7 +7,16 @@ from typing import TextIO
 
 from ...observe.safe_display import safe, visible
 
-__all__ = ["FAILED", "INTERRUPTED", "NO_CONNECTION", "TIMEOUT", "USAGE", "Failed", "say", "styled"]
+__all__ = [
+    "FAILED",
+    "INTERRUPTED",
+    "NO_CONNECTION",
+    "TIMEOUT",
+    "USAGE",
+    "CommandError",
+    "print_message",
+    "styled",
+]
 
 FAILED = 1  # the server said no, or the tool failed
 USAGE = 2  # the command line is wrong
@@ -16,7 +25,7 @@ TIMEOUT = 4  # no answer in time
 INTERRUPTED = 130  # Ctrl-C, as shells count it
 
 
-class Failed(Exception):
+class CommandError(Exception):
     """Ends a command. `details` are lines of somebody else: a traceback, a server's last words."""
 
     def __init__(
@@ -28,7 +37,7 @@ class Failed(Exception):
         self.details = tuple(details)
         self.code = code
 
-    def without(self, secrets: Sequence[str]) -> "Failed":
+    def without(self, secrets: Sequence[str]) -> "CommandError":
         """The same, with what must not be seen replaced."""
 
         def hidden(text: str) -> str:
@@ -37,20 +46,20 @@ class Failed(Exception):
             return text
 
         details = [hidden(line) for line in self.details]
-        return Failed(
+        return CommandError(
             hidden(self.sentence), hint=hidden(self.hint), details=details, code=self.code
         )
 
     def show(self) -> None:
         """Write it to stderr."""
-        say("error", self.sentence, "31")
+        print_message("error", self.sentence, "31")
         for line in self.details:
             sys.stderr.write(f"  {styled('|', '2', sys.stderr)} {visible(line.expandtabs(4))}\n")
         if self.hint:
-            say("hint", self.hint, "36")
+            print_message("hint", self.hint, "36")
 
 
-def say(label: str, text: str, colour: str = "2") -> None:
+def print_message(label: str, text: str, colour: str = "2") -> None:
     """One labelled line on stderr; further lines of the text cannot pass for another label."""
     first, *more = safe(text).split("\n")
     sys.stderr.write(f"{styled(visible(label) + ':', colour, sys.stderr)} {first}\n")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError
 from ...transport.http.server.settings import HttpSettings
-from .errors import FAILED, USAGE, Failed, say
+from .errors import FAILED, USAGE, CommandError, print_message
 from .suggested_commands import quoted
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...server import MCPServer
     from ...transport.http.server.sessions.session_store import SessionStore
 
-__all__ = ["EVERYWHERE", "Endpoint", "Exposure", "run_http", "serve_at"]
+__all__ = ["EVERYWHERE", "ListenAddress", "NetworkExposure", "run_http", "serve_at"]
 
 TOKEN_VARIABLE = "FAIRLEAD_AUTH_TOKEN"
 GENERATED = "auto"  # as a token: make one
@@ -32,7 +32,7 @@ EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # to connect to; our guard k
 
 
 @dataclass(frozen=True)
-class Exposure:
+class NetworkExposure:
     """Others can use what is served: in what way, and what to do about it."""
 
     warning: str
@@ -40,12 +40,12 @@ class Exposure:
 
     def show(self) -> None:
         """Write it to stderr."""
-        say("warning", self.warning, "33")
-        say("hint", self.hint, "36")
+        print_message("warning", self.warning, "33")
+        print_message("hint", self.hint, "36")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Endpoint:
+class ListenAddress:
     """One listening address and what is asked of those who come."""
 
     host: str = "127.0.0.1"
@@ -63,7 +63,7 @@ class Endpoint:
     is_generated: bool = False  # the token, which is shown then
 
     @classmethod
-    def of(cls, options: Namespace, token: str | None = None) -> "Endpoint":
+    def of(cls, options: Namespace, token: str | None = None) -> "ListenAddress":
         """What the options of a command line mean.
 
         Raises:
@@ -76,12 +76,12 @@ class Endpoint:
         if is_generated := token == GENERATED:
             token = secrets.token_urlsafe(32)
         if token is not None and not re.fullmatch(r"[!-~]+", token):
-            raise Failed("A token has no blanks and only ASCII characters", code=USAGE)
+            raise CommandError("A token has no blanks and only ASCII characters", code=USAGE)
         if options.sessions is not None and options.workers > 1:
             why = "With --workers there are no sessions to keep"
-            raise Failed(why, hint="leave out --sessions, or --workers", code=USAGE)
+            raise CommandError(why, hint="leave out --sessions, or --workers", code=USAGE)
         if options.tls_key is not None and options.tls_cert is None:
-            raise Failed("--tls-key needs its certificate: --tls-cert FILE", code=USAGE)
+            raise CommandError("--tls-key needs its certificate: --tls-cert FILE", code=USAGE)
         return cls(
             host=host,
             port=port,
@@ -130,14 +130,14 @@ class Endpoint:
         try:
             return SqliteSessionStore(self.sessions).check()
         except OSError as exc:
-            raise Failed(f"--sessions {self.sessions}: {exc}", code=USAGE) from exc
+            raise CommandError(f"--sessions {self.sessions}: {exc}", code=USAGE) from exc
 
     def _require_guard(self, settings: HttpSettings) -> None:
-        """Raises `Failed` if strangers could reach it, and nothing keeps them out."""
+        """Raises `CommandError` if strangers could reach it, and nothing keeps them out."""
         from ...server.http_app.uvicorn_runner import is_exposed
 
         if self.unix is None and not self.insecure and is_exposed(self.host, settings):
-            raise Failed(
+            raise CommandError(
                 f"{self.host} can be reached from other machines, and no token keeps strangers out",
                 hint=f"give it one with --token or {TOKEN_VARIABLE}, or say --insecure if "
                 "something in front checks who may come in",
@@ -145,7 +145,7 @@ class Endpoint:
             )
 
     def listen(self) -> socket:
-        """The socket. Raises `Failed` if it cannot be had."""
+        """The socket. Raises `CommandError` if it cannot be had."""
         from ...server.http_app.uvicorn_runner import bind
 
         try:
@@ -153,10 +153,12 @@ class Endpoint:
         except ConfigError as exc:
             taken = "Address already in use" in str(exc)
             other = "another path" if self.unix else "another port; 0 takes any that is free"
-            raise Failed(str(exc), hint=f"choose {other}" if taken else "", code=FAILED) from exc
+            raise CommandError(
+                str(exc), hint=f"choose {other}" if taken else "", code=FAILED
+            ) from exc
 
     def tls(self) -> "SSLContext | None":
-        """The certificate, loaded. Raises `Failed` if it cannot be used."""
+        """The certificate, loaded. Raises `CommandError` if it cannot be used."""
         if self.certificate is None:
             return None
         import ssl
@@ -166,7 +168,7 @@ class Endpoint:
             context.load_cert_chain(self.certificate, self.key)
         except OSError as exc:  # an SSLError is one too
             why = exc.strerror or str(exc)
-            raise Failed(f"The certificate cannot be used: {why}", code=USAGE) from exc
+            raise CommandError(f"The certificate cannot be used: {why}", code=USAGE) from exc
         return context
 
     def clean_up(self, listening: socket) -> None:
@@ -194,15 +196,19 @@ class Endpoint:
             socket_url += settings.ws_path or ""
             if self.websocket:
                 pasted = self.reachable(socket_url)
-                say("serving", f"{name} at {socket_url} (the same over HTTP: {url})", "32")
+                print_message(
+                    "serving", f"{name} at {socket_url} (the same over HTTP: {url})", "32"
+                )
             else:
-                say("serving", f"{name} at {url} (the same over WebSocket: {socket_url})", "32")
+                print_message(
+                    "serving", f"{name} at {url} (the same over WebSocket: {socket_url})", "32"
+                )
         else:
-            say("serving", f"{name} at {url} (HTTP on a unix socket)", "32")
+            print_message("serving", f"{name} at {url} (HTTP on a unix socket)", "32")
         token = f" --token {self.shown_token}" if has_token else ""
         shown = f"'{pasted}'" if quoted(pasted) == pasted else quoted(pasted)  # a ? or # may follow
-        say("connect", f"fairlead tools {shown}{token}", "36")
-        say("stop", "Ctrl-C, or SIGTERM", "36")
+        print_message("connect", f"fairlead tools {shown}{token}", "36")
+        print_message("stop", "Ctrl-C, or SIGTERM", "36")
         if exposure := self.exposure(has_token=has_token, socket_option="--unix PATH"):
             exposure.show()
 
@@ -211,7 +217,7 @@ class Endpoint:
         """The token for hints, if the user cannot know it otherwise."""
         return self.token if self.is_generated and self.token else "TOKEN"
 
-    def exposure(self, *, has_token: bool, socket_option: str) -> Exposure | None:
+    def exposure(self, *, has_token: bool, socket_option: str) -> NetworkExposure | None:
         """Return a warning if other users of this machine can use what is served.
 
         A loopback address keeps other machines out, but nobody on this one.
@@ -220,7 +226,7 @@ class Endpoint:
             folder = os.path.dirname(self.unix)
             if not _is_open_to_all(folder):
                 return None
-            return Exposure(
+            return NetworkExposure(
                 f"every user of this machine can replace the socket: anyone may write to {folder}",
                 "put it into a folder of your own",
             )
@@ -232,7 +238,7 @@ class Endpoint:
         if not others:
             return None
         shown = ", ".join(others[:_NAMED]) + (" and others" if len(others) > _NAMED else "")
-        return Exposure(
+        return NetworkExposure(
             f"other users of this machine ({shown}) can connect, and use everything that is served "
             "here with your credentials",
             f"let in only who knows a token (`--token {GENERATED}` makes one), or listen on a "
@@ -256,7 +262,7 @@ def _is_open_to_all(folder: str) -> bool:
     return bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX
 
 
-def serve_at(server: "MCPServer | Relay", endpoint: Endpoint, settings: HttpSettings) -> None:
+def serve_at(server: "MCPServer | Relay", endpoint: ListenAddress, settings: HttpSettings) -> None:
     """Listen, tell so, and serve until a signal comes."""
     listening = endpoint.listen()
 
@@ -272,7 +278,7 @@ def serve_at(server: "MCPServer | Relay", endpoint: Endpoint, settings: HttpSett
 
 def run_http(
     server: "MCPServer | Relay",
-    endpoint: Endpoint,
+    endpoint: ListenAddress,
     listening: socket,
     settings: HttpSettings,
     started: Callable[[], None],
@@ -290,7 +296,7 @@ def run_http(
     try:
         run_program(lambda: serve_http(app, listening, tls=tls, started=started))
     except SystemExit as exc:  # what uvicorn does when a lifespan fails; the log says why
-        raise Failed(f"{server.name} could not start") from exc
+        raise CommandError(f"{server.name} could not start") from exc
 
 
 def _address(options: Namespace) -> tuple[str, int]:
@@ -299,11 +305,11 @@ def _address(options: Namespace) -> tuple[str, int]:
     if short is None:
         return options.host or "127.0.0.1", 8080 if options.port is None else options.port
     if options.host is not None or options.port is not None:
-        raise Failed("--host and --port are part of --http and --ws: [HOST:]PORT", code=USAGE)
+        raise CommandError("--host and --port are part of --http and --ws: [HOST:]PORT", code=USAGE)
     host, _, port = short.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise Failed(
+        raise CommandError(
             f"{short!r} is no [HOST:]PORT",
             hint="for example 8080, localhost:8080 or [::1]:8080",
             code=USAGE,

@@ -15,12 +15,12 @@ __all__ = [
     "blocks",
     "can_ask",
     "columns",
-    "counted",
     "first_line",
     "for_stream",
+    "format_size",
+    "pluralize",
     "pretty",
     "safe",
-    "size",
     "visible",
     "write",
     "write_styled",
@@ -124,7 +124,7 @@ def blocks(result: Mapping[str, Any]) -> Iterator[str]:
         yield pretty(result["structuredContent"])
 
 
-def counted(count: int, what: str) -> str:
+def pluralize(count: int, what: str) -> str:
     """How many of something there are: 1 tool, 2 tools."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
@@ -134,7 +134,7 @@ def first_line(error: str) -> str:
     return safe(error).strip().partition("\n")[0].removesuffix(". Its last words on stderr:")
 
 
-def size(count: int) -> str:
+def format_size(count: int) -> str:
     """A number of bytes, for people."""
     if count < 1000:
         return f"{count} byte{'' if count == 1 else 's'}"
@@ -154,22 +154,22 @@ def _described(block: Mapping[str, Any]) -> str:
             held: Mapping[str, Any] = resource if isinstance(resource, Mapping) else {}
             text = held.get("text")
             amount = (
-                size(len(text.encode("utf-8", "replace")))
+                format_size(len(text.encode("utf-8", "replace")))
                 if isinstance(text, str)
                 else _encoded_size(held.get("blob"))
             )
             facts = [held.get("uri"), held.get("mimeType"), amount]
         case "resource_link":
             count = block.get("size")
-            amount = size(count) if isinstance(count, int) else None
+            amount = format_size(count) if isinstance(count, int) else None
             facts = [block.get("uri"), block.get("name"), block.get("mimeType"), amount]
             kind = "link"
         case _:
-            facts = [f"of a kind that is not known here, {size(len(pretty(block)))} of JSON"]
+            facts = [f"of a kind that is not known here, {format_size(len(pretty(block)))} of JSON"]
     return f"[{kind}: {', '.join(str(fact) for fact in facts if fact)}]"
 
 
 def _encoded_size(data: Any) -> str | None:
     if not isinstance(data, str):
         return None
-    return size(len(data) * 3 // 4 - data[-2:].count("="))
+    return format_size(len(data) * 3 // 4 - data[-2:].count("="))

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from .errors import USAGE, Failed
+from .errors import USAGE, CommandError
 
 __all__ = [
     "IGNORE",
@@ -27,7 +27,7 @@ __all__ = [
     "read_pairs",
     "repeated",
     "seconds",
-    "two_ways",
+    "server_command_usage",
     "wait_option",
 ]
 
@@ -71,7 +71,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         sentence = message[:1].upper() + message[1:]
-        raise Failed(sentence, hint=f"`{self.prog} --help` shows how", code=USAGE)
+        raise CommandError(sentence, hint=f"`{self.prog} --help` shows how", code=USAGE)
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -198,7 +198,7 @@ def add_url_options(parser: Parser) -> None:
     )
 
 
-def two_ways(command: str, words: str) -> str:
+def server_command_usage(command: str, words: str) -> str:
     """The usage of a command that talks to a server: its own words, and how a server is named."""
     first = " ".join(filter(None, ("SERVER", words, "[options]")))
     second = " ".join(filter(None, (words, "[options]", TARGET)))
@@ -211,6 +211,6 @@ def read_pairs(texts: Sequence[str], option: str) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise Failed(f"{option} is written NAME=VALUE", code=USAGE)
+            raise CommandError(f"{option} is written NAME=VALUE", code=USAGE)
         pairs[name] = value
     return pairs

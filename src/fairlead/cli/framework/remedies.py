@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig
-from ...config.found_server import Found
+from ...config.found_server import FoundServer
 from ...config.trust import NotApproved
 from ...errors import ChannelClosed, ConfigError, ConnectFailed, FairleadError
 from ...transport.stdio.child_process import child_environment
-from .connect_target import Target
-from .connection import explain, http_error
-from .errors import FAILED, Failed
+from .connect_target import ConnectTarget
+from .connection import describe_failure, http_error
+from .errors import FAILED, CommandError
 from .output import safe
 from .suggested_commands import quoted, suggest, suggest_any
 
@@ -34,15 +34,15 @@ INSTALL = {
 }
 
 
-def diagnose(exc: FairleadError, found: Found, missing: Sequence[str] = ()) -> Failed:
+def diagnose(exc: FairleadError, found: FoundServer, missing: Sequence[str] = ()) -> CommandError:
     """An expected failure of a configured server: what it is, and what to do."""
-    failed = explain(exc, _target(found.entry))
+    failed = describe_failure(exc, _target(found.entry))
     hint = _remedy(exc, found) or failed.hint or _otherwise(failed, found)
     if missing and not isinstance(exc, NotApproved):
         unset = f"the entry uses what is not set in the environment: {', '.join(missing)}"
         hint = f"{unset}; {hint}" if hint else unset
     code = FAILED if isinstance(exc, ConfigError) else failed.code
-    return Failed(failed.sentence, hint=safe(hint), details=failed.details, code=code)
+    return CommandError(failed.sentence, hint=safe(hint), details=failed.details, code=code)
 
 
 def _program_of(command: str) -> str:
@@ -70,7 +70,7 @@ def where_to_get(command: str) -> str:
     return f"{known}; {full}" if known else f"install {command}, {full}"
 
 
-def _remedy(exc: FairleadError, found: Found) -> str:
+def _remedy(exc: FairleadError, found: FoundServer) -> str:
     name, entry = found.name, found.entry
     if isinstance(exc, NotApproved):
         return f"{suggest('mcp', 'approve', operands=[name])} shows what it would run, and asks you"
@@ -88,14 +88,14 @@ def _remedy(exc: FairleadError, found: Found) -> str:
     return f"does the server run, and can {host or 'it'} be reached from here?"
 
 
-def _otherwise(failed: Failed, found: Found) -> str:
+def _otherwise(failed: CommandError, found: FoundServer) -> str:
     """Nothing is known but where to look."""
     if failed.details:
         return f"what it says is all there is to go by; its entry is {found.place}"
     return "the trouble is in the server: its own log may say more"
 
 
-def _for_config(exc: ConfigError, found: Found) -> str:
+def _for_config(exc: ConfigError, found: FoundServer) -> str:
     if "has to be given first" in str(exc.args[0]):
         one = next(iter(found.needs_input), None)
         id = one.id if one is not None else "ID"
@@ -104,7 +104,7 @@ def _for_config(exc: ConfigError, found: Found) -> str:
     return f"correct the entry: {found.place}"
 
 
-def _for_status(status: int, found: Found) -> str:
+def _for_status(status: int, found: FoundServer) -> str:
     entry = found.entry
     headers = {} if isinstance(entry, MCPStdioServerConfig) else entry.headers
     named = [lookup.variable for lookup in found.lookups if lookup.field == "headers"]
@@ -158,7 +158,7 @@ def _for_process(exc: ConnectFailed | ChannelClosed, entry: MCPStdioServerConfig
     return ""
 
 
-def _target(entry: MCPServerEntry) -> Target:
+def _target(entry: MCPServerEntry) -> ConnectTarget:
     if isinstance(entry, MCPStdioServerConfig):
-        return Target(command=(entry.command, *entry.args))
-    return Target(url=entry.url)
+        return ConnectTarget(command=(entry.command, *entry.args))
+    return ConnectTarget(url=entry.url)

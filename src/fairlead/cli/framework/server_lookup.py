@@ -10,13 +10,13 @@ from difflib import get_close_matches
 from getpass import getpass
 
 from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig
-from ...config.discovery import Loaded, load_all_mcp_configs
-from ...config.found_server import Found, Input
+from ...config.discovery import DiscoveredServers, load_all_mcp_configs
+from ...config.found_server import FoundServer, Input
 from ...config.trust import Trust
 from ...config.variables.resolve import Resolved, resolve_in_thread
-from ...config.variables.secret_commands import Commands
+from ...config.variables.secret_commands import SecretCommands
 from ...errors import ConfigError, FairleadError
-from .errors import USAGE, Failed, say
+from .errors import USAGE, CommandError, print_message
 from .output import ask, can_ask, safe, visible
 from .parser import read_pairs
 from .remedies import diagnose
@@ -26,30 +26,30 @@ __all__ = [
     "NamedServer",
     "ask_inputs",
     "every_server",
-    "fill_in",
     "find_server",
     "named_server",
     "places_of",
     "require_project",
-    "unknown",
+    "resolve_entry",
+    "unknown_server",
     "values_to_hide",
 ]
 
 _SHORTEST = 6  # as in the manager: shorter values are no secrets
 
 
-def every_server(project: str = os.curdir) -> Loaded:
+def every_server(project: str = os.curdir) -> DiscoveredServers:
     """What is configured on this machine. Nothing is left out: no server is built in here."""
     return load_all_mcp_configs(project, filter_exa=False)
 
 
 def require_project(options: Namespace) -> None:
-    """Raise `Failed` if the folder of the project is none."""
+    """Raise `CommandError` if the folder of the project is none."""
     if not os.path.isdir(options.project):
-        raise Failed(f"There is no folder {visible(options.project)}", code=USAGE)
+        raise CommandError(f"There is no folder {visible(options.project)}", code=USAGE)
 
 
-def find_server(name: str, loaded: Loaded, *, or_command: bool = False) -> Found:
+def find_server(name: str, loaded: DiscoveredServers, *, or_command: bool = False) -> FoundServer:
     """The entry that a name stands for; `or_command` if a command could have been meant.
 
     Raises:
@@ -60,28 +60,34 @@ def find_server(name: str, loaded: Loaded, *, or_command: bool = False) -> Found
         return loaded.found[name]
     if name in loaded.disabled:
         [(_, why), *_] = loaded.places[name]
-        raise Failed(
+        raise CommandError(
             f"{visible(name)} is switched off: {visible(why.removeprefix('not used: '))}",
             hint=f"{suggest('mcp', 'enable', operands=[name])} switches it on",
         )
-    raise unknown(name, loaded, or_command=or_command)
+    raise unknown_server(name, loaded, or_command=or_command)
 
 
-def places_of(name: str, loaded: Loaded) -> list[tuple[Found, str]]:
-    """What has a name, used or not, and what became of each. Raises `Failed` if nothing has."""
+def places_of(name: str, loaded: DiscoveredServers) -> list[tuple[FoundServer, str]]:
+    """Return all entries with a name, used or not, and the state of each.
+
+    Raises:
+        CommandError: No entry has that name.
+    """
     if name not in loaded.places:
-        raise unknown(name, loaded)
+        raise unknown_server(name, loaded)
     return loaded.places[name]
 
 
-def unknown(name: str, loaded: Loaded, *, or_command: bool = False) -> Failed:
+def unknown_server(
+    name: str, loaded: DiscoveredServers, *, or_command: bool = False
+) -> CommandError:
     """Nobody has configured that name: here are those that are near, and what could not be read."""
     near = get_close_matches(name, list(loaded.places), 3, 0.5)
     hint = f"did you mean {' or '.join(map(visible, near))}? " if near else ""
     hint += "`fairlead list` shows those there are"
     if or_command:
         hint += "; the command of one that is not configured goes after `--`"
-    return Failed(
+    return CommandError(
         f"There is no server {visible(name)!r} in any configuration",
         hint=hint,
         details=[visible(str(problem)) for problem in loaded.warnings if not problem.harmless],
@@ -93,7 +99,7 @@ def unknown(name: str, loaded: Loaded, *, or_command: bool = False) -> Failed:
 class NamedServer:
     """A configured server whose values are filled in, and what a person was asked for that."""
 
-    found: Found
+    found: FoundServer
     given: dict[str, str]
     resolved: Resolved
 
@@ -105,7 +111,7 @@ class NamedServer:
     def secrets(self) -> list[str]:
         return values_to_hide(self.entry)
 
-    def diagnose(self, exc: FairleadError) -> Failed:
+    def diagnose(self, exc: FairleadError) -> CommandError:
         return diagnose(exc, self.found, self.resolved.missing)
 
 
@@ -118,16 +124,16 @@ async def named_server(name: str, options: Namespace) -> NamedServer:
     found = find_server(name, every_server(), or_command=True)
     try:
         given = await ask_inputs(found, read_pairs(options.input, "--input"))
-        resolved = await fill_in(found, given)
+        resolved = await resolve_entry(found, given)
     except ConfigError as exc:
         raise diagnose(exc, found) from exc
     for warning in resolved.warnings:
-        say("warning", safe(warning), "33")
+        print_message("warning", safe(warning), "33")
     return NamedServer(found, given, resolved)
 
 
-async def fill_in(
-    found: Found, given: Mapping[str, str] | None = None, *, trust: Trust | None = None
+async def resolve_entry(
+    found: FoundServer, given: Mapping[str, str] | None = None, *, trust: Trust | None = None
 ) -> Resolved:
     """The entry with its values in place; commands that it names are run.
 
@@ -138,16 +144,16 @@ async def fill_in(
     trust = trust or Trust()
     trust.require(found)
     inputs = _inputs_of(found, given or {})
-    return await resolve_in_thread(found, commands=Commands(trust), inputs=inputs)
+    return await resolve_in_thread(found, commands=SecretCommands(trust), inputs=inputs)
 
 
-def _inputs_of(found: Found, given: Mapping[str, str]) -> dict[str, str]:
+def _inputs_of(found: FoundServer, given: Mapping[str, str]) -> dict[str, str]:
     """What the entry asks of a person; the defaults stand for what was not given."""
     defaults = {one.id: one.default for one in found.needs_input if one.default is not None}
     return {**defaults, **given}
 
 
-async def ask_inputs(found: Found, given: Mapping[str, str]) -> dict[str, str]:
+async def ask_inputs(found: FoundServer, given: Mapping[str, str]) -> dict[str, str]:
     """The same, but somebody at the terminal is asked for what is missing."""
     known = _inputs_of(found, given)
     missing = [one for one in found.needs_input if one.id not in given]

@@ -9,23 +9,31 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from ...client.server_entry import MCPStdioServerConfig
-from ...config.discovery import Loaded, load_all_mcp_configs
-from ...config.found_server import Found, Source
+from ...config.discovery import DiscoveredServers, load_all_mcp_configs
+from ...config.found_server import FoundServer, Source
 from ...config.trust import Trust
-from ...config.variables.variable_syntax import Scope, substitute
+from ...config.variables.variable_syntax import VariableScope, substitute
 from ...errors import ConfigError
 from ...gateway.gateway_file import GatewayFile, read_gateway_file
-from ...manager.configured_servers import configured
-from ...manager.manager import Configured
+from ...manager.configured_servers import configured_servers
+from ...manager.manager import ServerSpec
 from ..framework.output import visible
 from ..framework.suggested_commands import suggest_any
 
-__all__ = ["Address", "LeftOut", "Read", "Wanted", "demo_servers", "discovered", "of_file"]
+__all__ = [
+    "ChosenServers",
+    "OwnAddress",
+    "ReadServers",
+    "SkippedServer",
+    "demo_servers",
+    "discovered_servers",
+    "servers_of_file",
+]
 
 _DEMO = Source(provider="demo", provider_name="Fairlead's demo")
 
 
-class LeftOut(Struct, frozen=True):
+class SkippedServer(Struct, frozen=True):
     """A server that was found and is not used."""
 
     name: str
@@ -33,11 +41,11 @@ class LeftOut(Struct, frozen=True):
     hint: str = ""
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class ChosenServers(Struct, frozen=True, kw_only=True):
     """What the files say now."""
 
-    servers: Mapping[str, list[Configured]]
-    left_out: Sequence[LeftOut] = ()
+    servers: Mapping[str, list[ServerSpec]]
+    left_out: Sequence[SkippedServer] = ()
     problems: Sequence[str] = ()
     files: Sequence[str] = ()  # to look at; those that do not exist may appear
     broken: frozenset[str] = frozenset()  # those that could not be read as a whole
@@ -45,23 +53,23 @@ class Wanted(Struct, frozen=True, kw_only=True):
     file: GatewayFile | None = None  # of the gateway itself
 
 
-Read = Callable[[], Wanted]
+ReadServers = Callable[[], ChosenServers]
 
 
-class Address(Struct, frozen=True):
+class OwnAddress(Struct, frozen=True):
     """Where the gateway itself is, which is not to be connected to itself."""
 
     host: str = ""
     port: int = 0
     unix: str | None = None
 
-    def is_in(self, found: Found) -> bool:
+    def is_in(self, found: FoundServer) -> bool:
         """Whether an entry leads here, by its URL or by one that its command is given."""
         entry = found.entry
         texts = (
             [entry.command, *entry.args] if isinstance(entry, MCPStdioServerConfig) else [entry.url]
         )
-        scope = Scope(env=os.environ, home=found.home, workspace=found.workspace)
+        scope = VariableScope(env=os.environ, home=found.home, workspace=found.workspace)
         return any(self._is(_filled(text, found.dialect, scope)) for text in texts)
 
     def _is(self, text: str) -> bool:
@@ -78,27 +86,27 @@ class Address(Struct, frozen=True):
         return port == self.port and (host == self.host or _is_here(host))
 
 
-def discovered(
-    project: str, address: Address, inputs: Mapping[str, str], *, or_demo: bool = False
-) -> Wanted:
+def discovered_servers(
+    project: str, address: OwnAddress, inputs: Mapping[str, str], *, or_demo: bool = False
+) -> ChosenServers:
     """Everything that programs on this machine have configured."""
     found = load_all_mcp_configs(project, filter_exa=False)
     trust = Trust()
-    usable: dict[str, Found] = {}
-    left_out: list[LeftOut] = []
+    usable: dict[str, FoundServer] = {}
+    left_out: list[SkippedServer] = []
     for name, one in sorted(found.found.items()):
         if address.is_in(one):
-            left_out.append(LeftOut(name, f"it is this gateway ({one.place})"))
+            left_out.append(SkippedServer(name, f"it is this gateway ({one.place})"))
         elif "#" in name:
-            left_out.append(LeftOut(name, f"its name has a # in it ({one.place})"))
+            left_out.append(SkippedServer(name, f"its name has a # in it ({one.place})"))
         elif not trust.trusts(one):
             hint = suggest_any("fairlead", "mcp", "approve", operands=[name])
-            left_out.append(LeftOut(name, f"{one.place} {trust.why_not(one)}", hint))
+            left_out.append(SkippedServer(name, f"{one.place} {trust.rejection_reason(one)}", hint))
         else:
             usable[name] = one
     # The defaults of inputs are each entry's own: one file must not answer for another.
-    ready = configured(Loaded(found=usable), trust=trust, inputs=inputs)
-    return Wanted(
+    ready = configured_servers(DiscoveredServers(found=usable), trust=trust, inputs=inputs)
+    return ChosenServers(
         servers={name: [one] for name, one in ready.items()} or (demo_servers() if or_demo else {}),
         left_out=left_out,
         problems=[visible(str(problem)) for problem in found.warnings],
@@ -109,13 +117,15 @@ def discovered(
     )
 
 
-def of_file(path: str, project: str, address: Address, inputs: Mapping[str, str]) -> Wanted:
+def servers_of_file(
+    path: str, project: str, address: OwnAddress, inputs: Mapping[str, str]
+) -> ChosenServers:
     """The servers of a gateway's file, and those it includes. Raises `ConfigError`."""
     file = read_gateway_file(path)
     if not file.discovered:
-        return Wanted(servers=file.servers, files=[file.path], file=file)
-    more = discovered(project, address, inputs)
-    return Wanted(
+        return ChosenServers(servers=file.servers, files=[file.path], file=file)
+    more = discovered_servers(project, address, inputs)
+    return ChosenServers(
         servers={**more.servers, **file.servers},
         left_out=[one for one in more.left_out if one.name not in file.servers],
         problems=more.problems,
@@ -125,7 +135,7 @@ def of_file(path: str, project: str, address: Address, inputs: Mapping[str, str]
     )
 
 
-def demo_servers() -> dict[str, list[Configured]]:
+def demo_servers() -> dict[str, list[ServerSpec]]:
     """Two servers to play with, of one era each."""
     commands = {
         "harbour": ["-m", "fairlead.demo.harbour"],
@@ -133,7 +143,7 @@ def demo_servers() -> dict[str, list[Configured]]:
     }
     return {
         name: [
-            Configured(
+            ServerSpec(
                 entry=MCPStdioServerConfig(command=sys.executable, args=args),
                 source=_DEMO,
                 digest=f"demo {name}",
@@ -143,7 +153,7 @@ def demo_servers() -> dict[str, list[Configured]]:
     }
 
 
-def _filled(text: str, dialect: str, scope: Scope) -> str:
+def _filled(text: str, dialect: str, scope: VariableScope) -> str:
     try:
         return substitute(text, dialect, scope)
     except ConfigError:

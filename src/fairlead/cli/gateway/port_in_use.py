@@ -7,9 +7,9 @@ from http.client import HTTPConnection, HTTPException
 from socket import socket
 
 from ...wire.quote_text import shortened
-from ..framework.errors import Failed
-from ..framework.listen_address import EVERYWHERE, Endpoint
-from ..framework.output import counted, safe
+from ..framework.errors import CommandError
+from ..framework.listen_address import EVERYWHERE, ListenAddress
+from ..framework.output import pluralize, safe
 
 __all__ = ["listen"]
 
@@ -17,33 +17,33 @@ _PROBE = 2.0  # seconds for whoever is there to say what it is
 _LISTENING = "0A"  # in the kernel's table
 
 
-def listen(endpoint: Endpoint) -> socket:
-    """The socket. Raises `Failed`, with who has the port if that can be known."""
+def listen(endpoint: ListenAddress) -> socket:
+    """The socket. Raises `CommandError`, with who has the port if that can be known."""
     try:
         return endpoint.listen()
-    except Failed as failed:
+    except CommandError as failed:
         if endpoint.unix is not None or "Address already in use" not in failed.sentence:
             raise
         raise _taken(endpoint, failed.code) from None
 
 
-def _taken(endpoint: Endpoint, code: int) -> Failed:
+def _taken(endpoint: ListenAddress, code: int) -> CommandError:
     holder = _holder(endpoint.port)
     what = f"Port {endpoint.port} is taken" + (f" by {holder}" if holder else "")
     other = "--port 0 takes any that is free"
     servers = _servers_of_gateway(endpoint)
     if servers is None:
-        return Failed(what, hint=f"choose another port; {other}", code=code)
+        return CommandError(what, hint=f"choose another port; {other}", code=code)
     host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
     there = endpoint.reachable(f"http://{host}:{endpoint.port}/mcp")
-    return Failed(
-        f"{what}, a Fairlead gateway with {counted(servers, 'server')}",
+    return CommandError(
+        f"{what}, a Fairlead gateway with {pluralize(servers, 'server')}",
         hint=f"use that one, at {there}; or start another: {other}",
         code=code,
     )
 
 
-def _servers_of_gateway(endpoint: Endpoint) -> int | None:
+def _servers_of_gateway(endpoint: ListenAddress) -> int | None:
     """How many servers the gateway there has; None if it is none, or does not say.
 
     It is asked without our token: whoever holds the port may be anybody.

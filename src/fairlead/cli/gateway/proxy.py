@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ..framework.access_options import ACCESS, require_network
-from ..framework.connect_target import Target, parse_with_server
-from ..framework.errors import NO_CONNECTION, USAGE, Failed, say
+from ..framework.connect_target import ConnectTarget, parse_with_server
+from ..framework.errors import NO_CONNECTION, USAGE, CommandError, print_message
 from ..framework.parser import INPUT, JOURNAL, RULES, Parser, add_url_options, flag, option, seconds
 from ..recording.record_options import add_record_options, recording
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from ...relay.server_target import Way
 
 __all__ = [
-    "Listen",
+    "ListenTarget",
     "add_listen_options",
     "require_program",
     "run",
     "run_record",
     "serve",
-    "way_of",
+    "target_of_options",
 ]
 
 
@@ -45,7 +45,9 @@ def run(argv: Sequence[str]) -> int:
 
         code = serve(options, make)
     if options.listen == "stdio" and not made[0].upstream.wanted:
-        say("note", f"stdin ended before a client asked for anything; {made[0].name} was not used")
+        print_message(
+            "note", f"stdin ended before a client asked for anything; {made[0].name} was not used"
+        )
     return code
 
 
@@ -63,7 +65,7 @@ def run_record(argv: Sequence[str]) -> int:
         ).print_help()
         return 0
     if argv[0].startswith("-"):
-        raise Failed(
+        raise CommandError(
             "The name of the tape comes first", hint="`fairlead record NAME ...`", code=USAGE
         )
     return run(["--record", *argv])
@@ -71,7 +73,7 @@ def run_record(argv: Sequence[str]) -> int:
 
 def serve(options: Namespace, make: Callable[[], "Relay"]) -> int:
     """Serve what `make` makes, where `--listen` says."""
-    listen = Listen.of(options.listen)
+    listen = ListenTarget.of(options.listen)
     if listen.kind == "stdio":
         who, hint = "clients that come over the network", "add --listen http://HOST:PORT"
         require_network(options, who, hint)
@@ -80,7 +82,7 @@ def serve(options: Namespace, make: Callable[[], "Relay"]) -> int:
 
 
 @dataclass(frozen=True)
-class Listen:
+class ListenTarget:
     """Where clients come in; the default is the client that started us."""
 
     kind: str = "stdio"  # or http, ws, unix; with an s at the end for TLS
@@ -88,8 +90,8 @@ class Listen:
     path: str = ""  # of the endpoint
 
     @classmethod
-    def of(cls, text: str) -> "Listen":
-        """Raises `Failed` for what is no place to listen at."""
+    def of(cls, text: str) -> "ListenTarget":
+        """Raises `CommandError` for what is no place to listen at."""
         if text == "stdio":
             return cls()
         if text.startswith("unix:") and text != "unix:":
@@ -104,7 +106,7 @@ class Listen:
                 return cls(parts.scheme, parts.netloc, "" if parts.path == "/" else parts.path)
         except ValueError:
             pass
-        raise Failed(
+        raise CommandError(
             f"{text!r} is no place to listen at",
             hint="it is stdio, [HOST:]PORT, http://HOST:PORT[/path], ws://HOST:PORT[/path] or "
             "unix:PATH; port 0 takes any that is free",
@@ -116,19 +118,23 @@ def _on_stdio(relay: "Relay") -> int:
     from ...server.run_program import run_program
 
     if sys.stdin is not None and sys.stdin.isatty():
-        say("serving", f"{relay.name} on stdin and stdout. Ctrl-C or Ctrl-D ends it.", "32")
+        print_message(
+            "serving", f"{relay.name} on stdin and stdout. Ctrl-C or Ctrl-D ends it.", "32"
+        )
     run_program(relay.run_stdio)
     return 0
 
 
-def _on_network(listen: Listen, options: Namespace, make: Callable[[], "Relay"]) -> int:
-    from ..framework.listen_address import Endpoint, serve_at
+def _on_network(listen: ListenTarget, options: Namespace, make: Callable[[], "Relay"]) -> int:
+    from ..framework.listen_address import ListenAddress, serve_at
 
     if listen.kind in ("https", "wss") and options.tls_cert is None:
-        raise Failed(f"{listen.kind} needs a certificate: --tls-cert FILE", code=USAGE)
+        raise CommandError(f"{listen.kind} needs a certificate: --tls-cert FILE", code=USAGE)
     kind = {"https": "http", "wss": "ws"}.get(listen.kind, listen.kind)
     places: dict[str, str | None] = {"http": None, "ws": None, "unix": None, kind: listen.place}
-    endpoint = Endpoint.of(Namespace(**vars(options), **places, host=None, port=None, workers=1))
+    endpoint = ListenAddress.of(
+        Namespace(**vars(options), **places, host=None, port=None, workers=1)
+    )
     path = "ws_path" if listen.kind.startswith("ws") else "path"
     settings = endpoint.settings(**({path: listen.path} if listen.path else {}))
     serve_at(make(), endpoint, settings)
@@ -140,7 +146,7 @@ def _on_network(listen: Listen, options: Namespace, make: Callable[[], "Relay"])
 
 def _relay(
     options: Namespace,
-    target: Target,
+    target: ConnectTarget,
     interceptors: "Callable[[MCPServerEntry], list[Interceptor]]",
 ) -> "Relay":
     from ...gateway import Relay, RelaySettings
@@ -151,7 +157,7 @@ def _relay(
     settings = RelaySettings(
         upstream=options.upstream, era=options.era, strict=options.strict, **limits
     )
-    way, entry = way_of(options, target)
+    way, entry = target_of_options(options, target)
     require_program(entry)
     rules = _rules(options.rules, entry)
     among = [*interceptors(entry), *rules]
@@ -160,7 +166,7 @@ def _relay(
     else:
         relay = Relay(way, settings=settings, interceptors=among)
     for one in rules:
-        one.stand_before(relay)
+        one.attach_to(relay)
     return relay
 
 
@@ -181,7 +187,7 @@ def require_program(entry: "MCPServerEntry") -> None:
     from ..framework.remedies import find_program
 
     if isinstance(entry, MCPStdioServerConfig) and find_program(entry) is None:
-        raise Failed(
+        raise CommandError(
             f"There is no program {visible(entry.command)!r}",
             hint="check the spelling and the PATH",
             code=NO_CONNECTION,
@@ -192,32 +198,32 @@ def _rules(path: str | None, entry: "MCPServerEntry") -> "list[RuleSet]":
     """What happens to messages, if somebody says so."""
     if path is None:
         return []
-    from ...policy.rules.gateway_actions import wired_actions
+    from ...policy.rules.gateway_actions import gateway_actions
     from ...policy.rules.ruleset import RuleSet
     from ...recording.tape.known_secrets import secrets_of
     from ...redaction.redact_messages import Redactor
 
     known = Redactor(values=secrets_of(entry))
-    return [RuleSet.of_file(path, actions=wired_actions(), known=known)]
+    return [RuleSet.of_file(path, actions=gateway_actions(), known=known)]
 
 
-def way_of(options: Namespace, target: Target) -> "tuple[Way, MCPServerEntry]":
+def target_of_options(options: Namespace, target: ConnectTarget) -> "tuple[Way, MCPServerEntry]":
     """How to reach the server that a command line names, and what it is now.
 
     Variables of a server that is configured are filled in for each connection anew.
     """
-    from ...relay.server_target import way_to
+    from ...relay.server_target import target_for
 
     if target.name:
-        from ..framework.server_lookup import fill_in, named_server
+        from ..framework.server_lookup import named_server, resolve_entry
 
         server = asyncio.run(named_server(target.name, options))
 
         async def resolve() -> "MCPServerEntry":
-            return (await fill_in(server.found, server.given)).entry
+            return (await resolve_entry(server.found, server.given)).entry
 
         entry = server.entry
-        return way_to(entry, target.name, resolve=resolve, on_stderr=_show), entry
+        return target_for(entry, target.name, resolve=resolve, on_stderr=_show), entry
     headers = {}
     if target.url:
         _require_url(target)
@@ -228,18 +234,18 @@ def way_of(options: Namespace, target: Target) -> "tuple[Way, MCPServerEntry]":
     else:
         name = os.path.basename(target.command[0])
     entry = target.entry(headers, sse=options.sse)
-    return way_to(entry, name, on_stderr=_show), entry
+    return target_for(entry, name, on_stderr=_show), entry
 
 
-def _require_url(target: Target) -> None:
+def _require_url(target: ConnectTarget) -> None:
     """What can be no server is told now; the first client may come much later."""
     from ...errors import ConfigError
-    from ...transport.http.client.http1.url import Address
+    from ...transport.http.client.http1.url import EndpointUrl
 
     try:
-        Address.parse(re.sub(r"(?i)^ws", "http", target.url))
+        EndpointUrl.parse(re.sub(r"(?i)^ws", "http", target.url))
     except ConfigError as exc:
-        raise Failed(
+        raise CommandError(
             "The URL names no server",
             hint="it is written http://HOST[:PORT][/path], ws://HOST[:PORT][/path] or unix:PATH",
             code=USAGE,

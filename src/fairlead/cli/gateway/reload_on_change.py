@@ -5,27 +5,27 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ...errors import ConfigError
 from ...gateway import Gateway
-from ...gateway.clients.admission import Admission
-from ...manager.config_watch import Stamp, stamps_of
-from ...manager.manager import Configured
-from .choose_servers import Read, Wanted
+from ...gateway.clients.admission import ClientAccess
+from ...manager.config_watch import FileStamp, file_stamps
+from ...manager.manager import ServerSpec
+from .choose_servers import ChosenServers, ReadServers
 
-__all__ = ["Following"]
+__all__ = ["GatewayReloader"]
 
 INTERVAL = 0.5  # seconds between looks
 
 
-class Following:
+class GatewayReloader:
     """Gives a gateway the servers of files, and keeps it so."""
 
     def __init__(
         self,
         gateway: Gateway,
-        read: Read,
+        read: ReadServers,
         *,
-        changed: Callable[[Wanted], None],
+        changed: Callable[[ChosenServers], None],
         failed: Callable[[str], None],
-        admission: Admission | None = None,
+        admission: ClientAccess | None = None,
     ) -> None:
         """`changed` hears what is wanted from now on, `failed` why files could not be read."""
         self._admission = admission
@@ -33,11 +33,11 @@ class Following:
         self._read = read
         self._changed = changed
         self._failed = failed
-        self._have: dict[str, list[Configured]] = {}
+        self._have: dict[str, list[ServerSpec]] = {}
         self._applying = asyncio.Lock()
         gateway.reload = self.reload
 
-    async def apply(self, now: Wanted) -> bool:
+    async def apply(self, now: ChosenServers) -> bool:
         """Connect what is new, end what is gone; returns whether there was anything.
 
         A file that cannot be read, perhaps because it is just being written, changes nothing.
@@ -54,7 +54,7 @@ class Following:
         if await self.apply(wanted):
             self._changed(wanted)
 
-    async def _apply(self, now: Wanted) -> bool:
+    async def _apply(self, now: ChosenServers) -> bool:
         admitted = False
         if self._admission is not None and now.file is not None:
             admitted = await self._admission.follow(now.file, self._gateway)
@@ -77,10 +77,10 @@ class Following:
 
     async def follow(self, files: Sequence[str]) -> None:
         """Look at the files for ever, and at those that they lead to."""
-        read: dict[str, Stamp] | None = None  # what the files were when they were last read
-        before: dict[str, Stamp] | None = None
+        read: dict[str, FileStamp] | None = None  # what the files were when they were last read
+        before: dict[str, FileStamp] | None = None
         while True:
-            now = await asyncio.to_thread(stamps_of, files)
+            now = await asyncio.to_thread(file_stamps, files)
             # Who writes a file may not be done yet: it is read when it was the same twice.
             if read is None or (now != read and now == before):
                 read = now
@@ -95,5 +95,5 @@ class Following:
             await asyncio.sleep(INTERVAL)
 
 
-def _digests(entries: Iterable[Configured]) -> list[str]:
+def _digests(entries: Iterable[ServerSpec]) -> list[str]:
     return [one.digest for one in entries]

@@ -12,8 +12,8 @@ from pathlib import Path
 from socket import socket
 
 from ...gateway import Gateway, GatewaySettings, View
-from ...gateway.clients.admission import Admission
-from ...gateway.operations.observability import Observing
+from ...gateway.clients.admission import ClientAccess
+from ...gateway.operations.observability import Observability
 from ...manager.manager import MCPManager
 from ...manager.tools.tool_cache import MCPToolCache
 from ...policy.rules.ruleset import RuleSet
@@ -21,20 +21,20 @@ from ...server.http_app.uvicorn_runner import serve_http, url_of
 from ...server.run_program import freeze_memory, run_program
 from ...transport.http.server.settings import HttpSettings
 from ..framework.access_options import ACCESS
-from ..framework.connection import be_quiet
-from ..framework.errors import USAGE, Failed, say
-from ..framework.listen_address import Endpoint
+from ..framework.connection import silence_warnings
+from ..framework.errors import USAGE, CommandError, print_message
+from ..framework.listen_address import ListenAddress
 from ..framework.output import safe
 from ..framework.parser import INPUT, PROJECT, Parser, flag, option, port
 from ..recording.record_options import add_record_options
 from ..tap.watched_relay import watchable
-from .choose_servers import Address, Wanted
+from .choose_servers import ChosenServers, OwnAddress
 from .port_in_use import listen
-from .reload_on_change import Following
+from .reload_on_change import GatewayReloader
 from .screen import Screen
-from .tape_options import recorded
+from .tape_options import record_while_running
 
-__all__ = ["Plan", "add_gateway_options", "endpoint_of", "log_if_asked", "serve_plan"]
+__all__ = ["GatewayPlan", "add_gateway_options", "endpoint_of", "log_to_stderr", "serve_plan"]
 
 PORT = 8765
 AGAIN = 30.0  # seconds after which the same warning is worth saying again
@@ -45,22 +45,22 @@ GRACE = 1.0  # seconds that calls may go on when the gateway ends
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class GatewayPlan:
     """A gateway that is to be run."""
 
     settings: GatewaySettings
     http: HttpSettings
-    endpoint: Endpoint
+    endpoint: ListenAddress
     options: Namespace
-    read: Callable[[Address], Wanted]  # the servers, anew each time
+    read: Callable[[OwnAddress], ChosenServers]  # the servers, anew each time
     views: Mapping[str, View] = field(default_factory=dict)
-    admission: Admission | None = None
-    observing: Observing = field(default_factory=Observing)
+    admission: ClientAccess | None = None
+    observing: Observability = field(default_factory=Observability)
     rules: RuleSet | None = None
     tape: Path | None = None  # to record to from the start on
 
 
-def serve_plan(plan: Plan) -> int:
+def serve_plan(plan: GatewayPlan) -> int:
     """Serve until a signal comes.
 
     Raises:
@@ -70,16 +70,18 @@ def serve_plan(plan: Plan) -> int:
     listening = listen(plan.endpoint)
     try:
         name = listening.getsockname()
-        address = Address(unix=name) if isinstance(name, str) else Address(*name[:2])
+        address = OwnAddress(unix=name) if isinstance(name, str) else OwnAddress(*name[:2])
         wanted = plan.read(address)
-        with recorded(plan.observing.tapes, plan.tape, plan.options):
+        with record_while_running(plan.observing.tapes, plan.tape, plan.options):
             run_program(lambda: _serve(plan, listening, address, wanted))
     finally:
         plan.endpoint.clean_up(listening)
     return 0
 
 
-async def _serve(plan: Plan, listening: socket, address: Address, wanted: Wanted) -> None:
+async def _serve(
+    plan: GatewayPlan, listening: socket, address: OwnAddress, wanted: ChosenServers
+) -> None:
     tls = plan.endpoint.tls()
     url = plan.endpoint.reachable(url_of(listening, plan.http.path, tls=tls is not None))
     has_token = plan.http.auth_token is not None or plan.http.verify_token is not None
@@ -96,7 +98,7 @@ async def _serve(plan: Plan, listening: socket, address: Address, wanted: Wanted
         AsyncExitStack() as stack,
     ):
         if plan.rules is not None:
-            plan.rules.stand_before(gateway)
+            plan.rules.attach_to(gateway)
             stack.callback(plan.rules.close)
         if plan.observing.journal is not None:
             name = gateway.info["name"]
@@ -106,7 +108,7 @@ async def _serve(plan: Plan, listening: socket, address: Address, wanted: Wanted
             plan.endpoint.exposure, has_token=has_token, socket_option="--listen unix:PATH"
         )
         screen = Screen(gateway, url, token=token, json=plan.options.json, exposure=exposure)
-        following = Following(
+        following = GatewayReloader(
             gateway,
             lambda: plan.read(address),
             changed=screen.changed,
@@ -173,13 +175,13 @@ def add_gateway_options(parser: Parser) -> None:
     parser.add_group("who may come in", "What other machines can reach needs a token.", *ACCESS)
 
 
-def endpoint_of(options: Namespace, listen: str | None = None) -> Endpoint:
+def endpoint_of(options: Namespace, listen: str | None = None) -> ListenAddress:
     """Where to listen: what the options say, else what a file says, else the usual place."""
     place = options.listen
     if place is None and options.host is None and options.port is None:
         place = listen
     elif place is not None and (options.host is not None or options.port is not None):
-        raise Failed("--listen and --host, --port say the same twice", code=USAGE)
+        raise CommandError("--listen and --host, --port say the same twice", code=USAGE)
     unix, http = None, None
     if place is not None and (place.startswith("unix:") or "/" in place.removeprefix("http://")):
         unix = place.removeprefix("unix:").removeprefix("//")
@@ -187,15 +189,15 @@ def endpoint_of(options: Namespace, listen: str | None = None) -> Endpoint:
         http = place.removeprefix("http://")
     number = PORT if options.port is None and http is None else options.port
     chosen = {**vars(options), "http": http, "ws": None, "unix": unix, "port": number, "workers": 1}
-    return Endpoint.of(Namespace(**chosen))
+    return ListenAddress.of(Namespace(**chosen))
 
 
-def log_if_asked(options: Namespace) -> None:
+def log_to_stderr(options: Namespace) -> None:
     if options.verbose:
         form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
         logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=form)
     else:
-        be_quiet()
+        silence_warnings()
         teller = _Teller(logging.WARNING)
         for topic in _ABOUT:
             logging.getLogger(f"fairlead.gateway.{topic}").addHandler(teller)
@@ -215,6 +217,6 @@ class _Teller(logging.Handler):
             return
         self._said = (text, now)
         first, *more = text.splitlines() or [""]
-        say("error" if record.levelno >= logging.ERROR else "warning", safe(first), "33")
+        print_message("error" if record.levelno >= logging.ERROR else "warning", safe(first), "33")
         for line in more:
             sys.stderr.write(f"  | {safe(line)}\n")

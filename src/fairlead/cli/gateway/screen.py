@@ -15,11 +15,11 @@ from ...gateway.admin.status import status
 from ...manager.manager import StatusEvent
 from ...observe.safe_display import json_text
 from ...redaction.redact_text import redact
-from ..framework.errors import say, styled
-from ..framework.listen_address import Exposure
-from ..framework.output import counted, first_line, pretty, safe, visible, write
+from ..framework.errors import print_message, styled
+from ..framework.listen_address import NetworkExposure
+from ..framework.output import first_line, pluralize, pretty, safe, visible, write
 from ..framework.suggested_commands import our_program, quoted, suggest_any
-from .choose_servers import LeftOut, Wanted
+from .choose_servers import ChosenServers, SkippedServer
 
 __all__ = ["Screen", "how_to_connect"]
 
@@ -41,7 +41,7 @@ class Screen:
         *,
         token: str | None,
         json: bool,
-        exposure: Exposure | None = None,
+        exposure: NetworkExposure | None = None,
     ) -> None:
         """`token` is what hints show for it; None if there is none."""
         self._gateway = gateway
@@ -49,10 +49,10 @@ class Screen:
         self._token = token
         self._exposure = exposure
         self._json = json
-        self._told: Sequence[LeftOut] = ()
+        self._told: Sequence[SkippedServer] = ()
         self._waiting: set[asyncio.Task[None]] = set()
 
-    def opened(self, wanted: Wanted) -> None:
+    def opened(self, wanted: ChosenServers) -> None:
         """The endpoint is there; servers may still be on their way."""
         if self._json:
             return
@@ -70,10 +70,10 @@ class Screen:
         if self._exposure is not None:
             self._exposure.show()
         for problem in wanted.problems:
-            say("warning", safe(problem), "33")
+            print_message("warning", safe(problem), "33")
         self._leave_out(wanted)
 
-    async def settle(self, wanted: Wanted) -> None:
+    async def settle(self, wanted: ChosenServers) -> None:
         """Until every server is there, or known not to be; not for ever."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(READY_LIMIT):
@@ -115,19 +115,19 @@ class Screen:
         for task in self._waiting:
             task.cancel()
 
-    def changed(self, wanted: Wanted) -> None:
+    def changed(self, wanted: ChosenServers) -> None:
         """Files say something else now."""
         if not self._json:
             self._leave_out(wanted)
 
     def failed(self, reason: str) -> None:
-        say("warning", f"nothing is changed: {safe(reason)}", "33")
+        print_message("warning", f"nothing is changed: {safe(reason)}", "33")
 
-    def _leave_out(self, wanted: Wanted) -> None:
+    def _leave_out(self, wanted: ChosenServers) -> None:
         for one in wanted.left_out:
             if one not in self._told:
                 hint = f"; `{one.hint}` shows what it would run, and asks you" if one.hint else ""
-                say("left out", visible(f"{one.name}: {one.reason}{hint}"), "33")
+                print_message("left out", visible(f"{one.name}: {one.reason}{hint}"), "33")
         self._told = wanted.left_out
 
     def _news(self, name: str, event: StatusEvent) -> str:
@@ -135,7 +135,7 @@ class Screen:
         if event.kind != "connected" or supervisor is None or supervisor.client is None:
             why = f": {first_line(redact(event.error))}" if event.error else ""
             return f"{event.kind}{why}"
-        tools = counted(len(supervisor.tools or ()), "tool")
+        tools = pluralize(len(supervisor.tools or ()), "tool")
         return f"connected ({supervisor.client.protocol_version}, {tools})"
 
     def _rows(self) -> list[Row]:
@@ -144,7 +144,7 @@ class Screen:
             row["error"] = None if row["error"] is None else first_line(redact(row["error"]))
         return rows
 
-    def _report(self, wanted: Wanted) -> dict[str, Any]:
+    def _report(self, wanted: ChosenServers) -> dict[str, Any]:
         facts = ("name", "server", "status", "transport", "revision", "era", "tools", "source")
         return {
             "name": self._gateway.settings.name,

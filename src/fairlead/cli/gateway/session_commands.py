@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from ..framework.admin_client import ADMIN_TOKEN, URL, ask_admin
-from ..framework.errors import USAGE, Failed, say
-from ..framework.output import as_json, counted, visible, write
+from ..framework.errors import USAGE, CommandError, print_message
+from ..framework.output import as_json, pluralize, visible, write
 from ..framework.parser import JSON, Parser, option
 
 __all__ = ["run"]
@@ -27,14 +27,14 @@ def run(argv: Sequence[str]) -> int:
     ).parse_args(argv)
     if options.action == "end":
         if not options.numbers:
-            raise Failed(
+            raise CommandError(
                 "Which one? `fairlead session end ID`",
                 hint="`fairlead session list` shows them",
                 code=USAGE,
             )
         ended = [ask_admin(options, "DELETE", f"/admin/sessions/{n}") for n in options.numbers]
         for one in () if as_json(options, ended) else ended:
-            say("ended", str(one["ended"]), "32")
+            print_message("ended", str(one["ended"]), "32")
         return 0
     found = ask_admin(options, "GET", "/admin/sessions")
     if as_json(options, found):
@@ -43,11 +43,11 @@ def run(argv: Sequence[str]) -> int:
         client = visible(one["client"] or "somebody")
         whom = f" as {visible(one['principal'])}" if one.get("principal") else ""
         watched = len(one["subscriptions"])
-        watches = f", watches {counted(watched, 'resource')}" if watched else ""
+        watches = f", watches {pluralize(watched, 'resource')}" if watched else ""
         write(
             f"#{one['id']} {client}{whom}: {one['protocol_version'] or 'no handshake'} over "
             f"{one['transport']}{watches}"
         )
     if not found:
-        say("note", "nobody is connected; requests that stand alone are no sessions")
+        print_message("note", "nobody is connected; requests that stand alone are no sessions")
     return 0

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
-from ...gateway.operations.tape_control import Taping
+from ...gateway.operations.tape_control import TapeControl
 from ...recording.tape.format import LINES
-from ..framework.errors import USAGE, Failed, say
+from ..framework.errors import USAGE, CommandError, print_message
 from ..framework.output import safe, visible
-from ..recording.places import new_place, place_of, tapes_folder
+from ..recording.places import new_tape_path, tape_path, tapes_folder
 
-__all__ = ["recorded", "require_tape", "tape_place", "taping"]
+__all__ = ["record_while_running", "require_tape", "tape_control_for", "tape_place"]
 
 
 def tape_place(options: Namespace, name: str, said: str | bool = False) -> Path | None:
@@ -22,30 +22,36 @@ def tape_place(options: Namespace, name: str, said: str | bool = False) -> Path 
     A name in a file, and `name` where there is none, get the time behind them.
     """
     if options.record:
-        return place_of(options.record)
+        return tape_path(options.record)
     if options.record is None and said is False:
         return None
-    return new_place(said if isinstance(said, str) else name)
+    return new_tape_path(said if isinstance(said, str) else name)
 
 
 def require_tape(name: str | None) -> None:
-    """Raises `Failed` for what is rather the file of a gateway: `--record` took it for a name."""
+    """Check that a name is not the file of a gateway, which `--record` took for a name.
+
+    Raises:
+        CommandError: It looks like such a file.
+    """
     endings = (".toml", ".yaml", ".yml", ".json")
     if name and name.endswith(endings) and not name.endswith(".tape.json"):
-        raise Failed(
+        raise CommandError(
             f"{name} is no name for a tape",
             hint="FILE goes before --record, or give the tape a name",
             code=USAGE,
         )
 
 
-def taping(about: dict[str, Any], secrets: Iterable[str]) -> Taping:
+def tape_control_for(about: dict[str, Any], secrets: Iterable[str]) -> TapeControl:
     """What records, when it is started."""
-    return Taping(tapes_folder(), secrets=secrets, about=about)
+    return TapeControl(tapes_folder(), secrets=secrets, about=about)
 
 
 @contextmanager
-def recorded(tapes: Taping | None, place: Path | None, options: Namespace) -> Iterator[None]:
+def record_while_running(
+    tapes: TapeControl | None, place: Path | None, options: Namespace
+) -> Iterator[None]:
     """Record, if that is wanted, and say at the end what came of it."""
     if tapes is None:
         yield
@@ -61,8 +67,8 @@ def recorded(tapes: Taping | None, place: Path | None, options: Namespace) -> It
         except ConfigError as exc:
             there = place.with_name(f"{place.name}{LINES}").exists()
             hint = "take another name, or write it anew with --overwrite" if there else ""
-            raise Failed(safe(str(exc)), hint=hint) from exc
-        say("recording", visible(str(started.path)))
+            raise CommandError(safe(str(exc)), hint=hint) from exc
+        print_message("recording", visible(str(started.path)))
     try:
         yield
     finally:
@@ -70,4 +76,4 @@ def recorded(tapes: Taping | None, place: Path | None, options: Namespace) -> It
         tapes.stop()
         if last is not None:
             lost = f", {last.info.lost} were lost" if last.info.lost else ""
-            say("recorded", safe(f"{last.info.entries} messages on {last.path}{lost}"))
+            print_message("recorded", safe(f"{last.info.entries} messages on {last.path}{lost}"))

@@ -8,12 +8,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ..framework.connect_target import read_headers
-from ..framework.errors import USAGE, Failed, say
+from ..framework.errors import USAGE, CommandError, print_message
 from ..framework.output import visible, write
 from ..framework.parser import Parser, flag, milliseconds, option, read_pairs, repeated
 from ..framework.server_lookup import every_server
 from ..framework.suggested_commands import quoted, suggest
-from .edit_own_file import OURS, changing, own_file
+from .edit_own_file import OURS, own_file, report_edit_errors
 
 __all__ = ["run_add"]
 
@@ -25,10 +25,10 @@ def run_add(argv: Sequence[str]) -> int:
     options = _parser().parse_intermixed_args(list(argv[:index]))
     entry = _entry(options, list(argv[index + 1 :]))
     file = own_file(options)
-    with changing(file):
+    with report_edit_errors(file):
         known = file.entries()
         if options.name in known and not options.force:
-            raise Failed(
+            raise CommandError(
                 f"{visible(options.name)} is in {file.path} already",
                 hint="--force puts the new one in its place",
             )
@@ -68,7 +68,7 @@ def _parser() -> Parser:
 
 def _entry(options: Namespace, command: list[str]) -> dict[str, Any]:
     if bool(command) == bool(options.url):
-        raise Failed(
+        raise CommandError(
             "A server has a URL, or a command after `--`"
             + (": both are given" if command else ", and there is neither"),
             hint=f"for example {_example(options.name, 'python', 'server.py')}",
@@ -83,7 +83,7 @@ def _entry(options: Namespace, command: list[str]) -> dict[str, Any]:
     else:
         _refuse(options, "a command", env=options.env, cwd=options.cwd)
         if not _is_url(options.url):
-            raise Failed(
+            raise CommandError(
                 f"{visible(options.url)!r} is no URL",
                 hint="it begins like https://example.com/mcp"
                 if _URL.match(options.url)
@@ -100,7 +100,7 @@ def _entry(options: Namespace, command: list[str]) -> dict[str, Any]:
 def _refuse(options: Namespace, whose: str, **given: Any) -> None:
     for name, value in given.items():
         if value:
-            raise Failed(f"--{name} is for {whose}", code=USAGE)
+            raise CommandError(f"--{name} is for {whose}", code=USAGE)
 
 
 def _is_url(text: str) -> bool:
@@ -124,7 +124,7 @@ def _mention_folder(options: Namespace, command: list[str]) -> None:
     """Your own file counts everywhere, but a file named from here is found only from here."""
     here = [word for word in command if not os.path.isabs(word) and os.path.isfile(word)]
     if here and options.cwd is None:
-        say(
+        print_message(
             "note",
             f"{visible(here[0])} will be looked for in the folder where somebody uses it; to have "
             f"it found from everywhere, add `--cwd {quoted(os.getcwd())} --force`, or write its "
@@ -137,12 +137,14 @@ def _mention(name: str, path: str) -> None:
     places = every_server().places.get(name, [])
     others = [found for found, _ in places if found.path != path]
     if places and places[0][0].path != path:
-        say("note", f"{visible(places[0][0].place)} has that name too, and comes first", "33")
+        print_message(
+            "note", f"{visible(places[0][0].place)} has that name too, and comes first", "33"
+        )
     elif others:
-        say("note", f"it is used instead of the one in {visible(others[0].place)}")
+        print_message("note", f"it is used instead of the one in {visible(others[0].place)}")
     mine = next((found for found, _ in places if found.path == path), None)
     if mine is not None and mine.level == "project":
         approve = suggest("mcp", "approve", operands=[name])
-        say("next", f"{approve}, as everybody who uses the project has to")
+        print_message("next", f"{approve}, as everybody who uses the project has to")
     else:
-        say("next", suggest("mcp", "test", operands=[name]))
+        print_message("next", suggest("mcp", "test", operands=[name]))

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...config.entry_preview import preview
-from ...config.found_server import Found
+from ...config.found_server import FoundServer
 from ...config.trust import Trust
 from ..framework.describe_entry import needs_of
-from ..framework.errors import FAILED, USAGE, Failed
+from ..framework.errors import FAILED, USAGE, CommandError
 from ..framework.output import as_json, ask, can_ask, pretty, visible, write
 from ..framework.parser import NAME, Parser, flag
 from ..framework.server_lookup import every_server, places_of
@@ -57,7 +57,7 @@ def run_revoke(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv)
     found, trust = _find(options.name), Trust()
     if found.level != "project":
-        raise Failed(
+        raise CommandError(
             f"{visible(found.name)} is not of a project's file: it needs no approval",
             hint=f"{suggest('mcp', 'disable', operands=[options.name])} hides it",
         )
@@ -70,12 +70,12 @@ def run_revoke(argv: Sequence[str]) -> int:
     return 0
 
 
-def _find(name: str) -> Found:
+def _find(name: str) -> FoundServer:
     """The place of that name that counts, whether it is switched on or not."""
     return places_of(name, every_server())[0][0]
 
 
-def _about(found: Found, trust: Trust) -> dict[str, Any]:
+def _about(found: FoundServer, trust: Trust) -> dict[str, Any]:
     """Everything that a person has to know before approving an entry."""
     approval = trust.approval(found)
     before = trust.last(found) if approval == "changed" else None
@@ -86,7 +86,7 @@ def _about(found: Found, trust: Trust) -> dict[str, Any]:
         "level": found.level,
         "approved": approval == "approved",
         "approval": approval,
-        "reason": None if approval == "approved" else trust.why_not(found),
+        "reason": None if approval == "approved" else trust.rejection_reason(found),
         "values": [value.plain() for value in preview(found)],
         "needs": needs_of(found),
         "changed": trust.changes(found) if before is not None else None,
@@ -141,7 +141,7 @@ def _asked(need: dict[str, Any]) -> str:
 
 def _agrees() -> bool:
     if not can_ask():
-        raise Failed(
+        raise CommandError(
             "Nobody is there to be asked",
             hint="read what it would run; then --yes approves it",
             code=USAGE,
@@ -152,5 +152,5 @@ def _agrees() -> bool:
         return False
 
 
-def _unwritable(trust: Trust, exc: OSError) -> Failed:
-    return Failed(f"{visible(str(trust.path))} cannot be changed: {exc.strerror or exc}")
+def _unwritable(trust: Trust, exc: OSError) -> CommandError:
+    return CommandError(f"{visible(str(trust.path))} cannot be changed: {exc.strerror or exc}")

@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...client.server_entry import MCPStdioServerConfig
-from ...config.discovery import Loaded
-from ...config.found_server import Found
-from ...config.paths import this_machine
+from ...config.discovery import DiscoveredServers
+from ...config.found_server import FoundServer
+from ...config.paths import local_host_paths
 from ...config.trust import Trust
-from ..framework.connection import be_quiet, run_async
+from ..framework.connection import run_async, silence_warnings
 from ..framework.describe_entry import source_of
 from ..framework.errors import FAILED, styled
-from ..framework.output import as_json, counted, safe, visible, write_styled
+from ..framework.output import as_json, pluralize, safe, visible, write_styled
 from ..framework.parser import INPUT, JSON, Parser, option, read_pairs, wait_option
 from ..framework.remedies import INSTALL
 from ..framework.server_lookup import every_server, find_server
 from ..framework.suggested_commands import suggest_any
-from .server_check import Checkup, check_up
+from .server_check import ServerCheck, check_server
 from .test import mark, show_step
 
 __all__ = ["run"]
@@ -32,7 +32,7 @@ AT_ONCE = 4  # servers that are tried at the same time
 
 
 @dataclass(frozen=True)
-class Finding:
+class DoctorFinding:
     """Something about the machine; `hint` is what to do."""
 
     ok: bool
@@ -56,11 +56,13 @@ def run(argv: Sequence[str]) -> int:
     loaded = every_server()
     names = options.names or sorted(loaded.found)
     servers = {name: find_server(name, loaded) for name in names}
-    be_quiet()
+    silence_warnings()
     return run_async(_examine(options, loaded, list(servers.values())))
 
 
-async def _examine(options: Namespace, loaded: Loaded, servers: list[Found]) -> int:
+async def _examine(
+    options: Namespace, loaded: DiscoveredServers, servers: list[FoundServer]
+) -> int:
     findings = _machine(loaded, servers)
     if not options.json:
         _show_machine(findings)
@@ -73,14 +75,14 @@ async def _examine(options: Namespace, loaded: Loaded, servers: list[Found]) -> 
     return FAILED if broken else 0
 
 
-async def _check_all(options: Namespace, servers: list[Found]) -> list[Checkup]:
+async def _check_all(options: Namespace, servers: list[FoundServer]) -> list[ServerCheck]:
     """All of them, a few at a time, shown in the order in which they were asked for."""
     given = read_pairs(options.input, "--input")
     limit, trust = asyncio.Semaphore(AT_ONCE), Trust()
 
-    async def one(found: Found) -> Checkup:
+    async def one(found: FoundServer) -> ServerCheck:
         async with limit:
-            return await check_up(found, inputs=given, timeout=options.timeout, trust=trust)
+            return await check_server(found, inputs=given, timeout=options.timeout, trust=trust)
 
     tasks = [asyncio.create_task(one(found)) for found in servers]
     try:
@@ -97,27 +99,27 @@ async def _check_all(options: Namespace, servers: list[Found]) -> list[Checkup]:
         await asyncio.gather(*tasks, return_exceptions=True)  # each ends its server
 
 
-def _machine(loaded: Loaded, servers: list[Found]) -> list[Finding]:
+def _machine(loaded: DiscoveredServers, servers: list[FoundServer]) -> list[DoctorFinding]:
     version = platform.python_version()
-    findings = [Finding(True, f"Python {version} on {platform.system()}, {sys.executable}")]
+    findings = [DoctorFinding(True, f"Python {version} on {platform.system()}, {sys.executable}")]
     for problem in loaded.warnings:
         text, odd = visible(str(problem)), problem.harmless
         hint = "another name would do everywhere" if odd else "correct the file there"
-        findings.append(Finding(odd, text, hint, odd=odd))
+        findings.append(DoctorFinding(odd, text, hint, odd=odd))
     trust = Trust()
     for found in servers[:1]:
         trust.trusts(found)  # which reads the file
-    findings += [Finding(False, safe(warning)) for warning in trust.warnings]
+    findings += [DoctorFinding(False, safe(warning)) for warning in trust.warnings]
     findings += _folders()
     return [*findings, *_programs(servers)]
 
 
-def _folders() -> list[Finding]:
+def _folders() -> list[DoctorFinding]:
     """Ours have to be writable, where they are there."""
-    machine = this_machine()
+    machine = local_host_paths()
     folders = (machine.own_config[0], machine.own_cache, machine.own_data)
     return [
-        Finding(
+        DoctorFinding(
             False,
             f"{visible(folder)} cannot be written to",
             f"`{suggest_any('ls', '-ld', operands=[folder])}` says why",
@@ -127,7 +129,7 @@ def _folders() -> list[Finding]:
     ]
 
 
-def _programs(servers: list[Found]) -> list[Finding]:
+def _programs(servers: list[FoundServer]) -> list[DoctorFinding]:
     """Programs like npx and uvx that entries need: said once, not for each of them."""
     needed: dict[str, list[str]] = {}
     for found in servers:
@@ -140,14 +142,14 @@ def _programs(servers: list[Found]) -> list[Finding]:
     for program, names in needed.items():
         place = shutil.which(program)
         if place is not None:
-            findings.append(Finding(True, f"{program} is {visible(place)}"))
+            findings.append(DoctorFinding(True, f"{program} is {visible(place)}"))
             continue
         text = f"{program} is missing, and {visible(', '.join(names))} cannot start without it"
-        findings.append(Finding(False, text, INSTALL[program]))
+        findings.append(DoctorFinding(False, text, INSTALL[program]))
     return findings
 
 
-def _show_machine(findings: list[Finding]) -> None:
+def _show_machine(findings: list[DoctorFinding]) -> None:
     write_styled(styled("this machine", "1", sys.stdout))
     for finding in findings:
         sign = styled("!", "33", sys.stdout) if finding.odd else mark(finding.ok)
@@ -156,7 +158,7 @@ def _show_machine(findings: list[Finding]) -> None:
             write_styled(f"    {styled('→', '36', sys.stdout)} {finding.hint}")
 
 
-def _show(checkup: Checkup) -> None:
+def _show(checkup: ServerCheck) -> None:
     found, failed = checkup.found, checkup.failed
     where = f"{source_of(found.host_title, found.level)}, {found.place}"
     write_styled(f"\n{styled(visible(found.name), '1', sys.stdout)}  {visible(where)}")
@@ -173,16 +175,18 @@ def _show(checkup: Checkup) -> None:
             write_styled(f"  {styled('→', '36', sys.stdout)} {failed.hint}")
 
 
-def _sum_up(checkups: list[Checkup], broken: int) -> None:
+def _sum_up(checkups: list[ServerCheck], broken: int) -> None:
     well = sum(checkup.failed is None for checkup in checkups)
     waiting = sum(not checkup.approved for checkup in checkups)
     parts = [f"{well} of {len(checkups)} servers work"]
     parts += [f"{waiting} not approved"] if waiting else []
-    parts += [f"{counted(broken, 'thing')} to mend"] if broken else []
+    parts += [f"{pluralize(broken, 'thing')} to mend"] if broken else []
     write_styled(f"\n{', '.join(parts)}")
 
 
-def _plain(findings: list[Finding], checkups: list[Checkup], broken: int) -> dict[str, Any]:
+def _plain(
+    findings: list[DoctorFinding], checkups: list[ServerCheck], broken: int
+) -> dict[str, Any]:
     return {
         "ok": broken == 0,
         "machine": [{"ok": f.ok, "text": f.text, "hint": f.hint} for f in findings],

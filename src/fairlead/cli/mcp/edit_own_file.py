@@ -6,11 +6,11 @@ from contextlib import contextmanager
 
 from ...config.edit.own_file import ConfigFile
 from ...errors import ConfigError
-from ..framework.errors import Failed
+from ..framework.errors import CommandError
 from ..framework.output import safe
 from ..framework.parser import flag
 
-__all__ = ["OURS", "changing", "own_file"]
+__all__ = ["OURS", "own_file", "report_edit_errors"]
 
 
 OURS = flag("--project", help="change .fairlead/mcp.json of the project, not your own file")
@@ -22,12 +22,12 @@ def own_file(options: Namespace) -> ConfigFile:
 
 
 @contextmanager
-def changing(file: ConfigFile) -> Iterator[None]:
+def report_edit_errors(file: ConfigFile) -> Iterator[None]:
     """Raises: Failed: if the file cannot be changed, saying why."""
     try:
         yield
     except ConfigError as exc:
-        raise Failed(safe(str(exc))) from exc
+        raise CommandError(safe(str(exc))) from exc
     except OSError as exc:
         why = exc.strerror or str(exc)
-        raise Failed(f"{file.path} cannot be changed: {why}") from exc
+        raise CommandError(f"{file.path} cannot be changed: {why}") from exc

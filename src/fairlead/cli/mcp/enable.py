@@ -3,14 +3,14 @@
 from argparse import Namespace
 from collections.abc import Sequence
 
-from ...config.discovery import Loaded
+from ...config.discovery import DiscoveredServers
 from ...config.edit.own_file import ConfigFile
-from ..framework.errors import USAGE, Failed, say
+from ..framework.errors import USAGE, CommandError, print_message
 from ..framework.output import safe, visible, write
 from ..framework.parser import NAME, Parser
 from ..framework.server_lookup import every_server, places_of
 from ..framework.suggested_commands import suggest
-from .edit_own_file import OURS, changing, own_file
+from .edit_own_file import OURS, own_file, report_edit_errors
 
 __all__ = ["run_disable", "run_enable", "run_remove"]
 
@@ -22,10 +22,10 @@ def run_enable(argv: Sequence[str]) -> int:
         argv,
     )
     file = own_file(options)
-    with changing(file):
+    with report_edit_errors(file):
         ours = options.name in file.entries()
         if options.project and not ours:
-            raise Failed(
+            raise CommandError(
                 f"{visible(options.name)} is not in {file.path}, and a project cannot switch on "
                 "what others have configured",
                 hint=f"{suggest('mcp', 'enable', operands=[options.name])} does, for you",
@@ -35,7 +35,7 @@ def run_enable(argv: Sequence[str]) -> int:
     _report(options, file, ours, "enabledServers")
     now = every_server()
     if options.name in now.disabled:
-        say("warning", f"it is still off: {_why(now, options.name)}", "33")
+        print_message("warning", f"it is still off: {_why(now, options.name)}", "33")
     return 0
 
 
@@ -47,13 +47,13 @@ def run_disable(argv: Sequence[str]) -> int:
         argv,
     )
     file = own_file(options)
-    with changing(file):
+    with report_edit_errors(file):
         ours = options.name in file.entries()
         file.disable(options.name)
     _report(options, file, ours, "disabledServers")
     now = every_server()
     if options.name in now.found:
-        say("warning", f"it is still used: {_why(now, options.name)}", "33")
+        print_message("warning", f"it is still used: {_why(now, options.name)}", "33")
     return 0
 
 
@@ -71,10 +71,10 @@ def _report(options: Namespace, file: ConfigFile, ours: bool, key: str) -> None:
     if not ours:
         found = every_server().places[options.name][0][0]
         text = f"it comes from {found.host_title}, {found.place}, which is not changed"
-        say("note", safe(f"{text}; `{key}` in our file says so"))
+        print_message("note", safe(f"{text}; `{key}` in our file says so"))
 
 
-def _why(loaded: Loaded, name: str) -> str:
+def _why(loaded: DiscoveredServers, name: str) -> str:
     found, what = loaded.places[name][0]
     return safe(f"{found.place}: {what.removeprefix('not used: ')}")
 
@@ -89,7 +89,7 @@ def run_remove(argv: Sequence[str]) -> int:
         examples="  fairlead mcp remove notes",
     ).parse_args(argv)
     file = own_file(options)
-    with changing(file):
+    with report_edit_errors(file):
         if options.name not in file.entries():
             raise _elsewhere(options.name, str(file.path))
         file.remove(options.name)
@@ -97,7 +97,7 @@ def run_remove(argv: Sequence[str]) -> int:
     return 0
 
 
-def _elsewhere(name: str, path: str) -> Failed:
+def _elsewhere(name: str, path: str) -> CommandError:
     found = places_of(name, every_server())[0][0]
     if found.dialect == "fairlead":
         option = ["--project"] if found.level == "project" else []
@@ -108,7 +108,7 @@ def _elsewhere(name: str, path: str) -> Failed:
         )
     else:
         hint = f"we never change their files; {suggest('mcp', 'disable', operands=[name])} hides it"
-    return Failed(
+    return CommandError(
         f"{visible(name)} is not in {path}: it comes from {visible(found.host_title)}, "
         f"{visible(found.place)}",
         hint=safe(hint),

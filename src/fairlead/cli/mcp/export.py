@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig
 from ...config.edit.export_entry import EXPORTS, export, export_all
-from ...config.edit.import_entry import adopt
+from ...config.edit.import_entry import import_entry
 from ...errors import ConfigError
-from ..framework.errors import USAGE, Failed, say
+from ..framework.errors import USAGE, CommandError, print_message
 from ..framework.output import for_stream, visible
 from ..framework.parser import Parser, option
 from ..framework.server_lookup import every_server, find_server
@@ -26,7 +26,7 @@ def run_export(argv: Sequence[str]) -> int:
         "  fairlead mcp export codex notes >> ~/.codex/config.toml",
     ).parse_args(argv)
     if options.host not in EXPORTS:
-        raise Failed(
+        raise CommandError(
             f"There is no program {visible(options.host)!r} whose files we can write",
             hint=f"there are {', '.join(sorted(EXPORTS))}",
             code=USAGE,
@@ -36,19 +36,19 @@ def run_export(argv: Sequence[str]) -> int:
     for name in options.names or sorted(loaded.found):
         found = find_server(name, loaded)
         try:
-            entry = adopt(found).entry
+            entry = import_entry(found).entry
             export(entry, options.host, name=name)  # not every program has a word for everything
         except ConfigError as exc:
             if options.names:
-                raise Failed(visible(f"{name}: {exc.args[0]}")) from exc
-            say("left out", visible(f"{name}: {exc.args[0]}"), "33")
+                raise CommandError(visible(f"{name}: {exc.args[0]}")) from exc
+            print_message("left out", visible(f"{name}: {exc.args[0]}"), "33")
             continue
         entries[name] = entry
         held = entry.env if isinstance(entry, MCPStdioServerConfig) else entry.headers
         for key in (key for key, value in held.items() if value.startswith("!")):
             text = f"{name}: {key} is a command, which other programs do not run"
-            say("note", visible(text), "33")
+            print_message("note", visible(text), "33")
     if not entries:
-        raise Failed("There is nothing to export", hint="`fairlead list` shows what there is")
+        raise CommandError("There is nothing to export", hint="`fairlead list` shows what there is")
     sys.stdout.write(for_stream(export_all(entries, options.host), sys.stdout))
     return 0

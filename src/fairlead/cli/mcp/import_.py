@@ -3,19 +3,19 @@
 from argparse import Namespace
 from collections.abc import Sequence
 
-from ...config.discovery import Loaded, load_all_mcp_configs
-from ...config.edit.import_entry import adopt
+from ...config.discovery import DiscoveredServers, load_all_mcp_configs
+from ...config.edit.import_entry import import_entry
 from ...config.edit.own_file import ConfigFile
-from ...config.found_server import Found
+from ...config.found_server import FoundServer
 from ...config.hosts import HOSTS
 from ...config.trust import NotApproved, Trust
 from ...errors import ConfigError
-from ..framework.errors import USAGE, Failed, say
+from ..framework.errors import USAGE, CommandError, print_message
 from ..framework.output import visible, write
 from ..framework.parser import Parser, flag, option
-from ..framework.server_lookup import unknown
+from ..framework.server_lookup import unknown_server
 from ..framework.suggested_commands import suggest
-from .edit_own_file import OURS, changing, own_file
+from .edit_own_file import OURS, own_file, report_edit_errors
 
 __all__ = ["run_import"]
 
@@ -34,16 +34,16 @@ def run_import(argv: Sequence[str]) -> int:
     loaded = _servers_of(options.host)
     wanted = _wanted(options, loaded)
     file = own_file(options)
-    with changing(file):
+    with report_edit_errors(file):
         done = [_import(file, name, found, options) for name, found in wanted.items()]
     write(f"{sum(done)} of {len(done)} copied to {file.path}")
     return 0 if all(done) or not options.names else 1
 
 
-def _servers_of(host: str) -> Loaded:
+def _servers_of(host: str) -> DiscoveredServers:
     known = {one.id: one for one in HOSTS if one.dialect != "fairlead"}
     if host not in known:
-        raise Failed(
+        raise CommandError(
             f"There is no program {visible(host)!r} whose files we read",
             hint=f"there are {', '.join(known)}",
             code=USAGE,
@@ -51,36 +51,38 @@ def _servers_of(host: str) -> Loaded:
     return load_all_mcp_configs(filter_exa=False, hosts=[known[host]])
 
 
-def _wanted(options: Namespace, loaded: Loaded) -> dict[str, Found]:
+def _wanted(options: Namespace, loaded: DiscoveredServers) -> dict[str, FoundServer]:
     every = {name: places[0][0] for name, places in loaded.places.items()}
     for name in options.names:
         if name not in every:
-            raise unknown(name, loaded)
+            raise unknown_server(name, loaded)
     if not every:
-        raise Failed(f"{visible(options.host)} has no servers configured")
+        raise CommandError(f"{visible(options.host)} has no servers configured")
     return {name: every[name] for name in options.names or every}
 
 
-def _import(file: ConfigFile, name: str, found: Found, options: Namespace) -> bool:
+def _import(file: ConfigFile, name: str, found: FoundServer, options: Namespace) -> bool:
     """Whether it was copied; why not is said."""
     there = name in file.entries()
     if there and not options.force:
-        say("left out", f"{visible(name)}: {file.path} has one already (--force replaces it)", "33")
+        print_message(
+            "left out", f"{visible(name)}: {file.path} has one already (--force replaces it)", "33"
+        )
         return False
     try:
         if not options.project:
             # What a stranger wrote would be believed in a file of the user's.
             Trust().require(found)
-        adopted = adopt(found, anchored=not options.project)
+        adopted = import_entry(found, anchored=not options.project)
         (file.update if there else file.add)(name, adopted.fields)
     except NotApproved:
         text = f"it is a file of the project's; first {suggest('mcp', 'approve', operands=[name])}"
-        say("left out", visible(f"{name}: {text}"), "33")
+        print_message("left out", visible(f"{name}: {text}"), "33")
         return False
     except ConfigError as exc:
-        say("left out", visible(f"{name}: {exc.args[0]}"), "33")
+        print_message("left out", visible(f"{name}: {exc.args[0]}"), "33")
         return False
     write(visible(f"{name}, from {found.place}"))
     for note in adopted.notes:
-        say("note", visible(f"{name}: {note}"), "33")
+        print_message("note", visible(f"{name}: {note}"), "33")
     return True

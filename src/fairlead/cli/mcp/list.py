@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ...config.discovery import Loaded
+from ...config.discovery import DiscoveredServers
 from ...config.trust import Trust
-from ...manager.configured_servers import configured
+from ...manager.configured_servers import configured_servers
 from ...manager.manager import MCPManager
 from ...manager.supervisor import Supervisor
 from ...manager.tools.tool_cache import MCPToolCache
 from ...protocol.revisions import Revision
 from ...redaction.redact_text import redact
-from ..framework.connection import be_quiet, run_async
+from ..framework.connection import run_async, silence_warnings
 from ..framework.describe_entry import source_of
 from ..framework.errors import styled
-from ..framework.output import as_json, columns, counted, first_line, visible, write_styled
+from ..framework.output import as_json, columns, first_line, pluralize, visible, write_styled
 from ..framework.parser import JSON, PROJECT, Parser, flag
 from ..framework.server_lookup import every_server, require_project
 
@@ -38,7 +38,7 @@ def run(argv: Sequence[str]) -> int:
         examples="  fairlead list\n  fairlead list --no-connect\n  fairlead list --json | jq",
     ).parse_args(argv)
     require_project(options)
-    be_quiet()
+    silence_warnings()
     return run_async(_list(options))
 
 
@@ -51,7 +51,7 @@ async def _list(options: Namespace) -> int:
         async with MCPManager(options.project, cache=MCPToolCache()) as manager:
             with _progress(lambda: _rows(found, manager, trust)) as changed:
                 manager.add_status_listener(lambda event: changed())
-                approved = configured(found, trust=trust)
+                approved = configured_servers(found, trust=trust)
                 await manager.connect_servers(approved)
                 await manager.settled()
             rows = _rows(found, manager, trust)
@@ -61,7 +61,7 @@ async def _list(options: Namespace) -> int:
     return 0
 
 
-def _rows(found: Loaded, manager: MCPManager | None, trust: Trust) -> list[Row]:
+def _rows(found: DiscoveredServers, manager: MCPManager | None, trust: Trust) -> list[Row]:
     """Every name, also those that are switched off or mean the server of another name."""
     servers = {} if manager is None else manager.describe()
     rows = []
@@ -127,7 +127,7 @@ def _progress(rows: Callable[[], list[Row]]) -> Iterator[Callable[[], None]]:
         draw([])
 
 
-def _show(rows: list[Row], found: Loaded) -> None:
+def _show(rows: list[Row], found: DiscoveredServers) -> None:
     if not rows:
         write_styled("No servers are configured. `fairlead mcp add` adds one.")
     for line in columns(_table(rows)):
@@ -153,7 +153,7 @@ def _table(rows: list[Row]) -> list[list[tuple[str, str]]]:
             else (row["status"], _COLOURS.get(row["status"], "31")),
             (row["transport"], "2"),
             (f"{row.get('protocolVersion') or ''} {row.get('era') or ''}".strip(), "2"),
-            (counted(row["tools"], "tool") if "tools" in row else "", ""),
+            (pluralize(row["tools"], "tool") if "tools" in row else "", ""),
             (f"{row['latency_ms']} ms" if "latency_ms" in row else "", "2"),
             (source_of(row["source"], row["level"]), "2"),
         ]

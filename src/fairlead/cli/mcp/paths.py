@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 
 from ...config.edit.own_file import ConfigFile
-from ...config.paths import this_machine
+from ...config.paths import local_host_paths
 from ...config.trust import Trust
 from ..framework.output import as_json, visible, write
 from ..framework.parser import JSON, Parser
@@ -20,7 +20,7 @@ def run(argv: Sequence[str]) -> int:
         JSON,
         examples="  fairlead paths\n  FAIRLEAD_HOME=/tmp/try fairlead paths",
     ).parse_args(argv)
-    machine = this_machine()
+    machine = local_host_paths()
     places = {
         "config": machine.own_config[0],
         "servers": str(ConfigFile.of_user(machine).path),

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 from ..client import simple_commands
 from ..framework.admin_client import ADMIN_TOKEN, URL, ask_admin
-from ..framework.errors import Failed, say
-from ..framework.output import as_json, counted, visible, write
+from ..framework.errors import CommandError, print_message
+from ..framework.output import as_json, pluralize, visible, write
 from ..framework.parser import JSON, Parser, option
 
 __all__ = ["run_notifications", "run_prompts", "run_reconnect", "run_reload", "run_resources"]
@@ -71,7 +71,7 @@ def run_notifications(argv: Sequence[str]) -> int:
         uri = f" {visible(one['uri'])}" if "uri" in one else ""
         write(f"{at}  {visible(one['server'])}: {visible(one['method'])}{uri}")
     if not heard:
-        say("note", "no server has told anything yet")
+        print_message("note", "no server has told anything yet")
     return 0
 
 
@@ -84,12 +84,12 @@ def _servers(options: Namespace, found: Sequence[Mapping[str, Any]]) -> int:
     """One line for each: how it is, and where it comes from."""
 
     def facts(one: Mapping[str, Any]) -> list[str | None]:
-        return [one["status"], counted(one["tools"], "tool"), one["source"], one["path"]]
+        return [one["status"], pluralize(one["tools"], "tool"), one["source"], one["path"]]
 
     simple_commands.show_list(options, found, "server", "name", facts)
     for one in found:
         if one["error"] and not options.json:
-            say("warning", visible(f"{one['name']}: {one['error']}"), "33")
+            print_message("warning", visible(f"{one['name']}: {one['error']}"), "33")
     return 0
 
 
@@ -115,5 +115,5 @@ def _options(command: str, about: str, argv: Sequence[str], *, name: bool = Fals
         examples=f"{words}\n{words} --url http://127.0.0.1:9000 --json",
     ).parse_args(argv)
     if name and not options.name.strip("/"):
-        raise Failed("Which server? A name is missing", code=2)
+        raise CommandError("Which server? A name is missing", code=2)
     return options

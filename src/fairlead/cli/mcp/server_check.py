@@ -10,23 +10,23 @@ from typing import Any
 
 from ...client import MCPClient, MCPClientConfig
 from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig
-from ...config.found_server import Found
+from ...config.found_server import FoundServer
 from ...config.trust import NotApproved, Trust
 from ...errors import FairleadError
 from ...redaction.redact_text import redact
-from ..framework.errors import NO_CONNECTION, Failed
-from ..framework.output import counted, safe, visible
+from ..framework.errors import NO_CONNECTION, CommandError
+from ..framework.output import pluralize, safe, visible
 from ..framework.remedies import diagnose, find_program, where_to_get
-from ..framework.server_lookup import fill_in, values_to_hide
+from ..framework.server_lookup import resolve_entry, values_to_hide
 
-__all__ = ["Checkup", "Step", "check_up"]
+__all__ = ["CheckStep", "ServerCheck", "check_server"]
 
 LIMIT = 30.0  # seconds for the connection, unless the entry or the caller says otherwise
 _LAST_WORDS = 10  # lines
 
 
 @dataclass(frozen=True)
-class Step:
+class CheckStep:
     """Something that was tried."""
 
     name: str
@@ -36,16 +36,16 @@ class Step:
 
 
 @dataclass
-class Checkup:
+class ServerCheck:
     """How it went; `failed` is why it stopped, `warnings` what is odd but did not stop it."""
 
-    found: Found
-    steps: list[Step] = field(default_factory=list)
+    found: FoundServer
+    steps: list[CheckStep] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    failed: Failed | None = None
+    failed: CommandError | None = None
     approved: bool = True
     facts: dict[str, Any] = field(default_factory=dict)
-    tell: Callable[[Step], None] = lambda step: None  # hears of each step when it is over
+    tell: Callable[[CheckStep], None] = lambda step: None  # hears of each step when it is over
 
     @contextmanager
     def step(self, name: str) -> Iterator[Callable[[str], None]]:
@@ -57,7 +57,7 @@ class Checkup:
             yield said.append
             ok = True
         finally:
-            step = Step(name, ok, time.monotonic() - began, safe("".join(said)))
+            step = CheckStep(name, ok, time.monotonic() - began, safe("".join(said)))
             self.steps.append(step)
             self.tell(step)
 
@@ -85,19 +85,19 @@ class Checkup:
         return about
 
 
-async def check_up(
-    found: Found,
+async def check_server(
+    found: FoundServer,
     *,
     inputs: Mapping[str, str] | None = None,
     timeout: float | None = None,
     trust: Trust | None = None,
-    tell: Callable[[Step], None] = lambda step: None,
-) -> Checkup:
+    tell: Callable[[CheckStep], None] = lambda step: None,
+) -> ServerCheck:
     """Approve, resolve, find the program, connect, list the tools; stops at the first failure.
 
     Nothing is left running. `tell` hears of each step when it is over.
     """
-    checkup = Checkup(found, tell=tell)
+    checkup = ServerCheck(found, tell=tell)
     words: deque[str] = deque(maxlen=_LAST_WORDS)
     secrets: list[str] = []
     missing: tuple[str, ...] = ()
@@ -106,7 +106,7 @@ async def check_up(
             (trust or Trust()).require(found)
             say("a file of yours" if found.level != "project" else "approved")
         with checkup.step("resolve") as say:
-            resolved = await fill_in(found, inputs, trust=trust)
+            resolved = await resolve_entry(found, inputs, trust=trust)
             missing, entry = resolved.missing, resolved.entry
             secrets = values_to_hide(entry)
             checkup.warnings += map(safe, resolved.warnings)
@@ -121,7 +121,7 @@ async def check_up(
         checkup.failed = diagnose(exc, found)
     except FairleadError as exc:
         checkup.failed = diagnose(exc, found, missing)
-    except Failed as exc:
+    except CommandError as exc:
         checkup.failed = exc
     if checkup.failed is not None:
         checkup.failed = _showable(checkup.failed, words, secrets)
@@ -130,10 +130,10 @@ async def check_up(
 
 async def _connect(
     entry: MCPServerEntry,
-    found: Found,
+    found: FoundServer,
     timeout: float | None,
     words: deque[str],
-    checkup: Checkup,
+    checkup: ServerCheck,
 ) -> None:
     said = found.startup_timeout or entry.timeout
     limit = timeout or (said / 1000 if said else LIMIT)
@@ -152,15 +152,15 @@ async def _connect(
         with checkup.step("tools") as say:
             tools = await client.list_tools()
             facts["tools"] = len(tools)
-            say(counted(len(tools), "tool"))
+            say(pluralize(len(tools), "tool"))
     finally:
         await client.close()
 
 
-def _showable(failed: Failed, words: deque[str], secrets: list[str]) -> Failed:
+def _showable(failed: CommandError, words: deque[str], secrets: list[str]) -> CommandError:
     """With the last words of the server, without what must not be seen."""
     details = failed.details or tuple(map(safe, words))
-    return Failed(
+    return CommandError(
         redact(failed.sentence),
         hint=failed.hint,
         details=details[-_LAST_WORDS:],
@@ -175,7 +175,7 @@ def _program(entry: MCPStdioServerConfig) -> str:
         return visible(place)
     path = entry.env.get("PATH") or os.environ.get("PATH") or ""
     by_name = not os.path.dirname(entry.command)
-    raise Failed(
+    raise CommandError(
         f"There is no program {visible(entry.command)!r}{' in the PATH' if by_name else ''}",
         hint=safe(where_to_get(entry.command)),
         details=[f"PATH={visible(path)}"] if by_name else [],

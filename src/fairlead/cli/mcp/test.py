@@ -4,14 +4,14 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 
-from ...config.found_server import Found
-from ..framework.connection import be_quiet, run_async
+from ...config.found_server import FoundServer
+from ..framework.connection import run_async, silence_warnings
 from ..framework.describe_entry import source_of
-from ..framework.errors import say, styled
+from ..framework.errors import print_message, styled
 from ..framework.output import pretty, visible, write, write_styled
 from ..framework.parser import INPUT, JSON, NAME, Parser, read_pairs, wait_option
 from ..framework.server_lookup import ask_inputs, every_server, find_server
-from .server_check import Step, check_up
+from .server_check import CheckStep, check_server
 
 __all__ = ["mark", "run_test", "show_step"]
 
@@ -28,22 +28,22 @@ def run_test(argv: Sequence[str]) -> int:
         examples="  fairlead mcp test notes\n  fairlead mcp test notes --json",
     ).parse_args(argv)
     found = find_server(options.name, every_server())
-    be_quiet()
+    silence_warnings()
     return run_async(_test(found, options))
 
 
-async def _test(found: Found, options: Namespace) -> int:
+async def _test(found: FoundServer, options: Namespace) -> int:
     given = await ask_inputs(found, read_pairs(options.input, "--input"))
     if options.json:
-        checkup = await check_up(found, inputs=given, timeout=options.timeout)
+        checkup = await check_server(found, inputs=given, timeout=options.timeout)
         write(pretty(checkup.plain()))
         return 0 if checkup.failed is None else checkup.failed.code
     source = source_of(found.host_title, found.level)
     write(visible(f"{found.name}, of {source}, {found.place}"))
     sys.stdout.flush()
-    checkup = await check_up(found, inputs=given, timeout=options.timeout, tell=show_step)
+    checkup = await check_server(found, inputs=given, timeout=options.timeout, tell=show_step)
     for warning in checkup.warnings:
-        say("warning", warning, "33")
+        print_message("warning", warning, "33")
     if checkup.failed is None:
         write("it works")
         return 0
@@ -52,7 +52,7 @@ async def _test(found: Found, options: Namespace) -> int:
     return checkup.failed.code
 
 
-def show_step(step: Step) -> None:
+def show_step(step: CheckStep) -> None:
     """One line for a step."""
     line = f"  {mark(step.ok)} {step.name.ljust(8)} {step.seconds * 1000:7.0f} ms  {step.text}"
     write_styled(line.rstrip())

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ...config.discovery import Loaded
+from ...config.discovery import DiscoveredServers
 from ...config.trust import Trust
 from ..framework.describe_entry import describe, needs_of, source_of
 from ..framework.output import as_json, visible, write
@@ -29,7 +29,7 @@ def run_why(argv: Sequence[str]) -> int:
     return 0
 
 
-def _facts(name: str, loaded: Loaded) -> dict[str, Any]:
+def _facts(name: str, loaded: DiscoveredServers) -> dict[str, Any]:
     places = places_of(name, loaded)
     found, what = places[0]
     trust = Trust()
@@ -45,7 +45,7 @@ def _facts(name: str, loaded: Loaded) -> dict[str, Any]:
         "line": found.line,
         "enabled": name not in loaded.disabled,
         "approved": approved,
-        "notApproved": trust.why_not(found) if approved is False else None,
+        "notApproved": trust.rejection_reason(found) if approved is False else None,
         "changedSinceApproval": trust.approval(found) == "changed" or None,
         "sameServerAs": loaded.duplicates.get(name),
         "alsoKnownAs": same,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..framework.admin_client import ADMIN_TOKEN, URL, ask_admin
-from ..framework.errors import USAGE, Failed, say
+from ..framework.errors import USAGE, CommandError, print_message
 from ..framework.output import as_json, pretty, safe, visible
 from ..framework.parser import JSON, Parser, option
 
@@ -38,7 +38,7 @@ def run(argv: Sequence[str]) -> int:
     if options.action == "list":
         return _list(options)
     if options.number is None:
-        raise Failed(
+        raise CommandError(
             f"Which one? `fairlead intercept {options.action} ID`",
             hint="`fairlead intercept list` shows what is held",
             code=USAGE,
@@ -47,7 +47,7 @@ def run(argv: Sequence[str]) -> int:
     answer = ask_admin(options, "POST", f"/admin/paused/{options.number}/{options.action}", body)
     if not as_json(options, answer):
         (what, number), *_ = answer.items()
-        say(what, str(number), "32")
+        print_message(what, str(number), "32")
     return 0
 
 
@@ -59,16 +59,16 @@ def _body(options: Namespace) -> dict[str, Any] | None:
     given = {"params": options.params, "result": options.result}
     wanted = {key: text for key, text in given.items() if text is not None}
     if len(wanted) != 1:
-        raise Failed(
+        raise CommandError(
             "To change one, give --params or --result", hint="JSON, or - for stdin", code=USAGE
         )
     [(key, text)] = wanted.items()
     try:
         value = json.loads(sys.stdin.read() if text == "-" else text)
     except ValueError as exc:
-        raise Failed(f"--{key} is no JSON: {exc}", code=USAGE) from exc
+        raise CommandError(f"--{key} is no JSON: {exc}", code=USAGE) from exc
     if not isinstance(value, dict):
-        raise Failed(f"--{key} is a JSON object", code=USAGE)
+        raise CommandError(f"--{key} is a JSON object", code=USAGE)
     return {key: value}
 
 
@@ -89,7 +89,7 @@ def _list(options: Namespace) -> int:
             if text:
                 print("".join(f"    {line}\n" for line in safe(text).splitlines()), end="")
     if not held:
-        say("note", "nothing is held")
+        print_message("note", "nothing is held")
     return 0
 
 

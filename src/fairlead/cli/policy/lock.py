@@ -12,23 +12,23 @@ import msgspec
 
 from ...errors import ConfigError, FairleadError
 from ...policy.tool_lock import (
-    Difference,
-    Lock,
-    compare,
+    ToolDifference,
+    ToolLockData,
+    compare_tools,
+    find_suspicious_text,
     lock_tools,
     read_lock,
-    suspicions,
     write_lock,
 )
 from ...policy.tool_lock.lock_file import FILE
-from ..framework.connect_target import Target, split_target
-from ..framework.connection import be_quiet, connected, run_async
-from ..framework.errors import FAILED, NO_CONNECTION, USAGE, Failed, say, styled
-from ..framework.output import as_json, counted, safe, visible, write
+from ..framework.connect_target import ConnectTarget, split_target
+from ..framework.connection import connected, run_async, silence_warnings
+from ..framework.errors import FAILED, NO_CONNECTION, USAGE, CommandError, print_message, styled
+from ..framework.output import as_json, pluralize, safe, visible, write
 from ..framework.parser import Parser, add_connection_options, flag, option
 
 if TYPE_CHECKING:
-    from ..gateway.choose_servers import Wanted
+    from ..gateway.choose_servers import ChosenServers
 
 __all__ = ["run"]
 
@@ -38,16 +38,16 @@ Tools = list[dict[str, Any]]
 
 
 def run(argv: Sequence[str]) -> int:
-    own, target = list(argv), Target()
+    own, target = list(argv), ConnectTarget()
     if "--" in own:
         own, target = split_target(own)
     options = _parser().parse_args(own)
     if options.gateway is not None:
         if target.command or options.name:
-            raise Failed("--gateway names its servers itself", code=USAGE)
+            raise CommandError("--gateway names its servers itself", code=USAGE)
         if options.output is None and (file := _gateway(options.gateway).file) is not None:
             options.output = file.lock
-        names = {name: Target(name=name) for name in options.names}
+        names = {name: ConnectTarget(name=name) for name in options.names}
     else:
         names = _named(options, target)
     options.output = options.output or FILE
@@ -56,47 +56,47 @@ def run(argv: Sequence[str]) -> int:
     return _write(options, names)
 
 
-def _write(options: Namespace, targets: Mapping[str, Target]) -> int:
+def _write(options: Namespace, targets: Mapping[str, ConnectTarget]) -> int:
     tools, failed = _collect(targets, options)
     if not tools:
         details = [f"{visible(name)}: {why}" for name, why in failed.items()]
-        raise Failed("No server answered", details=details, code=NO_CONNECTION)
+        raise CommandError("No server answered", details=details, code=NO_CONNECTION)
     known: dict[str, Any] = {}
     if options.names or failed or targets.keys() != tools.keys() or _is_alone(targets):
         try:
             known = dict(read_lock(options.output).servers)  # the others stay as they are
         except ConfigError as exc:
             if "cannot be read" not in str(exc):
-                raise Failed(safe(str(exc)), code=USAGE) from exc
+                raise CommandError(safe(str(exc)), code=USAGE) from exc
     servers = {**known, **{name: lock_tools(listed) for name, listed in tools.items()}}
     try:
-        write_lock(options.output, Lock(servers=servers))
+        write_lock(options.output, ToolLockData(servers=servers))
     except OSError as exc:
-        raise Failed(f"{options.output} cannot be written: {exc.strerror or exc}") from exc
+        raise CommandError(f"{options.output} cannot be written: {exc.strerror or exc}") from exc
     odd = _odd(tools)
     counts = {name: len(listed) for name, listed in tools.items()}
     about = {"file": options.output, "tools": counts, "odd": odd, "failed": failed}
     if not as_json(options, about):
         for name, count in counts.items():
-            write(f"{visible(name)}: {counted(count, 'tool')}")
+            write(f"{visible(name)}: {pluralize(count, 'tool')}")
         _show_odd(odd)
-        say("written", options.output, "32")
+        print_message("written", options.output, "32")
     _tell_failed(failed)
     return NO_CONNECTION if failed else 0
 
 
-def _check(options: Namespace, targets: Mapping[str, Target]) -> int:
+def _check(options: Namespace, targets: Mapping[str, ConnectTarget]) -> int:
     try:
         lock = read_lock(options.output)
     except ConfigError as exc:
-        raise Failed(
+        raise CommandError(
             safe(str(exc)), hint="`fairlead lock` without --check writes it", code=USAGE
         ) from exc
     if not options.names and not _is_alone(targets) and options.gateway is None:
-        targets = {name: Target(name=name) for name in lock.servers}
+        targets = {name: ConnectTarget(name=name) for name in lock.servers}
     tools, failed = _collect(targets, options)
     changed = {
-        name: compare(lock.servers.get(name) or lock_tools([]), listed)
+        name: compare_tools(lock.servers.get(name) or lock_tools([]), listed)
         for name, listed in tools.items()
     }
     odd = _odd(tools)
@@ -113,40 +113,40 @@ def _check(options: Namespace, targets: Mapping[str, Target]) -> int:
 # What there is
 
 
-def _is_alone(targets: Mapping[str, Target]) -> bool:
+def _is_alone(targets: Mapping[str, ConnectTarget]) -> bool:
     """Whether it is one that was named by its URL or command."""
     return any(not target.name for target in targets.values())
 
 
-def _named(options: Namespace, target: Target) -> dict[str, Target]:
+def _named(options: Namespace, target: ConnectTarget) -> dict[str, ConnectTarget]:
     if target.command:
         if options.names:
-            raise Failed("There are two servers to talk to", hint="name one", code=USAGE)
+            raise CommandError("There are two servers to talk to", hint="name one", code=USAGE)
         return {options.name or "server": target}
     urls = [name for name in options.names if re.match(r"(?i)(https?|wss?|unix)://", name)]
     if urls:
         if len(options.names) > 1:
-            raise Failed("A URL is locked by itself", code=USAGE)
+            raise CommandError("A URL is locked by itself", code=USAGE)
         options.names = []
-        return {options.name or "server": Target(url=urls[0])}
+        return {options.name or "server": ConnectTarget(url=urls[0])}
     if options.name:
-        raise Failed("--name is for a server that has none: a URL or a command", code=USAGE)
+        raise CommandError("--name is for a server that has none: a URL or a command", code=USAGE)
     if options.names or options.check:
-        return {name: Target(name=name) for name in options.names}
+        return {name: ConnectTarget(name=name) for name in options.names}
     from ..framework.server_lookup import every_server
 
     found = every_server().found
     if not found:
-        raise Failed(
+        raise CommandError(
             "No server is configured here",
             hint="name a URL, or a command after `--`; `fairlead mcp add` configures one",
             code=USAGE,
         )
-    return {name: Target(name=name) for name in found}
+    return {name: ConnectTarget(name=name) for name in found}
 
 
 def _collect(
-    targets: Mapping[str, Target], options: Namespace
+    targets: Mapping[str, ConnectTarget], options: Namespace
 ) -> tuple[dict[str, Tools], dict[str, str]]:
     """The tools of each server that answers, and why the others did not."""
     tools: dict[str, Tools] = {}
@@ -158,12 +158,12 @@ def _collect(
             return 0
         slots = asyncio.Semaphore(AT_ONCE)
 
-        async def ask(name: str, target: Target) -> None:
+        async def ask(name: str, target: ConnectTarget) -> None:
             async with slots:
                 try:
                     async with connected(target, options) as client:
                         tools[name] = [dict(tool) for tool in await client.list_tools()]
-                except Failed as exc:
+                except CommandError as exc:
                     if _is_alone(targets):
                         raise
                     failed[name] = exc.sentence
@@ -175,21 +175,21 @@ def _collect(
     return {name: tools[name] for name in sorted(tools)}, failed
 
 
-def _gateway(path: str) -> "Wanted":
-    from ..gateway.choose_servers import Address, of_file
+def _gateway(path: str) -> "ChosenServers":
+    from ..gateway.choose_servers import OwnAddress, servers_of_file
 
-    return of_file(path, os.curdir, Address(), {})
+    return servers_of_file(path, os.curdir, OwnAddress(), {})
 
 
 async def _ask_gateway(options: Namespace, tools: dict[str, Tools], failed: dict[str, str]) -> None:
     """The tools of a gateway's servers, as the servers themselves list them."""
     from ...manager.manager import MCPManager
 
-    be_quiet()
+    silence_warnings()
     names, servers = options.names, _gateway(options.gateway).servers
     if unknown := [name for name in names if name not in servers]:
         there = ", ".join(sorted(servers)) or "none"
-        raise Failed(
+        raise CommandError(
             f"There is no server {unknown[0]!r} in {options.gateway}; there are {there}", code=USAGE
         )
     # Equal servers share a name; what one of them says is what all of them are.
@@ -214,14 +214,14 @@ def _odd(tools: Mapping[str, Tools]) -> list[dict[str, str]]:
         {"server": name, "tool": str(tool.get("name")), "what": what}
         for name, listed in tools.items()
         for tool in listed
-        for what in suspicions(tool)
+        for what in find_suspicious_text(tool)
     ]
 
 
 # What is shown
 
 
-def _show_changed(changed: Mapping[str, list[Difference]]) -> None:
+def _show_changed(changed: Mapping[str, list[ToolDifference]]) -> None:
     for name, found in changed.items():
         if not found:
             write(f"{visible(name)}: as it was approved")
@@ -238,14 +238,16 @@ _IS = {"changed": "has changed", "new": "is new", "gone": "is gone"}
 def _show_odd(odd: Sequence[Mapping[str, str]]) -> None:
     for one in odd:
         where = f"{visible(one['server'])}/{visible(one['tool'])}"
-        say("look", f"{where}: {visible(one['what'])}", "33")
+        print_message("look", f"{where}: {visible(one['what'])}", "33")
     if odd:
-        say("note", "these are hints: what looks harmless may not be, and the other way round")
+        print_message(
+            "note", "these are hints: what looks harmless may not be, and the other way round"
+        )
 
 
 def _tell_failed(failed: Mapping[str, str]) -> None:
     for name, why in failed.items():
-        say("warning", f"{visible(name)} was left out: {why}", "33")
+        print_message("warning", f"{visible(name)} was left out: {why}", "33")
 
 
 def _parser() -> Parser:

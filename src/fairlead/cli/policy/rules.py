@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..command_group import run_one
-from ..framework.errors import FAILED, Failed, styled
-from ..framework.output import as_json, counted, safe, visible, write
+from ..framework.errors import FAILED, CommandError, styled
+from ..framework.output import as_json, pluralize, safe, visible, write
 from ..framework.parser import JSON, TAPE, Parser, flag, option
 
 if TYPE_CHECKING:
     from ...policy.actions.action_registry import Factory
-    from ...policy.rules import Rehearsed, RulesError
+    from ...policy.rules import DryRunResult, RulesError
 
 __all__ = ["run", "run_check", "run_test"]
 
@@ -44,7 +44,7 @@ def run(argv: Sequence[str]) -> int:
 def run_check(argv: Sequence[str]) -> int:
     from ...policy.actions.action_registry import ACTIONS
     from ...policy.rules import RulesError, read_rules
-    from ...policy.rules.build_actions import WRITING, Making
+    from ...policy.rules.build_actions import WRITING, ActionContext
 
     options = Parser(
         "rules check",
@@ -56,7 +56,7 @@ def run_check(argv: Sequence[str]) -> int:
     ).parse_args(argv)
     try:
         # All actions, but for files that they would write.
-        making = Making(actions={**ACTIONS, **_actions()}, unmade=WRITING)
+        making = ActionContext(actions={**ACTIONS, **_actions()}, unmade=WRITING)
         rules = read_rules(options.file, making)
     except RulesError as exc:
         return _wrong(exc, options)
@@ -75,7 +75,7 @@ def run_check(argv: Sequence[str]) -> int:
         return 0
     for rule in rules:
         write(visible(f"{rule.name}  {', '.join(map(str, rule.actions))}"))
-    write(f"{counted(len(facts), 'rule')}, no mistakes")
+    write(f"{pluralize(len(facts), 'rule')}, no mistakes")
     return 0
 
 
@@ -83,7 +83,7 @@ def _wrong(exc: "RulesError", options: Namespace) -> int:
     if as_json(options, {"rules": [], "mistakes": msgspec.to_builtins(exc.mistakes)}):
         return FAILED
     count = len(exc.mistakes)
-    raise Failed(
+    raise CommandError(
         f"There {'is 1 mistake' if count == 1 else f'are {count} mistakes'}",
         details=[safe(str(one)) for one in exc.mistakes],
     )
@@ -93,7 +93,7 @@ def _wrong(exc: "RulesError", options: Namespace) -> int:
 
 
 def run_test(argv: Sequence[str]) -> int:
-    from ...policy.rules import RulesError, rehearse
+    from ...policy.rules import RulesError, dry_run_tape
     from ..recording.places import open_tape
 
     options = Parser(
@@ -109,7 +109,7 @@ def run_test(argv: Sequence[str]) -> int:
     ).parse_args(argv)
     counts: Counter[str] = Counter()
     try:
-        for one in rehearse(options.file, open_tape(options.tape), _actions()):
+        for one in dry_run_tape(options.file, open_tape(options.tape), _actions()):
             counts[one.outcome] += 1
             counts["acted"] += bool(one.rules)
             if options.all or one.rules:
@@ -123,7 +123,7 @@ def run_test(argv: Sequence[str]) -> int:
     return 0
 
 
-def _show(one: "Rehearsed", *, as_json: bool) -> None:
+def _show(one: "DryRunResult", *, as_json: bool) -> None:
     if as_json:
         write(msgspec.json.encode(one).decode())
         return
@@ -147,7 +147,7 @@ class _Nobody:
 
 
 def _actions() -> "Mapping[str, Factory]":
-    from ...policy.hold_desk import Desk
-    from ...policy.rules.gateway_actions import wired_actions
+    from ...policy.hold_desk import HoldDesk
+    from ...policy.rules.gateway_actions import gateway_actions
 
-    return wired_actions(Desk(), _Nobody())
+    return gateway_actions(HoldDesk(), _Nobody())

@@ -8,14 +8,14 @@ from typing import Any
 
 import msgspec
 
-from ...recording.compare.compare_tapes import Change, changes, summary
+from ...recording.compare.compare_tapes import TapeDifference, iter_differences, summary
 from ...recording.compare.json_diff import read_path
-from ..framework.errors import FAILED, USAGE, Failed
+from ..framework.errors import FAILED, USAGE, CommandError
 from ..framework.output import pretty, visible, write
 from ..framework.parser import IGNORE, JSON, Parser, option
-from .places import open_tape, progress, tell_doubts
+from .places import open_tape, print_integrity_warnings, progress
 
-__all__ = ["run_diff", "shown"]
+__all__ = ["format_value", "run_diff"]
 
 
 def run_diff(argv: Sequence[str]) -> int:
@@ -32,20 +32,20 @@ def run_diff(argv: Sequence[str]) -> int:
     try:
         ignore = [read_path(text) for text in options.ignore]
     except ValueError as exc:
-        raise Failed(str(exc), code=USAGE) from exc
+        raise CommandError(str(exc), code=USAGE) from exc
     first, second = open_tape(options.first), open_tape(options.second)
     with progress(first, second):
-        found = changes(first, second, ignore)
+        found = iter_differences(first, second, ignore)
         change = next(found, None)
     rest = () if change is None else chain([change], found)
     count = _show_json(rest) if options.json else sum(map(_show, rest))
-    tell_doubts(first, second)
+    print_integrity_warnings(first, second)
     if not count and not options.json:
         write("They are the same, but for time and ids")
     return FAILED if count else 0
 
 
-def _show_json(found: Iterable[Change]) -> int:
+def _show_json(found: Iterable[TapeDifference]) -> int:
     """A list, piece by piece: what differs may be long."""
     count = 0
     for count, change in enumerate(found, 1):
@@ -55,7 +55,7 @@ def _show_json(found: Iterable[Change]) -> int:
     return count
 
 
-def _show(change: Change) -> int:
+def _show(change: TapeDifference) -> int:
     if change.first is None or change.second is None:
         sign, entry = ("+", change.second) if change.first is None else ("-", change.first)
         assert entry is not None
@@ -63,17 +63,17 @@ def _show(change: Change) -> int:
         return 1
     write(visible(f"~ {change.first.seq} {summary(change.first)}"))
     for one in change.differences:
-        write(visible(f"    {one.path}: {shown(one.recorded)} -> {shown(one.given)}"))
+        write(visible(f"    {one.path}: {format_value(one.recorded)} -> {format_value(one.given)}"))
     return 1
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value in a few words."""
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     return text if len(text) <= 120 else f"{text[:119]}…"
 
 
-def _plain(change: Change) -> dict[str, Any]:
+def _plain(change: TapeDifference) -> dict[str, Any]:
     return {
         "first": change.first and change.first.seq,
         "second": change.second and change.second.seq,

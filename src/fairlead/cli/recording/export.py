@@ -12,10 +12,10 @@ from ...recording.tape import TapeReader
 from ...recording.tape.atomic_write import replacing
 from ...recording.tape.format import command_of
 from ...redaction.redact_text import REDACTED
-from ..framework.errors import Failed, say
+from ..framework.errors import CommandError, print_message
 from ..framework.output import for_stream
 from ..framework.parser import TAPE, Parser
-from .places import FORCE, open_tape, progress, tell_doubts, there_already
+from .places import FORCE, already_exists, open_tape, print_integrity_warnings, progress
 
 __all__ = ["run_export"]
 
@@ -41,17 +41,17 @@ def run_export(argv: Sequence[str]) -> int:
     if options.output is None:
         with nullcontext() if sys.stdout.isatty() else progress(reader):
             _write(pieces)
-        tell_doubts(reader)
+        print_integrity_warnings(reader)
         return 0
     try:
         with _opened(Path(options.output), force=options.force) as stream, progress(reader):
             stream.writelines(pieces)
     except FileExistsError as exc:
-        raise there_already(exc) from exc
+        raise already_exists(exc) from exc
     except OSError as exc:
-        raise Failed(f"{options.output} cannot be written: {exc.strerror or exc}") from exc
-    tell_doubts(reader)
-    say("written", options.output)
+        raise CommandError(f"{options.output} cannot be written: {exc.strerror or exc}") from exc
+    print_integrity_warnings(reader)
+    print_message("written", options.output)
     return 0
 
 
@@ -69,9 +69,11 @@ def _write(pieces: Iterable[bytes]) -> None:
 def _test(reader: TapeReader, output: str | None) -> Iterator[bytes]:
     url = reader.info.about.get("url")
     if not command_of(reader.info) and not (url and isinstance(url, str)):
-        raise Failed("The tape does not say from which server it was recorded")
+        raise CommandError("The tape does not say from which server it was recorded")
     if any(REDACTED in word for word in (*command_of(reader.info), str(url))):
-        say("note", f"a secret of the server is not on the tape: mend {REDACTED} in SERVER", "33")
+        print_message(
+            "note", f"a secret of the server is not on the tape: mend {REDACTED} in SERVER", "33"
+        )
     place = reader.parts[0].resolve()
     folder = None if output is None else Path(output).resolve().parent
     yield text_of_test(reader.info, place, folder).encode()

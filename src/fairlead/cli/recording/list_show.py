@@ -15,17 +15,17 @@ import msgspec
 
 from ...errors import ConfigError
 from ...protocol.envelope import Direction
-from ...recording.tape import Entry, TapeReader, plain
+from ...recording.tape import TapeEntry, TapeReader, decode_entry
 from ...recording.tape.format import command_of
-from ...recording.tape.message_summary import heading_of, summary_of
+from ...recording.tape.message_summary import message_heading, summary_of
 from ...recording.tape.tape_files import tapes_in
-from ...recording.tape.trim import Choice, chosen
-from ..framework.errors import Failed, say
-from ..framework.output import as_json, columns, pretty, safe, size, visible, write
+from ...recording.tape.trim import EntrySelection, select_entries
+from ..framework.errors import CommandError, print_message
+from ..framework.output import as_json, columns, format_size, pretty, safe, visible, write
 from ..framework.parser import JSON, TAPE, Parser, flag, option
-from .places import open_tape, progress, tapes_folder, tell_doubts
+from .places import open_tape, print_integrity_warnings, progress, tapes_folder
 
-__all__ = ["CHOOSING", "run_list", "run_show", "wanted"]
+__all__ = ["CHOOSING", "run_list", "run_show", "selected_entries"]
 
 # Which messages are meant.
 CHOOSING = (
@@ -47,17 +47,17 @@ def run_list(argv: Sequence[str]) -> int:
     ).parse_args(argv)
     folder = Path(options.folder) if options.folder else tapes_folder()
     if options.folder and not folder.is_dir():
-        raise Failed(f"There is no folder {visible(str(folder))}")
+        raise CommandError(f"There is no folder {visible(str(folder))}")
     found = []
     for place in tapes_in(folder):
         try:
             reader = TapeReader(place)
             found.append(_about(reader))
         except (ConfigError, OSError) as exc:
-            say("left out", visible(str(exc)), "33")
+            print_message("left out", visible(str(exc)), "33")
         else:
             for trouble in reader.troubles:
-                say("note", visible(f"{found[-1]['name']}: {trouble}"), "33")
+                print_message("note", visible(f"{found[-1]['name']}: {trouble}"), "33")
     if options.tag:
         found = [tape for tape in found if options.tag in tape["tags"]]
     if as_json(options, found):
@@ -69,7 +69,14 @@ def run_list(argv: Sequence[str]) -> int:
         began = datetime.fromtimestamp(tape["began"]).strftime("%Y-%m-%d %H:%M")
         count = "" if tape["entries"] is None else f"{tape['entries']} messages"
         tags = " ".join(f"#{tag}" for tag in tape["tags"])
-        facts = [tape["status"], began, count, size(tape["size"]), tape["target"], tags]
+        facts = [
+            tape["status"],
+            began,
+            count,
+            format_size(tape["size"]),
+            tape["target"],
+            tags,
+        ]
         rows.append([tape["name"], "  ".join(filter(None, facts))])
     for line in columns(rows):
         write(line)
@@ -108,21 +115,21 @@ def run_show(argv: Sequence[str]) -> int:
     ).parse_args(argv)
     reader = open_tape(options.tape)
     with nullcontext() if sys.stdout.isatty() else progress(reader):
-        for entry in islice(chosen(reader, wanted(options)), options.limit):
+        for entry in islice(select_entries(reader, selected_entries(options)), options.limit):
             if options.json:
                 write(msgspec.json.encode(entry).decode())
                 continue
             write(visible(_line(entry)))
             if options.full:
                 write(safe(_whole(entry)))
-    tell_doubts(reader)
+    print_integrity_warnings(reader)
     return 0
 
 
-def wanted(options: Any, *, opening: bool = False) -> Choice:
+def selected_entries(options: Any, *, opening: bool = False) -> EntrySelection:
     """The same for the tape; with `opening`, the first words of sessions as well."""
     pattern = options.method
-    return Choice(
+    return EntrySelection(
         first=options.first,
         last=options.last,
         session=options.session,
@@ -137,15 +144,15 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _whole(entry: Entry) -> str:
+def _whole(entry: TapeEntry) -> str:
     try:
-        return pretty(plain(entry))
+        return pretty(decode_entry(entry))
     except RecursionError:
         return bytes(entry.message).decode()
 
 
-def _line(entry: Entry) -> str:
-    message = heading_of(entry)
+def _line(entry: TapeEntry) -> str:
+    message = message_heading(entry)
     arrow = "→" if entry.dir is Direction.CLIENT_TO_SERVER else "←"
     number = "" if message.id is msgspec.UNSET else f" #{json.dumps(message.id)}"
     did = "" if not entry.did else f"  [{', '.join(entry.did)}]"

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ...config.paths import this_machine
-from ..framework.errors import Failed, say
-from ..framework.output import StatusLine, size, visible
+from ...config.paths import local_host_paths
+from ..framework.errors import CommandError, print_message
+from ..framework.output import StatusLine, format_size, visible
 from ..framework.parser import flag
 
 if TYPE_CHECKING:
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORCE",
-    "new_place",
+    "already_exists",
+    "new_tape_path",
     "open_tape",
-    "place_of",
+    "print_integrity_warnings",
     "progress",
     "reading",
+    "tape_path",
     "tapes_folder",
-    "tell_doubts",
-    "there_already",
 ]
 
 KEPT = 20  # tapes of one name that nobody asked to keep elsewhere
@@ -43,21 +43,21 @@ _WHEN = re.compile(r"-(\d{8}-\d{6})(?:-\d+)?$")  # what a name ends with that no
 
 def tapes_folder() -> Path:
     """Where tapes without a path are."""
-    return Path(this_machine().own_data) / "tapes"
+    return Path(local_host_paths().own_data) / "tapes"
 
 
-def place_of(name: str) -> Path:
+def tape_path(name: str) -> Path:
     """The path of a tape without its ending; a name without a folder is one of ours."""
     bare = name
     for ending in _ENDINGS:
         bare = bare.removesuffix(ending)
     is_path = os.sep in name or (os.altsep is not None and os.altsep in name) or bare != name
     if not bare or Path(bare).name in ("", ".", ".."):
-        raise Failed(f"{name!r} is no name for a tape")
+        raise CommandError(f"{name!r} is no name for a tape")
     return Path(bare) if is_path else tapes_folder() / bare
 
 
-def new_place(name: str, pid: int | None = None) -> Path:
+def new_tape_path(name: str, pid: int | None = None) -> Path:
     """The path of a new tape in our folder, named after somebody; the oldest of these are deleted.
 
     Whatever is started every day must not fill the disk.
@@ -85,17 +85,17 @@ def _drop_old(folder: Path, name: str) -> None:
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """Raise `Failed` for what is wrong with a tape."""
+    """Raise `CommandError` for what is wrong with a tape."""
     from ...errors import ConfigError, FairleadError
 
     try:
         yield
     except ConfigError as exc:
-        raise Failed(visible(str(exc.args[0]))) from exc
+        raise CommandError(visible(str(exc.args[0]))) from exc
     except (BrokenPipeError, FairleadError):
         raise
     except OSError as exc:
-        raise Failed(f"{exc.filename or 'It'} cannot be read: {exc.strerror}") from exc
+        raise CommandError(f"{exc.filename or 'It'} cannot be read: {exc.strerror}") from exc
 
 
 def open_tape(name: str, *, exactly: bool = False) -> "TapeReader":
@@ -106,7 +106,7 @@ def open_tape(name: str, *, exactly: bool = False) -> "TapeReader":
     """
     from ...recording.tape import TapeReader
 
-    place, others = place_of(name), []
+    place, others = tape_path(name), []
     bytes(16 << 20)  # from then on glibc keeps the memory of a long line for the next one
     with reading():
         if place.with_name(f"{place.name}.tape.jsonl").is_file():
@@ -116,15 +116,15 @@ def open_tape(name: str, *, exactly: bool = False) -> "TapeReader":
         if place == tapes_folder() / name:  # a name; a program of that name may lie here too
             others = _meant_by(name)
         if len({_WHEN.sub("", other) for other in others}) == 1 and not exactly:
-            say("tape", visible(others[0]))
+            print_message("tape", visible(others[0]))
             return TapeReader(tapes_folder() / others[0])
     hint = "`fairlead tape list` shows which there are"
     if others:
         more = " and more" if len(others) > NAMED else ""
         hint = f"there are {visible(', '.join(others[:NAMED]))}{more}; name one"
     elif Path(name).is_file():
-        raise Failed(f"{name} is no tape: nothing at its beginning is a message of one")
-    raise Failed(f"There is no tape {place}", hint=hint)
+        raise CommandError(f"{name} is no tape: nothing at its beginning is a message of one")
+    raise CommandError(f"There is no tape {place}", hint=hint)
 
 
 def _meant_by(name: str) -> list[str]:
@@ -150,20 +150,20 @@ def _looks_like_one(path: str) -> bool:
     """
     import msgspec
 
-    from ...recording.tape import Entry
+    from ...recording.tape import TapeEntry
 
     with open(path, "rb") as file:
         *whole, rest = file.read(LOOKED_AT).split(b"\n")
     for line in whole:
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            msgspec.json.decode(line, type=Entry)
+            msgspec.json.decode(line, type=TapeEntry)
             return True
     return not whole and (not rest or len(rest) == LOOKED_AT)  # a first line that is very long
 
 
-def there_already(exc: FileExistsError) -> Failed:
+def already_exists(exc: FileExistsError) -> CommandError:
     """Why nothing was written, and the ways out."""
-    return Failed(
+    return CommandError(
         f"There is a file {visible(str(exc.filename))} already",
         hint="take another name, or write it anew with --force",
     )
@@ -172,14 +172,14 @@ def there_already(exc: FileExistsError) -> Failed:
 # Reading
 
 
-def tell_doubts(*readers: "TapeReader") -> None:
+def print_integrity_warnings(*readers: "TapeReader") -> None:
     """On stderr, once it was read."""
-    from ...recording.tape.integrity import doubts
+    from ...recording.tape.integrity import integrity_warnings
 
     for reader in {one.base: one for one in readers}.values():
         whose = f"{Path(reader.base).name}: " if len(readers) > 1 else ""
-        for sentence in doubts(reader):
-            say("note", visible(f"{whose}{sentence}"), "33")
+        for sentence in integrity_warnings(reader):
+            print_message("note", visible(f"{whose}{sentence}"), "33")
 
 
 @contextmanager
@@ -212,4 +212,4 @@ class _Shown(StatusLine):
             self.clear()
         elif (now := time.monotonic()) >= self._next:
             self._next = now + AGAIN
-            self.show(f"reading: {self._done * 100 // self._total}% of {size(self._total)}")
+            self.show(f"reading: {self._done * 100 // self._total}% of {format_size(self._total)}")

@@ -42,10 +42,10 @@ def recording(
             from ...recording.tape.format import about_entry
             from ...recording.tape.known_secrets import secrets_of
             from ...recording.tape.tape_interceptor import Recorder
-            from ..gateway.tape_options import recorded, tape_place, taping
+            from ..gateway.tape_options import record_while_running, tape_control_for, tape_place
 
-            tapes = taping(about_entry(entry), secrets_of(entry))
-            stack.enter_context(recorded(tapes, tape_place(options, "proxy"), options))
+            tapes = tape_control_for(about_entry(entry), secrets_of(entry))
+            stack.enter_context(record_while_running(tapes, tape_place(options, "proxy"), options))
             assert tapes.last is not None
             return [Recorder(tapes.last)]
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import to_builtins
 
-from ..framework.connect_target import Target, parse_with_server
-from ..framework.errors import FAILED, NO_CONNECTION, USAGE, Failed, say
+from ..framework.connect_target import ConnectTarget, parse_with_server
+from ..framework.errors import FAILED, NO_CONNECTION, USAGE, CommandError, print_message
 from ..framework.output import as_json, safe, visible, write
 from ..framework.parser import (
     IGNORE,
@@ -27,13 +27,13 @@ from ..framework.parser import (
 )
 from ..framework.suggested_commands import suggest
 from ..gateway import proxy
-from .diff import shown
-from .places import open_tape, progress, reading, tell_doubts
+from .diff import format_value
+from .places import open_tape, print_integrity_warnings, progress, reading
 
 if TYPE_CHECKING:
     from ...errors import FairleadError
     from ...gateway import Relay
-    from ...recording.replay import Compared, Pace, TapeServer
+    from ...recording.replay import ComparedCall, Pace, TapeServer
     from ...recording.tape import TapeReader
 
 __all__ = ["run"]
@@ -45,8 +45,8 @@ def run(argv: Sequence[str]) -> int:
     options = _serving_parser().parse_args(argv)
     pace = _pace(options.timing)
     keyed = options.timing == "stepped"
-    if keyed and proxy.Listen.of(options.listen).kind == "stdio":
-        raise Failed(
+    if keyed and proxy.ListenTarget.of(options.listen).kind == "stdio":
+        raise CommandError(
             "Steps are taken with the keyboard, and the client has it",
             hint="add --listen http://HOST:PORT",
             code=USAGE,
@@ -63,7 +63,7 @@ def run(argv: Sequence[str]) -> int:
         return proxy.serve(options, make)
     finally:
         for what in dict.fromkeys(player.missed):
-            say("not on the tape", safe(what), "33")
+            print_message("not on the tape", safe(what), "33")
 
 
 def _player(reader: "TapeReader", options: Namespace, pace: "Pace") -> "TapeServer":
@@ -71,7 +71,7 @@ def _player(reader: "TapeReader", options: Namespace, pace: "Pace") -> "TapeServ
 
     with reading(), progress(reader):
         player = TapeServer(reader, matching=options.match, pace=pace)
-    tell_doubts(reader)
+    print_integrity_warnings(reader)
     player.seek(options.seek)
     return player
 
@@ -84,7 +84,7 @@ def _pace(timing: str) -> "Pace":
     try:
         return Pace(1.0 if timing == "original" else float(timing.removesuffix("x")))
     except ValueError:
-        raise Failed(
+        raise CommandError(
             f"{timing!r} is no timing",
             hint="it is original, immediate, stepped, or a number: 2 is twice as fast",
             code=USAGE,
@@ -94,7 +94,7 @@ def _pace(timing: str) -> "Pace":
 def _listen_to_keys(player: "TapeServer") -> None:
     """Enter is a step, a number so many; p pauses, r resumes, s N seeks."""
     keys = "Enter: a step, N: so many, p: pause, r: resume, s N: go to message N"
-    say("keys", keys, "36")
+    print_message("keys", keys, "36")
 
     def listen() -> None:
         for line in sys.stdin:
@@ -106,7 +106,7 @@ def _listen_to_keys(player: "TapeServer") -> None:
             elif not word or word.isdecimal():
                 player.soon(partial(player.pace.step, int(word or 1)))
             else:
-                say("keys", keys, "36")
+                print_message("keys", keys, "36")
 
     threading.Thread(target=listen, daemon=True).start()
 
@@ -148,15 +148,15 @@ def _serving_parser() -> Parser:
 
 def _against(argv: Sequence[str]) -> int:
     from ...errors import FairleadError
-    from ...recording.replay import play_against
+    from ...recording.replay import replay_tape
 
     options, target = parse_with_server(_against_parser(), argv, "replay TAPE --against")
     reader = open_tape(options.tape)
-    way, _ = proxy.way_of(options, target)
+    way, _ = proxy.target_of_options(options, target)
     try:
         with reading(), progress(reader):
             report = asyncio.run(
-                play_against(
+                replay_tape(
                     reader,
                     way,
                     ignore=options.ignore,
@@ -166,22 +166,22 @@ def _against(argv: Sequence[str]) -> int:
                 )
             )
     except ValueError as exc:
-        raise Failed(str(exc), code=USAGE) from exc
+        raise CommandError(str(exc), code=USAGE) from exc
     except FairleadError as exc:
         raise _nobody_there(exc, options, target) from exc
-    tell_doubts(reader)
+    print_integrity_warnings(reader)
     if not as_json(options, {"same": report.same, "compared": to_builtins(report.compared)}):
         wrong = sum(not each.same for each in report.compared)
         write(f"{len(report.compared)} compared, {wrong} differ")
     return 0 if report.same else FAILED
 
 
-def _nobody_there(exc: "FairleadError", options: Namespace, target: Target) -> Failed:
+def _nobody_there(exc: "FairleadError", options: Namespace, target: ConnectTarget) -> CommandError:
     """Why there was nothing to compare with. What a server wrote to stderr was shown already."""
     from ...errors import ChannelClosed, ConnectFailed, HttpError
-    from ..framework.connection import explain
+    from ..framework.connection import describe_failure
 
-    failed = explain(exc, target)
+    failed = describe_failure(exc, target)
     sentence, hint = failed.sentence, failed.hint
     if isinstance(exc, ChannelClosed) and exc.reason:
         sentence = safe(exc.reason[:1].upper() + exc.reason[1:])
@@ -192,7 +192,7 @@ def _nobody_there(exc: "FairleadError", options: Namespace, target: Target) -> F
     elif not hint and isinstance(exc, ChannelClosed | ConnectFailed) and exc.stderr:
         hint = "its last words are above; mend it, or start it by hand to see more"
     headers = target.headers(Namespace(header=options.header, token=None)) if target.url else {}
-    return Failed(
+    return CommandError(
         sentence,
         hint=hint,
         details=failed.details if isinstance(exc, HttpError) else (),
@@ -200,12 +200,12 @@ def _nobody_there(exc: "FairleadError", options: Namespace, target: Target) -> F
     ).without(target.secrets(headers))
 
 
-def _show(each: "Compared") -> None:
+def _show(each: "ComparedCall") -> None:
     if each.same:
         return
     write(visible(f"{each.seq} {each.what}: {each.error or 'another answer'}"))
     for one in each.differences:
-        write(visible(f"    {one.path}: {shown(one.recorded)} -> {shown(one.given)}"))
+        write(visible(f"    {one.path}: {format_value(one.recorded)} -> {format_value(one.given)}"))
 
 
 def _against_parser() -> Parser:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-__all__ = ["Code", "folders_of"]
+__all__ = ["CodeFiles", "folders_of"]
 
 EVERY = 0.4  # seconds between two looks
 SETTLE = 0.1  # editors write a file in several steps
@@ -17,7 +17,7 @@ _SKIPPED = {"__pycache__", "node_modules", "site-packages"}
 Times = dict[str, tuple[int, int]]
 
 
-class Code:
+class CodeFiles:
     """The Python files in some folders."""
 
     def __init__(self, folders: Sequence[str]) -> None:

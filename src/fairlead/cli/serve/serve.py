@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from ...errors import ConfigError
 from ...server import MCPServer
 from ..framework.access_options import ACCESS, require_network
-from ..framework.errors import USAGE, Failed
+from ..framework.errors import USAGE, CommandError
 from ..framework.parser import Parser, flag, number, option, port, repeated
 from .load_server import Serve, load
 
 if TYPE_CHECKING:
-    from ..framework.listen_address import Endpoint
-    from .worker import Worker
+    from ..framework.listen_address import ListenAddress
+    from .worker import WorkerHandoff
 
 __all__ = ["run"]
 
@@ -25,21 +25,21 @@ def run(argv: Sequence[str]) -> int:
     sys.stdout.flush()
     if not _is_on_network(options):
         return _serve(options, lambda server: _run_configured(server, options))
-    from ..framework.listen_address import Endpoint
-    from .worker import VARIABLE, handed_down
+    from ..framework.listen_address import ListenAddress
+    from .worker import VARIABLE, read_worker_variable
 
     if VARIABLE in os.environ:
-        worker = handed_down()
-        endpoint = Endpoint.of(options, worker.token)
+        worker = read_worker_variable()
+        endpoint = ListenAddress.of(options, worker.token)
         return _serve(options, lambda server: _serve_for_parent(server, endpoint, worker))
-    endpoint = Endpoint.of(options)
+    endpoint = ListenAddress.of(options)
     if options.list_tools or not (options.reload or options.workers > 1):
         return _serve(options, lambda server: _serve_here(server, endpoint))
-    from .file_watcher import Code, folders_of
+    from .file_watcher import CodeFiles, folders_of
     from .worker_supervisor import supervise
 
     _require_something(options)
-    code = Code(folders_of(options.target, options.module)) if options.reload else None
+    code = CodeFiles(folders_of(options.target, options.module)) if options.reload else None
     return supervise(argv, endpoint, code)
 
 
@@ -64,16 +64,18 @@ def _run_configured(server: MCPServer, options: Namespace) -> None:
     try:
         run_server(server)
     except (ConfigError, NotImplementedError) as exc:
-        raise Failed(f"{options.target or server.name} cannot be served: {exc}") from exc
+        raise CommandError(f"{options.target or server.name} cannot be served: {exc}") from exc
 
 
-def _serve_here(server: MCPServer, endpoint: "Endpoint") -> None:
+def _serve_here(server: MCPServer, endpoint: "ListenAddress") -> None:
     from ..framework.listen_address import serve_at
 
     serve_at(server, endpoint, endpoint.settings(auth_token=server.config.auth_token))
 
 
-def _serve_for_parent(server: MCPServer, endpoint: "Endpoint", worker: "Worker") -> None:
+def _serve_for_parent(
+    server: MCPServer, endpoint: "ListenAddress", worker: "WorkerHandoff"
+) -> None:
     from ..framework.listen_address import run_http
 
     settings = endpoint.settings(auth_token=server.config.auth_token)
@@ -82,17 +84,17 @@ def _serve_for_parent(server: MCPServer, endpoint: "Endpoint", worker: "Worker")
 
 
 def _is_on_network(options: Namespace) -> bool:
-    """Whether an option says so. Raises `Failed` for options that only make sense then."""
+    """Whether an option says so. Raises `CommandError` for options that only make sense then."""
     places = (options.http, options.ws, options.unix)
     named = any(place is not None for place in places)
     if options.transport == "stdio" and named:
-        raise Failed("--transport stdio and an address exclude each other", code=USAGE)
+        raise CommandError("--transport stdio and an address exclude each other", code=USAGE)
     if named or options.transport == "http":
         if options.reload and options.workers > 1:
-            raise Failed("--reload and --workers exclude each other", code=USAGE)
+            raise CommandError("--reload and --workers exclude each other", code=USAGE)
         return True
     if options.reload:
-        raise Failed(
+        raise CommandError(
             "A server on stdin and stdout cannot be reloaded: its client holds the other end",
             hint="add --http PORT, or let the client start it again",
             code=USAGE,
@@ -170,7 +172,7 @@ _NETWORK = (
 
 def _require_something(options: Namespace) -> None:
     if options.target is None and not options.module and not options.entry_points:
-        raise Failed(
+        raise CommandError(
             "There is nothing to serve: FILE_OR_MODULE or --module is required",
             hint="`fairlead serve --help` shows how",
             code=USAGE,
@@ -185,7 +187,7 @@ def _server(options: Namespace, serve: Serve) -> MCPServer | None:
     if not modules and not entry_points:
         return server
     if server is None:
-        raise Failed(
+        raise CommandError(
             f"{target} runs its server by itself, so its tools were served and no others",
             hint="put `server.run()` under `if __name__ == '__main__':`",
         )

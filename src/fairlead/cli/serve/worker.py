@@ -12,14 +12,14 @@ import sys
 import threading
 from dataclasses import dataclass
 
-__all__ = ["VARIABLE", "Worker", "hand_down", "handed_down"]
+__all__ = ["VARIABLE", "WorkerHandoff", "read_worker_variable", "worker_variable"]
 
 VARIABLE = "FAIRLEAD_WORKER"
 BEGIN, READY = b"b", b"ready\n"
 
 
 @dataclass(frozen=True)
-class Worker:
+class WorkerHandoff:
     """What a worker was handed."""
 
     listening: socket.socket
@@ -52,7 +52,7 @@ class Worker:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def hand_down(
+def worker_variable(
     listening: socket.socket, line: socket.socket, token: str | None, *, changing: bool
 ) -> str:
     """The value of `VARIABLE` for a worker; `changing` code leaves no bytecode behind."""
@@ -66,7 +66,7 @@ def hand_down(
     )
 
 
-def handed_down() -> Worker:
+def read_worker_variable() -> WorkerHandoff:
     """What the parent has for us; nobody whom we start finds it."""
     facts = json.loads(os.environ.pop(VARIABLE))
     # A change in the same second that leaves the size would not be seen through the bytecode.
@@ -74,4 +74,4 @@ def handed_down() -> Worker:
     listening, line = (socket.socket(fileno=facts[key]) for key in ("listening", "line"))
     listening.set_inheritable(False)
     line.set_inheritable(False)
-    return Worker(listening, facts["token"], line)
+    return WorkerHandoff(listening, facts["token"], line)

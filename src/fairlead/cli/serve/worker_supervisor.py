@@ -18,10 +18,10 @@ from contextlib import suppress
 
 from ...protocol.sealed_state import KEYS_VARIABLE
 from ...transport.http.server.settings import HttpSettings
-from ..framework.errors import FAILED, USAGE, Failed, say
-from ..framework.listen_address import Endpoint
-from .file_watcher import Code
-from .worker import BEGIN, READY, VARIABLE, hand_down
+from ..framework.errors import FAILED, USAGE, CommandError, print_message
+from ..framework.listen_address import ListenAddress
+from .file_watcher import CodeFiles
+from .worker import BEGIN, READY, VARIABLE, worker_variable
 
 __all__ = ["supervise"]
 
@@ -30,14 +30,16 @@ BACKOFF = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before a worker is started 
 STEADY = 10.0  # seconds after which one that died counts as having worked
 
 
-def supervise(argv: Sequence[str], endpoint: Endpoint, code: Code | None = None) -> int:
+def supervise(argv: Sequence[str], endpoint: ListenAddress, code: CodeFiles | None = None) -> int:
     """Serve until a signal comes; `code` is watched, and what is served follows it.
 
     Raises:
         Failed: it cannot listen there.
     """
     if sys.platform == "win32":
-        raise Failed("--workers and --reload need a system that hands sockets down to children")
+        raise CommandError(
+            "--workers and --reload need a system that hands sockets down to children"
+        )
     endpoint.tls()  # whether it can be used is said once, not by each worker
     listening = endpoint.listen()
     try:
@@ -118,7 +120,11 @@ class _Process:
 
 class _Supervisor:
     def __init__(
-        self, argv: Sequence[str], endpoint: Endpoint, listening: socket.socket, code: Code | None
+        self,
+        argv: Sequence[str],
+        endpoint: ListenAddress,
+        listening: socket.socket,
+        code: CodeFiles | None,
     ) -> None:
         self._command = [sys.executable, "-P", "-m", "fairlead", "serve", *_without_token(argv)]
         self._endpoint = endpoint
@@ -171,7 +177,7 @@ class _Supervisor:
                 try:
                     process = await self._start()
                 except OSError as exc:  # no memory, no descriptors: that may pass
-                    say("worker", f"none could be started: {exc.strerror}", "31")
+                    print_message("worker", f"none could be started: {exc.strerror}", "31")
                     await asyncio.sleep(BACKOFF[-1])
                     continue
                 _ = await process.load() and await process.begin()
@@ -181,14 +187,16 @@ class _Supervisor:
                 failures = 0
             delay = BACKOFF[min(failures, len(BACKOFF) - 1)]
             how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
-            say("worker", f"{process.process.pid} ended {how}; another one in {delay:g} s", "33")
+            print_message(
+                "worker", f"{process.process.pid} ended {how}; another one in {delay:g} s", "33"
+            )
             failures += 1
             process = None
             await asyncio.sleep(delay)
 
     # One whose code changes
 
-    async def _serve_changing(self, code: Code) -> int:
+    async def _serve_changing(self, code: CodeFiles) -> int:
         keeper: asyncio.Task[None] | None = None
         current: _Process | None = None
         while True:
@@ -208,16 +216,16 @@ class _Supervisor:
                 if exit_code == USAGE and not self._announced:
                     return exit_code
                 still = "the last version goes on meanwhile" if current else "connections wait"
-                say("reload", f"it waits for the next change; {still}", "33")
+                print_message("reload", f"it waits for the next change; {still}", "33")
             name = await code.changed()
-            say("reload", f"{_shown(name)} has changed", "36")
+            print_message("reload", f"{_shown(name)} has changed", "36")
 
     # Processes
 
     async def _start(self) -> _Process:
         ours, theirs = socket.socketpair()
         with theirs:
-            handed = hand_down(
+            handed = worker_variable(
                 self._listening, theirs, self._endpoint.token, changing=self._code is not None
             )
             reader, writer = await asyncio.open_connection(sock=ours)
@@ -256,16 +264,16 @@ class _Supervisor:
 
     def _announce(self, process: _Process) -> None:
         if self._announced:
-            say("reload", f"{process.name} is served as it is now", "32")
+            print_message("reload", f"{process.name} is served as it is now", "32")
             return
         self._announced = True
         has_token = process.has_token
         self._endpoint.announce(process.name, self._listening, HttpSettings(), has_token=has_token)
         if self._code is not None:
             folders = ", ".join(map(_shown, self._code.folders))
-            say("reload", f"it follows the Python files in {folders}", "36")
+            print_message("reload", f"it follows the Python files in {folders}", "36")
         if (count := self._endpoint.workers) > 1:
-            say(
+            print_message(
                 "workers",
                 f"{count} processes share the address. Clients of the handshake era get no session "
                 "and cannot be asked back, HTTP+SSE is not served, and each process counts and "

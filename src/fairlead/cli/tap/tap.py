@@ -5,7 +5,7 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from ..framework.errors import USAGE, Failed
+from ..framework.errors import USAGE, CommandError
 from ..framework.parser import RULES, Parser, option, seconds
 
 __all__ = ["run"]
@@ -22,19 +22,19 @@ def run(argv: Sequence[str]) -> int:
     options = _parser().parse_args(own[:first])
     if first is not None:
         meant = shlex.join(["fairlead", "tap", *own[:first]])
-        raise Failed(
+        raise CommandError(
             "The server's command goes after `--`",
             hint=f"`{meant} -- {shlex.join(argv[first:])}`",
             code=USAGE,
         )
     if not command:
-        raise Failed(
+        raise CommandError(
             "There is no command to run: it goes after `--`",
             hint="for example `fairlead tap -- python server.py`",
             code=USAGE,
         )
     if os.name != "posix":
-        raise Failed("`fairlead tap` needs POSIX pipes and signals", code=USAGE)
+        raise CommandError("`fairlead tap` needs POSIX pipes and signals", code=USAGE)
     name = options.name or _name_of(command)
     tape = None if options.tape is None else os.path.abspath(options.tape)
     about = {
@@ -46,13 +46,13 @@ def run(argv: Sequence[str]) -> int:
         "hangs_after": options.hangs_after or 30.0,
     }
     if options.rules is not None:
-        from .tap_rules import run_ruled
+        from .tap_rules import run_with_rules
 
-        return run_ruled(command, options.rules, about)
-    from .tap_feed import Telling
+        return run_with_rules(command, options.rules, about)
+    from .tap_feed import TapFeed
     from .tap_pump import run_command
 
-    return run_command(command, lambda: Telling(about))
+    return run_command(command, lambda: TapFeed(about))
 
 
 def _first_word(own: Sequence[str]) -> int | None:

@@ -12,9 +12,9 @@ import time
 from collections import deque
 from typing import Any, Final
 
-from ..framework.errors import say
+from ..framework.errors import print_message
 
-__all__ = ["HEAD", "Telling"]
+__all__ = ["HEAD", "TapFeed"]
 
 # Before each chunk: which way it went, how long it is, and when it passed, by `time.monotonic()`
 # and `time.time()`. Who listens may be late, and must not think that those were who talk.
@@ -27,7 +27,7 @@ STOP_LIMIT: Final = 1.0  # and for the listener to finish; it goes on by itself 
 _MAIN: Final = "from fairlead.cli.tap.tap_listener import main; main()"
 
 
-class Telling:
+class TapFeed:
     """Starts the listener, and tells it what passes."""
 
     def __init__(self, about: dict[str, Any]) -> None:
@@ -55,13 +55,13 @@ class Telling:
                 start_new_session=True,  # who ends us wants it to write down what was said
             )
         except OSError as exc:
-            say("warning", f"nobody listens: {exc}", "33")
+            print_message("warning", f"nobody listens: {exc}", "33")
             self._close()
         finally:
             os.close(theirs)
         self._send(b"i", json.dumps(about).encode())
 
-    def hear(self, way: bytes, chunk: bytes) -> None:
+    def receive_bytes(self, way: bytes, chunk: bytes) -> None:
         with self._guard:  # which also keeps the moments in order
             self._send(way, chunk)
 
@@ -81,7 +81,7 @@ class Telling:
         self._process.returncode = 0  # it ends by itself; nobody need wait for it
         self.unheard += self._size
         if self.unheard:
-            say("warning", f"{self.unheard} bytes passed too fast to be recorded", "33")
+            print_message("warning", f"{self.unheard} bytes passed too fast to be recorded", "33")
 
     def _send(self, way: bytes, chunk: bytes) -> None:
         if self._pipe is None:

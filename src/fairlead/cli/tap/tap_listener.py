@@ -11,19 +11,19 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ...errors import FairleadError
-from ...observe.timestamps import Moment
+from ...observe.timestamps import Timestamp
 from ...protocol.envelope import Direction
-from ...recording.journal import Journal, Overheard
+from ...recording.journal import Journal, LineObserver
 from ...recording.tape.known_secrets import secrets_in
 from ...recording.tape.writer import TapeWriter
 from ...redaction.redact_messages import Redactor
 from ...wire import LineSplitter, TooLong, to_json
-from ..framework.errors import say
-from ..recording.places import new_place
+from ..framework.errors import print_message
+from ..recording.places import new_tape_path
 from .tap_feed import HEAD
 from .watched_relay import watchable
 
-__all__ = ["Listening", "main"]
+__all__ = ["TapListener", "main"]
 
 PAUSE = 0.01  # seconds
 MUCH = 1 << 20  # bytes
@@ -45,7 +45,7 @@ async def _main() -> None:
     first = await frames.next()
     if first is not None:
         about = msgspec.json.decode(first.chunk, type=_About)
-        await Listening(about, first.when).run(frames)
+        await TapListener(about, first.when).run(frames)
 
 
 class _About(msgspec.Struct):
@@ -59,16 +59,16 @@ class _About(msgspec.Struct):
     hangs_after: float
 
 
-class Listening:
+class TapListener:
     """Hears the chunks of both sides."""
 
-    def __init__(self, about: _About, began: Moment) -> None:
+    def __init__(self, about: _About, began: Timestamp) -> None:
         self._about = about
         self._began = self._now = began  # `now` is when those talked whom we hear
         self._redactor = Redactor(values=secrets_in(about.command, os.environ))
         self._command = self._redactor.text(shlex.join(about.command))
         self._journal = Journal(hangs_after=about.hangs_after, redactor=self._redactor)
-        self._overheard = Overheard(self._journal)
+        self._overheard = LineObserver(self._journal)
         self._ears = {direction: LineSplitter() for direction in _WAYS.values()}
         self._torn: set[Direction] = set()  # where something was not heard
         self._tape = self._open_tape() if about.record else None
@@ -85,7 +85,9 @@ class Listening:
             if self._tape is not None:
                 self._tape.close()
                 if lost := self._tape.info.lost:
-                    say("warning", f"{lost} of {self._tape.info.entries} messages are lost", "33")
+                    print_message(
+                        "warning", f"{lost} of {self._tape.info.entries} messages are lost", "33"
+                    )
 
     def _take(self, frame: "_Frame") -> None:
         direction, chunk = _WAYS[frame.way.lower()], frame.chunk
@@ -112,7 +114,7 @@ class Listening:
         if isinstance(line, TooLong):
             self._overheard.too_long(line.size, direction)
             self._write(to_json({"stray": f"a line of {line.size} bytes"}), direction, "too long")
-        elif self._overheard.hear(line, direction):
+        elif self._overheard.receive_bytes(line, direction):
             if line[:1] != b"[":
                 self._write(line, direction)
                 return
@@ -129,11 +131,11 @@ class Listening:
 
     def _open_tape(self) -> TapeWriter | None:
         try:
-            place = self._about.tape or new_place(self._about.name, self._about.pid)
+            place = self._about.tape or new_tape_path(self._about.name, self._about.pid)
             about: dict[str, Any] = {"command": self._command}
             return TapeWriter(place, redactor=self._redactor, about=about, began=self._began)
         except (OSError, FairleadError) as exc:
-            say("warning", f"nothing is recorded: {exc}", "33")
+            print_message("warning", f"nothing is recorded: {exc}", "33")
             return None
 
 
@@ -142,7 +144,7 @@ class _Frame(NamedTuple):
 
     way: bytes
     chunk: bytes
-    when: Moment
+    when: Timestamp
 
 
 class _Frames:
@@ -164,7 +166,7 @@ class _Frames:
         await self._until(end)
         chunk = bytes(self._held[HEAD.size : end])
         del self._held[:end]
-        return _Frame(way, chunk, Moment(steady, wall))
+        return _Frame(way, chunk, Timestamp(steady, wall))
 
     async def _until(self, size: int) -> None:
         """Wait until so much is there, or the end."""

@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..framework.errors import NO_CONNECTION, Failed
+from ..framework.errors import NO_CONNECTION, CommandError
 
 if TYPE_CHECKING:
-    from .tap_feed import Telling
+    from .tap_feed import TapFeed
 
 __all__ = ["DOWN", "UP", "run_command"]
 
@@ -27,7 +27,7 @@ DRAIN = 1.0  # seconds for the last words of a command that has ended
 _PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGWINCH", "SIGCONT")
 
 
-def run_command(command: Sequence[str], start: Callable[[], "Telling"]) -> int:
+def run_command(command: Sequence[str], start: Callable[[], "TapFeed"]) -> int:
     """Run it until it ends; its exit code. If a signal ended it, the same one ends us.
 
     Raises:
@@ -40,7 +40,7 @@ def run_command(command: Sequence[str], start: Callable[[], "Telling"]) -> int:
         )
     except (OSError, ValueError) as exc:
         why = getattr(exc, "strerror", None) or str(exc)
-        raise Failed(f"{command[0]} cannot be started: {why}", code=NO_CONNECTION) from exc
+        raise CommandError(f"{command[0]} cannot be started: {why}", code=NO_CONNECTION) from exc
     _pass_signals_on(process)
     from ...transport.stdio import orphan_reaper as reaper
 
@@ -54,7 +54,7 @@ def run_command(command: Sequence[str], start: Callable[[], "Telling"]) -> int:
     return code if code >= 0 else _end_like(-code)
 
 
-def _run(process: "subprocess.Popen[bytes]", listens: "Telling") -> int:
+def _run(process: "subprocess.Popen[bytes]", listens: "TapFeed") -> int:
     assert process.stdin is not None
     assert process.stdout is not None
     sink, source = process.stdin, process.stdout
@@ -65,12 +65,12 @@ def _run(process: "subprocess.Popen[bytes]", listens: "Telling") -> int:
     drop_stdin, drop_stdout = partial(_replace, 0, os.O_RDONLY), partial(_replace, 1, os.O_WRONLY)
     there = threading.Thread(
         target=_copy,
-        args=(0, sink.fileno(), UP, listens.hear, drop_stdin, sink.close),
+        args=(0, sink.fileno(), UP, listens.receive_bytes, drop_stdin, sink.close),
         daemon=True,
     )
     back = threading.Thread(
         target=_copy,
-        args=(source.fileno(), 1, DOWN, listens.hear, source.close, drop_stdout),
+        args=(source.fileno(), 1, DOWN, listens.receive_bytes, source.close, drop_stdout),
         daemon=True,
     )
     there.start()

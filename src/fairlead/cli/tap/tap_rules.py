@@ -12,7 +12,7 @@ from ...client.server_entry import MCPStdioServerConfig
 from ...errors import ChannelClosed
 from ...gateway import Relay, RelaySettings
 from ...interceptor import Interceptor
-from ...policy.rules.gateway_actions import wired_actions
+from ...policy.rules.gateway_actions import gateway_actions
 from ...policy.rules.ruleset import RuleSet
 from ...recording.journal import Journal
 from ...recording.tape import TapeWriter
@@ -23,15 +23,15 @@ from ...relay.server_target import Way
 from ...relay.upstream_connection import Link
 from ...server.run_program import run_program
 from ...transport.channel import Channel
-from ..framework.errors import say
+from ..framework.errors import print_message
 from ..gateway.proxy import require_program
-from ..recording.places import new_place
+from ..recording.places import new_tape_path
 from .watched_relay import WatchedRelay
 
-__all__ = ["run_ruled"]
+__all__ = ["run_with_rules"]
 
 
-def run_ruled(command: Sequence[str], rules: str, about: dict[str, Any]) -> int:
+def run_with_rules(command: Sequence[str], rules: str, about: dict[str, Any]) -> int:
     """Stand between the client on our stdin and stdout and a command, until one of them ends.
 
     Raises:
@@ -41,7 +41,7 @@ def run_ruled(command: Sequence[str], rules: str, about: dict[str, Any]) -> int:
     server = _Server(command)
     require_program(server.entry)
     redactor = Redactor(values=secrets_in(command, os.environ))
-    acting = RuleSet.of_file(rules, actions=wired_actions(), known=redactor)
+    acting = RuleSet.of_file(rules, actions=gateway_actions(), known=redactor)
     tape = _tape(about, redactor) if about["record"] else None
     interceptors: list[Interceptor] = [] if tape is None else [Recorder(tape)]
     relay = WatchedRelay(
@@ -51,7 +51,7 @@ def run_ruled(command: Sequence[str], rules: str, about: dict[str, Any]) -> int:
         settings=RelaySettings(upstream="per-session"),
         interceptors=[*interceptors, acting],
     )
-    acting.stand_before(relay)
+    acting.attach_to(relay)
     try:
         run_program(lambda: server.while_it_runs(relay))
     finally:
@@ -110,11 +110,11 @@ class _Server:
 
 
 def _tape(about: dict[str, Any], redactor: Redactor) -> TapeWriter | None:
-    place = Path(about["tape"]) if about["tape"] else new_place(about["name"], os.getpid())
+    place = Path(about["tape"]) if about["tape"] else new_tape_path(about["name"], os.getpid())
     try:
         return TapeWriter(place, redactor=redactor, about={"command": about["command"]})
     except OSError as exc:
-        say("warning", f"nothing is recorded: {exc}", "33")
+        print_message("warning", f"nothing is recorded: {exc}", "33")
         return None
 
 

@@ -10,13 +10,19 @@ import msgspec
 
 from ...errors import FairleadError
 from ...observe.safe_display import escape_json
-from ...recording.journal.journal_record import Record
-from ...recording.journal.watch_socket import Hello, Lost, find, folder_of, hear
+from ...recording.journal.journal_record import JournalRecord
+from ...recording.journal.watch_socket import (
+    RecordsLost,
+    WatchHello,
+    find_journals,
+    receive_records,
+    watch_folder,
+)
 from ..framework.admin_client import ADMIN_TOKEN, ask_admin
-from ..framework.errors import Failed, say
+from ..framework.errors import CommandError, print_message
 from ..framework.output import as_json, safe, visible
 from ..framework.parser import Parser, flag, option
-from .watch_lines import Lines
+from .watch_lines import RecordPrinter
 
 __all__ = ["run"]
 
@@ -38,28 +44,30 @@ def run(argv: Sequence[str]) -> int:
             return _show(_of_gateway(options), options)
         return _show(_of_socket(options), options)
     except FairleadError as exc:
-        raise Failed(safe(str(exc))) from exc
+        raise CommandError(safe(str(exc))) from exc
     except BrokenPipeError:
         raise  # nobody reads what we write
     except OSError as exc:
-        raise Failed(f"Nothing can be watched: {exc}") from exc
+        raise CommandError(f"Nothing can be watched: {exc}") from exc
 
 
 def _list(options: Namespace) -> int:
-    found = [hello for _, hello in find()]
+    found = [hello for _, hello in find_journals()]
     if as_json(options, msgspec.to_builtins(found)):
         return 0
     for hello in found:
         print(f"{visible(hello.hello)}  {hello.kind} {hello.pid}  {visible(hello.about)}")
     if not found:
-        say("note", f"there is nothing to watch: {_HOW}")
+        print_message("note", f"there is nothing to watch: {_HOW}")
     return 0
 
 
-def _show(events: Iterator[Record | Lost | Hello | None], options: Namespace) -> int:
-    lines = Lines(sys.stdout)
+def _show(
+    events: Iterator[JournalRecord | RecordsLost | WatchHello | None], options: Namespace
+) -> int:
+    lines = RecordPrinter(sys.stdout)
     for event in events:
-        if isinstance(event, Record):
+        if isinstance(event, JournalRecord):
             if options.id is not None and event.id != options.id:
                 continue
             if options.json:
@@ -68,13 +76,13 @@ def _show(events: Iterator[Record | Lost | Hello | None], options: Namespace) ->
                 lines.show(event, details=options.details or options.id is not None)
             if options.id is not None:
                 return 0
-        elif isinstance(event, Lost):
-            say("warning", f"{event.lost} exchanges came too fast to be shown", "33")
-        elif isinstance(event, Hello) and not options.json:
-            say("watching", f"{visible(event.hello)} ({event.kind} {event.pid})", "32")
+        elif isinstance(event, RecordsLost):
+            print_message("warning", f"{event.lost} exchanges came too fast to be shown", "33")
+        elif isinstance(event, WatchHello) and not options.json:
+            print_message("watching", f"{visible(event.hello)} ({event.kind} {event.pid})", "32")
         elif event is None:
             if options.id is not None:
-                raise Failed(f"There is no exchange {options.id} any more, or not yet")
+                raise CommandError(f"There is no exchange {options.id} any more, or not yet")
             if options.once:
                 return 0
         sys.stdout.flush()
@@ -84,14 +92,14 @@ def _show(events: Iterator[Record | Lost | Hello | None], options: Namespace) ->
 # Where it comes from
 
 
-def _of_socket(options: Namespace) -> Iterator[Record | Lost | Hello | None]:
+def _of_socket(options: Namespace) -> Iterator[JournalRecord | RecordsLost | WatchHello | None]:
     path = _path(options)
     try:
-        yield from hear(path)
+        yield from receive_records(path)
     except OSError as exc:
-        raise Failed(f"{path.name} cannot be watched: {exc.strerror or exc}") from exc
+        raise CommandError(f"{path.name} cannot be watched: {exc.strerror or exc}") from exc
     if not options.json:
-        say("ended", f"{visible(options.name or path.stem)} is not there any more")
+        print_message("ended", f"{visible(options.name or path.stem)} is not there any more")
 
 
 def _path(options: Namespace) -> Path:
@@ -99,24 +107,24 @@ def _path(options: Namespace) -> Path:
     while True:
         found = [
             (path, hello)
-            for path, hello in find()
+            for path, hello in find_journals()
             if options.name in (None, hello.hello, str(hello.pid))
         ]
         if found:
             if len(found) > 1:
                 others = len(found) - 1
-                say("note", f"{others} more like it; `fairlead watch --list` shows them")
+                print_message("note", f"{others} more like it; `fairlead watch --list` shows them")
             return found[0][0]
         whom = "a tap or a gateway" if options.name is None else f"{options.name!r}"
         if options.once or options.id is not None:
-            raise Failed(f"Nobody is there to watch: {whom}", hint=_HOW)
+            raise CommandError(f"Nobody is there to watch: {whom}", hint=_HOW)
         if not waits:
-            say("waiting", f"for {whom}, in {folder_of(make=False)}; {_HOW}")
+            print_message("waiting", f"for {whom}, in {watch_folder(make=False)}; {_HOW}")
             waits = True
         time.sleep(LOOK_EVERY)
 
 
-def _of_gateway(options: Namespace) -> Iterator[Record | None]:
+def _of_gateway(options: Namespace) -> Iterator[JournalRecord | None]:
     """Asks again and again. What is pending is asked for until it has its outcome."""
     options.url = options.name
     shown: dict[int, object] = {}
@@ -124,7 +132,9 @@ def _of_gateway(options: Namespace) -> Iterator[Record | None]:
     while True:
         answer = ask_admin(options, "GET", f"/admin/journal?after={after}&wait={wait:g}", wait=wait)
         # Raw parts went through a decoder on the way, and are encoded again.
-        records = msgspec.json.decode(msgspec.json.encode(answer["records"]), type=list[Record])
+        records = msgspec.json.decode(
+            msgspec.json.encode(answer["records"]), type=list[JournalRecord]
+        )
         for record in records:
             now = record.state, record.flags
             if shown.get(record.id) != now:

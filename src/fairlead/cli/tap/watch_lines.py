@@ -9,11 +9,11 @@ import msgspec
 from msgspec import Raw, UnsetType
 
 from ...protocol.envelope import Direction
-from ...recording.journal.journal_record import Record
+from ...recording.journal.journal_record import JournalRecord
 from ..framework.errors import styled
-from ..framework.output import pretty, safe, size, visible
+from ..framework.output import format_size, pretty, safe, visible
 
-__all__ = ["Lines", "took"]
+__all__ = ["RecordPrinter", "format_duration"]
 
 _COLOURS = {
     "ok": "32",
@@ -28,19 +28,19 @@ TEXT = 200  # characters of an error, or of what is no message, that are shown
 SHORTEST = 12  # and so many also on a narrow terminal
 
 
-class Lines:
+class RecordPrinter:
     """Writes records to a stream, in colour where it is a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
-    def show(self, record: Record, *, details: bool = False) -> None:
+    def show(self, record: JournalRecord, *, details: bool = False) -> None:
         self._stream.write(self._fitted(record) + "\n")
         if details:
             for part in _details(record):
                 self._stream.write("".join(f"    {line}\n" for line in part.splitlines()))
 
-    def _fitted(self, record: Record) -> str:
+    def _fitted(self, record: JournalRecord) -> str:
         """A line that a terminal does not have to break: how it ended must be seen at once."""
         error = len(visible(record.error or "")[:TEXT])
         what = len(visible(record.target or "") or visible(record.text or "")[:TEXT])
@@ -56,7 +56,7 @@ class Lines:
         """Of the terminal; 0 for what is none, where no more is cut."""
         return shutil.get_terminal_size((0, 0)).columns if self._stream.isatty() else 0
 
-    def _line(self, record: Record, what: int, error: int) -> str:
+    def _line(self, record: JournalRecord, what: int, error: int) -> str:
         seconds, thousandths = divmod(round(record.at * 1000), 1000)
         at = time.strftime("%H:%M:%S", time.localtime(seconds)) + f".{thousandths:03}"
         up = record.dir is Direction.CLIENT_TO_SERVER
@@ -73,9 +73,9 @@ class Lines:
             parts.append(self._styled(visible("; ".join(record.did)), "2"))
         return "  ".join(part for part in parts if part)
 
-    def _what(self, record: Record, longest: int) -> str:
+    def _what(self, record: JournalRecord, longest: int) -> str:
         if record.kind == "stray":
-            return f"stray: {_cut(visible(record.text or ''), longest) or size(record.size)}"
+            return f"stray: {_cut(visible(record.text or ''), longest) or format_size(record.size)}"
         if record.kind == "answer":
             return f"answer to id {visible(str(record.request_id))[:50]}"
         if record.target is None:
@@ -83,10 +83,10 @@ class Lines:
         target = self._styled(_cut(visible(record.target), longest), "1")
         return f"{visible(record.method)} {target}"
 
-    def _outcome(self, record: Record, longest: int) -> str:
+    def _outcome(self, record: JournalRecord, longest: int) -> str:
         if record.kind in ("stray", "notification"):
             return ""
-        words = [] if record.duration is None else [took(record.duration)]
+        words = [] if record.duration is None else [format_duration(record.duration)]
         words.append(self._styled(record.state, _COLOURS[record.state]))
         if record.error:
             code = "" if record.code is None else f"{record.code} "
@@ -106,20 +106,20 @@ def _length(line: str) -> int:
     return len(re.sub(r"\x1b\[[0-9;]*m", "", line))
 
 
-def took(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A duration, for people."""
     if seconds < 0.9995:  # more would be rounded to 1000
         return f"{seconds * 1000:.3g} ms"
     return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"
 
 
-def _details(record: Record) -> list[str]:
+def _details(record: JournalRecord) -> list[str]:
     parts = [_part("params", record.params), _part("result", record.result)]
     found = [part for part in parts if part]
     if record.text:
         found.append(safe(record.text))
     if not found and record.size:
-        found.append(f"({size(record.size)}, not kept)")
+        found.append(f"({format_size(record.size)}, not kept)")
     return found
 
 

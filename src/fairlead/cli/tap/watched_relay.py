@@ -9,8 +9,8 @@ from ...gateway import Relay
 from ...interceptor import Interceptor
 from ...recording.journal import Journal
 from ...recording.journal.journal_interceptor import Journaling
-from ...recording.journal.watch_socket import announced
-from ..framework.errors import say
+from ...recording.journal.watch_socket import announce_journal
+from ..framework.errors import print_message
 
 __all__ = ["WatchedRelay", "watchable"]
 
@@ -20,9 +20,9 @@ async def watchable(journal: Journal, *about: str, pid: int | None = None) -> As
     """Let `fairlead watch` find a journal; what cannot be watched still serves."""
     async with AsyncExitStack() as stack:
         try:
-            await stack.enter_async_context(announced(journal, *about, pid=pid))
+            await stack.enter_async_context(announce_journal(journal, *about, pid=pid))
         except (OSError, FairleadError) as exc:
-            say("warning", f"nobody can watch: {exc}", "33")
+            print_message("warning", f"nobody can watch: {exc}", "33")
         yield
 
 

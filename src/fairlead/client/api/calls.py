@@ -1,4 +1,4 @@
-"""What a server offers, with dicts as they stand on the wire. `TypedCalls` has the typed half."""
+"""Calls of a server with dicts as on the wire; `TypedCallMixin` has the typed ones."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -23,27 +23,27 @@ from ...protocol.contracts import make_tool_error, validate_tool_response
 from ...wire import RequestId
 from ...wire.error_codes import HEADER_MISMATCH, INVALID_REQUEST, PARSE_ERROR
 from ..config import MCPClientConfig
-from ..connection.reconnect import Keeper
-from ..input.answers import Answers
-from ..input.url_elicitation import Visits
+from ..connection.reconnect import Reconnector
+from ..input.answers import InputCallbacks
+from ..input.url_elicitation import UrlElicitations
 from ..mcp_transport.channel_transport import ChannelTransport, with_headers
-from .lists import Reading, read_result
+from .lists import ListMixin, read_result
 from .typed_results import tool_error
 
-__all__ = ["Calls"]
+__all__ = ["CallMixin"]
 
 _Ask = Callable[[dict[str, Any]], Awaitable[Raw]]  # sends the request with these params
 
 
-class Calls(Reading):
+class CallMixin(ListMixin):
     """The part of a client that uses what a server offers, and answers what it asks meanwhile."""
 
     def __init__(
-        self, transport: ChannelTransport, config: MCPClientConfig, keeper: Keeper
+        self, transport: ChannelTransport, config: MCPClientConfig, keeper: Reconnector
     ) -> None:
         super().__init__(transport, config, keeper)
-        self._answers = Answers()
-        self._visits = Visits(
+        self._answers = InputCallbacks()
+        self._visits = UrlElicitations(
             self._answers, limit=config.max_rounds, input_timeout=config.input_timeout
         )
 
@@ -112,7 +112,7 @@ class Calls(Reading):
             ask = self._asking("tools/call", timeout, on_progress, on_sent, retry)
             result = await self._rounds("tools/call", params, raw, ask)
         if self._cache is not None:
-            self._cache.acted()
+            self._cache.expire_stale()
         if self.config.strict:
             _check_contract(name, result)
         if self._known.schemas and self.config.validate_output:
@@ -196,22 +196,22 @@ class Calls(Reading):
     async def _rounds(
         self, method: str, params: dict[str, Any], first: Raw, ask: _Ask
     ) -> dict[str, Any]:
-        from ..input.rounds import Rounds  # loaded by the first server that asks back
+        from ..input.rounds import ClientInputRounds  # loaded by the first server that asks back
 
         config = self.config
-        rounds = Rounds(
+        rounds = ClientInputRounds(
             self._answers,
             limit=config.max_rounds,
             input_timeout=config.input_timeout,
             max_total=config.max_total_seconds,
         )
         finished = rounds.finish(method, params, first, ask)
-        return read_result(await self._keeper.unless_closed(finished))
+        return read_result(await self._reconnector.run_until_closed(finished))
 
     async def _visit(
         self, refusal: UrlElicitationRequired, ask: Callable[[], Awaitable[Raw]]
     ) -> Raw:
-        return await self._keeper.unless_closed(self._visits.finish(refusal, ask))
+        return await self._reconnector.run_until_closed(self._visits.finish(refusal, ask))
 
     async def _learn_headers(self) -> None:
         """A tool wants other headers than we knew of (it was not called): list the tools anew."""

@@ -17,29 +17,29 @@ from ...protocol.types.base import decode, decode_items
 from ...wire.error_codes import INVALID_REQUEST
 from ...wire.quote_text import quoted, shortened
 from ..config import MCPClientConfig
-from ..connection.reconnect import Keeper
+from ..connection.reconnect import Reconnector
 from ..mcp_transport.channel_transport import ChannelTransport
 from ..mcp_transport.network import HttpTransport
 from .list_budget import ListBudget
-from .requests import Requesting
-from .result_cache import Cache
+from .requests import RequestMixin
+from .result_cache import ResultCache
 
-__all__ = ["Reading", "read_object", "read_result"]
+__all__ = ["ListMixin", "read_object", "read_result"]
 
 log = logging.getLogger("fairlead.client")
 
 
-class Reading(Requesting):
+class ListMixin(RequestMixin):
     """The part of a client that knows its server, and reads what that offers."""
 
     def __init__(
-        self, transport: ChannelTransport, config: MCPClientConfig, keeper: Keeper
+        self, transport: ChannelTransport, config: MCPClientConfig, keeper: Reconnector
     ) -> None:
         super().__init__(transport, config, keeper)
         self.skipped: list[str] = []  # list items we could not read, each with the reason
         self._agreement: Agreement | None = None
         self._capabilities: dict[str, Any] = {}
-        self._cache: Cache | None = None  # only the stateless era has something to keep
+        self._cache: ResultCache | None = None  # only the stateless era has something to keep
         self._param_headers = ParamHeaderIndex(config.max_list_bytes)
 
     @property

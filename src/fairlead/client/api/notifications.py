@@ -8,32 +8,32 @@ from typing import Any, Self, Unpack
 from msgspec import UnsetType
 
 from ...errors import RpcError
-from ...interceptor import Interceptor, OnOffence, hearers
+from ...interceptor import Interceptor, OnMalformed, malformed_frame_hook
 from ...wire import Notification, to_json
 from ...wire.error_codes import INTERNAL_ERROR, METHOD_NOT_FOUND
 from ..callbacks import Callbacks, OnLog
 from ..config import MCPClientConfig
 from ..connection.listen_request import ACKNOWLEDGED, CANCELLED
-from ..connection.reconnect import Keeper
+from ..connection.reconnect import Reconnector
 from ..input.answers import OnElicit, OnRoots, OnSample
 from ..input.url_elicitation import COMPLETED
 from ..mcp_transport.base import OnRequest
 from ..mcp_transport.channel_transport import ChannelTransport
 from ..mcp_transport.network import HttpTransport
-from ..mcp_transport.notification_queue import Listener
+from ..mcp_transport.notification_queue import NotificationListener
 from .lists import read_object
 from .result_cache import CHANGES
-from .subscriptions import Following
-from .typed_calls import TypedCalls
+from .subscriptions import SubscriptionMixin
+from .typed_calls import TypedCallMixin
 
-__all__ = ["Hearing"]
+__all__ = ["CallbackMixin"]
 
 log = logging.getLogger("fairlead.client")
 
 _OVERHEARD = CHANGES | {ACKNOWLEDGED, CANCELLED, COMPLETED}
 
 
-class Hearing(TypedCalls, Following):
+class CallbackMixin(TypedCallMixin, SubscriptionMixin):
     """The part of a client that listens.
 
     A handshake declares once what there is a callback for, so in that era a new kind of callback
@@ -41,14 +41,16 @@ class Hearing(TypedCalls, Following):
     """
 
     def __init__(
-        self, transport: ChannelTransport, config: MCPClientConfig, keeper: Keeper
+        self, transport: ChannelTransport, config: MCPClientConfig, keeper: Reconnector
     ) -> None:
         super().__init__(transport, config, keeper)
         self.on_log: OnLog | None = None
-        self.on_notification: Listener | None = None  # hears every notification of the server
+        self.on_notification: NotificationListener | None = (
+            None  # hears every notification of the server
+        )
         self.on_request: OnRequest | None = None
         self._interceptors: Sequence[Interceptor] = ()
-        self._on_offence: OnOffence | None = None
+        self._on_offence: OnMalformed | None = None
 
     @property
     def on_elicit(self) -> OnElicit | None:
@@ -102,13 +104,13 @@ class Hearing(TypedCalls, Following):
         self._declare()
         if interceptors := given.get("interceptors"):
             self._interceptors = tuple(interceptors)
-            self._on_offence = hearers(interceptors)
+            self._on_offence = malformed_frame_hook(interceptors)
         return self
 
     def _declare(self) -> None:
         """Say what we can be asked: in the handshake, and with every stateless request."""
         self._identity.capabilities = to_json(self._answers.capabilities)
-        self._identity.want_logs(self._log_level if self._stateless else None)
+        self._identity.request_log_level(self._log_level if self._stateless else None)
 
     def _adopt(self, transport: ChannelTransport) -> None:
         """Hear what comes over this transport."""
@@ -152,7 +154,7 @@ class Hearing(TypedCalls, Following):
 
     def _lost(self) -> None:
         if self._listening.wanted:
-            self._keeper.lost()
+            self._reconnector.lost()
 
     def _notified(self, method: str, params: dict[str, Any]) -> Awaitable[None] | None:
         """Tell whoever listens. One who fails does not keep the news from the other."""

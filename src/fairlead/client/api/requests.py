@@ -12,26 +12,26 @@ from ...peer import OnProgress
 from ...wire import RequestId
 from ...wire.error_codes import URL_ELICITATION_REQUIRED
 from ..config import MCPClientConfig
-from ..connection.reconnect import Keeper
-from ..connection.retry import Retry, exhausted, pause
+from ..connection.reconnect import Reconnector
+from ..connection.retry import Retry, retries_exhausted, server_requested_delay
 from ..mcp_transport.channel_transport import ChannelTransport
-from .tool_hints import KnownTools
+from .tool_hints import ToolHints
 
-__all__ = ["Requesting"]
+__all__ = ["RequestMixin"]
 
 log = logging.getLogger("fairlead.client")
 
 
-class Requesting:
+class RequestMixin:
     """The part of a client that every other part asks through."""
 
     def __init__(
-        self, transport: ChannelTransport, config: MCPClientConfig, keeper: Keeper
+        self, transport: ChannelTransport, config: MCPClientConfig, keeper: Reconnector
     ) -> None:
         self.config = config
         self.transport = transport
-        self._keeper = keeper
-        self._known = KnownTools()
+        self._reconnector = keeper
+        self._known = ToolHints()
         self._retry = Retry(
             config.max_retries, config.retry_delay, tool_calls=config.retry_tool_calls
         )
@@ -67,7 +67,7 @@ class Requesting:
         while True:
             try:
                 if retries and not self.transport.connected:
-                    await self._keeper.renew(self._keeper.generation)
+                    await self._reconnector.renew(self._reconnector.generation)
                 return await self.transport.peer.request(
                     method,
                     params,
@@ -86,10 +86,10 @@ class Requesting:
             delays = delays or self._retry.delays()
             delay = next(delays, None)
             if delay is None:
-                raise exhausted(method, retries, failure) from failure
-            delay = max(delay, pause(failure))
+                raise retries_exhausted(method, retries, failure) from failure
+            delay = max(delay, server_requested_delay(failure))
             log.info("%s is tried again in %.2f s", method, delay)
-            await self._keeper.pause(delay)
+            await self._reconnector.pause(delay)
             retries += 1
 
     def _may_retry(
@@ -99,7 +99,7 @@ class Requesting:
         failure: Exception,
         wanted: bool | None,
     ) -> bool:
-        if not self.transport.connected and not self._keeper.can_renew:
+        if not self.transport.connected and not self._reconnector.can_renew:
             return False  # closed stays closed
         harmless = method == "tools/call" and self._known.harmless((params or {}).get("name"))
         return self._retry.allows(method, failure, harmless=harmless, wanted=wanted)

@@ -18,16 +18,16 @@ from ...errors import FairleadError
 from ...limits import RESULT_CACHE_BYTES, RESULT_CACHE_ENTRIES
 from ...protocol.types.base import CacheableResult, decode
 from ...wire import to_json
-from ..connection.shared_task import Shared
+from ..connection.shared_task import SharedTask
 
-__all__ = ["CHANGES", "Cache"]
+__all__ = ["CHANGES", "ResultCache"]
 
 log = logging.getLogger("fairlead.client")
 
 MAX_ENTRIES, MAX_BYTES = RESULT_CACHE_ENTRIES.value, RESULT_CACHE_BYTES.value
 LONGEST_TTL = 24 * 3600.0  # seconds; whatever a server says
 
-Key = tuple[str, bytes]
+ResultKey = tuple[str, bytes]
 
 # Which results a notification makes stale.
 _STALE = {
@@ -44,7 +44,7 @@ _UPDATED = "notifications/resources/updated"
 CHANGES = frozenset((*_STALE, _UPDATED))  # the notifications that a cache wants to hear
 
 
-class Cache:
+class ResultCache:
     """Fresh results by method and params, and the reads under way that others may join.
 
     With `stale` seconds, a result whose time is over is still handed out for that long, while one
@@ -54,9 +54,9 @@ class Cache:
     def __init__(self, now: Callable[[], float] = time.monotonic, *, stale: float = 0.0) -> None:
         self._now = now
         self._stale = stale
-        self._kept: OrderedDict[Key, tuple[float, Raw]] = OrderedDict()
+        self._kept: OrderedDict[ResultKey, tuple[float, Raw]] = OrderedDict()
         self._size = 0
-        self._reading: dict[Key, Shared[Raw]] = {}
+        self._reading: dict[ResultKey, SharedTask[Raw]] = {}
         self._refreshing: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
@@ -94,7 +94,7 @@ class Cache:
         elif method in _STALE:
             self._forget(lambda key: key[0] in _STALE[method])
 
-    def acted(self) -> None:
+    def expire_stale(self) -> None:
         """Something was done: who reads now wants to see it, not what was asked for before."""
         self._reading.clear()
         if self._stale:
@@ -113,29 +113,29 @@ class Cache:
         if refreshing:
             await asyncio.wait(refreshing)
 
-    def _refresh(self, key: Key, fetch: Callable[[], Awaitable[Raw]]) -> None:
+    def _refresh(self, key: ResultKey, fetch: Callable[[], Awaitable[Raw]]) -> None:
         if key not in self._reading:
             task = asyncio.ensure_future(self._read_quietly(key, fetch))
             self._refreshing.add(task)
             task.add_done_callback(self._refreshing.discard)
 
-    async def _read_quietly(self, key: Key, fetch: Callable[[], Awaitable[Raw]]) -> None:
+    async def _read_quietly(self, key: ResultKey, fetch: Callable[[], Awaitable[Raw]]) -> None:
         try:
             await self._join(key, fetch)
         except (FairleadError, OSError) as exc:
             log.info("%s could not be refreshed: %s", key[0], exc)
 
-    async def _join(self, key: Key, fetch: Callable[[], Awaitable[Raw]]) -> Raw:
+    async def _join(self, key: ResultKey, fetch: Callable[[], Awaitable[Raw]]) -> Raw:
         reading = self._reading.get(key)
         if reading is None:
-            reading = self._reading[key] = Shared(self._fetch(key, fetch))
+            reading = self._reading[key] = SharedTask(self._fetch(key, fetch))
         try:
             return await reading.join()
         finally:
             if self._reading.get(key) is reading and reading.over:
                 del self._reading[key]
 
-    async def _fetch(self, key: Key, fetch: Callable[[], Awaitable[Raw]]) -> Raw:
+    async def _fetch(self, key: ResultKey, fetch: Callable[[], Awaitable[Raw]]) -> Raw:
         reading = self._reading.get(key)
         asked_at = self._now()
         result = await fetch()
@@ -144,7 +144,7 @@ class Cache:
             self._keep(key, result, asked_at)
         return result
 
-    def _keep(self, key: Key, result: Raw, asked_at: float) -> None:
+    def _keep(self, key: ResultKey, result: Raw, asked_at: float) -> None:
         self._drop(key)
         seconds = _lifetime(result)
         if seconds <= 0:
@@ -156,7 +156,7 @@ class Cache:
             (RESULT_CACHE_BYTES if self._size > MAX_BYTES else RESULT_CACHE_ENTRIES).hit()
             self._drop(next(iter(self._kept)))
 
-    def _drop(self, key: Key) -> None:
+    def _drop(self, key: ResultKey) -> None:
         kept = self._kept.pop(key, None)
         if kept is not None:
             self._size -= len(memoryview(kept[1]))
@@ -164,7 +164,7 @@ class Cache:
     def _forget_resource(self, uri: Any) -> None:
         """The one that changed; or, as a change may be reported for a part, whatever holds it."""
 
-        def concerned(key: Key) -> bool:
+        def concerned(key: ResultKey) -> bool:
             if key[0] != "resources/read":
                 return False
             own = msgspec.json.decode(key[1]).get("uri")
@@ -174,7 +174,7 @@ class Cache:
 
         self._forget(concerned)
 
-    def _forget(self, concerned: Callable[[Key], bool]) -> None:
+    def _forget(self, concerned: Callable[[ResultKey], bool]) -> None:
         for key in [key for key in self._kept if concerned(key)]:
             self._drop(key)
         for key in [key for key in self._reading if concerned(key)]:

@@ -7,18 +7,18 @@ from ...errors import FairleadError, RpcError
 from ...protocol.methods import has_capability
 from ...protocol.outgoing_params import Identity
 from ..config import MCPClientConfig
-from ..connection.change_stream import Watch
-from ..connection.listen_request import Changes, Listening
-from ..connection.reconnect import Keeper
+from ..connection.change_stream import ChangeStream
+from ..connection.listen_request import ListenRequest, WatchedChanges
+from ..connection.reconnect import Reconnector
 from ..mcp_transport.channel_transport import ChannelTransport
-from .lists import Reading
+from .lists import ListMixin
 
-__all__ = ["Following"]
+__all__ = ["SubscriptionMixin"]
 
 log = logging.getLogger("fairlead.client")
 
 
-class Following(Reading):
+class SubscriptionMixin(ListMixin):
     """The part of a client that subscribes, and subscribes again on a new connection.
 
     A handshake server is asked resource by resource, and tells of lists by itself. A stateless one
@@ -26,13 +26,13 @@ class Following(Reading):
     """
 
     def __init__(
-        self, transport: ChannelTransport, config: MCPClientConfig, keeper: Keeper
+        self, transport: ChannelTransport, config: MCPClientConfig, keeper: Reconnector
     ) -> None:
         super().__init__(transport, config, keeper)
         self._identity = Identity({"name": config.name, "version": config.version}, {})
         self._log_level: str | None = None
-        self._listening = Listening(config.retry_delay, self._missed)
-        self._watches: list[Watch] = []
+        self._listening = ListenRequest(config.retry_delay, self._missed)
+        self._watches: list[ChangeStream] = []
 
     async def subscribe(self, uri: str) -> None:
         """Ask to be told, as `notifications/resources/updated`, when a resource changes."""
@@ -57,22 +57,22 @@ class Following(Reading):
         else:
             await self.request("resources/unsubscribe", {"uri": uri})
 
-    async def listen(self, *changes: Changes) -> None:
+    async def listen(self, *changes: WatchedChanges) -> None:
         """Ask to be told when lists change; servers of the handshake era tell it by themselves."""
         self._listening.set_lists(changes)
         if self._stateless:
             await self._listening.listen(self.transport.peer, self.transport.timeout)
 
-    def changes(self, *lists: Changes, uris: Iterable[str] = ()) -> Watch:
+    def changes(self, *lists: WatchedChanges, uris: Iterable[str] = ()) -> ChangeStream:
         """Follow changes of lists ("tools", "prompts", "resources") and of resources.
 
         async with client.changes("tools", uris=["note://today"]) as changes:
             async for change in changes:
                 print(change.kind, change.uri)
         """
-        return Watch(lists, uris, self._watch_begins, self._watch_ends)
+        return ChangeStream(lists, uris, self._watch_begins, self._watch_ends)
 
-    async def _watch_begins(self, watch: Watch) -> None:
+    async def _watch_begins(self, watch: ChangeStream) -> None:
         """Subscribe to what a watch wants and nobody wanted before."""
         watch.mine = [uri for uri in watch.uris if uri not in self._listening.uris]
         self._watches.append(watch)
@@ -85,7 +85,7 @@ class Following(Reading):
             self._watches.remove(watch)
             raise
 
-    async def _watch_ends(self, watch: Watch) -> None:
+    async def _watch_ends(self, watch: ChangeStream) -> None:
         """Unsubscribe from what no other watch wants."""
         if watch not in self._watches:
             return
@@ -104,7 +104,7 @@ class Following(Reading):
         """Ask for log messages of at least this level, in the way of the era."""
         self._log_level = level
         if self._stateless:
-            self._identity.want_logs(level)
+            self._identity.request_log_level(level)
         else:
             await self._set_level(level)
 

@@ -14,10 +14,10 @@ from ...wire.quote_text import shortened
 if TYPE_CHECKING:
     from ...protocol.types.tools import Tool
 
-__all__ = ["KnownTools"]
+__all__ = ["ToolHints"]
 
 
-class KnownTools:
+class ToolHints:
     """The tools of the last `tools/list`, as far as a later call depends on them."""
 
     def __init__(self) -> None:

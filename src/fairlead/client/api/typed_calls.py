@@ -1,4 +1,4 @@
-"""What a server offers, as typed values. The same calls with dicts are in `Calls`."""
+"""What a server offers, as typed values. The same calls with dicts are in `CallMixin`."""
 
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -9,7 +9,7 @@ from ...errors import RemoteProtocolError
 from ...peer import OnProgress
 from ...protocol.types.base import decode
 from ...wire.error_codes import INVALID_REQUEST
-from .calls import Calls
+from .calls import CallMixin
 from .typed_results import Called, Message, Prompted, read_block, read_list
 
 if TYPE_CHECKING:
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from ...protocol.types.resources import Resource, ResourceTemplate
     from ...protocol.types.tools import Tool
 
-__all__ = ["TypedCalls"]
+__all__ = ["TypedCallMixin"]
 
 # The structs are imported by the methods: a hundred of them would cost every start 5 ms.
 
 T = TypeVar("T")
 
 
-class TypedCalls(Calls):
+class TypedCallMixin(CallMixin):
     """The typed half of a client, made of the other one."""
 
     # Lists, whole or page by page

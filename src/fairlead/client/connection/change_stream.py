@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Literal, Self
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from .listen_request import Changes
+    from .listen_request import WatchedChanges
 
-__all__ = ["Change", "Watch"]
+__all__ = ["Change", "ChangeStream"]
 
 _KINDS = ("tools", "prompts", "resources")
 
@@ -21,7 +21,7 @@ class Change(Struct, frozen=True):
     uri: str | None = None
 
 
-class Watch:
+class ChangeStream:
     """Changes of some lists and resources: `async with` it, then `async for` each change.
 
     What changes again before it was looked at is one change. After a time without a connection
@@ -30,10 +30,10 @@ class Watch:
 
     def __init__(
         self,
-        lists: "Iterable[Changes]",
+        lists: "Iterable[WatchedChanges]",
         uris: Iterable[str],
-        begin: Callable[["Watch"], Awaitable[None]],
-        finish: Callable[["Watch"], Awaitable[None]],
+        begin: Callable[["ChangeStream"], Awaitable[None]],
+        finish: Callable[["ChangeStream"], Awaitable[None]],
     ) -> None:
         """`begin` and `finish` tell the client who is there."""
         self.lists = set(lists)

@@ -9,12 +9,12 @@ from ...errors import ChannelClosed, ConnectFailed, HttpError, RemoteProtocolErr
 from ..config import MCPClientConfig
 from .era_cache import known_eras
 
-__all__ = ["Connecting"]
+__all__ = ["ConnectionAttempt"]
 
 log = logging.getLogger("fairlead.client")
 
 
-class Opens(Protocol):
+class Openable(Protocol):
     """What can be opened and closed."""
 
     config: MCPClientConfig
@@ -23,10 +23,10 @@ class Opens(Protocol):
     async def close(self) -> None: ...
 
 
-C = TypeVar("C", bound=Opens)
+C = TypeVar("C", bound=Openable)
 
 
-class Connecting(Generic[C]):
+class ConnectionAttempt(Generic[C]):
     """`async with` it, or `await` it and close the client yourself."""
 
     def __init__(self, make: Callable[[], C], server_key: Hashable = None) -> None:

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Hashable
 from typing import Protocol
 
-__all__ = ["EraStore", "Eras", "known_eras"]
+__all__ = ["EraCache", "EraStore", "known_eras"]
 
 
 class EraStore(Protocol):
@@ -15,7 +15,7 @@ class EraStore(Protocol):
         """None: what was known is wrong."""
 
 
-class Eras:
+class EraCache:
     """Verdicts by what identifies a server: its command, folder and environment.
 
     A verdict is kept only when it came from a probe, and dropped when it fails.
@@ -72,4 +72,4 @@ def fingerprint(server: Hashable) -> str:
     return hashlib.sha256(repr(server).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-known_eras = Eras()  # of this process
+known_eras = EraCache()  # of this process

@@ -19,29 +19,29 @@ from ...errors import (
 from ...peer import Peer
 from ...protocol.conversation.conversation import Agreement
 from ...protocol.conversation.era_probe import (
+    EraVerdict,
     Incompatible,
     NeedsHandshake,
-    Verdict,
     judge_discover,
     judge_initialize,
     judge_lost_probe,
     offers_our_version,
 )
 from ...protocol.outgoing_params import Identity
-from ...protocol.revisions import NEWEST_HANDSHAKE, known
+from ...protocol.revisions import NEWEST_HANDSHAKE, find_revision
 from ...wire import Failure, Success
 from ...wire.error_codes import UNSUPPORTED_VERSION
 from ..config import MCPClientConfig
 from .era_cache import known_eras
 
-__all__ = ["Introduction", "agree_with", "open_conversation"]
+__all__ = ["HandshakeOptions", "negotiate", "open_conversation"]
 
 log = logging.getLogger("fairlead.client")
 
 PATIENCE = 1.0  # seconds for the answer to an `initialize` that is on its way anyway
 
 
-class Introduction:
+class HandshakeOptions:
     """What we say in `initialize`, and how long we wait for the answers."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Introduction:
         timeout: float = 30.0,
     ) -> None:
         """`version`: "auto" probes; "latest" and dates of the handshake era do not."""
-        revision = known(version)
+        revision = find_revision(version)
         if version not in ("auto", "latest") and revision is None:
             raise ConnectFailed(f"There is no protocol version {version!r} that we speak")
         self.probes = version == "auto" or (revision is not None and revision.stateless)
@@ -64,7 +64,7 @@ class Introduction:
         self.timeout = timeout
 
 
-async def agree_with(
+async def negotiate(
     peer: Peer,
     identity: Identity,
     config: MCPClientConfig,
@@ -79,7 +79,7 @@ async def agree_with(
     """
     if stateless is None:  # once more, perhaps; some servers die of a probe
         stateless = known_eras.stateless(server_key)
-    introduction = Introduction(
+    introduction = HandshakeOptions(
         {
             "capabilities": msgspec.json.decode(identity.capabilities),
             "clientInfo": msgspec.json.decode(identity.info),
@@ -105,7 +105,7 @@ async def agree_with(
 
 
 async def open_conversation(
-    peer: Peer, introduction: Introduction, *, stateless: bool | None = None
+    peer: Peer, introduction: HandshakeOptions, *, stateless: bool | None = None
 ) -> Agreement:
     """Find out the era and open the conversation; `stateless` is what an earlier time found.
 
@@ -118,13 +118,13 @@ async def open_conversation(
         agreement = judge_initialize(await _initialize(peer, introduction))
     else:
         agreement = await _probe(peer, introduction)
-    peer.conversation.agreed(agreement)
+    peer.conversation.set_agreement(agreement)
     if not agreement.revision.stateless:
         await peer.notify("notifications/initialized")
     return agreement
 
 
-async def _probe(peer: Peer, introduction: Introduction) -> Agreement:
+async def _probe(peer: Peer, introduction: HandshakeOptions) -> Agreement:
     """Ask with `server/discover`; after a second send `initialize` too: the first answer decides.
 
     So a slow starter is not misjudged, and a server that ignores what it does not know costs one
@@ -161,7 +161,7 @@ async def _probe(peer: Peer, introduction: Introduction) -> Agreement:
 
 async def _still(
     peer: Peer,
-    introduction: Introduction,
+    introduction: HandshakeOptions,
     agreement: Agreement,
     initialize: "asyncio.Future[Success]",
 ) -> Agreement:
@@ -181,7 +181,7 @@ async def _still(
 
 
 async def _second(
-    initialize: "asyncio.Future[Success]", discover: "asyncio.Future[Verdict]"
+    initialize: "asyncio.Future[Success]", discover: "asyncio.Future[EraVerdict]"
 ) -> Agreement:
     """`initialize` decides, unless it is refused in a way that only a stateless server has."""
     try:
@@ -195,7 +195,7 @@ async def _second(
         raise
 
 
-def _check(verdict: NeedsHandshake | Incompatible, introduction: Introduction) -> None:
+def _check(verdict: NeedsHandshake | Incompatible, introduction: HandshakeOptions) -> None:
     if isinstance(verdict, Incompatible):
         raise ConnectFailed(
             f"No common protocol version with this server: {verdict.why}",
@@ -208,7 +208,7 @@ def _check(verdict: NeedsHandshake | Incompatible, introduction: Introduction) -
         )
 
 
-async def _discover(peer: Peer, introduction: Introduction) -> Verdict:
+async def _discover(peer: Peer, introduction: HandshakeOptions) -> EraVerdict:
     try:
         answer = await _ask_about(peer, introduction)
         if isinstance(answer, Failure) and offers_our_version(answer):
@@ -222,7 +222,7 @@ async def _discover(peer: Peer, introduction: Introduction) -> Verdict:
         return verdict
 
 
-async def _ask_about(peer: Peer, introduction: Introduction) -> Success | Failure:
+async def _ask_about(peer: Peer, introduction: HandshakeOptions) -> Success | Failure:
     try:
         result = await peer.request("server/discover", timeout=introduction.timeout, quiet=True)
         return Success(0, result)
@@ -230,6 +230,6 @@ async def _ask_about(peer: Peer, introduction: Introduction) -> Success | Failur
         return Failure(0, exc.code, exc.message, Raw(exc.raw or b"{}"))
 
 
-async def _initialize(peer: Peer, introduction: Introduction) -> Success:
+async def _initialize(peer: Peer, introduction: HandshakeOptions) -> Success:
     result = await peer.request("initialize", introduction.params, timeout=introduction.timeout)
     return Success(0, result)

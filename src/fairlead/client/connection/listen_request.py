@@ -13,16 +13,16 @@ from ...protocol.caller import SUBSCRIPTION_KEY
 from ...wire import RequestId
 from .retry import restarts
 
-__all__ = ["ACKNOWLEDGED", "CANCELLED", "Changes", "Listening"]
+__all__ = ["ACKNOWLEDGED", "CANCELLED", "ListenRequest", "WatchedChanges"]
 
 log = logging.getLogger("fairlead.client")
 
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 CANCELLED = "notifications/cancelled"  # the other way for a server to end a subscription
-Changes: TypeAlias = Literal["tools", "prompts", "resources"]
+WatchedChanges: TypeAlias = Literal["tools", "prompts", "resources"]
 
 
-class Listening:
+class ListenRequest:
     """Resources and lists whose changes are wanted. Survives the connection it was asked on.
 
     A request names all that it is about, so it cannot be changed: a new one is opened before the
@@ -34,7 +34,7 @@ class Listening:
 
     def __init__(self, delay: float = 0.5, missed: Callable[[], None] = lambda: None) -> None:
         self.uris: dict[str, None] = {}  # in the order they were asked for
-        self.lists: set[Changes] = set()
+        self.lists: set[WatchedChanges] = set()
         self._delay = delay
         self._missed = missed
         self._parts: list[_Part] = []
@@ -65,7 +65,7 @@ class Listening:
         self.uris = dict.fromkeys(uris)
         self._changes += 1
 
-    def set_lists(self, lists: Iterable[Changes]) -> None:
+    def set_lists(self, lists: Iterable[WatchedChanges]) -> None:
         """Want changes of these lists, and of no others."""
         self.lists = set(lists)
         self._changes += 1

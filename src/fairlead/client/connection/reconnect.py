@@ -12,14 +12,14 @@ from ..config import MCPClientConfig
 from ..mcp_transport.channel_transport import ChannelTransport
 from .retry import restarts
 
-__all__ = ["Keeper"]
+__all__ = ["Reconnector"]
 
 log = logging.getLogger("fairlead.client")
 
 T = TypeVar("T")
 
 
-class Kept(Protocol):
+class ReconnectableClient(Protocol):
     """A client, as far as its keeper is concerned."""
 
     config: MCPClientConfig
@@ -30,14 +30,16 @@ class Kept(Protocol):
     async def health_check(self) -> dict[str, Any]: ...
 
 
-class Keeper:
+class Reconnector:
     """Replaces a lost connection, once for all who miss it.
 
     Each connection has a number. Whoever wants a new one names the one that failed, so two who
     noticed the same loss get the same replacement, and a late one never replaces what works.
     """
 
-    def __init__(self, client: Kept, make: Callable[[], ChannelTransport] | None) -> None:
+    def __init__(
+        self, client: ReconnectableClient, make: Callable[[], ChannelTransport] | None
+    ) -> None:
         """`make` makes another transport to the same server; without it nothing is replaced."""
         self.generation = 0
         self.health: dict[str, Any] | None = None  # what the last check found
@@ -118,7 +120,7 @@ class Keeper:
             return
         raise _client_closed(delivered=True)  # an earlier attempt may have been
 
-    async def unless_closed(self, work: Coroutine[Any, Any, T]) -> T:
+    async def run_until_closed(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for something that takes as long as people do, but not beyond the end of the client.
 
         Raises:

@@ -9,7 +9,14 @@ from collections.abc import Iterator
 from ...errors import ChannelClosed, ConnectFailed, HttpError, RetriesExhausted, TransportError
 from ...transport.backoff import Backoff
 
-__all__ = ["LONGEST_DELAY", "TRANSIENT", "Retry", "exhausted", "pause", "restarts"]
+__all__ = [
+    "LONGEST_DELAY",
+    "TRANSIENT",
+    "Retry",
+    "restarts",
+    "retries_exhausted",
+    "server_requested_delay",
+]
 
 # Ours are among them: RequestTimeout is a TimeoutError, ChannelClosed a ConnectionError.
 TRANSIENT = (TimeoutError, OSError, ConnectFailed)
@@ -52,7 +59,7 @@ class Retry:
     def delays(self) -> Iterator[float]:
         """Seconds to wait before each retry: doubling, with jitter, up to a cap.
 
-        A server that says how long to wait (`pause`) is waited for at least so long.
+        The delay that a server asks for (`server_requested_delay`) is the least.
         """
         backoff = Backoff(self._delay, LONGEST_DELAY)
         for _ in range(self.max_retries):
@@ -64,7 +71,7 @@ def restarts(delay: float) -> Backoff:
     return Backoff(max(delay, SHORTEST_DELAY), LONGEST_DELAY)
 
 
-def exhausted(method: str, retries: int, cause: BaseException) -> RetriesExhausted:
+def retries_exhausted(method: str, retries: int, cause: BaseException) -> RetriesExhausted:
     """What is raised after the last attempt; chain the cause to it."""
     return RetriesExhausted(
         f"Request {method} failed after {retries} retries: {_summary(cause)}",
@@ -72,7 +79,7 @@ def exhausted(method: str, retries: int, cause: BaseException) -> RetriesExhaust
     )
 
 
-def pause(failure: BaseException) -> float:
+def server_requested_delay(failure: BaseException) -> float:
     """Seconds that the server itself wants us to wait, within reason."""
     asked = failure.retry_after if isinstance(failure, HttpError) else None
     return min(asked or 0.0, LONGEST_DELAY)

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Shared"]
+__all__ = ["SharedTask"]
 
 T = TypeVar("T")
 
 
-class Shared(Generic[T]):
+class SharedTask(Generic[T]):
     """Starts at once, and ends with the last who waits for it, not with the first."""
 
     def __init__(self, work: Coroutine[Any, Any, T]) -> None:

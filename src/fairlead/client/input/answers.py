@@ -16,7 +16,7 @@ from ...errors import RpcError
 from ...wire.error_codes import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 
 __all__ = [
-    "Answers",
+    "InputCallbacks",
     "OnElicit",
     "OnRoots",
     "OnSample",
@@ -26,7 +26,7 @@ __all__ = [
     "decline",
 ]
 
-Root: TypeAlias = "str | PathLike[str] | Mapping[str, Any]"
+RootLike: TypeAlias = "str | PathLike[str] | Mapping[str, Any]"
 
 
 class Question(Struct, frozen=True, kw_only=True):
@@ -55,11 +55,11 @@ class Question(Struct, frozen=True, kw_only=True):
         }
 
 
-Elicited: TypeAlias = Mapping[str, Any]  # as made by accept, decline and cancel
-OnElicit: TypeAlias = Callable[[Question], Elicited | Awaitable[Elicited]]
-Sampled: TypeAlias = str | Mapping[str, Any]  # the text, or a whole CreateMessageResult
-OnSample: TypeAlias = Callable[[dict[str, Any]], Sampled | Awaitable[Sampled]]
-Roots: TypeAlias = Iterable[Root]
+ElicitAnswer: TypeAlias = Mapping[str, Any]  # as made by accept, decline and cancel
+OnElicit: TypeAlias = Callable[[Question], ElicitAnswer | Awaitable[ElicitAnswer]]
+SampleAnswer: TypeAlias = str | Mapping[str, Any]  # the text, or a whole CreateMessageResult
+OnSample: TypeAlias = Callable[[dict[str, Any]], SampleAnswer | Awaitable[SampleAnswer]]
+Roots: TypeAlias = Iterable[RootLike]
 OnRoots: TypeAlias = Callable[[], Roots | Awaitable[Roots]]
 
 
@@ -78,7 +78,7 @@ def cancel() -> dict[str, Any]:
     return {"action": "cancel"}
 
 
-class Answers:
+class InputCallbacks:
     """The callbacks, and the capabilities that follow from having them."""
 
     def __init__(
@@ -192,7 +192,7 @@ def _roots(given: Any) -> list[dict[str, Any]]:
     return [_root(root) for root in given]
 
 
-def _root(root: Root) -> dict[str, Any]:
+def _root(root: RootLike) -> dict[str, Any]:
     """A root is a `file://` URI; paths become one."""
     if isinstance(root, Mapping):
         return dict(root)

@@ -13,9 +13,9 @@ from ...observe.log_filter import ABOUT
 from ...protocol.types.base import decode
 from ...protocol.types.input_required import InputRequest, InputRequests, InputRequiredResult
 from ...wire.error_codes import INVALID_REQUEST
-from .answers import Answers
+from .answers import InputCallbacks
 
-__all__ = ["Rounds", "asks_back"]
+__all__ = ["ClientInputRounds", "is_input_required"]
 
 log = logging.getLogger("fairlead.client")
 
@@ -26,7 +26,7 @@ class _Kind(Struct, rename="camel"):
     result_type: str = "complete"
 
 
-def asks_back(result: Raw) -> bool:
+def is_input_required(result: Raw) -> bool:
     """Whether a result is none yet: the server wants input first."""
     try:
         return decode(result, _Kind).result_type == "input_required"
@@ -34,12 +34,12 @@ def asks_back(result: Raw) -> bool:
         return False
 
 
-class Rounds:
+class ClientInputRounds:
     """Goes on with a request until the server has everything it wants to know."""
 
     def __init__(
         self,
-        answers: Answers,
+        answers: InputCallbacks,
         *,
         limit: int = 20,
         input_timeout: float = 600.0,
@@ -85,7 +85,7 @@ class Rounds:
             if self._max_total and loop.time() - started - waited > self._max_total:
                 raise RequestTimeout(self._max_total, method)
             result = await ask(again)
-            if not asks_back(result):
+            if not is_input_required(result):
                 return result
         raise RemoteProtocolError(
             f"{method}: the server still asks back after {self._limit} rounds", code=INVALID_REQUEST

@@ -14,10 +14,10 @@ from msgspec import Raw
 
 from ...errors import RpcError, UrlElicitationRequired
 from ...observe.log_filter import ABOUT
-from ..connection.shared_task import Shared
-from .answers import Answers
+from ..connection.shared_task import SharedTask
+from .answers import InputCallbacks
 
-__all__ = ["COMPLETED", "Visits"]
+__all__ = ["COMPLETED", "UrlElicitations"]
 
 log = logging.getLogger("fairlead.client")
 
@@ -25,15 +25,17 @@ COMPLETED = "notifications/elicitation/complete"
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0  # seconds before a server that still refuses is asked again
 
 
-class Visits:
+class UrlElicitations:
     """Has the user visit pages, for all calls of a client that need it."""
 
-    def __init__(self, answers: Answers, *, limit: int = 20, input_timeout: float = 600.0) -> None:
+    def __init__(
+        self, answers: InputCallbacks, *, limit: int = 20, input_timeout: float = 600.0
+    ) -> None:
         """`limit`: how often one request may name new pages; `input_timeout`: for all of it."""
         self._answers = answers
         self._limit = limit
         self._input_timeout = input_timeout
-        self._asking: dict[str, Shared[str]] = {}  # by URL: two calls may be sent to one page
+        self._asking: dict[str, SharedTask[str]] = {}  # by URL: two calls may be sent to one page
         # What is being visited, and the event that one of these visits is over.
         self._waiting: list[tuple[set[str], asyncio.Event]] = []
 
@@ -117,7 +119,7 @@ class Visits:
         url = page["url"]
         shared = self._asking.get(url)
         if shared is None:
-            shared = self._asking[url] = Shared(self._action({**page, "mode": "url"}))
+            shared = self._asking[url] = SharedTask(self._action({**page, "mode": "url"}))
         try:
             return await shared.join()
         finally:

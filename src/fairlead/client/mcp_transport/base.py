@@ -12,7 +12,7 @@ from ...errors import ChannelClosed
 from ...peer import OnProgress
 from ...wire import RequestId
 from ..config import request_timeout
-from .notification_queue import Listener, Mailbox
+from .notification_queue import NotificationListener, NotificationQueue
 
 __all__ = ["AbortSignal", "MCPTransport", "OnRequest", "RequestOptions", "abortable"]
 
@@ -57,16 +57,16 @@ class MCPTransport(ABC):
         self.on_error: Callable[[Exception], None] | None = None
         self.on_request: OnRequest | None = None
         self.timeout = request_timeout(None if timeout is None else timeout * 1000)
-        self._mailbox = Mailbox()
+        self._notification_queue = NotificationQueue()
 
     @property
-    def on_notification(self) -> Listener | None:
+    def on_notification(self) -> NotificationListener | None:
         """Hears every notification; the first one set also hears what came before."""
-        return self._mailbox.listener
+        return self._notification_queue.listener
 
     @on_notification.setter
-    def on_notification(self, listener: Listener | None) -> None:
-        self._mailbox.listener = listener
+    def on_notification(self, listener: NotificationListener | None) -> None:
+        self._notification_queue.listener = listener
 
     @property
     @abstractmethod

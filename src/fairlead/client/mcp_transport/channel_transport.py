@@ -9,13 +9,13 @@ import msgspec
 from msgspec import UnsetType
 
 from ...errors import ChannelClosed, FairleadError, RpcError
-from ...interceptor import Answer, Exchange, Interceptor, OnOffence, chain
+from ...interceptor import Answer, Exchange, Interceptor, OnMalformed, chain
 from ...observe.log_filter import ABOUT
 from ...peer import Peer
-from ...protocol.conversation.conversation import Conversation, Role
+from ...protocol.conversation.conversation import Conversation, ConversationRole
 from ...protocol.identity.principal import ANONYMOUS
 from ...protocol.outgoing_params import Identity
-from ...protocol.trace_context import of_request
+from ...protocol.trace_context import request_trace
 from ...transport.channel import Channel
 from ...wire import Notification, RequestId, to_json
 from ...wire.error_codes import INTERNAL_ERROR, METHOD_NOT_FOUND
@@ -62,7 +62,7 @@ class ChannelTransport(MCPTransport):
         self._input_timeout = options.get("input_timeout", 600.0)
         self._open_channel = open_channel
         self._conversation = Conversation(
-            Role.CLIENT,
+            ConversationRole.CLIENT,
             options.get("identity"),
             id_format="integer" if entry is None else entry.request_id_format,
             gated=options.get("gated", False),
@@ -70,7 +70,7 @@ class ChannelTransport(MCPTransport):
         )
         self.overhear: Callable[[Notification], None] | None = None  # before any listener, at once
         self.on_lost: Callable[[], None] | None = None  # before `on_close`; not after `close()`
-        self.on_offence: OnOffence | None = None
+        self.on_malformed: OnMalformed | None = None
         self.interceptors: Sequence[Interceptor] = ()  # around all that passes, from `connect` on
         self._peer: Peer | None = None
         self._connecting: asyncio.Lock = asyncio.Lock()
@@ -103,7 +103,7 @@ class ChannelTransport(MCPTransport):
                 await channel.close()
                 raise
             self._peer = self._make_peer(channel)
-            self._peer.on_offence = self.on_offence
+            self._peer.on_malformed = self.on_malformed
             self._peer.start()
 
     def _check_open(self) -> None:
@@ -158,7 +158,7 @@ class ChannelTransport(MCPTransport):
         self._closed = True
         if self._peer is not None:
             await self._peer.close()
-            self._mailbox.close()
+            self._notification_queue.close()
 
     async def _answer(self, exchange: Exchange) -> Answer:
         """A request of the server. `ping` needs nobody; for the rest there is `on_request`."""
@@ -169,7 +169,7 @@ class ChannelTransport(MCPTransport):
         params = exchange.message.params
         given = {} if isinstance(params, UnsetType) else msgspec.json.decode(params)
         try:
-            with of_request(exchange.head.meta):
+            with request_trace(exchange.head.meta):
                 return to_json(await self.on_request(exchange.method, given))
         except FairleadError:
             raise
@@ -183,7 +183,7 @@ class ChannelTransport(MCPTransport):
     def _told(self, notification: Notification) -> None:
         if self.overhear is not None:
             self.overhear(notification)
-        self._mailbox.put(notification)
+        self._notification_queue.put(notification)
 
     def _failed(self, error: Exception) -> None:
         if self.on_error is not None:

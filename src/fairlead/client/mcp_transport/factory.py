@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, Unpack
 
 from ...errors import ConfigError
-from ...observe.log_filter import beware
+from ...observe.log_filter import register_secrets
 from ...transport.channel import Channel
 from ..server_entry import (
     MCPServerEntry,
@@ -45,7 +45,7 @@ class StdioTransport(ChannelTransport):
         if not isinstance(entry, MCPStdioServerConfig):
             raise ConfigError(f"a server of type {entry.type!r} is no child process")
         self.entry = entry
-        beware(self, lambda: entry.env)
+        register_secrets(self, lambda: entry.env)
         self.on_stderr = on_stderr
         super().__init__(self._spawn, entry=entry, **options)
 

@@ -7,14 +7,14 @@ from ...transport.channel import Channel
 from ...transport.memory import memory_pair
 from .channel_transport import ChannelOptions, ChannelTransport
 
-__all__ = ["Attaches", "InProcessTransport"]
+__all__ = ["Attachable", "InProcessTransport"]
 
 
 class _Closes(Protocol):
     async def close(self) -> None: ...
 
 
-class Attaches(Protocol):
+class Attachable(Protocol):
     """What can serve a channel in the background: an `MCPServer`, or anything shaped like it."""
 
     def attach(self, channel: Channel, principal: Principal, /) -> _Closes:
@@ -24,7 +24,7 @@ class Attaches(Protocol):
 class InProcessTransport(ChannelTransport):
     """Both ends of a conversation, closed together."""
 
-    def __init__(self, server: Attaches, **options: Unpack[ChannelOptions]) -> None:
+    def __init__(self, server: Attachable, **options: Unpack[ChannelOptions]) -> None:
         super().__init__(self._attach, **options)
         self._server = server
         self._far: _Closes | None = None

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 import msgspec
 
 from ...errors import ChannelClosed, ConfigError, HttpError
-from ...observe.log_filter import beware, secrets_in
+from ...observe.log_filter import register_secrets, secrets_of_url
 from ...peer import Peer
 from ...protocol.headers import ParamHeader
-from ...protocol.result_fragments import content_of, part
+from ...protocol.result_fragments import fragment_content, fragment_notification
 from ...transport.channel import Channel
 from ...wire import Notification, RequestId, to_json
 from ..server_entry import (
@@ -54,7 +54,7 @@ class HttpTransport(ChannelTransport):
         if not isinstance(entry, MCPHttpServerConfig | MCPSseServerConfig):
             raise ConfigError(f"a server of type {entry.type!r} is not reached over HTTP")
         self.entry = entry
-        beware(self, lambda: (entry.headers, secrets_in(entry.url)))
+        register_secrets(self, lambda: (entry.headers, secrets_of_url(entry.url)))
         self.param_headers_of: Callable[[str], tuple[ParamHeader, ...]] | None = None
         self._http: HttpOptions = http or {}
         super().__init__(self._open, entry=entry, **options)
@@ -90,12 +90,12 @@ class HttpTransport(ChannelTransport):
         from ...peer.intercepted_peer import InterceptedPeer
 
         def deliver(note: Notification) -> None:
-            left, heard = content_of(note), self._http.get("on_fragment")
+            left, heard = fragment_content(note), self._http.get("on_fragment")
             if left is not None and heard is not None:
                 heard(request_id, msgspec.json.decode(left))
 
         assert isinstance(self.peer, InterceptedPeer)
-        self.peer.hear_by(deliver, part(to_json(content)), request_id)
+        self.peer.receive_through(deliver, fragment_notification(to_json(content)), request_id)
 
     def _params_of(self, tool: str) -> tuple[ParamHeader, ...]:
         return () if self.param_headers_of is None else self.param_headers_of(tool)
@@ -123,7 +123,7 @@ class HttpTransport(ChannelTransport):
             from ...peer.intercepted_peer import InterceptedPeer
 
             assert isinstance(peer, InterceptedPeer)
-            await peer.notify_by(deliver, message)
+            await peer.notify_through(deliver, message)
         else:
             await deliver(message)
 
@@ -149,7 +149,7 @@ class WebSocketTransport(ChannelTransport):
         if not isinstance(entry, MCPWebSocketServerConfig):
             raise ConfigError(f"a server of type {entry.type!r} is not reached over WebSocket")
         self.entry = entry
-        beware(self, lambda: (entry.headers, secrets_in(entry.url)))
+        register_secrets(self, lambda: (entry.headers, secrets_of_url(entry.url)))
         self._ssl = ssl
         super().__init__(self._open, entry=entry, **options)
 

@@ -13,14 +13,14 @@ from ...transport.bounded_queue import WorkQueue
 from ...wire import Notification
 from ...wire.messages import size_of
 
-__all__ = ["Listener", "Mailbox"]
+__all__ = ["NotificationListener", "NotificationQueue"]
 
-Listener = Callable[[str, dict[str, Any]], Awaitable[None] | None]  # method, params
+NotificationListener = Callable[[str, dict[str, Any]], Awaitable[None] | None]  # method, params
 
 log = logging.getLogger("fairlead.client")
 
 
-class Mailbox(WorkQueue[Notification | Awaitable[None]]):
+class NotificationQueue(WorkQueue[Notification | Awaitable[None]]):
     """Keeps the last notifications until somebody listens, then hands over each as it comes.
 
     A listener that is a coroutine function is awaited, one notification at a time, by a task of
@@ -32,14 +32,14 @@ class Mailbox(WorkQueue[Notification | Awaitable[None]]):
         self.paused = True  # until there is a listener
         self._before = before
         self._behind = behind
-        self._listener: Listener | None = None
+        self._listener: NotificationListener | None = None
 
     @property
-    def listener(self) -> Listener | None:
+    def listener(self) -> NotificationListener | None:
         return self._listener
 
     @listener.setter
-    def listener(self, listener: Listener | None) -> None:
+    def listener(self, listener: NotificationListener | None) -> None:
         self._listener = listener
         self.paused = listener is None
         self.max_items = self._before if listener is None else self._behind
@@ -67,7 +67,9 @@ class Mailbox(WorkQueue[Notification | Awaitable[None]]):
             except Exception:
                 log.exception("a notification listener failed")
 
-    def _call(self, listener: Listener, notification: Notification) -> Awaitable[None] | None:
+    def _call(
+        self, listener: NotificationListener, notification: Notification
+    ) -> Awaitable[None] | None:
         params: dict[str, Any] = {}
         try:
             if not isinstance(notification.params, UnsetType):

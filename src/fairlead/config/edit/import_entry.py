@@ -9,14 +9,14 @@ from msgspec import Struct
 
 from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig, read_entry
 from ...errors import ConfigError
-from ..found_server import Found
+from ..found_server import FoundServer
 from ..variables.variable_syntax import DIALECTS
-from .own_file import spelled
+from .own_file import shortest_form
 
-__all__ = ["Adopted", "adopt"]
+__all__ = ["ImportedEntry", "import_entry"]
 
 
-class Adopted(Struct, frozen=True):
+class ImportedEntry(Struct, frozen=True):
     """An entry for a file of ours, and what is not quite the same in it."""
 
     fields: dict[str, Any]
@@ -30,7 +30,9 @@ class Adopted(Struct, frozen=True):
         return f"<Adopted {len(self.fields)} fields, {len(self.notes)} notes>"
 
 
-def adopt(found: Found, env: Mapping[str, str] | None = None, *, anchored: bool = True) -> Adopted:
+def import_entry(
+    found: FoundServer, env: Mapping[str, str] | None = None, *, anchored: bool = True
+) -> ImportedEntry:
     """The entry in our words. Nothing is looked up: a variable stays one.
 
     The paths of an entry that belongs to a project are `anchored` in its folder, so that they mean
@@ -40,15 +42,15 @@ def adopt(found: Found, env: Mapping[str, str] | None = None, *, anchored: bool 
         ConfigError: for what would mean something else in a file of ours.
     """
     if found.dialect == "fairlead":
-        adopted = Adopted(dict(found.raw))
+        adopted = ImportedEntry(dict(found.raw))
     else:
-        adopted = _Adopting(found, os.environ if env is None else env).adopted()
+        adopted = _EntryImporter(found, os.environ if env is None else env).adopted()
     if anchored and found.in_folder:
         return _anchor(found, adopted)
     return adopted
 
 
-def _anchor(found: Found, adopted: Adopted) -> Adopted:
+def _anchor(found: FoundServer, adopted: ImportedEntry) -> ImportedEntry:
     fields, notes = dict(adopted.fields), adopted.notes
     if isinstance(found.entry, MCPStdioServerConfig):
         cwd = fields.get("cwd")
@@ -60,7 +62,7 @@ def _anchor(found: Found, adopted: Adopted) -> Adopted:
         fields["envFile"] = _joined(found.workspace, file)
         if found.level == "project":
             notes = (*notes, f"{fields['envFile']} stays a file of the project, which may change")
-    return Adopted(fields, notes)
+    return ImportedEntry(fields, notes)
 
 
 def _joined(folder: str, path: str) -> str:
@@ -70,18 +72,20 @@ def _joined(folder: str, path: str) -> str:
     return os.path.normpath(os.path.join(folder, path))
 
 
-class _Adopting:
+class _EntryImporter:
     """One entry on its way into our words."""
 
-    def __init__(self, found: Found, env: Mapping[str, str]) -> None:
+    def __init__(self, found: FoundServer, env: Mapping[str, str]) -> None:
         self._found = found
         self._rules = DIALECTS[found.dialect]
         self._env = env
         self._notes: dict[str, None] = {}
 
-    def adopted(self) -> Adopted:
+    def adopted(self) -> ImportedEntry:
         found = self._found
-        fields = {key: self._value(key, key, value) for key, value in spelled(found.entry).items()}
+        fields = {
+            key: self._value(key, key, value) for key, value in shortest_form(found.entry).items()
+        }
         for lookup in found.lookups:
             value = lookup.template.replace("{}", f"${{{lookup.variable}}}")
             fields[lookup.field] = {lookup.key: value, **fields.get(lookup.field, {})}
@@ -93,7 +97,7 @@ class _Adopting:
             "excludeTools": list(found.without_tools) or None,
         }
         fields.update({key: value for key, value in more.items() if value is not None})
-        return Adopted(fields, tuple(self._notes))
+        return ImportedEntry(fields, tuple(self._notes))
 
     def _value(self, field: str, place: str, value: Any) -> Any:
         if isinstance(value, str):

@@ -12,14 +12,14 @@ from ...client.server_entry import MCPServerEntry
 from ...errors import ConfigError
 from ...observe.safe_display import json_text
 from ..files.atomic_write import write_atomically
-from ..files.file_lock import holding
+from ..files.file_lock import lock_folder
 from ..files.formats import parse
-from ..files.reader import Files, read_file
+from ..files.reader import ConfigReader, read_file
 from ..hosts import HOSTS
-from ..paths import Machine, this_machine
+from ..paths import HostPaths, local_host_paths
 from ..validate import validate_server_config
 
-__all__ = ["ConfigFile", "spelled"]
+__all__ = ["ConfigFile", "shortest_form"]
 
 
 class ConfigFile:
@@ -35,8 +35,8 @@ class ConfigFile:
             raise ConfigError("not a file of ours: it is never changed", path=str(self.path))
 
     @classmethod
-    def of_user(cls, machine: Machine | None = None) -> "ConfigFile":
-        machine = machine or this_machine()
+    def of_user(cls, machine: HostPaths | None = None) -> "ConfigFile":
+        machine = machine or local_host_paths()
         return _own(machine.join(machine.own_config[0], "mcp.json"))
 
     @classmethod
@@ -44,9 +44,9 @@ class ConfigFile:
         return cls(Path(cwd) / ".fairlead" / "mcp.json")
 
     @classmethod
-    def of_nearest_project(cls, machine: Machine | None = None) -> "ConfigFile":
+    def of_nearest_project(cls, machine: HostPaths | None = None) -> "ConfigFile":
         """The one that is there, from this folder up to the repository's root, or a new one."""
-        machine = machine or this_machine()
+        machine = machine or local_host_paths()
         files = [cls.of_project(folder) for folder in machine.upwards()]
         return next((file for file in files if file.path.exists()), cls.of_project(machine.cwd))
 
@@ -117,7 +117,7 @@ class ConfigFile:
         if not self.path.parent.exists():
             change(self._read())  # so that what is wrong makes no folder
             self.path.parent.mkdir(parents=True, exist_ok=True)
-        with holding(self.path.parent):
+        with lock_folder(self.path.parent):
             self._change_now(change)
 
     def _change_now(self, change: Callable[[dict[str, Any]], None]) -> None:
@@ -131,7 +131,7 @@ class ConfigFile:
 
     def _refuse_others(self, target: Path) -> None:
         """Under another name it is still their file."""
-        machine, files = this_machine(self.path.parent.parent), Files()
+        machine, files = local_host_paths(self.path.parent.parent), ConfigReader()
         theirs = (
             place.path
             for host in HOSTS
@@ -178,10 +178,10 @@ def _checked(name: str, entry: MCPServerEntry | Mapping[str, Any]) -> dict[str, 
     problems = validate_server_config(name, entry)
     if problems:
         raise ConfigError("; ".join(problems))
-    return spelled(entry)
+    return shortest_form(entry)
 
 
-def spelled(entry: MCPServerEntry | Mapping[str, Any]) -> dict[str, Any]:
+def shortest_form(entry: MCPServerEntry | Mapping[str, Any]) -> dict[str, Any]:
     """As a person would write it: what is usual is left out."""
     if isinstance(entry, Mapping):
         return dict(entry)

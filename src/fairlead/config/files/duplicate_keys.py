@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ...errors import ConfigError
 
-__all__ = ["refuse_twice_in_json", "refuse_twice_in_nodes"]
+__all__ = ["reject_duplicate_json_keys", "reject_duplicate_yaml_keys"]
 
 _TOKEN: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"|[{}\[\],]', re.DOTALL)
 _MERGE: Final = "tag:yaml.org,2002:merge"
@@ -15,7 +15,7 @@ _MERGE: Final = "tag:yaml.org,2002:merge"
 _Place = tuple[int, int]  # line and column, from 1
 
 
-def refuse_twice_in_json(path: str, text: str) -> None:
+def reject_duplicate_json_keys(path: str, text: str) -> None:
     """Raises `ConfigError` for the first key that stands twice; `text` is JSON that can be read."""
     open_maps: list[dict[str, int] | None] = []  # the keys of each, and where; None: a list
     expected = False  # a key, next
@@ -38,7 +38,7 @@ def refuse_twice_in_json(path: str, text: str) -> None:
             expected = False
 
 
-def refuse_twice_in_nodes(path: str, root: Any) -> None:
+def reject_duplicate_yaml_keys(path: str, root: Any) -> None:
     """The same for the nodes of a YAML document, before anything is merged into them."""
     seen: set[int] = set()
     waiting = [root]

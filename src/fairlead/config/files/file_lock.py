@@ -10,14 +10,14 @@ from pathlib import Path
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["holding"]
+__all__ = ["lock_folder"]
 
 LIMIT = 10.0  # seconds; a change takes milliseconds
 _AGAIN = 0.01
 
 
 @contextmanager
-def holding(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Keep other processes of ours from changing files in a folder meanwhile.
 
     The lock is on the folder itself, because the files are replaced, and it ends with its owner.

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from ...errors import ConfigError
 from ...limits import CONFIG_DEPTH
-from .duplicate_keys import refuse_twice_in_json, refuse_twice_in_nodes
+from .duplicate_keys import reject_duplicate_json_keys, reject_duplicate_yaml_keys
 
 __all__ = ["Document", "Format", "format_of", "parse", "plain_json"]
 
@@ -148,7 +148,7 @@ def _read_json(path: str, text: str, strict: bool) -> tuple[Any, str]:
 def _values(path: str, text: str, strict: bool) -> Any:
     values = json.loads(text)
     if strict:
-        refuse_twice_in_json(path, text)
+        reject_duplicate_json_keys(path, text)
     return values
 
 
@@ -231,7 +231,7 @@ def _read_yaml(path: str, text: str, strict: bool) -> tuple[Any, str]:
     try:
         _refuse_bombs(yaml, path, text)
         if strict:
-            refuse_twice_in_nodes(path, yaml.compose(text, Loader=_loader(strict)))
+            reject_duplicate_yaml_keys(path, yaml.compose(text, Loader=_loader(strict)))
         return yaml.load(text, Loader=_loader(strict)), text
     except yaml.YAMLError as exc:
         mark = getattr(exc, "problem_mark", None)

@@ -10,11 +10,11 @@ from ...limits import CONFIG_FILE_BYTES
 from ..found_server import Problem
 from .formats import Document, parse
 
-__all__ = ["MAX_SIZE", "Files", "Stamp", "read_file", "stamp_of"]
+__all__ = ["MAX_SIZE", "ConfigReader", "FileStamp", "read_file", "stamp_of"]
 
 MAX_SIZE = CONFIG_FILE_BYTES.value
 
-Stamp: TypeAlias = tuple[int, int, int]
+FileStamp: TypeAlias = tuple[int, int, int]
 
 _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}
 # Without NONBLOCK a named pipe in the place of a file would hold us for ever.
@@ -55,7 +55,7 @@ def read_file(path: str) -> bytes | None:
     return content
 
 
-def stamp_of(path: str) -> Stamp:
+def stamp_of(path: str) -> FileStamp:
     """Return what tells one state of a file from another; a missing file has a stamp too."""
     try:
         status = os.stat(path)
@@ -64,7 +64,7 @@ def stamp_of(path: str) -> Stamp:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-class Files:
+class ConfigReader:
     """The files of one reading: each is opened and parsed once, problems are collected."""
 
     def __init__(self) -> None:

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from .formats import Document, Format
 
-__all__ = ["Where", "place_of", "place_of_error"]
+__all__ = ["SourceLocation", "location_of", "location_of_error"]
 
-Where = tuple[str | int, ...]  # the keys and positions that lead to it
+SourceLocation = tuple[str | int, ...]  # the keys and positions that lead to it
 
 _HEADER: Final = re.compile(r"(?m)^[ \t]*(\[\[?)[ \t]*([^\[\]\r\n]+?)[ \t]*\]\]?[ \t]*(?:#.*)?$")
 _PART: Final = re.compile(r'"([^"]*)"|\'([^\']*)\'|([\w-]+)')
@@ -18,7 +18,7 @@ _STRING: Final = re.compile(
 )
 
 
-def place_of(document: Document, where: Where) -> tuple[int, int] | None:
+def location_of(document: Document, where: SourceLocation) -> tuple[int, int] | None:
     """Line and column, counted from 1, of the last step that can be found; None if none can."""
     if document.format == "toml":
         return _in_toml(document.text, where)
@@ -27,7 +27,7 @@ def place_of(document: Document, where: Where) -> tuple[int, int] | None:
     return _in_nodes(text, where)
 
 
-def place_of_error(text: str, kind: Format) -> tuple[int, int] | None:
+def location_of_error(text: str, kind: Format) -> tuple[int, int] | None:
     """Where a text stops to be what it should be; None if nobody can say."""
     try:
         return _place_of_error(text, kind)
@@ -65,7 +65,7 @@ def _place_of_error(text: str, kind: Format) -> tuple[int, int] | None:
 # YAML, and JSON, which is nearly the same
 
 
-def _in_nodes(text: str, where: Where) -> tuple[int, int] | None:
+def _in_nodes(text: str, where: SourceLocation) -> tuple[int, int] | None:
     node: Any = _root(text)
     mark: Any = None
     for step in where:
@@ -100,7 +100,7 @@ def _children(node: Any, step: str | int) -> Iterator[tuple[Any, Any]]:
 # TOML, whose parser does not remember
 
 
-def _in_toml(text: str, where: Where) -> tuple[int, int] | None:
+def _in_toml(text: str, where: SourceLocation) -> tuple[int, int] | None:
     plain, sections = _outline(text)
     best: tuple[int, int, int, int] | None = None  # steps, header, body, end
     for path, header, body, end in sections:
@@ -133,16 +133,16 @@ def _in_toml(text: str, where: Where) -> tuple[int, int] | None:
 
 
 @lru_cache(maxsize=2)
-def _outline(text: str) -> tuple[str, list[tuple[Where, int, int, int]]]:
+def _outline(text: str) -> tuple[str, list[tuple[SourceLocation, int, int, int]]]:
     """The text without strings and comments, of the same length, and its tables."""
     plain = _STRING.sub(lambda found: _blank(found[0]), text)
     return plain, list(_sections(plain, text))
 
 
-def _sections(plain: str, text: str) -> Iterator[tuple[Where, int, int, int]]:
+def _sections(plain: str, text: str) -> Iterator[tuple[SourceLocation, int, int, int]]:
     """Each table with its path, the place of its header, and its body."""
     headers = list(_HEADER.finditer(plain))
-    counts: dict[Where, int] = {}
+    counts: dict[SourceLocation, int] = {}
     end = headers[0].start() if headers else len(text)
     yield (), 0, 0, end
     for number, header in enumerate(headers):

@@ -6,14 +6,22 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 
 from ..files.formats import Document
-from ..files.reader import Files
+from ..files.reader import ConfigReader
 from ..found_server import Level
-from ..paths import Machine
+from ..paths import HostPaths
 
-__all__ = ["Host", "Place", "Switches", "named_items", "project", "servers_at", "user"]
+__all__ = [
+    "ConfigLocation",
+    "DisabledReasons",
+    "Host",
+    "named_items",
+    "project",
+    "servers_at",
+    "user",
+]
 
 
-class Place(Struct, frozen=True):
+class ConfigLocation(Struct, frozen=True):
     """A file that may exist."""
 
     path: str
@@ -21,14 +29,14 @@ class Place(Struct, frozen=True):
     folder: str | None = None  # of the project it belongs to; None: the current one
 
 
-class Switches(Struct, frozen=True):
+class DisabledReasons(Struct, frozen=True):
     """What is switched outside the entries themselves: a reason why one is off, or None."""
 
-    why_off: Callable[[str, Place, dict[str, Any]], str | None]
+    why_off: Callable[[str, ConfigLocation, dict[str, Any]], str | None]
 
 
 # Pairs of a name and its entry as it stands in the document; the entry may be anything.
-Servers: TypeAlias = Callable[[Document, Place, Machine], Iterable[tuple[str, Any]]]
+Servers: TypeAlias = Callable[[Document, ConfigLocation, HostPaths], Iterable[tuple[str, Any]]]
 
 
 class Host(Struct, frozen=True, kw_only=True):
@@ -36,14 +44,14 @@ class Host(Struct, frozen=True, kw_only=True):
 
     id: str
     title: str
-    places: Callable[[Machine, Files], Iterable[Place]]
+    places: Callable[[HostPaths, ConfigReader], Iterable[ConfigLocation]]
     servers: Servers
     dialect: str = "unknown"
     timeout_unit: Literal["ms", "s"] = "ms"
     url_means: Literal["http", "sse"] = "http"  # when an entry with a url names no type
     # Into the spelling that everybody understands; None for what is no server of ours.
     adapt: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None
-    switches: Callable[[Machine, Files], Switches] | None = None
+    switches: Callable[[HostPaths, ConfigReader], DisabledReasons] | None = None
 
 
 def servers_at(*keys: str) -> Servers:
@@ -52,7 +60,9 @@ def servers_at(*keys: str) -> Servers:
     A dot in a key is a step down; a file that has the dotted key itself is understood too.
     """
 
-    def servers(document: Document, place: Place, machine: Machine) -> Iterable[tuple[str, Any]]:
+    def servers(
+        document: Document, place: ConfigLocation, machine: HostPaths
+    ) -> Iterable[tuple[str, Any]]:
         for key in keys:
             found = document.data.get(key)
             if found is None and "." in key:
@@ -78,9 +88,9 @@ def named_items(key: str, found: Any) -> Iterable[tuple[str, Any]]:
     return [(key, found)]  # reported as an entry that is none
 
 
-def user(*paths: str) -> list[Place]:
-    return [Place(path, "user") for path in paths]
+def user(*paths: str) -> list[ConfigLocation]:
+    return [ConfigLocation(path, "user") for path in paths]
 
 
-def project(*paths: str) -> list[Place]:
-    return [Place(path, "project") for path in paths]
+def project(*paths: str) -> list[ConfigLocation]:
+    return [ConfigLocation(path, "project") for path in paths]

@@ -7,9 +7,9 @@ from msgspec import Struct
 
 from ...client.server_entry import MCPServerEntry, read_entry
 from ...errors import ConfigError
-from ..found_server import Lookup
+from ..found_server import EnvironmentReference
 
-__all__ = ["Spelled", "respell"]
+__all__ = ["NormalizedEntry", "normalize_entry"]
 
 _KINDS = {
     "stdio": "stdio",
@@ -29,12 +29,12 @@ _LONGEST = 1e12  # of a timeout that means anything; the type may hold more than
 _PLAIN = ("cwd", "inheritEnv", "requestIdFormat", "lazy", "dialect")
 
 
-class Spelled(Struct, frozen=True, kw_only=True):
+class NormalizedEntry(Struct, frozen=True, kw_only=True):
     """An entry in our words, and what our entries have no word for."""
 
     entry: MCPServerEntry
     enabled: bool = True
-    lookups: tuple[Lookup, ...] = ()
+    lookups: tuple[EnvironmentReference, ...] = ()
     env_file: str | None = None
     headers_helper: str | None = None
     startup_timeout: float | None = None
@@ -43,7 +43,9 @@ class Spelled(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def respell(raw: dict[str, Any], *, unit: str = "ms", url_means: str = "http") -> Spelled:
+def normalize_entry(
+    raw: dict[str, Any], *, unit: str = "ms", url_means: str = "http"
+) -> NormalizedEntry:
     """An entry of any program that is not too far from the usual, in our words.
 
     Raises:
@@ -71,7 +73,7 @@ def respell(raw: dict[str, Any], *, unit: str = "ms", url_means: str = "http") -
     enabled = _enabled(raw)
     fields.update(type=kind, timeout=timeout, enabled=enabled)
     fields.update({key: raw[key] for key in ("auth", "oauth") if raw.get(key) is not None})
-    return Spelled(
+    return NormalizedEntry(
         entry=_entry(fields),
         enabled=enabled,
         lookups=tuple(_lookups(raw)),
@@ -201,23 +203,27 @@ def _enabled(raw: dict[str, Any]) -> bool:
     return enabled is not False and disabled is not True
 
 
-def _lookups(raw: dict[str, Any]) -> list[Lookup]:
+def _lookups(raw: dict[str, Any]) -> list[EnvironmentReference]:
     """Values that are only named: Codex, Goose, Vibe."""
-    found: list[Lookup] = []
+    found: list[EnvironmentReference] = []
     if token := _text(raw.get("bearer_token_env_var")):
-        found.append(Lookup("headers", "Authorization", token, "Bearer {}"))
+        found.append(EnvironmentReference("headers", "Authorization", token, "Bearer {}"))
     headers = raw.get("env_http_headers")
     if isinstance(headers, dict):
-        found += [Lookup("headers", str(key), str(name)) for key, name in headers.items()]
+        found += [
+            EnvironmentReference("headers", str(key), str(name)) for key, name in headers.items()
+        ]
     if key := _text(raw.get("api_key_env")):
         header = _text(raw.get("api_key_header")) or "Authorization"
         template = _text(raw.get("api_key_format")) or "Bearer {token}"
-        found.append(Lookup("headers", header, key, template.replace("{token}", "{}")))
+        found.append(
+            EnvironmentReference("headers", header, key, template.replace("{token}", "{}"))
+        )
     for name in (*_listed(raw, "env_vars"), *_listed(raw, "env_keys")):
         if isinstance(name, dict):
             name = name.get("name")
         if isinstance(name, str):
-            found.append(Lookup("env", name, name))
+            found.append(EnvironmentReference("env", name, name))
     return found
 
 

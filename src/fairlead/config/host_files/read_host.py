@@ -9,13 +9,13 @@ from msgspec import structs
 
 from ...errors import ConfigError
 from ..files.formats import Document
-from ..files.reader import Files
-from ..found_server import Found, Input
-from ..paths import Machine
-from ..variables.entry_references import files_of, hide, texts_in, values_of
+from ..files.reader import ConfigReader
+from ..found_server import FoundServer, Input
+from ..paths import HostPaths
+from ..variables.entry_references import files_of, hide_values, texts_in, values_of
 from ..variables.variable_syntax import looks_like_variables
-from .host import Host, Place, Switches
-from .normalize_entry import Spelled, respell
+from .host import ConfigLocation, DisabledReasons, Host
+from .normalize_entry import NormalizedEntry, normalize_entry
 
 __all__ = ["find_servers"]
 
@@ -24,9 +24,9 @@ log = logging.getLogger("fairlead.manager")
 _INPUT = re.compile(r"\$\{input:([^}]+)\}")
 
 
-def find_servers(host: Host, machine: Machine, files: Files) -> Iterator[Found]:
+def find_servers(host: Host, machine: HostPaths, files: ConfigReader) -> Iterator[FoundServer]:
     """What a host program has configured, strongest first; problems go to `files`."""
-    switches: Switches | None = None
+    switches: DisabledReasons | None = None
     seen: set[tuple[str, str]] = set()
     places = list(host.places(machine, files))
     trusted = {place.path for place in places if place.level != "project"}
@@ -47,12 +47,12 @@ def find_servers(host: Host, machine: Machine, files: Files) -> Iterator[Found]:
 
 def _in_document(
     host: Host,
-    machine: Machine,
-    files: Files,
+    machine: HostPaths,
+    files: ConfigReader,
     document: Document,
-    place: Place,
-    switches: Switches | None,
-) -> Iterator[Found]:
+    place: ConfigLocation,
+    switches: DisabledReasons | None,
+) -> Iterator[FoundServer]:
     for nth, (name, raw) in enumerate(host.servers(document, place, machine)):
         line = document.line_of(name, raw, nth)
         try:
@@ -61,7 +61,7 @@ def _in_document(
             plain = host.adapt(raw) if host.adapt is not None else raw
             if plain is None:
                 continue
-            spelled = respell(plain, unit=host.timeout_unit, url_means=host.url_means)
+            spelled = normalize_entry(plain, unit=host.timeout_unit, url_means=host.url_means)
             off = switches.why_off(name, place, raw) if switches is not None else None
             found = _found(host, machine, document, place, line, name, raw, spelled, off)
             if place.level == "project":
@@ -70,7 +70,9 @@ def _in_document(
                 found = structs.replace(found, contents=contents)
         except ConfigError as exc:
             held = values_of(raw) if isinstance(raw, dict) else ()
-            files.problem(place.path, line, f'Server "{name}": {hide(str(exc.args[0]), held)}')
+            files.problem(
+                place.path, line, f'Server "{name}": {hide_values(str(exc.args[0]), held)}'
+            )
             continue
         except Exception as exc:  # one entry that cannot be read costs itself only
             log.warning("the entry %r in %s: %s", name, place.path, type(exc).__name__)
@@ -82,15 +84,15 @@ def _in_document(
 
 def _found(
     host: Host,
-    machine: Machine,
+    machine: HostPaths,
     document: Document,
-    place: Place,
+    place: ConfigLocation,
     line: int,
     name: str,
     raw: dict[str, Any],
-    spelled: Spelled,
+    spelled: NormalizedEntry,
     off: str | None,
-) -> Found:
+) -> FoundServer:
     notes = list(spelled.notes)
     if not spelled.enabled:
         notes.append("switched off in the entry")
@@ -99,7 +101,7 @@ def _found(
     if host.dialect == "unknown" and looks_like_variables(raw):
         notes.append(f"values look like variables; how {host.title} writes them is not known to us")
     declared = _declared(raw, document.data.get("inputs"))
-    return Found(
+    return FoundServer(
         name=name,
         host=host.id,
         host_title=host.title,

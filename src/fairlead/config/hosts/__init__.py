@@ -1,6 +1,6 @@
 """The host programs whose files we read, strongest first (CFG-04)."""
 
-from ..host_files.host import Host, Place
+from ..host_files.host import ConfigLocation, Host
 from ..host_files.read_host import find_servers
 from . import (
     claude_code as claude,
@@ -34,7 +34,7 @@ from . import (
     simple_hosts as plain,
 )
 
-__all__ = ["HOSTS", "Host", "Place", "find_servers"]
+__all__ = ["HOSTS", "ConfigLocation", "Host", "find_servers"]
 
 HOSTS: tuple[Host, ...] = (
     own.PROJECT,

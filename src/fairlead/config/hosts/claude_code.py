@@ -10,9 +10,9 @@ from typing import Any
 from msgspec import Struct
 
 from ..files.formats import Document
-from ..files.reader import Files
-from ..host_files.host import Host, Place, Switches, named_items
-from ..paths import Machine
+from ..files.reader import ConfigReader
+from ..host_files.host import ConfigLocation, DisabledReasons, Host, named_items
+from ..paths import HostPaths
 
 __all__ = ["CODE", "project_keys", "switches"]
 
@@ -23,17 +23,19 @@ _SYSTEM = {
 }
 
 
-def places(machine: Machine, files: Files) -> Iterable[Place]:
+def places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
     own = _own_file(machine)
     # The same file twice: what it says about this project is stronger than what it says to all.
     return [
-        Place(_system(machine, "managed-mcp.json"), "managed"),
-        Place(own, "local"),
-        Place(own, "user"),
+        ConfigLocation(_system(machine, "managed-mcp.json"), "managed"),
+        ConfigLocation(own, "local"),
+        ConfigLocation(own, "user"),
     ]
 
 
-def servers(document: Document, place: Place, machine: Machine) -> Iterable[tuple[str, Any]]:
+def servers(
+    document: Document, place: ConfigLocation, machine: HostPaths
+) -> Iterable[tuple[str, Any]]:
     scopes = _of_project(document, machine) if place.level == "local" else [document.data]
     return [
         item
@@ -42,14 +44,14 @@ def servers(document: Document, place: Place, machine: Machine) -> Iterable[tupl
     ]
 
 
-def switches(machine: Machine, files: Files) -> Switches:
+def switches(machine: HostPaths, files: ConfigReader) -> DisabledReasons:
     """Who is switched off: by the user for this project, or by an administrator."""
     managed = files.document(_system(machine, "managed-mcp.json"))
     policy = files.document(_system(machine, "managed-settings.json"))
     rules = policy.data if policy is not None else {}
     off = _off_in_project(machine, files)
 
-    def why_off(name: str, place: Place, raw: dict[str, Any]) -> str | None:
+    def why_off(name: str, place: ConfigLocation, raw: dict[str, Any]) -> str | None:
         if managed is not None and place.level != "managed":
             return f"{managed.path} allows no other servers"
         if any(_matches(rule, name, raw) for rule in _listed(rules, "deniedMcpServers")):
@@ -59,7 +61,7 @@ def switches(machine: Machine, files: Files) -> Switches:
             return "not allowed by Claude Code's managed settings"
         return off.why(name, is_mcp_json=place.level == "project")
 
-    return Switches(why_off)
+    return DisabledReasons(why_off)
 
 
 class _Off(Struct):
@@ -76,7 +78,7 @@ class _Off(Struct):
         return None
 
 
-def _off_in_project(machine: Machine, files: Files) -> _Off:
+def _off_in_project(machine: HostPaths, files: ConfigReader) -> _Off:
     off = _Off()
     on: set[str] = set()
     own = files.document(_own_file(machine))
@@ -94,11 +96,11 @@ def _off_in_project(machine: Machine, files: Files) -> _Off:
     return off
 
 
-def _own_file(machine: Machine) -> str:
+def _own_file(machine: HostPaths) -> str:
     return machine.join(machine.variable("CLAUDE_CONFIG_DIR", machine.home), ".claude.json")
 
 
-def _settings_files(machine: Machine) -> list[str]:
+def _settings_files(machine: HostPaths) -> list[str]:
     folder = machine.variable("CLAUDE_CONFIG_DIR", machine.at_home(".claude"))
     return [
         machine.join(folder, "settings.json"),
@@ -107,11 +109,11 @@ def _settings_files(machine: Machine) -> list[str]:
     ]
 
 
-def _system(machine: Machine, name: str) -> str:
+def _system(machine: HostPaths, name: str) -> str:
     return machine.of_system(_SYSTEM.get(machine.platform, _SYSTEM["linux"]), name)
 
 
-def _of_project(document: Document, machine: Machine) -> list[dict[str, Any]]:
+def _of_project(document: Document, machine: HostPaths) -> list[dict[str, Any]]:
     projects = document.data.get("projects")
     if not isinstance(projects, dict):
         return []
@@ -120,12 +122,12 @@ def _of_project(document: Document, machine: Machine) -> list[dict[str, Any]]:
     return [found[key] for key in wanted if isinstance(found.get(key), dict)]
 
 
-def project_keys(machine: Machine) -> list[str]:
+def project_keys(machine: HostPaths) -> list[str]:
     """The names under which Claude Code may know this project: nearest folder first."""
     return [_key(machine, folder) for folder in machine.upwards()]
 
 
-def _key(machine: Machine, path: str) -> str:
+def _key(machine: HostPaths, path: str) -> str:
     path = path.replace("\\", "/").lower() if machine.is_windows else path
     return path.rstrip("/") or "/"
 

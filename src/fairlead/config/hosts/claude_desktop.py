@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from ..files.reader import Files
-from ..host_files.host import Host, Place, servers_at, user
-from ..paths import Machine
+from ..files.reader import ConfigReader
+from ..host_files.host import ConfigLocation, Host, servers_at, user
+from ..paths import HostPaths
 
 __all__ = ["DESKTOP"]
 
@@ -12,7 +12,7 @@ _FILE = "claude_desktop_config.json"
 _PACKAGE = "Claude_pzs8sxrjxfjjc"
 
 
-def places(machine: Machine, files: Files) -> Iterable[Place]:
+def places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
     paths = [machine.join(machine.app_support, "Claude", _FILE)]
     if machine.is_windows:
         cache = machine.join(machine.local_app_data, "Packages", _PACKAGE, "LocalCache")

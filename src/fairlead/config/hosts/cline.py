@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from ..files.reader import Files
-from ..host_files.host import Host, Place, project, servers_at, user
-from ..paths import Machine
+from ..files.reader import ConfigReader
+from ..host_files.host import ConfigLocation, Host, project, servers_at, user
+from ..paths import HostPaths
 from .vscode import user_folder
 
 __all__ = ["CLINE", "ROO"]
@@ -12,7 +12,7 @@ __all__ = ["CLINE", "ROO"]
 _EDITORS = ("Code", "Code - Insiders", "Cursor", "Windsurf", "VSCodium")
 
 
-def _of_extension(machine: Machine, extension: str, name: str) -> list[str]:
+def _of_extension(machine: HostPaths, extension: str, name: str) -> list[str]:
     folders = [user_folder(machine, editor) for editor in _EDITORS]
     folders.append(machine.at_home(".vscode-server", "data", "User"))
     return [
@@ -20,7 +20,7 @@ def _of_extension(machine: Machine, extension: str, name: str) -> list[str]:
     ]
 
 
-def cline_places(machine: Machine, files: Files) -> Iterable[Place]:
+def cline_places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
     name = "cline_mcp_settings.json"
     home = machine.variable("CLINE_DIR", machine.at_home(".cline"))
     return user(
@@ -29,7 +29,7 @@ def cline_places(machine: Machine, files: Files) -> Iterable[Place]:
     )
 
 
-def roo_places(machine: Machine, files: Files) -> Iterable[Place]:
+def roo_places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
     return [
         *project(machine.in_project(".roo", "mcp.json")),
         *user(*_of_extension(machine, "rooveterinaryinc.roo-cline", "mcp_settings.json")),

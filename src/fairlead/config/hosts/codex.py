@@ -3,27 +3,27 @@
 from collections.abc import Iterable
 from typing import Any
 
-from ..files.reader import Files
-from ..host_files.host import Host, Place, project, servers_at, user
-from ..paths import Machine
+from ..files.reader import ConfigReader
+from ..host_files.host import ConfigLocation, Host, project, servers_at, user
+from ..paths import HostPaths
 
 __all__ = ["CODEX", "GROK", "VIBE"]
 
 _OAUTH = {"client_id": "clientId", "callback_port": "callbackPort"}
 
 
-def codex_places(machine: Machine, files: Files) -> Iterable[Place]:
+def codex_places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
     home = machine.variable("CODEX_HOME", machine.at_home(".codex"))
     system = r"C:\ProgramData\OpenAI\Codex" if machine.is_windows else "/etc/codex"
     return [
-        Place(machine.of_system(system, "managed_config.toml"), "managed"),
+        ConfigLocation(machine.of_system(system, "managed_config.toml"), "managed"),
         *project(machine.in_project(".codex", "config.toml")),
         *user(machine.join(home, "config.toml")),
-        Place(machine.of_system(system, "config.toml"), "managed"),
+        ConfigLocation(machine.of_system(system, "config.toml"), "managed"),
     ]
 
 
-def grok_places(machine: Machine, files: Files) -> Iterable[Place]:
+def grok_places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
     home = machine.variable("GROK_HOME", machine.at_home(".grok"))
     return [
         *project(machine.in_project(".grok", "config.toml")),
@@ -31,7 +31,7 @@ def grok_places(machine: Machine, files: Files) -> Iterable[Place]:
     ]
 
 
-def vibe_places(machine: Machine, files: Files) -> Iterable[Place]:
+def vibe_places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
     home = machine.variable("VIBE_HOME", machine.at_home(".vibe"))
     return [
         *project(machine.in_project(".vibe", "config.toml")),

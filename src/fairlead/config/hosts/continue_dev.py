@@ -3,16 +3,16 @@
 from collections.abc import Iterable
 from typing import Any
 
-from ..files.reader import Files
-from ..host_files.host import Host, Place, project, servers_at, user
-from ..paths import Machine
+from ..files.reader import ConfigReader
+from ..host_files.host import ConfigLocation, Host, project, servers_at, user
+from ..paths import HostPaths
 
 __all__ = ["CONTINUE"]
 
 _ENDINGS = (".yaml", ".yml", ".json")
 
 
-def places(machine: Machine, files: Files) -> Iterable[Place]:
+def places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
     home = machine.variable("CONTINUE_GLOBAL_DIR", machine.at_home(".continue"))
     return [
         *project(*_in_folder(machine, files, machine.in_project(".continue", "mcpServers"))),
@@ -21,7 +21,7 @@ def places(machine: Machine, files: Files) -> Iterable[Place]:
     ]
 
 
-def _in_folder(machine: Machine, files: Files, folder: str) -> list[str]:
+def _in_folder(machine: HostPaths, files: ConfigReader, folder: str) -> list[str]:
     names = files.names_in(folder)
     return [machine.join(folder, name) for name in names if name.endswith(_ENDINGS)]
 

@@ -4,26 +4,26 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..files.formats import Document
-from ..files.reader import Files
-from ..host_files.host import Host, Place, servers_at
-from ..paths import Machine
+from ..files.reader import ConfigReader
+from ..host_files.host import ConfigLocation, Host, servers_at
+from ..paths import HostPaths
 
 __all__ = ["ENDINGS", "PROJECT", "USER", "names_listed", "project_places", "user_places"]
 
 ENDINGS = ("json", "toml", "yaml")
 
 
-def project_places(machine: Machine, files: Files) -> Iterable[Place]:
+def project_places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
     return [
-        Place(machine.join(folder, ".fairlead", f"mcp.{ending}"), "project", folder=folder)
+        ConfigLocation(machine.join(folder, ".fairlead", f"mcp.{ending}"), "project", folder=folder)
         for folder in machine.upwards()
         for ending in ENDINGS
     ]
 
 
-def user_places(machine: Machine, files: Files) -> Iterable[Place]:
+def user_places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
     return [
-        Place(machine.join(folder, f"mcp.{ending}"), "user")
+        ConfigLocation(machine.join(folder, f"mcp.{ending}"), "user")
         for folder in machine.own_config
         for ending in ENDINGS
     ]

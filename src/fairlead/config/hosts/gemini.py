@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..files.reader import Files
-from ..host_files.host import Host, Place, Switches, project, servers_at, user
-from ..paths import Machine
+from ..files.reader import ConfigReader
+from ..host_files.host import ConfigLocation, DisabledReasons, Host, project, servers_at, user
+from ..paths import HostPaths
 
 __all__ = ["GEMINI", "QWEN"]
 
@@ -16,19 +16,19 @@ _SYSTEM = {
 }
 
 
-def _system(machine: Machine, name: str) -> str:
+def _system(machine: HostPaths, name: str) -> str:
     folder = _SYSTEM.get(machine.platform, _SYSTEM["linux"])
     return machine.of_system(
         folder.format(name.capitalize() if machine.platform == "darwin" else name)
     )
 
 
-def _places(name: str) -> Callable[[Machine, Files], Iterable[Place]]:
-    def places(machine: Machine, files: Files) -> Iterable[Place]:
+def _places(name: str) -> Callable[[HostPaths, ConfigReader], Iterable[ConfigLocation]]:
+    def places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
         system = _system(machine, name)
         extensions = machine.at_home(f".{name}", "extensions")
         return [
-            Place(machine.join(system, "settings.json"), "managed"),
+            ConfigLocation(machine.join(system, "settings.json"), "managed"),
             *project(machine.in_project(f".{name}", "settings.json")),
             *user(machine.at_home(f".{name}", "settings.json")),
             *user(
@@ -37,14 +37,14 @@ def _places(name: str) -> Callable[[Machine, Files], Iterable[Place]]:
                     for folder in files.names_in(extensions)
                 )
             ),
-            Place(machine.join(system, "system-defaults.json"), "managed"),
+            ConfigLocation(machine.join(system, "system-defaults.json"), "managed"),
         ]
 
     return places
 
 
-def _switches(name: str) -> Callable[[Machine, Files], Switches]:
-    def switches(machine: Machine, files: Files) -> Switches:
+def _switches(name: str) -> Callable[[HostPaths, ConfigReader], DisabledReasons]:
+    def switches(machine: HostPaths, files: ConfigReader) -> DisabledReasons:
         allowed: list[str] | None = None
         excluded: set[str] = set()
         for place in _places(name)(machine, files):
@@ -58,7 +58,7 @@ def _switches(name: str) -> Callable[[Machine, Files], Switches]:
         state = files.document(machine.at_home(f".{name}", "mcp-server-enablement.json"))
         known: dict[str, Any] = state.data if state is not None else {}
 
-        def why_off(server: str, place: Place, raw: dict[str, Any]) -> str | None:
+        def why_off(server: str, place: ConfigLocation, raw: dict[str, Any]) -> str | None:
             if server in excluded:
                 return "excluded by `mcp.excluded`"
             if allowed is not None and server not in allowed:
@@ -69,7 +69,7 @@ def _switches(name: str) -> Callable[[Machine, Files], Switches]:
                 return "switched off in mcp-server-enablement.json"
             return None
 
-        return Switches(why_off)
+        return DisabledReasons(why_off)
 
     return switches
 

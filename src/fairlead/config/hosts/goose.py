@@ -3,16 +3,16 @@
 from collections.abc import Iterable
 from typing import Any
 
-from ..files.reader import Files
-from ..host_files.host import Host, Place, servers_at, user
-from ..paths import Machine
+from ..files.reader import ConfigReader
+from ..host_files.host import ConfigLocation, Host, servers_at, user
+from ..paths import HostPaths
 
 __all__ = ["GOOSE"]
 
 _SERVERS = ("stdio", "sse", "streamable_http")
 
 
-def places(machine: Machine, files: Files) -> Iterable[Place]:
+def places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
     if machine.is_windows:
         return user(machine.join(machine.app_data, "Block", "goose", "config", "config.yaml"))
     return user(machine.join(machine.xdg_config, "goose", "config.yaml"))

@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from typing import Any
 
-from ..files.reader import Files
-from ..host_files.host import Host, Place, project, servers_at, user
-from ..paths import Machine
+from ..files.reader import ConfigReader
+from ..host_files.host import ConfigLocation, Host, project, servers_at, user
+from ..paths import HostPaths
 
 __all__ = ["MCPORTER"]
 
 
-def places(machine: Machine, files: Files) -> Iterable[Place]:
+def places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
     said = machine.variable("MCPORTER_CONFIG")
     return [
         *(user(said) if said else ()),

@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from typing import Any
 
-from ..files.reader import Files
-from ..host_files.host import Host, Place, Switches, project, servers_at, user
-from ..paths import Machine
+from ..files.reader import ConfigReader
+from ..host_files.host import ConfigLocation, DisabledReasons, Host, project, servers_at, user
+from ..paths import HostPaths
 
 __all__ = ["OMP"]
 
 
-def places(machine: Machine, files: Files) -> Iterable[Place]:
+def places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
     profiles = machine.at_home(".omp", "profiles")
     folders = [
         machine.at_home(".omp", "agent"),
@@ -22,7 +22,7 @@ def places(machine: Machine, files: Files) -> Iterable[Place]:
     ]
 
 
-def switches(machine: Machine, files: Files) -> Switches:
+def switches(machine: HostPaths, files: ConfigReader) -> DisabledReasons:
     off: set[str] = set()
     for place in places(machine, files):
         document = files.document(place.path)
@@ -31,10 +31,10 @@ def switches(machine: Machine, files: Files) -> Switches:
             {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
         )
 
-    def why_off(name: str, place: Place, raw: dict[str, Any]) -> str | None:
+    def why_off(name: str, place: ConfigLocation, raw: dict[str, Any]) -> str | None:
         return "listed in `disabledServers`" if name in off else None
 
-    return Switches(why_off)
+    return DisabledReasons(why_off)
 
 
 OMP = Host(

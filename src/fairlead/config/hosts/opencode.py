@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..files.formats import Document
-from ..files.reader import Files
-from ..host_files.host import Host, Place, named_items, user
-from ..paths import Machine
+from ..files.reader import ConfigReader
+from ..host_files.host import ConfigLocation, Host, named_items, user
+from ..paths import HostPaths
 
 __all__ = ["KILO", "OPENCODE"]
 
@@ -17,15 +17,15 @@ _SYSTEM = {
 }
 
 
-def _places(name: str) -> Callable[[Machine, Files], Iterable[Place]]:
-    def both(machine: Machine, *folders: str) -> list[str]:
+def _places(name: str) -> Callable[[HostPaths, ConfigReader], Iterable[ConfigLocation]]:
+    def both(machine: HostPaths, *folders: str) -> list[str]:
         return [
             machine.join(folder, f"{name}.{ending}")
             for folder in folders
             for ending in ("json", "jsonc")
         ]
 
-    def places(machine: Machine, files: Files) -> Iterable[Place]:
+    def places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
         system = machine.of_system(_SYSTEM.get(machine.platform, _SYSTEM["linux"]).format(name))
         folders = [machine.join(machine.xdg_config, name)]
         if machine.is_windows:
@@ -35,12 +35,12 @@ def _places(name: str) -> Callable[[Machine, Files], Iterable[Place]]:
             folders.insert(0, moved)
         said = machine.variable(f"{upper}_CONFIG")
         projects = [
-            Place(path, "project", folder=folder)
+            ConfigLocation(path, "project", folder=folder)
             for folder in machine.upwards()
             for path in both(machine, folder, machine.join(folder, f".{name}"))
         ]
         return [
-            *(Place(path, "managed") for path in both(machine, system)),
+            *(ConfigLocation(path, "managed") for path in both(machine, system)),
             *(user(said) if said else ()),
             *projects,
             *user(*both(machine, *folders)),
@@ -49,7 +49,9 @@ def _places(name: str) -> Callable[[Machine, Files], Iterable[Place]]:
     return places
 
 
-def servers(document: Document, place: Place, machine: Machine) -> Iterable[tuple[str, Any]]:
+def servers(
+    document: Document, place: ConfigLocation, machine: HostPaths
+) -> Iterable[tuple[str, Any]]:
     found = document.data.get("mcp")
     if not isinstance(found, dict):
         return named_items("mcp", found) if found is not None else ()

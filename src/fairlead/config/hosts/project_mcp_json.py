@@ -2,19 +2,19 @@
 
 from collections.abc import Iterable
 
-from ..files.reader import Files
-from ..host_files.host import Host, Place, project, servers_at
-from ..paths import Machine
+from ..files.reader import ConfigReader
+from ..host_files.host import ConfigLocation, Host, project, servers_at
+from ..paths import HostPaths
 from . import claude_code as claude
 
 __all__ = ["DOT_MCP_JSON", "MCP_JSON"]
 
 
-def mcp_json(machine: Machine, files: Files) -> Iterable[Place]:
+def mcp_json(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
     return project(machine.in_project("mcp.json"))
 
 
-def dot_mcp_json(machine: Machine, files: Files) -> Iterable[Place]:
+def dot_mcp_json(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
     return project(machine.in_project(".mcp.json"))
 
 

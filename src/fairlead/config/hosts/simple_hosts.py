@@ -3,46 +3,46 @@
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
-from ..files.reader import Files
-from ..host_files.host import Host, Place, project, servers_at, user
-from ..paths import Machine
+from ..files.reader import ConfigReader
+from ..host_files.host import ConfigLocation, Host, project, servers_at, user
+from ..paths import HostPaths
 
 __all__ = ["HOSTS"]
 
-Paths: TypeAlias = Callable[[Machine], list[str]]
+Paths: TypeAlias = Callable[[HostPaths], list[str]]
 
 
-def _none(machine: Machine) -> list[str]:
+def _none(machine: HostPaths) -> list[str]:
     return []
 
 
 def _host(
     id: str, title: str, users: Paths, projects: Paths = _none, key: str = "mcpServers", **more: Any
 ) -> Host:
-    def places(machine: Machine, files: Files) -> Iterable[Place]:
+    def places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
         return [*project(*projects(machine)), *user(*users(machine))]
 
     return Host(id=id, title=title, places=places, servers=servers_at(key), **more)
 
 
-def _copilot(m: Machine) -> list[str]:
+def _copilot(m: HostPaths) -> list[str]:
     moved = m.variable("XDG_CONFIG_HOME")
     other = [m.join(moved, "mcp-config.json")] if moved else []
     return [m.at_home(".copilot", "mcp-config.json"), *other]
 
 
-def _crush(m: Machine) -> list[str]:
+def _crush(m: HostPaths) -> list[str]:
     folder = m.local_app_data if m.is_windows else m.xdg_config
     return [m.join(folder, "crush", "crush.json")]
 
 
-def _qoder(m: Machine) -> list[str]:
+def _qoder(m: HostPaths) -> list[str]:
     if m.is_windows:
         return [m.join(m.app_data, "Qoder", "SharedClientCache", "mcp.json")]
     return [m.at_home(".qoder", "mcp.json")]
 
 
-def _trae(m: Machine) -> list[str]:
+def _trae(m: HostPaths) -> list[str]:
     paths = [m.join(m.app_support, "Trae", "User", "mcp.json")]
     return paths if m.platform != "linux" else [*paths, m.join(m.xdg_config, "trae", "mcp.json")]
 

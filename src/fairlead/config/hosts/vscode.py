@@ -2,20 +2,22 @@
 
 from collections.abc import Callable, Iterable
 
-from ..files.reader import Files
-from ..host_files.host import Host, Place, project, servers_at, user
-from ..paths import Machine
+from ..files.reader import ConfigReader
+from ..host_files.host import ConfigLocation, Host, project, servers_at, user
+from ..paths import HostPaths
 
 __all__ = ["INSIDERS", "VSCODE", "user_folder"]
 
 
-def user_folder(machine: Machine, program: str = "Code") -> str:
+def user_folder(machine: HostPaths, program: str = "Code") -> str:
     """Where the editor, or one made of it, keeps the user's settings."""
     return machine.join(machine.app_support, program, "User")
 
 
-def _places(program: str, server: str) -> Callable[[Machine, Files], Iterable[Place]]:
-    def places(machine: Machine, files: Files) -> Iterable[Place]:
+def _places(
+    program: str, server: str
+) -> Callable[[HostPaths, ConfigReader], Iterable[ConfigLocation]]:
+    def places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
         folder = user_folder(machine, program)
         profiles = machine.join(folder, "profiles")
         return [

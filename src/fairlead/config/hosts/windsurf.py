@@ -2,16 +2,16 @@
 
 from collections.abc import Iterable
 
-from ..files.reader import Files
-from ..host_files.host import Host, Place, project, servers_at, user
-from ..paths import Machine
+from ..files.reader import ConfigReader
+from ..host_files.host import ConfigLocation, Host, project, servers_at, user
+from ..paths import HostPaths
 
 __all__ = ["ANTIGRAVITY", "WINDSURF"]
 
 _FILE = "mcp_config.json"
 
 
-def windsurf_places(machine: Machine, files: Files) -> Iterable[Place]:
+def windsurf_places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
     return [
         *project(machine.in_project(".windsurf", _FILE)),
         *user(
@@ -22,7 +22,7 @@ def windsurf_places(machine: Machine, files: Files) -> Iterable[Place]:
     ]
 
 
-def antigravity_places(machine: Machine, files: Files) -> Iterable[Place]:
+def antigravity_places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
     return user(
         machine.at_home(".gemini", "config", _FILE),
         machine.at_home(".gemini", "antigravity", _FILE),  # until August 2026

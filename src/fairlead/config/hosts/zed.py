@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from typing import Any
 
-from ..files.reader import Files
-from ..host_files.host import Host, Place, project, servers_at, user
-from ..paths import Machine
+from ..files.reader import ConfigReader
+from ..host_files.host import ConfigLocation, Host, project, servers_at, user
+from ..paths import HostPaths
 
 __all__ = ["ZED"]
 
 
-def places(machine: Machine, files: Files) -> Iterable[Place]:
+def places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
     if machine.is_windows:
         folder = machine.join(machine.app_data, "Zed")
     elif machine.platform == "darwin":

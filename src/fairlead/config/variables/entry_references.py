@@ -10,15 +10,15 @@ from msgspec import structs
 
 from ...errors import ConfigError
 from ...limits import ENTRY_FILES
-from ..found_server import Found
-from .variable_syntax import DIALECTS, Scope, substitute
+from ..found_server import FoundServer
+from .variable_syntax import DIALECTS, VariableScope, substitute
 
 __all__ = [
     "absolute",
     "env_file_of",
     "file_beside",
     "files_of",
-    "hide",
+    "hide_values",
     "read_dotenv",
     "scope_of",
     "texts_in",
@@ -27,15 +27,15 @@ __all__ = [
 
 
 def scope_of(
-    found: Found,
+    found: FoundServer,
     env: Mapping[str, str],
     *,
     inputs: Mapping[str, str] | None = None,
     secrets: Mapping[str, str] | None = None,
-) -> Scope:
+) -> VariableScope:
     """Build what variables of an entry mean; the file's defaults stand for inputs not given."""
     defaults = {one.id: one.default for one in found.needs_input if one.default is not None}
-    return Scope(
+    return VariableScope(
         env=env,
         home=found.home,
         workspace=found.workspace,
@@ -45,7 +45,7 @@ def scope_of(
     )
 
 
-def files_of(found: Found, env: Mapping[str, str]) -> list[str]:
+def files_of(found: FoundServer, env: Mapping[str, str]) -> list[str]:
     """Return the absolute paths of the files whose content becomes part of an entry.
 
     Raises:
@@ -71,7 +71,7 @@ def files_of(found: Found, env: Mapping[str, str]) -> list[str]:
     return list(paths)
 
 
-def env_file_of(found: Found, scope: Scope) -> str | None:
+def env_file_of(found: FoundServer, scope: VariableScope) -> str | None:
     """Return the path of the file that `envFile` names.
 
     Raises:
@@ -82,7 +82,7 @@ def env_file_of(found: Found, scope: Scope) -> str | None:
     return absolute(found, substitute(found.env_file, found.dialect, scope, "cwd"))
 
 
-def absolute(found: Found, path: str) -> str:
+def absolute(found: FoundServer, path: str) -> str:
     """Return a path of an entry, relative to the folder of its project."""
     if path == "~" or path.startswith("~/"):
         path = found.home + path[1:]
@@ -91,7 +91,7 @@ def absolute(found: Found, path: str) -> str:
     return path
 
 
-def file_beside(found: Found, path: str) -> str:
+def file_beside(found: FoundServer, path: str) -> str:
     """Return the path of a file that is named relative to the configuration."""
     if path == "~" or path.startswith("~/"):
         path = found.home + path[1:]
@@ -126,7 +126,7 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-def hide(text: str, values: Iterable[str] = ()) -> str:
+def hide_values(text: str, values: Iterable[str] = ()) -> str:
     """Return a text about an entry without these values, and without other credentials."""
     from ...redaction.redact_messages import Redactor  # slow to load, and needed for mistakes only
 

@@ -13,18 +13,18 @@ from msgspec import Struct
 from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig
 from ...errors import ConfigError
 from ..files.reader import read_file
-from ..found_server import Found
+from ..found_server import FoundServer
 from ..trust import NotApproved, Trust
 from .entry_references import (
     absolute,
     env_file_of,
     file_beside,
-    hide,
+    hide_values,
     read_dotenv,
     scope_of,
     values_of,
 )
-from .secret_commands import Commands
+from .secret_commands import SecretCommands
 from .variable_syntax import DIALECTS, substitute
 
 __all__ = ["Resolved", "resolve", "resolve_in_thread"]
@@ -45,11 +45,11 @@ class Resolved(Struct, frozen=True):
 
 
 def resolve(
-    found: Found,
+    found: FoundServer,
     env: Mapping[str, str] | None = None,
     *,
     trust: Trust | None = None,
-    commands: Commands | None = None,
+    commands: SecretCommands | None = None,
     secrets: Mapping[str, str] | None = None,
     inputs: Mapping[str, str] | None = None,
 ) -> Resolved:
@@ -65,20 +65,20 @@ def resolve(
     trust = trust or (commands.trust if commands is not None else Trust())
     trust.require(found)
     known = os.environ if env is None else env
-    work = _Work(found, known, commands or Commands(trust), secrets or {}, inputs or {})
+    work = _Work(found, known, commands or SecretCommands(trust), secrets or {}, inputs or {})
     try:
         return work.resolved()
     except NotApproved:
         raise
     except ConfigError as exc:
-        reason = hide(str(exc.args[0]), work.held)
+        reason = hide_values(str(exc.args[0]), work.held)
         raise ConfigError(
             f'Server "{found.name}": {reason}', path=found.path, line=found.line
         ) from None
 
 
 async def resolve_in_thread(
-    found: Found, env: Mapping[str, str] | None = None, **more: Any
+    found: FoundServer, env: Mapping[str, str] | None = None, **more: Any
 ) -> Resolved:
     """`resolve`, for callers in an event loop."""
     if not _may_wait(found):
@@ -86,7 +86,7 @@ async def resolve_in_thread(
     return await asyncio.to_thread(resolve, found, env, **more)
 
 
-def _may_wait(found: Found) -> bool:
+def _may_wait(found: FoundServer) -> bool:
     """Whether commands or files have to be waited for. Without, a thread is most of the cost."""
     entry = found.entry
     values = entry.env if isinstance(entry, MCPStdioServerConfig) else entry.headers
@@ -103,9 +103,9 @@ class _Work:
 
     def __init__(
         self,
-        found: Found,
+        found: FoundServer,
         env: Mapping[str, str],
-        commands: Commands,
+        commands: SecretCommands,
         secrets: Mapping[str, str],
         inputs: Mapping[str, str],
     ) -> None:
@@ -198,7 +198,7 @@ class _Work:
         return value
 
     def _printed(
-        self, failed: str, run: Callable[[Found, str, A], T], command: str, more: A
+        self, failed: str, run: Callable[[FoundServer, str, A], T], command: str, more: A
     ) -> T | None:
         """Return what a command printed; None, and a warning, if it did not work."""
         try:
@@ -269,7 +269,7 @@ class _Work:
         return self.found.contents[path]
 
     def _warn(self, text: str) -> None:
-        self.warnings.append(f'Server "{self.found.name}": {hide(text, self.held)}')
+        self.warnings.append(f'Server "{self.found.name}": {hide_values(text, self.held)}')
 
 
 def _is_hidden(character: str) -> bool:

@@ -10,10 +10,10 @@ from contextlib import suppress
 
 from ...errors import ConfigError
 from ...transport.stdio.child_process import child_environment
-from ..found_server import Found
+from ..found_server import FoundServer
 from ..trust import Trust
 
-__all__ = ["Commands"]
+__all__ = ["SecretCommands"]
 
 LIMIT = 10.0  # seconds
 _MAX_OUTPUT = 1 << 20
@@ -23,14 +23,14 @@ _SECRET_NAMES = ("FAIRLEAD_", "OTEL_")
 _printed: dict[tuple[str, str, int], str] = {}
 
 
-class Commands:
+class SecretCommands:
     """Runs what trusted entries ask for, and remembers what it printed."""
 
     def __init__(self, trust: Trust, *, limit: float = LIMIT) -> None:
         self.trust = trust
         self._limit = limit
 
-    def value(self, found: Found, command: str, env: Mapping[str, str]) -> str:
+    def value(self, found: FoundServer, command: str, env: Mapping[str, str]) -> str:
         """What `!command` prints, without white space around it. A success is remembered.
 
         Raises:
@@ -48,7 +48,7 @@ class Commands:
             _printed[key] = known
         return known
 
-    def headers(self, found: Found, command: str, url: str) -> dict[str, str]:
+    def headers(self, found: FoundServer, command: str, url: str) -> dict[str, str]:
         """The headers that a helper prints as JSON. It inherits no credentials of ours.
 
         Raises:
@@ -66,7 +66,7 @@ class Commands:
             raise ConfigError("it printed no map of texts")
         return headers
 
-    def _run(self, found: Found, command: str, env: Mapping[str, str]) -> str:
+    def _run(self, found: FoundServer, command: str, env: Mapping[str, str]) -> str:
         self.trust.require(found)
         folder = found.workspace if os.path.isdir(found.workspace) else None
         process = subprocess.Popen(

@@ -8,12 +8,12 @@ from msgspec import Struct, field
 
 from ...errors import ConfigError
 
-__all__ = ["DIALECTS", "Dialect", "Scope", "looks_like_variables", "substitute"]
+__all__ = ["DIALECTS", "VariableScope", "VariableSyntax", "looks_like_variables", "substitute"]
 
 Unset: TypeAlias = Literal["literal", "empty", "error"]
 
 
-class Scope(Struct, kw_only=True):
+class VariableScope(Struct, kw_only=True):
     """What variables may mean, and what was asked for in vain."""
 
     env: Mapping[str, str]
@@ -28,7 +28,7 @@ class Scope(Struct, kw_only=True):
     used: dict[tuple[str, str], None] = field(default_factory=dict)
 
 
-class Dialect(Struct, frozen=True, kw_only=True):
+class VariableSyntax(Struct, frozen=True, kw_only=True):
     """One way to write variables."""
 
     pattern: re.Pattern[str] | None
@@ -45,29 +45,31 @@ _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _BRACED = rf"\$\{{(?P<name>{_NAME})(?::-(?P<default>(?:[^{{}}]++|\{{[^{{}}]*+\}})*+))?\}}"
 _PREFIXED = r"\$\{(?P<kind>[A-Za-z]+)(?::(?P<what>[^{}]*+))?\}|\$\{(?P<slash>/)\}"
 
-DIALECTS: dict[str, Dialect] = {
-    "literal": Dialect(pattern=None),
-    "unknown": Dialect(pattern=None),
-    "fairlead": Dialect(pattern=re.compile(_BRACED), runs_commands=True),
-    "omp": Dialect(pattern=re.compile(_BRACED), runs_commands=True),
-    "claude": Dialect(pattern=re.compile(_BRACED)),
-    "mcporter": Dialect(pattern=re.compile(rf"{_BRACED}|\$env:(?P<bare>{_NAME})"), unset="error"),
-    "vscode": Dialect(pattern=re.compile(_PREFIXED), unset="empty"),
-    "cursor": Dialect(pattern=re.compile(_PREFIXED), unset="empty"),
-    "windsurf": Dialect(pattern=re.compile(_PREFIXED), unset="empty"),
-    "roo": Dialect(pattern=re.compile(_PREFIXED)),
-    "gemini": Dialect(pattern=re.compile(rf"{_BRACED}|\$(?P<bare>{_NAME})")),
+DIALECTS: dict[str, VariableSyntax] = {
+    "literal": VariableSyntax(pattern=None),
+    "unknown": VariableSyntax(pattern=None),
+    "fairlead": VariableSyntax(pattern=re.compile(_BRACED), runs_commands=True),
+    "omp": VariableSyntax(pattern=re.compile(_BRACED), runs_commands=True),
+    "claude": VariableSyntax(pattern=re.compile(_BRACED)),
+    "mcporter": VariableSyntax(
+        pattern=re.compile(rf"{_BRACED}|\$env:(?P<bare>{_NAME})"), unset="error"
+    ),
+    "vscode": VariableSyntax(pattern=re.compile(_PREFIXED), unset="empty"),
+    "cursor": VariableSyntax(pattern=re.compile(_PREFIXED), unset="empty"),
+    "windsurf": VariableSyntax(pattern=re.compile(_PREFIXED), unset="empty"),
+    "roo": VariableSyntax(pattern=re.compile(_PREFIXED)),
+    "gemini": VariableSyntax(pattern=re.compile(rf"{_BRACED}|\$(?P<bare>{_NAME})")),
     # Gemini's second pass, over `env` and `headers`
-    "gemini-again": Dialect(
+    "gemini-again": VariableSyntax(
         pattern=re.compile(rf"{_BRACED}|\$(?P<bare>{_NAME})|%(?P<percent>{_NAME})%"), unset="empty"
     ),
-    "opencode": Dialect(
+    "opencode": VariableSyntax(
         pattern=re.compile(r"\{(?P<kind>env|file):(?P<what>[^{}]++)\}"), unset="empty"
     ),
-    "continue": Dialect(
+    "continue": VariableSyntax(
         pattern=re.compile(r"\$\{\{\s*+(?P<kind>secrets|inputs)\.(?P<what>[\w./-]++)\s*+\}\}")
     ),
-    "goose": Dialect(
+    "goose": VariableSyntax(
         pattern=re.compile(rf"\$\{{\s*+(?P<name>{_NAME})\s*+\}}|\$(?P<bare>{_NAME})"),
         fields=frozenset({"url", "headers"}),
     ),
@@ -81,7 +83,7 @@ def looks_like_variables(raw: Any) -> bool:
     return _LOOKS.search(str(raw)) is not None
 
 
-def substitute(text: str, dialect: str, scope: Scope, field: str = "") -> str:
+def substitute(text: str, dialect: str, scope: VariableScope, field: str = "") -> str:
     """The text with its variables replaced, in one pass: what a value holds is never expanded.
 
     Raises:
@@ -93,7 +95,7 @@ def substitute(text: str, dialect: str, scope: Scope, field: str = "") -> str:
     return rules.pattern.sub(lambda match: _replace(match, dialect, rules.unset, scope), text)
 
 
-def _replace(match: re.Match[str], dialect: str, unset: Unset, scope: Scope) -> str:
+def _replace(match: re.Match[str], dialect: str, unset: Unset, scope: VariableScope) -> str:
     groups = match.groupdict()
     if groups.get("slash"):
         return _separator(scope)
@@ -113,7 +115,9 @@ def _replace(match: re.Match[str], dialect: str, unset: Unset, scope: Scope) -> 
     return _unset(name, match[0], unset, scope)
 
 
-def _special(match: re.Match[str], kind: str, what: str | None, unset: Unset, scope: Scope) -> str:
+def _special(
+    match: re.Match[str], kind: str, what: str | None, unset: Unset, scope: VariableScope
+) -> str:
     """Forms that say what they mean: `${env:X}`, `${input:x}`, `{file:x}`, `${{ secrets.X }}`."""
     match kind, what:
         case "env", str(name):
@@ -149,12 +153,12 @@ def _special(match: re.Match[str], kind: str, what: str | None, unset: Unset, sc
     return match[0]
 
 
-def _unset(name: str, literal: str, unset: Unset, scope: Scope) -> str:
+def _unset(name: str, literal: str, unset: Unset, scope: VariableScope) -> str:
     scope.missing[name] = None
     if unset == "error":
         raise ConfigError(f"the environment variable {name} is not set")
     return "" if unset == "empty" else literal
 
 
-def _separator(scope: Scope) -> str:
+def _separator(scope: VariableScope) -> str:
     return "\\" if scope.platform == "win32" else "/"

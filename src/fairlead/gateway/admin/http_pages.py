@@ -17,13 +17,13 @@ from ...wire import to_json
 from ..catalog.views import View
 from . import messages_api as admin_observing
 from . import servers_api as admin_servers
-from .request_parsing import Mistake, PageRequest, Route
+from .page_routes import BadRequest, PageRequest, Route
 from .servers_api import ClientSessions
 from .status import health, public_status
 
 if TYPE_CHECKING:
     from ..gateway import Gateway
-    from ..operations.observability import Observing
+    from ..operations.observability import Observability
 
 __all__ = ["GatewayPages"]
 
@@ -62,7 +62,7 @@ class _Forbidden(ConfigError):
     """A page that this caller does not get."""
 
 
-_STATUS: Final = ((Mistake, 400), (_Forbidden, 403), (ConfigError, 404), (FairleadError, 502))
+_STATUS: Final = ((BadRequest, 400), (_Forbidden, 403), (ConfigError, 404), (FairleadError, 502))
 
 
 class GatewayPages:
@@ -74,7 +74,7 @@ class GatewayPages:
         self._settings = settings
 
     @property
-    def observing(self) -> "Observing | None":
+    def observing(self) -> "Observability | None":
         return self.gateway.observing
 
     async def serve(self, call: AsgiCall, path: str, principal: Principal) -> None:
@@ -83,7 +83,7 @@ class GatewayPages:
         routes = _PAGES
         if path == "/admin" or path.startswith("/admin/"):
             if (refusal := self._not_admitted(call)) is not None:
-                await call.say(*refusal)
+                await call.send_text(*refusal)
                 return
             routes = _ADMIN
         found = {
@@ -95,12 +95,14 @@ class GatewayPages:
         if route is not None:
             await self._answer(route, PageRequest(call, principal, route.values(path) or ()))
         elif routes is _ADMIN:
-            await call.say(404, f"there are, where they are on: {', '.join(map(str, _ADMIN))}")
+            await call.send_text(
+                404, f"there are, where they are on: {', '.join(map(str, _ADMIN))}"
+            )
         elif found:
             allowed = ", ".join(found)
-            await call.say(405, f"there is {allowed}", [(b"allow", allowed.encode())])
+            await call.send_text(405, f"there is {allowed}", [(b"allow", allowed.encode())])
         else:
-            await call.say(404, f"MCP is at {self._settings.path}; / shows the servers")
+            await call.send_text(404, f"MCP is at {self._settings.path}; / shows the servers")
 
     async def _answer(self, route: Route, request: PageRequest) -> None:
         call = request.call
@@ -110,7 +112,7 @@ class GatewayPages:
                 answer = await answer
         except FairleadError as exc:
             status = next(status for kind, status in _STATUS if isinstance(exc, kind))
-            await call.say(status, str(exc))
+            await call.send_text(status, str(exc))
         else:
             page = answer if isinstance(answer, _Page) else _Page(to_json(answer))
             await call.answer(page.status, page.body, page.kind, page.headers)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ...errors import ConfigError
-from ...policy.hold_desk import Desk, NotHeld
+from ...policy.hold_desk import HoldDesk, NotHeld
 from ...recording.journal import Journal
 from ...recording.tape.reader import read_page
-from ..operations.tape_control import Taping, about_tape
-from .request_parsing import Mistake, PageRequest, Route, mistakes, number_of
+from ..operations.tape_control import TapeControl, about_tape
+from .page_routes import BadRequest, PageRequest, Route, mistakes, number_of
 
 if TYPE_CHECKING:
     from .http_pages import GatewayPages
@@ -51,7 +51,7 @@ async def read_journal(journal: Journal, request: PageRequest) -> Any:
     except ValueError:
         wait = nan
     if not wait >= 0:
-        raise Mistake("`wait` is a number of seconds")
+        raise BadRequest("`wait` is a number of seconds")
     found = journal.records(after)
     if wait and not found:
         try:
@@ -63,7 +63,7 @@ async def read_journal(journal: Journal, request: PageRequest) -> Any:
         finally:
             reader.close()
     else:
-        journal.look_over()
+        journal.flag_hanging()
     return {"records": found, "dropped": journal.dropped}
 
 
@@ -75,13 +75,13 @@ def read_exchange(journal: Journal, request: PageRequest) -> Any:
     return record
 
 
-def resume(desk: Desk, request: PageRequest) -> Any:
+def resume(desk: HoldDesk, request: PageRequest) -> Any:
     """Let a message go on as it is."""
     desk.resume(request.number)
     return {"resumed": request.number}
 
 
-async def change(desk: Desk, request: PageRequest) -> Any:
+async def change(desk: HoldDesk, request: PageRequest) -> Any:
     """Let a message go on with `{"params": {...}}`, or answer it with `{"result": {...}}`."""
     wanted = await request.body(_Change)
     with mistakes(NotHeld):
@@ -89,13 +89,13 @@ async def change(desk: Desk, request: PageRequest) -> Any:
     return {"changed": request.number}
 
 
-async def block(desk: Desk, request: PageRequest) -> Any:
+async def block(desk: HoldDesk, request: PageRequest) -> Any:
     """Refuse a message, with a `{"reason": "..."}` or without."""
     desk.block(request.number, (await request.body(_Reason)).reason)
     return {"blocked": request.number}
 
 
-async def record(tapes: Taping, request: PageRequest) -> Any:
+async def record(tapes: TapeControl, request: PageRequest) -> Any:
     """Record from now on: `{"name": "...", "tags": [...]}`, or `{}`."""
     wanted = await request.body(_Start)
     with mistakes():
@@ -103,7 +103,7 @@ async def record(tapes: Taping, request: PageRequest) -> Any:
     return {"recording": tape.info.name}
 
 
-async def read_entries(tapes: Taping, request: PageRequest) -> Any:
+async def read_entries(tapes: TapeControl, request: PageRequest) -> Any:
     """Return what is on a tape, in pages: `?from=PLACE&limit=N`."""
     query = request.query
     limit = min(max(number_of(query.get("limit", str(PAGE))), 1), MOST)
@@ -111,25 +111,25 @@ async def read_entries(tapes: Taping, request: PageRequest) -> Any:
     try:
         return await asyncio.to_thread(read_page, reader, query.get("from", ""), limit)
     except ValueError as exc:
-        raise Mistake(str(exc)) from exc
+        raise BadRequest(str(exc)) from exc
 
 
-def stop(tapes: Taping, request: PageRequest) -> Any:
+def stop(tapes: TapeControl, request: PageRequest) -> Any:
     """Record no longer."""
     name, recording = request.value, tapes.recording
     if recording is None or recording.info.name != name:
-        raise Mistake(f"{name} is not being recorded here")
+        raise BadRequest(f"{name} is not being recorded here")
     info = tapes.stop()
     return {"stopped": name, "entries": 0 if info is None else info.entries}
 
 
-async def delete(tapes: Taping, request: PageRequest) -> Any:
+async def delete(tapes: TapeControl, request: PageRequest) -> Any:
     """Delete a tape."""
     name = request.value
 
     def work() -> None:
         if tapes.open(name).info.status == "recording":
-            raise Mistake(f"{name} is being recorded: stop that first")
+            raise BadRequest(f"{name} is being recorded: stop that first")
         tapes.delete(name)
 
     await asyncio.to_thread(work)

@@ -9,20 +9,20 @@ from weakref import WeakKeyDictionary
 
 from ...errors import ConfigError
 from ...peer import Peer
-from ..catalog.merged_catalog import Kind
-from .request_parsing import PageRequest, Route, mistakes
+from ..catalog.merged_catalog import ListKind
+from .page_routes import PageRequest, Route, mistakes
 from .status import status
 
 if TYPE_CHECKING:
     from ..gateway import Gateway
 
-__all__ = ["ROUTES", "ClientSessions", "Hearsay"]
+__all__ = ["ROUTES", "ClientSessions", "NotificationLog"]
 
 MAX_HEARD = 200
 _PLUMBING = ("notifications/subscriptions/acknowledged", "notifications/progress")
 
 
-class Hearsay:
+class NotificationLog:
     """What servers told of their own accord; not what was in it, except for a URI."""
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ async def end_session(sessions: ClientSessions, request: PageRequest) -> Any:
 
 def list_resources(gateway: "Gateway", request: PageRequest) -> Any:
     """Return what servers have to read, and whose it is."""
-    return _offered(gateway, Kind.RESOURCES) + _offered(gateway, Kind.TEMPLATES)
+    return _offered(gateway, ListKind.RESOURCES) + _offered(gateway, ListKind.TEMPLATES)
 
 
 def _known(gateway: "Gateway", request: PageRequest) -> str:
@@ -119,7 +119,7 @@ def _known(gateway: "Gateway", request: PageRequest) -> str:
     return server
 
 
-def _offered(gateway: "Gateway", kind: Kind) -> list[dict[str, Any]]:
+def _offered(gateway: "Gateway", kind: ListKind) -> list[dict[str, Any]]:
     """What each server lists, with what it is called here."""
     servers = {one["server"]: one for one in status(gateway)["servers"]}
     return [
@@ -143,7 +143,9 @@ ROUTES: Final = (
     Route("DELETE", "/admin/servers/{name:path}", _gateway, disconnect),
     Route("POST", "/admin/reload", _gateway, reload),
     Route("GET", "/admin/resources", _gateway, list_resources),
-    Route("GET", "/admin/prompts", _gateway, lambda gateway, _: _offered(gateway, Kind.PROMPTS)),
+    Route(
+        "GET", "/admin/prompts", _gateway, lambda gateway, _: _offered(gateway, ListKind.PROMPTS)
+    ),
     Route("GET", "/admin/notifications", _gateway, lambda gateway, _: gateway.hearsay.list()),
     Route("GET", "/admin/sessions", _sessions, lambda sessions, _: sessions.list()),
     Route("DELETE", "/admin/sessions/{id}", _sessions, end_session),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import public_reason
 from ...protocol.identity.principal import Principal
 from ...protocol.revisions import Revision
-from ..catalog.merged_catalog import Kind
+from ..catalog.merged_catalog import ListKind
 from ..catalog.views import View
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def public_status(gateway: "Gateway", principal: Principal) -> dict[str, Any]:
     found = _status(gateway, view, clients, public=True)
     found["parked"] = None
     for server in found["servers"]:
-        server["tools"] = gateway.catalog.own_count(Kind.TOOLS, server["server"], view)
+        server["tools"] = gateway.catalog.own_count(ListKind.TOOLS, server["server"], view)
         server.update(dict.fromkeys(("calls", "errors", "latency_ms")))
     return found
 
@@ -45,7 +45,7 @@ def _status(gateway: "Gateway", view: View, clients: int, *, public: bool) -> di
         "uptime": round(time.time() - gateway.since, 1),
         "clients": clients,
         "parked": len(gateway.parked),
-        "counts": {kind.value: len(gateway.catalog.names(kind, view)) for kind in Kind},
+        "counts": {kind.value: len(gateway.catalog.names(kind, view)) for kind in ListKind},
         "servers": [
             server
             for name in sorted(gateway.members)
@@ -92,7 +92,7 @@ def _server(gateway: "Gateway", name: str, replica: "Replica", public: bool) -> 
         "transport": None if entry is None else entry.type,
         "revision": None if client is None else client.protocol_version,
         "era": None if client is None else _era(client.protocol_version),
-        "tools": len(gateway.catalog.own_names(Kind.TOOLS, name)),
+        "tools": len(gateway.catalog.own_names(ListKind.TOOLS, name)),
         "latency_ms": _milliseconds(replica.latency),
         "connect_ms": None if supervisor is None else _milliseconds(supervisor.latency),
         "calls": replica.calls,

@@ -23,19 +23,19 @@ from ...errors import (
 from ...interceptor import Answer, Exchange
 from ...limits import LIST_SECONDS, RELISTING, REMEMBERED_ROUNDS
 from ...protocol.caller import SUBSCRIPTION_KEY
-from ...protocol.downgrade import Impossible
+from ...protocol.downgrade import DowngradeError
 from ...protocol.methods import has_capability
-from ...protocol.own_errors import ours, unreachable
+from ...protocol.own_errors import own_error, unreachable_error
 from ...relay.relayed_call import ASKING
 from ...relay.upstream_connection import Link
 from ...wire import to_json
 from ...wire.error_codes import INTERNAL_ERROR, METHOD_NOT_FOUND
-from ..catalog.merged_catalog import Catalog, Kind
+from ..catalog.merged_catalog import ListKind, MergedCatalog
 from ..clients.client_sessions import Visitor
 from .replica import LISTEN, Replica
-from .startup_calls import StillStarting, starting_refusal
+from .startup_calls import StillStarting, still_starting_error
 
-__all__ = ["Member", "refusal"]
+__all__ = ["Member", "unavailable_error"]
 
 LIST_LIMIT: Final = 30.0  # seconds for one page of a list
 MAX_ROUNDS: Final = REMEMBERED_ROUNDS.value
@@ -46,10 +46,10 @@ log = logging.getLogger("fairlead.gateway")
 # What may go wrong with one list, while the others are answered all the same.
 _ONE_LIST: Final = (RpcError, ListTooLarge, msgspec.DecodeError, RecursionError)
 _NEEDS: Final = {
-    Kind.TOOLS: "tools",
-    Kind.PROMPTS: "prompts",
-    Kind.RESOURCES: "resources",
-    Kind.TEMPLATES: "resources",
+    ListKind.TOOLS: "tools",
+    ListKind.PROMPTS: "prompts",
+    ListKind.RESOURCES: "resources",
+    ListKind.TEMPLATES: "resources",
 }
 
 
@@ -60,8 +60,8 @@ class Member:
         self,
         name: str,
         replicas: list[Replica],
-        catalog: Catalog,
-        changed: Callable[[Kind], None],
+        catalog: MergedCatalog,
+        changed: Callable[[ListKind], None],
     ) -> None:
         self.name = name
         self.replicas = replicas
@@ -128,7 +128,7 @@ class Member:
             assert failure is not None
             if exchange.method != LISTEN or not isinstance(failure, TransportError):
                 log.warning("%s: %s: %s", self.name, exchange.method, failure)
-                raise refusal(self.name, failure) from None
+                raise unavailable_error(self.name, failure) from None
             await self._arrival.wait()  # there is nothing to tell before it is back
             if self._retired:
                 return _over(exchange)
@@ -214,8 +214,8 @@ class Member:
         """Tools from last time, until the server has said what it has."""
         shown = [Raw(to_json(tool)) for tool in tools if self.has_tool(str(tool.get("name")))]
         try:
-            if self._catalog.put(self.name, Kind.TOOLS, shown):
-                self._changed(Kind.TOOLS)
+            if self._catalog.put(self.name, ListKind.TOOLS, shown):
+                self._changed(ListKind.TOOLS)
         except ListTooLarge as exc:
             log.warning("%s: what it listed last time is not used: %s", self.name, exc)
         self.listed.set()
@@ -232,7 +232,7 @@ class Member:
             async with asyncio.timeout(patience.seconds):
                 await self.introduced.wait()
         except TimeoutError:
-            return starting_refusal(self.name, StillStarting(patience))
+            return still_starting_error(self.name, StillStarting(patience))
         return None
 
     def connected(self) -> None:
@@ -308,11 +308,11 @@ class Member:
                     failure = failure or exc
                     continue
                 except _ONE_LIST as exc:
-                    if kind is not Kind.TEMPLATES or isinstance(exc, ListTooLarge):
+                    if kind is not ListKind.TEMPLATES or isinstance(exc, ListTooLarge):
                         failure = failure or exc
                         continue
                     log.debug("%s: no templates: %s", self.name, exc)
-            if kind is Kind.TOOLS and self.filtered:
+            if kind is ListKind.TOOLS and self.filtered:
                 items = [item for item in items if self.has_tool(_name(item))]
             try:
                 if self._catalog.put(self.name, kind, items):
@@ -346,18 +346,18 @@ class Member:
         await asyncio.gather(*(replica.close() for replica in self.replicas))
 
 
-def refusal(server: str, error: Exception) -> RpcError:
+def unavailable_error(server: str, error: Exception) -> RpcError:
     """What a client hears if a server could not be asked."""
     if isinstance(error, CircuitOpenError):
-        return ours(INTERNAL_ERROR, str(error), server=server, retryAfter=error.remaining)
+        return own_error(INTERNAL_ERROR, str(error), server=server, retryAfter=error.remaining)
     if isinstance(error, StillStarting):
-        return starting_refusal(server, error)
-    if isinstance(error, Impossible):
-        return ours(METHOD_NOT_FOUND, str(error))
+        return still_starting_error(server, error)
+    if isinstance(error, DowngradeError):
+        return own_error(METHOD_NOT_FOUND, str(error))
     if isinstance(error, LocalProtocolError):
-        return ours(error.code, str(error))
+        return own_error(error.code, str(error))
     assert isinstance(error, FairleadError)
-    return unreachable(server, error)
+    return unreachable_error(server, error)
 
 
 def _over(exchange: Exchange) -> bytes:
@@ -400,7 +400,7 @@ class _Cursor(Struct, rename="camel"):
     next_cursor: str | None = None
 
 
-async def _all_pages(link: Link, kind: Kind, budget: ListBudget) -> list[Raw]:
+async def _all_pages(link: Link, kind: ListKind, budget: ListBudget) -> list[Raw]:
     """Return everything of one kind, as the server wrote it.
 
     Raises:

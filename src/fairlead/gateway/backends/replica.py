@@ -8,23 +8,23 @@ from functools import partial
 from typing import Final
 
 from ...client import MCPClient
-from ...client.connection.listen_request import Changes
+from ...client.connection.listen_request import WatchedChanges
 from ...errors import ChannelClosed, ConnectFailed, FairleadError
 from ...interceptor import Answer, Exchange, Interceptor
 from ...interceptor.circuit_breaker import CircuitBreaker
 from ...manager import MCPManager
-from ...manager.manager import Configured
+from ...manager.manager import ServerSpec
 from ...protocol.methods import has_capability
-from ...relay.bridge.parked_calls import Parked
+from ...relay.bridge.parked_calls import ParkedCalls
 from ...relay.client_session import Front
 from ...relay.relay import Relay
-from ...relay.server_target import way_to
+from ...relay.server_target import target_for
 from ...relay.settings import RelaySettings
 from ...relay.upstream_connection import Link
 from ...server.features.subscription_quota import SubscriptionQuota
 from ...wire import Notification
 from ..clients.client_sessions import Visitor
-from .startup_calls import Patience, StillStarting
+from .startup_calls import StartupWait, StillStarting
 
 __all__ = ["LISTEN", "Replica"]
 
@@ -33,7 +33,7 @@ LISTEN: Final = "subscriptions/listen"
 log = logging.getLogger("fairlead.gateway")
 
 _NEWS: Final = Notification("notifications/tools/list_changed")
-_LISTS: Final[tuple[Changes, ...]] = ("tools", "prompts", "resources")
+_LISTS: Final[tuple[WatchedChanges, ...]] = ("tools", "prompts", "resources")
 
 
 class Replica:
@@ -43,9 +43,9 @@ class Replica:
         self,
         name: str,
         manager: MCPManager,
-        configured: Configured,
+        configured: ServerSpec,
         settings: RelaySettings,
-        parked: Parked,
+        parked: ParkedCalls,
         quota: SubscriptionQuota,
         breaker: CircuitBreaker,
         interceptors: Sequence[Interceptor] = (),
@@ -54,7 +54,7 @@ class Replica:
         self.name = name
         self.breaker = breaker
         self.configured = configured
-        way = way_to(configured.entry, name, resolve=configured.resolve)
+        way = target_for(configured.entry, name, resolve=configured.resolve)
         self.relay = Relay(way, settings=settings, parked=parked, quota=quota)
         self.relay.upstream.base = self.base
         self.relay.upstream.interceptors = interceptors
@@ -65,7 +65,9 @@ class Replica:
         self._manager = manager
         self._call_timeout = settings.call_timeout
         self.changed: Callable[[], object] = lambda: None  # called when its lists have changed
-        self.followed: set[Changes] = set()  # lists of whose changes we hear by following them
+        self.followed: set[WatchedChanges] = (
+            set()
+        )  # lists of whose changes we hear by following them
         self._link: Link | None = None
         self._client: MCPClient | None = None
         self._following: asyncio.Task[None] | None = None
@@ -99,15 +101,15 @@ class Replica:
         return self._link
 
     @property
-    def patience(self) -> Patience:
+    def patience(self) -> StartupWait:
         """How long a call waits until it is connected."""
         supervisor = self._manager.describe().get(self.name)
-        return Patience(0.0 if supervisor is None else supervisor.timeout, self._call_timeout)
+        return StartupWait(0.0 if supervisor is None else supervisor.timeout, self._call_timeout)
 
     def _doubt(self, client: MCPClient) -> None:
         supervisor = self._manager.describe().get(self.name)
         if supervisor is not None:
-            supervisor.doubt(client)
+            supervisor.check_hang(client)
 
     def _follow(self, client: MCPClient) -> None:
         """Hear of changed lists, also after a time in which nobody could tell."""
@@ -196,7 +198,7 @@ class Replica:
             if caller is None or front.introduction is None or not front.takes(_NEWS):
                 continue
             if front.peer.connected and front.link is None:
-                await self.relay.rejoin(front, caller)
+                await self.relay.reconnect_session(front, caller)
 
     async def end_streams(self) -> None:
         """Hang up on everybody who only listens."""

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from ...client.server_entry import MCPServerEntry, read_entry
 from ...errors import ConfigError, HttpError, ServerBusy, TransportError
 from ...interceptor.circuit_breaker import CircuitBreaker
-from ...manager.manager import Configured, StatusEvent
+from ...manager.manager import ServerSpec, StatusEvent
 from ...server.features.subscriptions import UPDATED
-from ..catalog.merged_catalog import Kind
-from ..clients.upstream_subscriptions import Watching, quietly
-from ..server_endpoint import Door
+from ..catalog.merged_catalog import ListKind
+from ..clients.upstream_subscriptions import Watching, log_failure
+from ..server_endpoint import SingleServerEndpoint
 from .backend import Member
 from .replica import Replica
 from .startup_calls import StillStarting
@@ -20,27 +20,27 @@ from .startup_calls import StillStarting
 if TYPE_CHECKING:
     from ..gateway import Gateway
 
-__all__ = ["Entry", "Roster"]
+__all__ = ["BackendRegistry", "ServerEntry"]
 
-Entry: TypeAlias = Configured | MCPServerEntry | dict[str, Any]
+ServerEntry: TypeAlias = ServerSpec | MCPServerEntry | dict[str, Any]
 
 _SEPARATOR: Final = "#"  # between a name and the number of its replica
 _NEWS: Final = {
-    Kind.TOOLS: "notifications/tools/list_changed",
-    Kind.PROMPTS: "notifications/prompts/list_changed",
-    Kind.RESOURCES: "notifications/resources/list_changed",
-    Kind.TEMPLATES: "notifications/resources/list_changed",
+    ListKind.TOOLS: "notifications/tools/list_changed",
+    ListKind.PROMPTS: "notifications/prompts/list_changed",
+    ListKind.RESOURCES: "notifications/resources/list_changed",
+    ListKind.TEMPLATES: "notifications/resources/list_changed",
 }
 
 
-class Roster:
+class BackendRegistry:
     """All servers of a gateway, by their names."""
 
     def __init__(self, gateway: "Gateway") -> None:
         self._gateway = gateway
         self.members: dict[str, Member] = {}
         self.watching = Watching(gateway.manager, self.members, gateway.start)
-        self.doors: dict[str, Door] = {}
+        self.doors: dict[str, SingleServerEndpoint] = {}
         self._owners: dict[str, Member] = {}  # by the names that the manager knows
         self._leaving: dict[str, asyncio.Task[Any]] = {}
 
@@ -55,7 +55,7 @@ class Roster:
 
     # Coming and going
 
-    async def connect(self, servers: Mapping[str, Entry | list[Entry]]) -> None:
+    async def connect(self, servers: Mapping[str, ServerEntry | list[ServerEntry]]) -> None:
         """Raises `ConfigError` if an entry is wrong; then nothing has changed."""
         gateway = self._gateway
         while leaving := [self._leaving[name] for name in servers if name in self._leaving]:
@@ -65,7 +65,7 @@ class Roster:
             self.members[member.name] = member
             gateway.catalog.expect(member.name)
             self._owners.update((replica.name, member) for replica in member.replicas)
-            self.doors[member.name] = Door(gateway, member)
+            self.doors[member.name] = SingleServerEndpoint(gateway, member)
             gateway.opened(member.name)
         await gateway.manager.connect_servers(wanted, startup="background")
         for member in members:
@@ -73,9 +73,9 @@ class Roster:
                 self._take_stock(member)
 
     def _read(
-        self, servers: Mapping[str, Entry | list[Entry]]
-    ) -> tuple[list[Member], dict[str, Configured]]:
-        wanted: dict[str, Configured] = {}
+        self, servers: Mapping[str, ServerEntry | list[ServerEntry]]
+    ) -> tuple[list[Member], dict[str, ServerSpec]]:
+        wanted: dict[str, ServerSpec] = {}
         members: list[Member] = []
         for name, given in servers.items():
             if not name.strip("/"):
@@ -88,7 +88,7 @@ class Roster:
                 if own in wanted or own in self._owners:
                     raise ConfigError(f"There are two servers {own!r}")
                 known = (
-                    entry if isinstance(entry, Configured) else Configured(entry=read_entry(entry))
+                    entry if isinstance(entry, ServerSpec) else ServerSpec(entry=read_entry(entry))
                 )
                 wanted[own] = known
                 replicas.append(self._replica(own, known))
@@ -99,7 +99,7 @@ class Roster:
             )
         return members, wanted
 
-    def _replica(self, name: str, configured: Configured) -> Replica:
+    def _replica(self, name: str, configured: ServerSpec) -> Replica:
         gateway, settings = self._gateway, self._gateway.settings
         breaker = CircuitBreaker(
             failure_threshold=settings.failure_threshold,
@@ -143,7 +143,7 @@ class Roster:
         if name in self._leaving:
             await asyncio.shield(self._leaving[name])
 
-    async def _take_away(self, member: Member, door: Door) -> None:
+    async def _take_away(self, member: Member, door: SingleServerEndpoint) -> None:
         gateway, name = self._gateway, member.name
         member.retire()  # what it lists from here on would stay for ever
         for replica in member.replicas:
@@ -158,11 +158,11 @@ class Roster:
         await member.close()
         ends = [gateway.manager.disconnect_server(replica.name) for replica in member.replicas]
         await asyncio.gather(*ends)
-        await door.answered()
+        await door.wait_until_idle()
         await gateway.shut(name)
         await door.close()
 
-    async def settled(self) -> None:
+    async def wait_until_removed(self) -> None:
         """Wait until all that were taken away are gone."""
         if self._leaving:
             await asyncio.wait(self._leaving.values())
@@ -181,7 +181,7 @@ class Roster:
             for replica in member.replicas:
                 replica.lost()
                 if event.kind == "connected" and replica.name == name:
-                    self._gateway.start(quietly(replica.adopt()))
+                    self._gateway.start(log_failure(replica.adopt()))
             if event.kind == "connecting":
                 member.begins()
             elif event.kind == "connected":
@@ -204,7 +204,7 @@ class Roster:
             for watched in self.watching.uris(member, uri):
                 self._gateway.changes.changed(UPDATED, watched)
 
-    def _changed(self, kind: Kind, server: str | None = None) -> None:
+    def _changed(self, kind: ListKind, server: str | None = None) -> None:
         """A list has changed; if it is because of one server, who does not see it is not told."""
         gateway = self._gateway
         audience = None if server is None else gateway.audience_of(server)

@@ -10,18 +10,18 @@ from math import inf
 from typing import TYPE_CHECKING, TypeVar
 
 from ...errors import ConnectFailed, RpcError
-from ...protocol.own_errors import ours
+from ...protocol.own_errors import own_error
 from ...wire.error_codes import INTERNAL_ERROR
 
 if TYPE_CHECKING:
     from .backend import Member
 
-__all__ = ["Patience", "StillStarting", "starting_refusal", "until_found"]
+__all__ = ["StartupWait", "StillStarting", "still_starting_error", "wait_until_found"]
 
 T = TypeVar("T")
 
 
-class Patience:
+class StartupWait:
     """How long a call waits for a server to start, and the setting that says so."""
 
     def __init__(self, connect_timeout: float, call_timeout: float) -> None:
@@ -39,7 +39,7 @@ class Patience:
 class StillStarting(ConnectFailed):
     """A server could not be asked yet. That is no failure of it."""
 
-    def __init__(self, patience: Patience) -> None:
+    def __init__(self, patience: StartupWait) -> None:
         why = (
             f"is still starting, after {patience.limit:g} s. Try again in a moment; if it always "
             f"takes so long, raise {patience.setting}"
@@ -47,12 +47,12 @@ class StillStarting(ConnectFailed):
         super().__init__(f"it {why}", public=why)
 
 
-def starting_refusal(server: str, error: StillStarting) -> RpcError:
+def still_starting_error(server: str, error: StillStarting) -> RpcError:
     """What a client hears then."""
-    return ours(INTERNAL_ERROR, f"{server} {error.public}", server=server, starting=True)
+    return own_error(INTERNAL_ERROR, f"{server} {error.public}", server=server, starting=True)
 
 
-async def until_found(look: Callable[[], T | None], members: "Iterable[Member]") -> T | None:
+async def wait_until_found(look: Callable[[], T | None], members: "Iterable[Member]") -> T | None:
     """What is looked for; if it is not there, it may be of one of these, as far as they start.
 
     Raises:

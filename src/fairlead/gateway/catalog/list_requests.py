@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from ...interceptor import Exchange
 from ...relay.request_params import cursor_of, wants_all
-from .merged_catalog import Kind
+from .merged_catalog import ListKind
 
 if TYPE_CHECKING:
     from ..gateway import Gateway
 
-__all__ = ["Listing"]
+__all__ = ["MergedLists"]
 
 
-class Listing:
+class MergedLists:
     """Answers lists from memory, and has them fetched again before they are too old."""
 
     def __init__(self, gateway: "Gateway") -> None:
@@ -34,11 +34,11 @@ class Listing:
             except TimeoutError:
                 pass
 
-    def page(self, kind: Kind, exchange: Exchange) -> bytes:
+    def page(self, kind: ListKind, exchange: Exchange) -> bytes:
         """The members of the result, without the braces. Raises `RpcError` for a wrong cursor."""
         gateway, caller = self._gateway, exchange.caller
         self._look_over()
-        if kind is Kind.TOOLS and gateway.settings.search and not wants_all(exchange):
+        if kind is ListKind.TOOLS and gateway.settings.search and not wants_all(exchange):
             from ..search.search_index import search_page
 
             return search_page(caller.revision)

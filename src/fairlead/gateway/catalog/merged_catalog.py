@@ -31,22 +31,21 @@ from ...protocol.headers import ParamHeader
 from ...protocol.json_edit import encoded, members_of, string_of
 from ...protocol.param_headers import read_param_headers
 from ...protocol.revisions import Revision
-from ...protocol.targets.targets import Kind as TargetKind
-from ...protocol.targets.targets import Target, normalize_name
+from ...protocol.targets.targets import Target, TargetKind, normalize_name
 from ...protocol.targets.unique_names import Pair, full_name, merge_names
 from ...protocol.uri_templates.template import UriTemplate
 from ...wire import single_line, to_json
 from ...wire.error_codes import INVALID_PARAMS, INVALID_REQUEST
 from .views import View
 
-__all__ = ["Catalog", "Kind"]
+__all__ = ["ListKind", "MergedCatalog"]
 
 MAX_SHELVES: Final = CATALOG_VIEWS.value
 
 log = logging.getLogger("fairlead.gateway")
 
 
-class Kind(StrEnum):
+class ListKind(StrEnum):
     """What servers list; the value is the member of the result that holds the items."""
 
     TOOLS = "tools"
@@ -56,7 +55,7 @@ class Kind(StrEnum):
 
     @property
     def method(self) -> str:
-        return "resources/templates/list" if self is Kind.TEMPLATES else f"{self.value}/list"
+        return "resources/templates/list" if self is ListKind.TEMPLATES else f"{self.value}/list"
 
     @property
     def key(self) -> str:
@@ -69,11 +68,11 @@ class Kind(StrEnum):
         return self not in _KEYS
 
 
-_KEYS: Final = {Kind.RESOURCES: "uri", Kind.TEMPLATES: "uriTemplate"}
-_TARGETS: Final[dict[Kind, TargetKind]] = {Kind.TOOLS: "tool", Kind.PROMPTS: "prompt"}
+_KEYS: Final = {ListKind.RESOURCES: "uri", ListKind.TEMPLATES: "uriTemplate"}
+_TARGETS: Final[dict[ListKind, TargetKind]] = {ListKind.TOOLS: "tool", ListKind.PROMPTS: "prompt"}
 
 
-class Catalog:
+class MergedCatalog:
     """What all servers offer, kept as they come, change and go."""
 
     def __init__(
@@ -93,22 +92,22 @@ class Catalog:
         self._bounds = list_bytes, list_items
         self._server_bytes = server_bytes
         self._total_bytes = total_bytes
-        self._sizes: dict[str, dict[Kind, int]] = {}
+        self._sizes: dict[str, dict[ListKind, int]] = {}
         # All servers that ever were, in the order in which they came, until somebody says another
         # one: who was first stays first.
-        self._servers: dict[str, dict[Kind, dict[str, _Item]]] = {}
-        self._left_out: dict[tuple[str, Kind], int] = {}
-        self._versions = dict.fromkeys(Kind, 0)
+        self._servers: dict[str, dict[ListKind, dict[str, _Item]]] = {}
+        self._left_out: dict[tuple[str, ListKind], int] = {}
+        self._versions = dict.fromkeys(ListKind, 0)
         self.changes = 0  # of all kinds together, and of what views call them
-        self._names: dict[Kind, dict[Pair, str]] = {}
-        self._spellings: dict[tuple[str, Kind], dict[str, list[str]]] = {}
-        self._shelves: dict[tuple[Kind, View], _Shelf] = {}
+        self._names: dict[ListKind, dict[Pair, str]] = {}
+        self._spellings: dict[tuple[str, ListKind], dict[str, list[str]]] = {}
+        self._shelves: dict[tuple[ListKind, View], _Shelf] = {}
 
     def expect(self, server: str) -> None:
         """A server will list something: what others have too is its own if it was named first."""
         self._servers.setdefault(server, {})
 
-    def arrange(self, servers: Iterable[str]) -> set[Kind]:
+    def arrange(self, servers: Iterable[str]) -> set[ListKind]:
         """Servers in this order own what several have; others come behind them.
 
         Returns which merged lists may be others now.
@@ -122,7 +121,7 @@ class Catalog:
             self._changed(kind)
         return changed
 
-    def put(self, server: str, kind: Kind, items: Sequence[Raw]) -> bool:
+    def put(self, server: str, kind: ListKind, items: Sequence[Raw]) -> bool:
         """Take in a server's whole list, and say whether the merged list is another now.
 
         An item that cannot be read, or that has the name of one before it, is left out.
@@ -148,19 +147,21 @@ class Catalog:
         self._changed(kind)
         return True
 
-    def drop(self, server: str) -> set[Kind]:
+    def drop(self, server: str) -> set[ListKind]:
         """Forget what a server listed, and say which merged lists are others now."""
         lists = self._servers.get(server, {})
         changed = {kind for kind, items in lists.items() if items}
         lists.clear()
         self._sizes.pop(server, None)
-        for kind in Kind:
+        for kind in ListKind:
             self._left_out.pop((server, kind), None)
         for kind in changed:
             self._changed(kind)
         return changed
 
-    def page(self, kind: Kind, view: View, revision: Revision, cursor: str | None = None) -> bytes:
+    def page(
+        self, kind: ListKind, view: View, revision: Revision, cursor: str | None = None
+    ) -> bytes:
         """The members of a list result, without the braces, as that revision knows them.
 
         Raises:
@@ -172,32 +173,32 @@ class Catalog:
 
     def tool(self, name: str, view: View) -> Target | None:
         """Whose tool this is, if the view has it."""
-        return self._shelf(Kind.TOOLS, view).target(name)
+        return self._shelf(ListKind.TOOLS, view).target(name)
 
     def prompt(self, name: str, view: View) -> Target | None:
         """Whose prompt this is, if the view has it."""
-        return self._shelf(Kind.PROMPTS, view).target(name)
+        return self._shelf(ListKind.PROMPTS, view).target(name)
 
     def owner(self, uri: str, view: View) -> str | None:
         """The server that has this resource: who lists it, else who has the closest template."""
         if not view.permits_uri(uri):
             return None
-        item = self._shelf(Kind.RESOURCES, view).items.get(uri)
+        item = self._shelf(ListKind.RESOURCES, view).items.get(uri)
         if item is None:
-            templates = self._shelf(Kind.TEMPLATES, view).templates
+            templates = self._shelf(ListKind.TEMPLATES, view).templates
             item = next((item for item in templates if item.matches(uri)), None)
         return None if item is None else item.server
 
     def template_owner(self, template: str, view: View) -> str | None:
         """The server that has this template, or a resource of that URI."""
-        item = self._shelf(Kind.TEMPLATES, view).items.get(template)
+        item = self._shelf(ListKind.TEMPLATES, view).items.get(template)
         return self.owner(template, view) if item is None else item.server
 
-    def merged_name(self, kind: Kind, server: str, name: str) -> str | None:
+    def merged_name(self, kind: ListKind, server: str, name: str) -> str | None:
         """What a tool or prompt of a server is called in the merged list."""
         return self._merged(kind).get((server, name))
 
-    def target(self, kind: Kind, server: str, name: str, view: View) -> Target:
+    def target(self, kind: ListKind, server: str, name: str, view: View) -> Target:
         """Return a tool or prompt of a server, by the server's own name, with all its names.
 
         One that the server does not list has the names that it would have, and those of listed
@@ -214,7 +215,7 @@ class Catalog:
         displayed = view.rename.get(merged, merged)
         return Target(_TARGETS[kind], name, displayed, server, merged, also)
 
-    def listed_as(self, kind: Kind, server: str, name: str) -> list[str]:
+    def listed_as(self, kind: ListKind, server: str, name: str) -> list[str]:
         """Return the own names of a server's items that differ only in spelling from this one."""
         spellings = self._spellings.get((server, kind))
         if spellings is None:
@@ -223,11 +224,11 @@ class Catalog:
                 spellings.setdefault(normalize_name(key).casefold(), []).append(key)
         return spellings.get(normalize_name(name).casefold(), [])
 
-    def has(self, kind: Kind, server: str, name: str, view: View) -> bool:
+    def has(self, kind: ListKind, server: str, name: str, view: View) -> bool:
         """Whether a view has a server's tool or prompt, by the server's own name."""
         return name in self._shelf(kind, view).own(server)
 
-    def own_page(self, kind: Kind, server: str, view: View, revision: Revision) -> bytes:
+    def own_page(self, kind: ListKind, server: str, view: View, revision: Revision) -> bytes:
         """What a view lists of one server, under the server's own names."""
         shelf = self._shelf(kind, view)
         listed = set(shelf.listed)
@@ -240,38 +241,38 @@ class Catalog:
 
     def definition(self, name: str, view: View) -> Raw | None:
         """A tool's definition as its server sent it, with the name that the view gives it."""
-        item = self._shelf(Kind.TOOLS, view).items.get(name)
+        item = self._shelf(ListKind.TOOLS, view).items.get(name)
         return None if item is None else item.renamed(name)
 
     def param_headers(self, tool: str, view: View) -> tuple[ParamHeader, ...]:
         """Return the arguments of a tool that travel as headers too, if the view has the tool."""
-        item = self._shelf(Kind.TOOLS, view).items.get(tool)
+        item = self._shelf(ListKind.TOOLS, view).items.get(tool)
         return () if item is None else item.param_headers
 
     def definitions(self, view: View) -> Iterator[tuple[str, Raw]]:
         """The same for all tools that the view lists."""
-        shelf = self._shelf(Kind.TOOLS, view)
+        shelf = self._shelf(ListKind.TOOLS, view)
         return ((name, shelf.items[name].renamed(name)) for name in shelf.listed)
 
-    def names(self, kind: Kind, view: View) -> list[str]:
+    def names(self, kind: ListKind, view: View) -> list[str]:
         """What the view lists, by name or URI, in the order of the list."""
         return list(self._shelf(kind, view).listed)
 
-    def own_names(self, kind: Kind, server: str) -> list[str]:
+    def own_names(self, kind: ListKind, server: str) -> list[str]:
         """What one server lists, by its own names."""
         return list(self._servers.get(server, {}).get(kind, ()))
 
-    def own_count(self, kind: Kind, server: str, view: View) -> int:
+    def own_count(self, kind: ListKind, server: str, view: View) -> int:
         """How many things of one server a view lists."""
         shelf = self._shelf(kind, view)
         listed = set(shelf.listed)
         return sum(shown in listed for _, shown in shelf.own(server).values())
 
-    def count(self, kind: Kind) -> int:
+    def count(self, kind: ListKind) -> int:
         """How many there are in the merged list."""
         return len(self._shelf(kind, View.everything()).items)
 
-    def version(self, kind: Kind) -> int:
+    def version(self, kind: ListKind) -> int:
         """A number that is another whenever the merged list has changed."""
         return self._versions[kind]
 
@@ -290,7 +291,7 @@ class Catalog:
         everything = View.everything()
         return sum(
             len(self._shelf(kind, everything).contested)
-            for kind in (Kind.RESOURCES, Kind.TEMPLATES)
+            for kind in (ListKind.RESOURCES, ListKind.TEMPLATES)
         )
 
     def check(self, view: View) -> None:
@@ -301,16 +302,16 @@ class Catalog:
         Raises:
             ConfigError: with the names.
         """
-        for kind in (Kind.TOOLS, Kind.PROMPTS):
+        for kind in (ListKind.TOOLS, ListKind.PROMPTS):
             if names := sorted(self._shelf(kind, view).contested):
                 listed = ", ".join(map(repr, names))
                 raise ConfigError(f"a new name is taken already among the {kind.value}: {listed}")
 
-    def budget(self, kind: Kind) -> ListBudget:
+    def budget(self, kind: ListKind) -> ListBudget:
         """Return what may be read of one list of a server."""
         return ListBudget(kind.method, *self._bounds)
 
-    def _make_room(self, server: str, kind: Kind, size: int) -> None:
+    def _make_room(self, server: str, kind: ListKind, size: int) -> None:
         sizes = self._sizes.get(server, {})
         others = sum(much for one, much in sizes.items() if one is not kind)
         everywhere = sum(sum(one.values()) for one in self._sizes.values()) - sizes.get(kind, 0)
@@ -325,7 +326,7 @@ class Catalog:
                 raise ListTooLarge(why, code=INVALID_REQUEST)
         self._sizes.setdefault(server, {})[kind] = size
 
-    def _changed(self, kind: Kind) -> None:
+    def _changed(self, kind: ListKind) -> None:
         self._versions[kind] += 1
         self.changes += 1
         self._names.pop(kind, None)
@@ -334,7 +335,7 @@ class Catalog:
         for key in [key for key in self._shelves if key[0] is kind]:
             del self._shelves[key]
 
-    def _shelf(self, kind: Kind, view: View) -> "_Shelf":
+    def _shelf(self, kind: ListKind, view: View) -> "_Shelf":
         shelf = self._shelves.get((kind, view))
         if shelf is None:
             if len(self._shelves) >= MAX_SHELVES:
@@ -348,13 +349,13 @@ class Catalog:
             self._shelves[kind, view] = shelf
         return shelf
 
-    def _items(self, kind: Kind, view: View) -> "Iterator[_Item]":
+    def _items(self, kind: ListKind, view: View) -> "Iterator[_Item]":
         """The items of the servers in a view, in the order of the servers."""
         for server, lists in self._servers.items():
             if view.includes(server):
                 yield from lists.get(kind, {}).values()
 
-    def _merged(self, kind: Kind) -> dict[Pair, str]:
+    def _merged(self, kind: ListKind) -> dict[Pair, str]:
         names = self._names.get(kind)
         if names is None:
             everything = self._items(kind, View.everything())
@@ -367,7 +368,7 @@ class _Item:
 
     __slots__ = ("_param_headers", "_template", "_written", "key", "kind", "server", "text")
 
-    def __init__(self, server: str, kind: Kind, key: str, text: bytes) -> None:
+    def __init__(self, server: str, kind: ListKind, key: str, text: bytes) -> None:
         self.server = server
         self.kind = kind
         self.key = key  # the server's own name, or the URI
@@ -435,7 +436,7 @@ class _Item:
 class _Shelf:
     """One merged list as one view has it."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: ListKind) -> None:
         self.kind = kind
         self.items: dict[str, _Item] = {}  # by the name that is shown, hidden ones too
         self.listed: list[str] = []  # in order
@@ -469,7 +470,7 @@ class _Shelf:
     def take_by_uri(self, items: Iterable[_Item], view: View) -> None:
         routes = []
         for item in items:
-            if self.kind is Kind.TEMPLATES and not view.denies_uri(item.key):
+            if self.kind is ListKind.TEMPLATES and not view.denies_uri(item.key):
                 routes.append(item)  # what it makes is judged when it is read
             if not view.permits_uri(item.key):
                 continue
@@ -542,7 +543,7 @@ class _Shelf:
         return bisect_right(self.listed, last)
 
 
-def _read(server: str, kind: Kind, raw: Raw) -> _Item | None:
+def _read(server: str, kind: ListKind, raw: Raw) -> _Item | None:
     """An item, or None if it is no object, has no name, or would break the list it stands in."""
     text = bytes(raw)
     if len(text) > ITEM_BYTES.value:

@@ -9,24 +9,24 @@ from msgspec import UnsetType
 from ...errors import RpcError
 from ...interceptor import Exchange
 from ...protocol.caller import Caller
-from ...protocol.own_errors import ours
+from ...protocol.own_errors import own_error
 from ...protocol.targets.targets import Target
-from ...protocol.targets.unique_names import full_name, may_be_of
+from ...protocol.targets.unique_names import full_name, may_belong_to
 from ...relay.request_params import reference_of, with_members
 from ...wire.error_codes import INVALID_PARAMS, RESOURCE_NOT_FOUND
 from ..backends.backend import Member
-from ..backends.startup_calls import until_found
+from ..backends.startup_calls import wait_until_found
 from .views import View
 
 if TYPE_CHECKING:
     from ..gateway import Gateway
 
-__all__ = ["Finding"]
+__all__ = ["Router"]
 
-Look = Callable[[str, View], Target | None]
+LookUp = Callable[[str, View], Target | None]
 
 
-class Finding:
+class Router:
     """Finds the server that has something. All of it raises `RpcError` for what nobody has."""
 
     def __init__(self, gateway: "Gateway") -> None:
@@ -46,13 +46,13 @@ class Finding:
     async def resource(self, exchange: Exchange) -> Member:
         uri, caller = exchange.head.uri, exchange.caller
         if isinstance(uri, UnsetType):
-            raise ours(INVALID_PARAMS, "params.uri is required: the URI of a resource")
+            raise own_error(INVALID_PARAMS, "params.uri is required: the URI of a resource")
         if not self._gateway.is_ready:  # one that just starts may come before who has it so far
             await self._gateway.listed()
         member = await self._with_uri(self._catalog.owner, uri, caller)
         if member is None:
             code = INVALID_PARAMS if caller.stateless else RESOURCE_NOT_FOUND
-            raise ours(code, f"Resource not found: {uri}", uri=uri)
+            raise own_error(code, f"Resource not found: {uri}", uri=uri)
         return member
 
     async def completing(self, exchange: Exchange) -> tuple[Member, Exchange]:
@@ -61,23 +61,23 @@ class Finding:
         if reference.uri is not None:
             member = await self._with_uri(self._catalog.template_owner, reference.uri, caller)
             if member is None:
-                raise ours(INVALID_PARAMS, f"No such template: {reference.uri}")
+                raise own_error(INVALID_PARAMS, f"No such template: {reference.uri}")
             return member, exchange
         target = await self._found(self._catalog.prompt, reference.name or "", caller)
         member = None if target is None else self._gateway.members.get(target.server or "")
         if target is None or member is None:
-            raise ours(INVALID_PARAMS, f"Unknown prompt: {reference.name}")
+            raise own_error(INVALID_PARAMS, f"Unknown prompt: {reference.name}")
         named = {**msgspec.json.decode(reference.raw), "name": target.own}
         return member, with_members(exchange, ref=named)
 
-    async def _named(self, look: Look, what: str, exchange: Exchange) -> Target:
+    async def _named(self, look: LookUp, what: str, exchange: Exchange) -> Target:
         name, caller = exchange.target or "", exchange.caller
         target = await self._found(look, name, caller)
         if target is None:
             raise self._unknown(what, name, self._gateway.view_of(caller))
         return target
 
-    async def _found(self, look: Look, name: str, caller: Caller) -> Target | None:
+    async def _found(self, look: LookUp, name: str, caller: Caller) -> Target | None:
         view = self._gateway.view_of(caller)
         target = look(name, view)
         if target is not None:
@@ -86,10 +86,10 @@ class Finding:
         members = [
             member
             for member in self._seen_by(view)
-            if any(may_be_of(member.name, one) for one in meant)
+            if any(may_belong_to(member.name, one) for one in meant)
         ]
         # Views may change while somebody waits: what counts is how it is then.
-        return await until_found(lambda: look(name, self._gateway.view_of(caller)), members)
+        return await wait_until_found(lambda: look(name, self._gateway.view_of(caller)), members)
 
     async def _with_uri(
         self, look: Callable[[str, View], str | None], uri: str, caller: Caller
@@ -98,7 +98,9 @@ class Finding:
         owner = look(uri, view)
         if owner is None and view.permits_uri(uri):
             members = self._seen_by(view)
-            owner = await until_found(lambda: look(uri, self._gateway.view_of(caller)), members)
+            owner = await wait_until_found(
+                lambda: look(uri, self._gateway.view_of(caller)), members
+            )
         return None if owner is None else self._gateway.members.get(owner)
 
     def _seen_by(self, view: View) -> list[Member]:
@@ -115,4 +117,4 @@ class Finding:
                 message += f"; {member.name} is not connected"
             elif not member.listed.is_set() or member.error is not None:
                 message += f"; {member.name} has not said what it offers"
-        return ours(INVALID_PARAMS, message)
+        return own_error(INVALID_PARAMS, message)

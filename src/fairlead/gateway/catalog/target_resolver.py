@@ -15,7 +15,7 @@ from ...interceptor import Answer, Exchange, Proceed
 from ...protocol.envelope import Direction
 from ...protocol.targets.targets import Target, targets_of
 from ...wire import Request
-from .merged_catalog import Kind
+from .merged_catalog import ListKind
 from .views import View
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TargetResolver"]
 
-_KINDS: Final = {"tool": Kind.TOOLS, "prompt": Kind.PROMPTS}
+_KINDS: Final = {"tool": ListKind.TOOLS, "prompt": ListKind.PROMPTS}
 _WITH_URI: Final = ("resources/read", "resources/subscribe", "resources/unsubscribe")
 _REMEMBERED: Final = frozenset({"tools/call", "prompts/get", *_WITH_URI})
 _LONGEST: Final = 256  # characters of a name that is remembered
@@ -99,7 +99,7 @@ class TargetResolver:
         Raises:
             RpcError: The server takes too long to start.
         """
-        gateway, finding = self._gateway, self._gateway.finding
+        gateway, finding = self._gateway, self._gateway.router
         await gateway.listed()
         find: Callable[[Exchange], Awaitable[object]] | None = {
             "tools/call": finding.tool,
@@ -168,5 +168,5 @@ class TargetResolver:
         if server is not None:
             own = exchange.alias or name  # calls have their merged name here by now
             return catalog.target(kind, server, own, view)
-        found = catalog.tool(name, view) if kind is Kind.TOOLS else catalog.prompt(name, view)
+        found = catalog.tool(name, view) if kind is ListKind.TOOLS else catalog.prompt(name, view)
         return target if found is None else found

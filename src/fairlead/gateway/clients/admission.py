@@ -11,10 +11,10 @@ from ..gateway_file import GatewayFile
 if TYPE_CHECKING:
     from ..gateway import Gateway
 
-__all__ = ["Admission"]
+__all__ = ["ClientAccess"]
 
 
-class Admission:
+class ClientAccess:
     """Whose token something is, and what each gets to see, as the file says now."""
 
     def __init__(self, file: GatewayFile, *, names_only: bool = False) -> None:
@@ -58,7 +58,7 @@ class Admission:
             self._seen = seen
             gateway.show(*seen)
         if gone:
-            await gateway.dismiss(gone)
+            await gateway.disconnect_clients(gone)
         return changed
 
     def _of(self, file: GatewayFile) -> list[tuple[bytes, str]]:

@@ -4,15 +4,15 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Raw
 
-from ...interceptor import Interceptor, hearers
+from ...interceptor import Interceptor, malformed_frame_hook
 from ...peer import Peer
-from ...peer.notification_pipeline import Passage
+from ...peer.notification_pipeline import NotificationPipeline
 from ...protocol.envelope import Direction
 from ...protocol.identity.client_key import connection_key
 from ...protocol.identity.principal import Principal
 from ...relay.client_session import Front
 from ...relay.notification_outbox import PeerOutbox
-from ...relay.relayed_call import tells_of
+from ...relay.relayed_call import may_notify
 from ...relay.upstream_connection import Link
 from ...server.features.subscription_quota import HeldUris, SubscriptionQuota
 from ...wire import Notification, RequestId
@@ -37,8 +37,10 @@ class Visitor:
         self.level: str | None = None
         self.uris: dict[str, str] = {}  # what it watches, and the server whose it is
         self.fronts: dict[object, Front] = {}  # by the relay that serves it
-        self.passage = Passage(interceptors, Direction.CLIENT_TO_SERVER)
-        self.news = Passage(interceptors, Direction.SERVER_TO_CLIENT)  # what we tell ourselves
+        self.passage = NotificationPipeline(interceptors, Direction.CLIENT_TO_SERVER)
+        self.news = NotificationPipeline(
+            interceptors, Direction.SERVER_TO_CLIENT
+        )  # what we tell ourselves
         self.gone = False
         self._outbox: PeerOutbox
         self._input_timeout = input_timeout
@@ -46,9 +48,9 @@ class Visitor:
 
     def connect(self, peer: Peer) -> None:
         self.peer = peer
-        peer.on_offence = hearers(self._interceptors)
+        peer.on_malformed = malformed_frame_hook(self._interceptors)
         self._outbox = PeerOutbox(peer)
-        peer.on_members = self._members_came
+        peer.on_extra_members = self._members_came
 
     def _members_came(self, request_id: RequestId, members: dict[str, Raw]) -> None:
         for front in self.fronts.values():
@@ -118,7 +120,7 @@ class _GuestFront(Front):
     permits: Callable[[str], bool]
 
     def tell(self, note: Notification, link: Link) -> None:
-        if tells_of(note, self.permits):
+        if may_notify(note, self.permits):
             super().tell(note, link)
 
 

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from ...interceptor import Exchange
 from ...manager import MCPManager
-from ...protocol.own_errors import ours
+from ...protocol.own_errors import own_error
 from ...relay.relayed_call import LEVELS
 from ...relay.request_params import level_of
 from ...relay.upstream_connection import Link
 from ...wire.error_codes import INVALID_PARAMS
 from .client_sessions import Visitor
-from .upstream_subscriptions import quietly
+from .upstream_subscriptions import log_failure
 
 if TYPE_CHECKING:
-    from ..backends.roster import Roster
+    from ..backends.roster import BackendRegistry
 
 __all__ = ["Levels"]
 
@@ -34,7 +34,7 @@ class Levels:
         self._visitors = visitors
         self._start = start
 
-    def set(self, exchange: Exchange, visitor: Visitor | None, roster: "Roster") -> bytes:
+    def set(self, exchange: Exchange, visitor: Visitor | None, roster: "BackendRegistry") -> bytes:
         """A client wants to have this much logged.
 
         Raises:
@@ -42,7 +42,9 @@ class Levels:
         """
         level = level_of(exchange)
         if level not in LEVELS:
-            raise ours(INVALID_PARAMS, f"No log level {level!r}; there are {', '.join(LEVELS)}")
+            raise own_error(
+                INVALID_PARAMS, f"No log level {level!r}; there are {', '.join(LEVELS)}"
+            )
         exchange.edge.log_level = level
         if visitor is not None:
             visitor.level = level
@@ -63,7 +65,7 @@ class Levels:
     def _ask(self, server: str, level: str) -> None:
         supervisor = self._manager.describe().get(server)
         if supervisor is not None:
-            self._start(quietly(supervisor.set_log_level(level)))
+            self._start(log_failure(supervisor.set_log_level(level)))
 
     def _set_on(self, link: Link | None) -> None:
         """On a connection that is no manager's: what its sessions want to have logged."""
@@ -71,7 +73,7 @@ class Levels:
             return
         levels = [front.level for front in link.fronts if front.level is not None]
         wanted = {"level": min(levels, key=LEVELS.index)} if levels else {}
-        self._start(quietly(link.peer.request("logging/setLevel", wanted)))
+        self._start(log_failure(link.peer.request("logging/setLevel", wanted)))
 
     def _least(self) -> str | None:
         """A server that has one level for all logs what anybody wants."""

@@ -8,8 +8,8 @@ from msgspec import Struct, UnsetType
 
 from ...interceptor import Answer, Exchange
 from ...protocol.identity.principal import Principal
-from ...protocol.own_errors import ours
-from ...relay.request_params import listening_to, uris_of
+from ...protocol.own_errors import own_error
+from ...relay.request_params import listen_request_for, uris_of
 from ...wire.error_codes import INTERNAL_ERROR
 from ..backends.backend import Member
 from ..handshake_results import CAPABILITIES
@@ -19,10 +19,10 @@ from .upstream_subscriptions import URIS_PER_TURN, Watching
 if TYPE_CHECKING:
     from ..gateway import Gateway
 
-__all__ = ["Listener", "Subscribing"]
+__all__ = ["ClientSubscriptions", "StatelessListener"]
 
 
-class Listener(Struct, frozen=True, eq=False):
+class StatelessListener(Struct, frozen=True, eq=False):
     """A stateless client that listens."""
 
     edge: object
@@ -30,18 +30,18 @@ class Listener(Struct, frozen=True, eq=False):
     uris: list[str]
 
 
-class Subscribing:
+class ClientSubscriptions:
     """Subscriptions of the clients of a gateway."""
 
     def __init__(self, gateway: "Gateway", watching: Watching) -> None:
         self._gateway = gateway
         self._watching = watching
-        self.listeners: set[Listener] = set()
+        self.listeners: set[StatelessListener] = set()
 
     async def subscribe(self, exchange: Exchange, visitor: Visitor | None) -> bytes:
         """Raises `RpcError` if nobody has the resource, or its server does not tell of it."""
         gateway = self._gateway
-        member = await gateway.finding.resource(exchange)
+        member = await gateway.router.resource(exchange)
         uri = exchange.head.uri
         assert isinstance(uri, str)
         gateway.changes.subscribe(exchange.edge, uri)
@@ -56,7 +56,7 @@ class Subscribing:
                     visitor.uris.pop(uri, None)
                     gateway.changes.unsubscribe(exchange.edge, uri)
             if not tells:
-                raise ours(INTERNAL_ERROR, f"{member.name} does not tell of changes of {uri}")
+                raise own_error(INTERNAL_ERROR, f"{member.name} does not tell of changes of {uri}")
         return b"{}"
 
     def unsubscribe(self, exchange: Exchange, visitor: Visitor | None) -> bytes:
@@ -105,20 +105,20 @@ class Subscribing:
 
     async def _listen(self, exchange: Exchange, watched: dict[str, Member]) -> Answer:
         gateway = self._gateway
-        listener = Listener(exchange.edge, exchange.caller.principal, [])
+        listener = StatelessListener(exchange.edge, exchange.caller.principal, [])
         deadline = gateway.settings.deadline
         try:
             told = await self._watching.add_all(watched, listener, deadline)
             view = gateway.view_of(exchange.caller)  # it may be another by now
             listener.uris.extend(uri for uri in told if view.permits_uri(uri))
             self.listeners.add(listener)
-            wanted = listening_to(exchange, listener.uris)
+            wanted = listen_request_for(exchange, listener.uris)
             return await gateway.changes.listen_admitted(wanted, CAPABILITIES)
         finally:
             self.listeners.discard(listener)
             gateway.start(self._remove(listener, watched))
 
-    async def _remove(self, listener: Listener, watched: dict[str, Member]) -> None:
+    async def _remove(self, listener: StatelessListener, watched: dict[str, Member]) -> None:
         for number, (uri, member) in enumerate(watched.items(), 1):
             self._watching.remove(member.name, uri, listener)
             if number % URIS_PER_TURN == 0:

@@ -9,7 +9,7 @@ from ...errors import FairleadError, LocalProtocolError, RpcError
 from ...manager import MCPManager
 from ..backends.backend import Member
 
-__all__ = ["URIS_PER_TURN", "Watching", "quietly"]
+__all__ = ["URIS_PER_TURN", "Watching", "log_failure"]
 
 URIS_PER_TURN = 16  # of one request, before other work gets its turn
 
@@ -122,7 +122,7 @@ class Watching:
             self._asked.discard((replica.name, uri))
             supervisor = self._manager.describe().get(replica.name)
             if supervisor is not None and key not in self._asking:  # which looks who wants it then
-                self._start(quietly(supervisor.unsubscribe(uri)))
+                self._start(log_failure(supervisor.unsubscribe(uri)))
 
     def forget(self, member: Member) -> None:
         """A server has gone; who watches something there still does, should another come."""
@@ -157,11 +157,11 @@ class Watching:
             if self.wants(member, uri):
                 self._asked.add((replica, uri))
             else:  # whoever wanted it has left meanwhile
-                await quietly(supervisor.unsubscribe(uri))
+                await log_failure(supervisor.unsubscribe(uri))
         return True
 
 
-async def quietly(work: Coroutine[Any, Any, object]) -> None:
+async def log_failure(work: Coroutine[Any, Any, object]) -> None:
     """Ask a server for something that nobody waits for; that it cannot be asked is only noted."""
     try:
         await work

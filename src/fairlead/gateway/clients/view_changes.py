@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...interceptor import Answer, Exchange
 from ...protocol.identity.principal import ANONYMOUS, Principal
-from ...protocol.own_errors import ours
+from ...protocol.own_errors import own_error
 from ...wire.error_codes import INVALID_REQUEST
 from ..catalog.views import View
 from .client_sessions import Visitor
@@ -14,7 +14,7 @@ from .client_sessions import Visitor
 if TYPE_CHECKING:
     from ..gateway import Gateway
 
-__all__ = ["Showing"]
+__all__ = ["ViewUpdater"]
 
 _WITHDRAWN: Final = "the token is not valid any more"
 
@@ -30,7 +30,7 @@ class _Call:
         self.dismissed = False
 
 
-class Showing:
+class ViewUpdater:
     """The views of a gateway's clients; those who have none see what everybody does."""
 
     def __init__(self, gateway: "Gateway", views: Mapping[str, View], everybody: View) -> None:
@@ -77,9 +77,9 @@ class Showing:
                 edges.add(one.edge)
                 if not all(self.view_for(one.principal).permits_uri(uri) for uri in one.uris):
                     gateway.changes.stop(one.edge)
-        gateway.changes.look_again(edges)
+        gateway.changes.all_lists_changed(edges)
         for door in gateway.doors.values():
-            door.look_again(affected)
+            door.views_changed(affected)
 
     def _principals(self) -> Iterator[Principal]:
         gateway = self._gateway
@@ -98,7 +98,9 @@ class Showing:
             if not view.includes(member.name):
                 member.left(visitor)
 
-    def until_dismissed(self, exchange: Exchange, answer: Awaitable[Answer]) -> Awaitable[Answer]:
+    def until_disconnected(
+        self, exchange: Exchange, answer: Awaitable[Answer]
+    ) -> Awaitable[Answer]:
         """Wait for the answer to a call outside of any connection.
 
         Raises:
@@ -119,18 +121,18 @@ class Showing:
         except asyncio.CancelledError:
             if not call.dismissed or task.uncancel():
                 raise
-            raise ours(INVALID_REQUEST, _WITHDRAWN) from None
+            raise own_error(INVALID_REQUEST, _WITHDRAWN) from None
         finally:
             self._calls.discard(call)
 
-    async def dismiss(self, principals: Container[Principal]) -> None:
+    async def disconnect_clients(self, principals: Container[Principal]) -> None:
         """End all connections of somebody who may not come in any more."""
         gateway = self._gateway
         for one in gateway.subscribing.listeners:
             if one.principal in principals:
                 gateway.changes.stop(one.edge)
         for door in gateway.doors.values():
-            door.hang_up_on(principals)
+            door.end_listen_streams(principals)
         for call in self._calls:
             if call.principal in principals and not call.dismissed:
                 call.dismissed = True

@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING, Any
 from ...interceptor import Exchange, Interceptor
 from ...observe.metrics import Metrics
 from ...policy.actions.metrics import Measuring
-from ...policy.actions.tool_lock import Policy, ToolLock, Whose
-from ...policy.hold_desk import Desk
-from ...policy.tool_lock import Lock, LockFile
+from ...policy.actions.tool_lock import ToolLock, ToolLockPolicy, ToolOrigin
+from ...policy.hold_desk import HoldDesk
+from ...policy.tool_lock import LockFileWatcher, ToolLockData
 from ...recording.journal import Journal
 from ...recording.journal.journal_interceptor import Journaling
 from ...redaction.redact_messages import Redactor
-from .tape_control import Taping, learn_secrets
-from .tool_lock_lookup import finder_of, until_found_at
+from .tape_control import TapeControl, learn_secrets
+from .tool_lock_lookup import tool_finder, tool_waiter
 
 if TYPE_CHECKING:
     from ...manager.manager import StatusEvent
     from ..gateway import Gateway
 
-__all__ = ["Observing"]
+__all__ = ["Observability"]
 
 
-class Observing:
+class Observability:
     """All of them; what is None is off and costs nothing."""
 
     def __init__(
@@ -30,10 +30,10 @@ class Observing:
         *,
         journal: Journal | None = None,
         metrics: Metrics | None = None,
-        desk: Desk | None = None,
-        tapes: Taping | None = None,
-        lock: Lock | LockFile | None = None,
-        lock_policy: Policy = "refuse",
+        desk: HoldDesk | None = None,
+        tapes: TapeControl | None = None,
+        lock: ToolLockData | LockFileWatcher | None = None,
+        lock_policy: ToolLockPolicy = "refuse",
         redactor: Redactor | None = None,
     ) -> None:
         """`lock` is what tools of the servers were approved as; to `ask`, a desk is needed. The
@@ -69,10 +69,10 @@ class Observing:
         """What goes behind all others: a lock knows tools by the names that nobody has changed."""
         return () if self._lock is None else (self._lock,)
 
-    def attend(self, gateway: "Gateway") -> list[Callable[[], None]]:
+    def observe_gateway(self, gateway: "Gateway") -> list[Callable[[], None]]:
         """Count also what no message tells; what is returned ends that."""
         self._gateway = gateway
-        ends = [] if self.tapes is None else [self.tapes.attend(gateway)]
+        ends = [] if self.tapes is None else [self.tapes.observe_gateway(gateway)]
         if self.redactor is not None:
             ends.append(learn_secrets(gateway, self.redactor))
         metrics = self.metrics
@@ -93,14 +93,14 @@ class Observing:
         )
         return [*ends, gateway.manager.add_status_listener(heard)]
 
-    def find_tool(self, exchange: Exchange, name: str) -> Whose | None:
+    def find_tool(self, exchange: Exchange, name: str) -> ToolOrigin | None:
         """Whose a tool is, for a tool lock."""
-        return None if self._gateway is None else finder_of(self._gateway)(exchange, name)
+        return None if self._gateway is None else tool_finder(self._gateway)(exchange, name)
 
     async def until_found(self, exchange: Exchange, name: str) -> None:
         """Wait for the server that a tool may be of."""
         if self._gateway is not None:
-            await until_found_at(self._gateway, exchange, name)
+            await tool_waiter(self._gateway, exchange, name)
 
     def collect(self, gateway: "Gateway") -> Metrics | None:
         """The metrics, with what the connections have counted by themselves."""
@@ -109,7 +109,7 @@ class Observing:
             return None
         for name, peer in _peers(gateway):
             metrics.follow("malformed", name, peer, peer.malformed)
-            metrics.follow("unknown_ids", name, peer, peer.strays)
+            metrics.follow("unknown_ids", name, peer, peer.unmatched_count)
         return metrics
 
 

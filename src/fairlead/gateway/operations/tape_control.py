@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from ...manager.manager import StatusEvent
     from ..gateway import Gateway
 
-__all__ = ["Taping", "about_tape", "learn_secrets"]
+__all__ = ["TapeControl", "about_tape", "learn_secrets"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")  # never a way out of the folder
 
 
-class Taping:
+class TapeControl:
     """The interceptor that records while it is told to, and the folder where tapes are.
 
     While it does not, a message costs a look at one attribute.
@@ -57,7 +57,7 @@ class Taping:
         recorder = self._recorder
         return await (proceed(exchange) if recorder is None else recorder(exchange, proceed))
 
-    def attend(self, gateway: "Gateway") -> Callable[[], None]:
+    def observe_gateway(self, gateway: "Gateway") -> Callable[[], None]:
         """Record this gateway; what is returned ends that."""
         self._server_of = gateway.server_of
         end = learn_secrets(gateway, self._redactor)

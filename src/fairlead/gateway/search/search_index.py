@@ -29,11 +29,11 @@ __all__ = [
     "CALL_TOOL",
     "DESCRIBE_TOOL",
     "SEARCH_TOOLS",
-    "Call",
-    "Describe",
-    "Found",
-    "Search",
-    "ToolSearch",
+    "CallToolArguments",
+    "DescribeToolArguments",
+    "SearchMatch",
+    "SearchToolsArguments",
+    "ToolSearchIndex",
     "describe_result",
     "not_found_result",
     "read_arguments",
@@ -50,7 +50,7 @@ SHORTEST_TEXT: Final = 200  # characters of a definition, however many there are
 NAME_WEIGHT: Final = 3  # a word in the name says as much as so many in the description
 
 
-class Found(Struct, frozen=True):
+class SearchMatch(Struct, frozen=True):
     """A tool that may be the one."""
 
     name: str
@@ -58,7 +58,7 @@ class Found(Struct, frozen=True):
     description: str
 
 
-class ToolSearch:
+class ToolSearchIndex:
     """Finds tools by words of their names, descriptions and parameters (BM25).
 
     The index is built when somebody searches, and again only if the tools have changed. That
@@ -82,7 +82,7 @@ class ToolSearch:
         self._version = version
         self._index: tuple[int, _Index] | None = None
 
-    def search(self, query: str, limit: int = 10) -> list[Found]:
+    def search(self, query: str, limit: int = 10) -> list[SearchMatch]:
         """The tools that fit best, the best first; one that is named in full before all others."""
         index = self._current()
         if len(query) > MAX_QUERY:
@@ -150,7 +150,7 @@ class _Index:
         # In order, so that what begins with a word is found without looking at all of them.
         self._vocabulary = sorted(self._bm25.vocab_dict) if self._bm25 is not None else []
 
-    def search(self, query: str, limit: int) -> list[Found]:
+    def search(self, query: str, limit: int) -> list[SearchMatch]:
         words = self._known(_words(query))
         if self._bm25 is None or not query.strip():
             return []
@@ -161,7 +161,7 @@ class _Index:
         hits = [at for at, score in enumerate(scores) if score > 0]
         hits.sort(key=lambda at: (-scores[at], self.names[at]))
         return [
-            Found(self.names[at], round(scores[at], 4), self._listed[at].description)
+            SearchMatch(self.names[at], round(scores[at], 4), self._listed[at].description)
             for at in hits[:limit]
         ]
 
@@ -352,34 +352,38 @@ def search_page(revision: Revision) -> bytes:
     return downgrade_result("tools/list", result, revision)[1:-1]
 
 
-class Search(Struct, frozen=True, forbid_unknown_fields=True):
+class SearchToolsArguments(Struct, frozen=True, forbid_unknown_fields=True):
     """The arguments of `search_tools`."""
 
     query: str
     limit: int = 10
 
 
-class Describe(Struct, frozen=True, forbid_unknown_fields=True):
+class DescribeToolArguments(Struct, frozen=True, forbid_unknown_fields=True):
     """The arguments of `describe_tool`."""
 
     name: str
 
 
-class Call(Struct, frozen=True, forbid_unknown_fields=True):
+class CallToolArguments(Struct, frozen=True, forbid_unknown_fields=True):
     """The arguments of `call_tool`; those of the tool itself stay as they came."""
 
     name: str
     arguments: Raw = Raw(b"{}")
 
 
-_ARGUMENTS: Final[dict[str, type[Search | Describe | Call]]] = {
-    "search_tools": Search,
-    "describe_tool": Describe,
-    "call_tool": Call,
+_ARGUMENTS: Final[
+    dict[str, type[SearchToolsArguments | DescribeToolArguments | CallToolArguments]]
+] = {
+    "search_tools": SearchToolsArguments,
+    "describe_tool": DescribeToolArguments,
+    "call_tool": CallToolArguments,
 }
 
 
-def read_arguments(tool: str, arguments: Raw | None) -> Search | Describe | Call | None:
+def read_arguments(
+    tool: str, arguments: Raw | None
+) -> SearchToolsArguments | DescribeToolArguments | CallToolArguments | None:
     """The arguments of a call, or None if it is to none of these tools.
 
     Raises:
@@ -392,14 +396,14 @@ def read_arguments(tool: str, arguments: Raw | None) -> Search | Describe | Call
         read = msgspec.json.decode(
             b"{}" if arguments is None else arguments, type=kind, strict=False
         )
-        if isinstance(read, Call) and members_of(read.arguments) is None:
+        if isinstance(read, CallToolArguments) and members_of(read.arguments) is None:
             raise ValueError("`arguments` must be an object")
     except (msgspec.DecodeError, ValueError, RecursionError) as exc:
         raise MCPToolError(str(exc), code=MCPErrorCode.VALIDATION_ERROR, tool_name=tool) from exc
     return read
 
 
-def search_result(query: str, found: Sequence[Found], total: int) -> bytes:
+def search_result(query: str, found: Sequence[SearchMatch], total: int) -> bytes:
     """What `search_tools` answers."""
     tools = [
         {"name": tool.name, "description": _short(tool.description), "score": tool.score}
@@ -426,7 +430,7 @@ def describe_result(definition: Raw) -> bytes:
 _SHOWN: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 
 
-def not_found_result(name: str, near: Sequence[Found] = ()) -> bytes:
+def not_found_result(name: str, near: Sequence[SearchMatch] = ()) -> bytes:
     """What `describe_tool` and `call_tool` answer if there is no such tool."""
     text = f"There is no tool {name[:100]!r}."
     if near:

@@ -12,30 +12,30 @@ from ...protocol.caller import Caller
 from ...protocol.json_edit import members_of, string_of
 from ...relay.request_params import with_members
 from ...wire import to_json
-from ..catalog.merged_catalog import Catalog, Kind
+from ..catalog.merged_catalog import ListKind, MergedCatalog
 from ..catalog.views import View
 from .search_index import (
-    Describe,
-    Found,
-    Search,
-    ToolSearch,
+    DescribeToolArguments,
+    SearchMatch,
+    SearchToolsArguments,
+    ToolSearchIndex,
     describe_result,
     not_found_result,
     read_arguments,
     search_result,
 )
 
-__all__ = ["Searching", "Shown"]
+__all__ = ["SearchTools", "Shown"]
 
 Shown: TypeAlias = Callable[[Exchange, Raw], Raw | None]
 
 
-class Searching:
+class SearchTools:
     """Answers `search_tools` and `describe_tool`, and takes `call_tool` apart."""
 
     def __init__(
         self,
-        catalog: Catalog,
+        catalog: MergedCatalog,
         shown: Sequence[Shown],
         *,
         listed: Callable[[], Awaitable[None]],
@@ -64,24 +64,26 @@ class Searching:
             return to_json(exc.to_mcp_response())
         if wanted is None:
             return None
-        if isinstance(wanted, Search):
+        if isinstance(wanted, SearchToolsArguments):
             await self._listed()
             index = await self._index(view)
             found = self._visible(exchange, view, index.search(wanted.query, wanted.limit))
             return search_result(wanted.query, found, len(index))
         await self._expect(wanted.name, exchange.caller)
         definition = self._catalog.definition(wanted.name, view)
-        if isinstance(wanted, Describe) and definition is not None:
+        if isinstance(wanted, DescribeToolArguments) and definition is not None:
             definition = self._as_shown(exchange, definition)
         if definition is None:
             index = await self._index(view)
             near = self._visible(exchange, view, index.search(wanted.name, 3))
             return not_found_result(wanted.name, near)
-        if isinstance(wanted, Describe):
+        if isinstance(wanted, DescribeToolArguments):
             return describe_result(definition)
         return with_members(exchange, name=wanted.name, arguments=wanted.arguments)
 
-    def _visible(self, exchange: Exchange, view: View, found: list[Found]) -> list[Found]:
+    def _visible(
+        self, exchange: Exchange, view: View, found: list[SearchMatch]
+    ) -> list[SearchMatch]:
         """What was found, as a list would show it."""
         if not self._shown:
             return found
@@ -103,7 +105,7 @@ class Searching:
                 now = shown(exchange, now)
         return now
 
-    async def _index(self, view: View) -> ToolSearch:
+    async def _index(self, view: View) -> ToolSearchIndex:
         index = self._indexes.get(view)
         if index is None:
             index = self._indexes[view] = self._new(view)
@@ -111,7 +113,7 @@ class Searching:
             await asyncio.to_thread(build)  # it takes a while, and others need not wait
         return index
 
-    def _new(self, view: View) -> ToolSearch:
-        return ToolSearch(
-            lambda: self._catalog.definitions(view), lambda: self._catalog.version(Kind.TOOLS)
+    def _new(self, view: View) -> ToolSearchIndex:
+        return ToolSearchIndex(
+            lambda: self._catalog.definitions(view), lambda: self._catalog.version(ListKind.TOOLS)
         )

@@ -10,19 +10,19 @@ from operator import is_
 from typing import Any
 
 from ...protocol.targets.unique_names import Pair, assign_names, tool_names
-from .tool import Call, DeferredMCPTool, MCPTool
+from .tool import CallTool, DeferredMCPTool, MCPTool
 
-__all__ = ["Catalog", "Listed"]
+__all__ = ["Listed", "ToolCatalog"]
 
 log = logging.getLogger("fairlead.manager")
 
 Listed = tuple[str, list[dict[str, Any]], bool]  # server, its tools, whether from last time
 
 
-class Catalog:
+class ToolCatalog:
     """Makes tools from definitions; one that has not changed stays the same object."""
 
-    def __init__(self, call: Call, about: Callable[[str], Mapping[str, Any]]) -> None:
+    def __init__(self, call: CallTool, about: Callable[[str], Mapping[str, Any]]) -> None:
         """`call` calls a tool; `about` are the facts about a server that its tools carry."""
         self.tools: list[MCPTool] = []
         self.by_name: dict[str, MCPTool] = {}

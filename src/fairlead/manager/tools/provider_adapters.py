@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from .results import ToolResult, failed
+from .results import ToolResult, result_from_error
 from .tool import MCPTool
 
 __all__ = [
@@ -74,12 +74,14 @@ def as_callables(tools: Iterable[MCPTool]) -> dict[str, Callable[..., Awaitable[
 async def _run(find: Find, name: str, arguments: Any) -> ToolResult:
     tool = find(name)
     if tool is None:
-        return failed(f"there is no tool {name!r}", server_name="", mcp_tool_name=name)
+        return result_from_error(f"there is no tool {name!r}", server_name="", mcp_tool_name=name)
     if isinstance(arguments, str):  # some providers send the arguments as text
         try:
             arguments = msgspec.json.decode(arguments or "{}")
         except (msgspec.DecodeError, UnicodeError, RecursionError) as exc:
-            return failed(f"the arguments are no JSON: {exc}", server_name="", mcp_tool_name=name)
+            return result_from_error(
+                f"the arguments are no JSON: {exc}", server_name="", mcp_tool_name=name
+            )
     return await tool.execute(arguments)
 
 

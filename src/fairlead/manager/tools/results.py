@@ -8,7 +8,13 @@ from msgspec import Struct
 from ...client.api.typed_results import tool_error
 from ...wire import to_json
 
-__all__ = ["ToolDetails", "ToolResult", "failed", "normalized", "succeeded"]
+__all__ = [
+    "ToolDetails",
+    "ToolResult",
+    "normalize_arguments",
+    "result_from_error",
+    "result_from_response",
+]
 
 
 class ToolDetails(Struct, frozen=True, kw_only=True):
@@ -36,7 +42,7 @@ class ToolResult(Struct, frozen=True):
         return "\n".join(str(b.get("text", "")) for b in self.content if b.get("type") == "text")
 
 
-def succeeded(result: Mapping[str, Any], **about: Any) -> ToolResult:
+def result_from_response(result: Mapping[str, Any], **about: Any) -> ToolResult:
     """A result of a tool, which may have failed in its own way."""
     blocks = [block for block in result.get("content") or () if isinstance(block, dict)]
     is_error = result.get("isError") is True
@@ -56,7 +62,7 @@ def succeeded(result: Mapping[str, Any], **about: Any) -> ToolResult:
     return ToolResult(blocks, details)
 
 
-def failed(problem: str, **about: Any) -> ToolResult:
+def result_from_error(problem: str, **about: Any) -> ToolResult:
     """What a model reads when the call itself failed."""
     text = {"type": "text", "text": f"MCP error: {problem}"}
     return ToolResult([text], ToolDetails(is_error=True, raw_content=[], **about))
@@ -76,7 +82,7 @@ def _as_error(result: Mapping[str, Any], blocks: list[dict[str, Any]]) -> list[d
     return [{"type": "text", "text": "Error: the tool failed"}, *blocks]
 
 
-def normalized(arguments: Any, schema: Any) -> dict[str, Any]:
+def normalize_arguments(arguments: Any, schema: Any) -> dict[str, Any]:
     """Return the arguments to send: unchanged, except where a `null` cannot be meant.
 
     Anything but an object becomes `{}`. Models write `null` for an optional property they do not

@@ -6,16 +6,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from ...errors import FairleadError
-from .results import ToolResult, failed, normalized, succeeded
+from .results import ToolResult, normalize_arguments, result_from_error, result_from_response
 
-__all__ = ["Call", "DeferredMCPTool", "MCPTool", "ProxyTool"]
+__all__ = ["CallTool", "DeferredMCPTool", "MCPTool", "ProxyTool"]
 
 log = logging.getLogger("fairlead.manager")
 
 PROXY_TIMEOUT = 60.0
 
 # Calls a tool of a server: server, tool, arguments and options in, the result as it came out.
-Call = Callable[..., Awaitable[dict[str, Any]]]
+CallTool = Callable[..., Awaitable[dict[str, Any]]]
 
 
 class MCPTool:
@@ -37,7 +37,7 @@ class MCPTool:
         name: str,
         server: str,
         definition: Mapping[str, Any],
-        call: Call,
+        call: CallTool,
         *,
         provider: str | None = None,
         provider_name: str | None = None,
@@ -117,14 +117,14 @@ class MCPTool:
             result = await self._call(
                 self.mcp_server_name,
                 self.mcp_tool_name,
-                normalized(arguments, self.parameters),
+                normalize_arguments(arguments, self.parameters),
                 timeout=timeout,
                 **options,
             )
         except (FairleadError, OSError) as exc:
             log.info("%s failed: %s", self.name, exc)
-            return failed(str(exc), **self._about)
-        return succeeded(result, **self._about)
+            return result_from_error(str(exc), **self._about)
+        return result_from_response(result, **self._about)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -161,9 +161,9 @@ class ProxyTool:
         """Call the tool that has this name now."""
         tool = self._find(self.name)
         if tool is None:
-            return failed(f"{self.name} is not there any more", **self._about)
+            return result_from_error(f"{self.name} is not there any more", **self._about)
         try:
             async with asyncio.timeout(timeout):
                 return await tool.execute(arguments)
         except TimeoutError:
-            return failed(f"no answer within {timeout:g} s", **self._about)
+            return result_from_error(f"no answer within {timeout:g} s", **self._about)

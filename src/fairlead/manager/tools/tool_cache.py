@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from ...client.server_entry import MCPServerEntry
 from ...config.files.atomic_write import write_atomically
-from ...config.paths import this_machine
+from ...config.paths import local_host_paths
 from ...limits import TOOL_CACHE_BYTES
 from ...wire import to_json
 
@@ -69,7 +69,7 @@ class FileStore:
 
 def own_folder() -> Path:
     """Our folder for what we can do without."""
-    return Path(this_machine().own_cache)
+    return Path(local_host_paths().own_cache)
 
 
 class _Cached(Struct):

@@ -9,7 +9,7 @@ Some say more about themselves:
 * `pure` says that they only look and change: they may be tried out on a recording;
 * `waits`, if it is False, says that they wait for nothing but what is behind them, and use nothing
   that needs a task of asyncio: a request that meets only such ones needs none either;
-* a `TwoHalves` is one of those, which says what it does before and what it does after;
+* a `SyncInterceptor` is one of those, which says what it does before and what it does after;
 * `passes(exchange)` says beforehand whether a message is none of their business, and so is its
   answer.
 
@@ -18,12 +18,12 @@ another says it anew, or is taken for one that says nothing.
 """
 
 from ..edit_message import with_params
-from ..interceptor_failures import Policy, guarded
+from ..interceptor_failures import FailurePolicy, with_failure_policy
 from ..load_interceptor import load_interceptor
 from .access import Allow
 from .action_registry import ACTIONS, register
 from .audit import Audit
-from .block import Block, blocked
+from .block import Block, blocked_error
 from .cache import Cache
 from .delay import Delay
 from .fault import Fault
@@ -43,19 +43,19 @@ __all__ = [
     "Block",
     "Cache",
     "Delay",
+    "FailurePolicy",
     "Fault",
     "Inject",
     "Mock",
-    "Policy",
     "RateLimit",
     "Redact",
     "Rename",
     "SchemaCheck",
     "SizeLimit",
     "TimeLimit",
-    "blocked",
-    "guarded",
+    "blocked_error",
     "load_interceptor",
     "register",
+    "with_failure_policy",
     "with_params",
 ]

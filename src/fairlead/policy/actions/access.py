@@ -7,13 +7,13 @@ from typing import Any, ClassVar, Final
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from ...interceptor import After, Exchange, Outcome, TwoHalves
+from ...interceptor import After, Exchange, Outcome, SyncInterceptor
 from ...protocol.envelope import Direction
 from ...protocol.methods import METHODS, is_question
 from ...protocol.targets.targets import NESTED, Patterns, Target
 from ...redaction.redact_messages import repeats_a_name
 from ...wire.error_codes import INTERNAL_ERROR
-from .block import blocked
+from .block import blocked_error
 
 __all__ = ["Allow"]
 
@@ -29,7 +29,7 @@ _QUESTIONS: Final = [method.name for method in METHODS if is_question(method.nam
 _decode: Final = msgspec.json.Decoder(float_hook=lambda text: Raw(text.encode())).decode
 
 
-class Allow(TwoHalves):
+class Allow(SyncInterceptor):
     """Patterns for targets (names of tools and prompts, URIs) and for methods.
 
     What a `deny` matches is refused, and so is what no `allow` matches. A `deny` goes by every name
@@ -69,18 +69,18 @@ class Allow(TwoHalves):
             if self._denies_questions and exchange.caller.stateless:
                 return exchange, partial(self._after, exchange)
         elif self._deny_methods(exchange.message.method):
-            raise blocked(exchange, f"{exchange.method} is not allowed here")
+            raise blocked_error(exchange, f"{exchange.method} is not allowed here")
         elif exchange.message.method == _UPDATED:
             self._judge_targets(exchange, exchange.targets)
         elif self._denies_questions:  # news of a task may have some
             params = exchange.message.params
             if not isinstance(params, UnsetType) and (why := self._asks(bytes(params))):
-                raise blocked(exchange, why)
+                raise blocked_error(exchange, why)
         return exchange, None
 
     def _after(self, exchange: Exchange, outcome: Outcome) -> Outcome:
         if isinstance(outcome, _ANSWERS) and (why := self._asks(bytes(outcome))):
-            return blocked(exchange, why, INTERNAL_ERROR)
+            return blocked_error(exchange, why, INTERNAL_ERROR)
         return outcome
 
     def _asks(self, raw: bytes) -> str:
@@ -103,7 +103,7 @@ class Allow(TwoHalves):
     def _judge(self, exchange: Exchange, place: _Place) -> None:
         method, targets = exchange.method, exchange.targets
         if not self._methods.allow(_as_target(method)) or self._deny_methods(method):
-            raise blocked(exchange, f"{method} is not allowed here")
+            raise blocked_error(exchange, f"{method} is not allowed here")
         self._judge_targets(exchange, targets)
         if len(self._known) >= MAX_KNOWN:
             self._known.clear()
@@ -113,7 +113,7 @@ class Allow(TwoHalves):
     def _judge_targets(self, exchange: Exchange, targets: tuple[Target, ...]) -> None:
         for target in targets:
             if not self._allow.allow(target) or self._deny.deny(target):
-                raise blocked(exchange, f"{target.displayed} is not allowed here")
+                raise blocked_error(exchange, f"{target.displayed} is not allowed here")
 
     def _deny_methods(self, method: str) -> bool:
         return bool(self._denied_methods) and self._denied_methods.deny(_as_target(method))

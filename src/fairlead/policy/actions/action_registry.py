@@ -20,13 +20,13 @@ from .schema_check import SchemaCheck
 from .size_limit import SizeLimit
 from .time_limit import TimeLimit
 
-__all__ = ["ACTIONS", "Factory", "Pass", "register"]
+__all__ = ["ACTIONS", "Factory", "PassThrough", "register"]
 
 # Its parameters are the options of the action, and their annotations what is expected of them.
 Factory: TypeAlias = Callable[..., Interceptor]
 
 
-class Pass:
+class PassThrough:
     """Does nothing; rules that come later have no say."""
 
     pure = True
@@ -42,7 +42,7 @@ def _use(code: str, options: dict[str, Any] | None = None, *, folder: str = "") 
 
 ACTIONS: Final[dict[str, Factory]] = {
     "access": Allow,
-    "allow": Pass,
+    "allow": PassThrough,
     "audit": Audit,
     "block": Block,
     "cache": Cache,

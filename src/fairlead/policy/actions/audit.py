@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UnsetType
 
 from ...errors import RpcError
-from ...interceptor import Answer, Exchange, Offence, Proceed
+from ...interceptor import Answer, Exchange, MalformedFrame, Proceed
 from ...protocol.identity.principal import principal_name
 from ...redaction.redact_messages import Redactor
 from ...wire import Request, single_line, to_json
@@ -108,7 +108,7 @@ class Audit:
         self._decided(exchange, "dropped" if dropped else "passed", began, offends=offends)
         return answer
 
-    def offended(self, offence: Offence) -> None:
+    def on_malformed(self, offence: MalformedFrame) -> None:
         """A frame that is no message, or none that may come here and now."""
         line: dict[str, Any] = {
             "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -126,7 +126,7 @@ class Audit:
             kept["frame"] = self._frame(offence)
         self._put(single_line(to_json(kept)))
 
-    def _frame(self, offence: Offence) -> str:
+    def _frame(self, offence: MalformedFrame) -> str:
         if offence.is_json:
             clean = self._redactor.message(offence.frame).decode("utf-8", "replace")
         else:

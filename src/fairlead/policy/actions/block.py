@@ -4,22 +4,22 @@ from typing import ClassVar
 
 from ...errors import RpcError
 from ...interceptor import Answer, Exchange, Proceed
-from ...protocol.own_errors import ours
+from ...protocol.own_errors import own_error
 from ...redaction.redact_text import redact
 from ...wire import Request
 from ...wire.error_codes import INVALID_REQUEST
 
-__all__ = ["Block", "blocked"]
+__all__ = ["Block", "blocked_error"]
 
 
-def blocked(exchange: Exchange, reason: str, code: int = INVALID_REQUEST) -> RpcError:
+def blocked_error(exchange: Exchange, reason: str, code: int = INVALID_REQUEST) -> RpcError:
     """The refusal of a message; a notification that is refused is dropped without a word.
 
     The reason may name what was asked for, and a URI may have a password in it: others see it too.
     """
     reason = redact(reason)
     exchange.note(f"blocked: {reason}")
-    return ours(code, reason, method=exchange.method)
+    return own_error(code, reason, method=exchange.method)
 
 
 class Block:
@@ -36,4 +36,4 @@ class Block:
         if not isinstance(exchange.message, Request):
             exchange.note(f"dropped: {self._reason}")
             return None
-        raise blocked(exchange, self._reason, self._code)
+        raise blocked_error(exchange, self._reason, self._code)

@@ -31,7 +31,7 @@ _STALE: Final = {
 }
 _KEPT: Final = frozenset(method for methods in _STALE.values() for method in methods)
 
-Key = tuple[str, bytes, object]
+CacheKey = tuple[str, bytes, object]
 
 
 class Cache:
@@ -59,7 +59,7 @@ class Cache:
         self._max_entries, self._max_bytes = max_entries, max_bytes
         self._shared = shared
         self._clock = clock
-        self._kept: OrderedDict[Key, tuple[float, bytes]] = OrderedDict()
+        self._kept: OrderedDict[CacheKey, tuple[float, bytes]] = OrderedDict()
         self._size = 0
         self._news = dict.fromkeys(_KEPT, 0)  # how often each was said to have changed
 
@@ -99,7 +99,7 @@ class Cache:
         """Under whose name an answer is kept that is for everybody."""
         return _EVERYBODY if self._shared else (_EVERYBODY, exchange.caller.principal)
 
-    def _fresh(self, key: Key) -> bytes | None:
+    def _fresh(self, key: CacheKey) -> bytes | None:
         kept = self._kept.get(key)
         if kept is None:
             return None
@@ -129,7 +129,7 @@ class Cache:
             if uri is None or _concerns(uri, key[1]):
                 self._drop(key)
 
-    def _drop(self, key: Key) -> None:
+    def _drop(self, key: CacheKey) -> None:
         kept = self._kept.pop(key, None)
         if kept is not None:
             self._size -= len(kept[1]) + len(key[1])

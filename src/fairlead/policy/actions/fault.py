@@ -10,11 +10,11 @@ from ...interceptor import Answer, Exchange, Proceed
 from ...wire import Request
 from ...wire.error_codes import INTERNAL_ERROR
 from ..edit_message import with_whole_params
-from .block import blocked
+from .block import blocked_error
 
 __all__ = ["Fault"]
 
-Kind = Literal["drop", "duplicate", "corrupt", "cut", "error", "slow"]
+FaultKind = Literal["drop", "duplicate", "corrupt", "cut", "error", "slow"]
 
 _CORRUPT = Raw(b'{"corrupt":true}')
 
@@ -28,13 +28,13 @@ class Fault:
     """
 
     def __init__(
-        self, kind: Kind, chance: float = 1.0, *, seconds: float = 5.0, seed: int | None = None
+        self, kind: FaultKind, chance: float = 1.0, *, seconds: float = 5.0, seed: int | None = None
     ) -> None:
         if not 0 <= chance <= 1:
             raise ValueError("`chance` is between 0 and 1")
         if seconds < 0:
             raise ValueError("`seconds` is not below 0")
-        self._kind: Kind = kind
+        self._kind: FaultKind = kind
         self._chance = chance
         self._seconds = seconds
         self._random = random.Random(seed)
@@ -64,7 +64,7 @@ class Fault:
                 answer = await proceed(exchange)
                 await asyncio.sleep(self._seconds)
                 return answer
-        raise blocked(exchange, "A fault on purpose", INTERNAL_ERROR)
+        raise blocked_error(exchange, "A fault on purpose", INTERNAL_ERROR)
 
     def _cut(self, exchange: Exchange) -> None:
         """Where each message has a connection of its own, the refusal is all there can be."""

@@ -4,7 +4,7 @@ from functools import partial
 from time import perf_counter
 
 from ...errors import RpcError
-from ...interceptor import After, Exchange, Outcome, TwoHalves
+from ...interceptor import After, Exchange, Outcome, SyncInterceptor
 from ...observe.metrics import OTHER, Metrics, Series
 from ...protocol.methods import exists
 from ...recording.journal.tool_error import is_tool_error
@@ -15,7 +15,7 @@ __all__ = ["Measuring"]
 _NAMED = ("tools/call", "prompts/get")  # a URI may hold anything, so those are not counted apart
 
 
-class Measuring(TwoHalves):
+class Measuring(SyncInterceptor):
     """Counts requests in both directions. Put it first, or right behind a journal."""
 
     def __init__(self, metrics: Metrics) -> None:

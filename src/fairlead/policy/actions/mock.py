@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from ...errors import RpcError
 from ...interceptor import Answer, Exchange, Proceed
-from ...protocol.own_errors import ours
+from ...protocol.own_errors import own_error
 from ...wire import Request, to_json
 
 __all__ = ["Mock"]
@@ -49,4 +49,4 @@ def _refusal(error: dict[str, Any]) -> RpcError:
         raise ValueError("an error has a `code`, which is a whole number, a `message` and `data`")
     if "data" in error:
         return RpcError(code, message, error["data"])  # as the server would have said it
-    return ours(code, message)
+    return own_error(code, message)

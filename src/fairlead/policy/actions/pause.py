@@ -11,8 +11,8 @@ from ...protocol.identity.principal import principal_name
 from ...protocol.json_edit import encoded, members_of
 from ...wire import Params, Request
 from ..edit_message import error_json, with_whole_params
-from ..hold_desk import Desk, Outcome, Phase, Verdict
-from .block import blocked
+from ..hold_desk import HoldDecision, HoldDesk, HoldOutcome, HoldPhase
+from .block import blocked_error
 
 __all__ = ["Pause"]
 
@@ -28,12 +28,12 @@ class Pause:
 
     def __init__(
         self,
-        desk: Desk,
+        desk: HoldDesk,
         condition: Callable[[Exchange], bool] = lambda exchange: True,
         *,
         when: Literal["request", "answer", "both"] = "request",
         limit: float | None = None,
-        otherwise: Outcome | None = None,
+        otherwise: HoldOutcome | None = None,
         reason: str | None = None,
     ) -> None:
         """`limit` and `otherwise` are those of the desk, if nothing else is said here."""
@@ -60,7 +60,7 @@ class Pause:
                 if not is_request:
                     exchange.note(f"dropped: {verdict.reason}")
                     return None
-                raise blocked(exchange, verdict.reason)
+                raise blocked_error(exchange, verdict.reason)
             if verdict.result is not None:
                 return _spoken(exchange, verdict.result)
             if verdict.params is not None:
@@ -78,11 +78,11 @@ class Pause:
             if verdict.action == "resume":
                 return answer
         if verdict.action == "block":
-            raise blocked(exchange, verdict.reason)
+            raise blocked_error(exchange, verdict.reason)
         assert verdict.result is not None
         return _spoken(exchange, verdict.result)
 
-    async def _hold(self, phase: Phase, exchange: Exchange, message: Answer) -> Verdict:
+    async def _hold(self, phase: HoldPhase, exchange: Exchange, message: Answer) -> HoldDecision:
         verdict = await self._desk.hold(
             phase,
             exchange.direction,

@@ -18,12 +18,12 @@ import msgspec
 from msgspec import Raw, Struct, UnsetType
 
 from ...errors import RpcError
-from ...interceptor import After, Exchange, Outcome, TwoHalves
+from ...interceptor import After, Exchange, Outcome, SyncInterceptor
 from ...limits import RATE_BUCKETS, REMEMBERED_ROUNDS
 from ...protocol.caller import ROUND_MEMBERS
 from ...protocol.envelope import Direction
 from ...protocol.identity.client_key import network_of
-from ...protocol.own_errors import ours
+from ...protocol.own_errors import own_error
 from ...protocol.targets.targets import normalize_name
 from ...wire import Request
 from ...wire.error_codes import INTERNAL_ERROR
@@ -45,7 +45,7 @@ LEAST_WAIT: Final = 0.001  # seconds; what is to be waited for is not nothing
 Per = Literal["all", "client", "identity", "tool", "session"]
 
 
-class RateLimit(TwoHalves):
+class RateLimit(SyncInterceptor):
     """At most so many requests a second, for all together or for each of something.
 
     A bucket of tokens is full again at some moment; that moment is all there is to know about it.
@@ -118,7 +118,7 @@ def _too_many(exchange: Exchange, wait: float) -> RpcError:
     exchange.note("limited")
     why = f"Too many requests: try again in {wait:.3g} s"
     # Up, or who waits exactly so long is too early; but a tiny bit of rounding is no wait.
-    return ours(INTERNAL_ERROR, why, retryAfter=ceil(wait * 1e3 - 1e-6) / 1e3)
+    return own_error(INTERNAL_ERROR, why, retryAfter=ceil(wait * 1e3 - 1e-6) / 1e3)
 
 
 def _key_of(several: Sequence[Per]) -> Callable[[Exchange], Hashable]:

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from ...errors import RpcError
-from ...interceptor import After, Exchange, Members, Outcome, TwoHalves
+from ...interceptor import After, Exchange, ExtraMembers, Outcome, SyncInterceptor
 from ...protocol.envelope import Direction
 from ...protocol.json_edit import members_of
 from ...redaction.redact_messages import Redactor
@@ -22,7 +22,7 @@ _ANSWERS: Final = (bytes, Raw)
 _UP: Final = Direction.CLIENT_TO_SERVER
 
 
-class Redact(TwoHalves):
+class Redact(SyncInterceptor):
     """Takes secrets out of what goes to clients, to servers, or both: params, results, errors."""
 
     pure: ClassVar = True
@@ -74,7 +74,7 @@ class Redact(TwoHalves):
             exchange.note("redacted")
         return clean
 
-    def members(self, exchange: Exchange, members: Members) -> Members:
+    def extra_members(self, exchange: Exchange, members: ExtraMembers) -> ExtraMembers:
         """The same for what stands beside a result or an error."""
         _, back = self._up if exchange.direction is _UP else self._down
         clean = self._clean(members) if back else members
@@ -91,7 +91,7 @@ class Redact(TwoHalves):
         message = msgspec.structs.replace(exchange.message, extra=clean)
         return msgspec.structs.replace(exchange, message=message)
 
-    def _clean(self, members: Members) -> Members:
+    def _clean(self, members: ExtraMembers) -> ExtraMembers:
         raw = to_json(members)
         clean = self._message(raw)
         return members if clean is raw else members_of(clean) or {}

@@ -10,7 +10,7 @@ from ...protocol.json_edit import encoded, items_of, members_of, string_of
 from ...protocol.targets.targets import normalize_name
 from ...wire.error_codes import INVALID_PARAMS
 from ..edit_message import with_params
-from .block import blocked
+from .block import blocked_error
 
 __all__ = ["Rename"]
 
@@ -47,7 +47,7 @@ class Rename:
             renamed.note(f"renamed to {name}")
         elif name is not None and normalize_name(name).casefold() in self._taken:
             what = "tool" if method == "tools/call" else "prompt"
-            raise blocked(exchange, f"Unknown {what}: {name}", INVALID_PARAMS)
+            raise blocked_error(exchange, f"Unknown {what}: {name}", INVALID_PARAMS)
         return await proceed(renamed)
 
     def original(self, exchange: Exchange) -> tuple[Exchange, str | None]:

@@ -10,7 +10,7 @@ from ...interceptor import Answer, Exchange, Proceed
 from ...limits import CHECKED_SCHEMAS_BYTES
 from ...protocol.envelope import Direction
 from ...protocol.json_edit import items_of, members_of, string_of
-from ...protocol.own_errors import ours
+from ...protocol.own_errors import own_error
 from ...protocol.schema.validation import Checker, bounded
 from ...protocol.targets.targets import normalize_name
 from ...redaction.redact_messages import repeats_a_name
@@ -63,7 +63,7 @@ class SchemaCheck:
         if checker is None:
             if self._refuses_unknown and name not in tools:
                 exchange.note("blocked: unknown tool")
-                raise ours(INVALID_PARAMS, f"Unknown tool: {exchange.target}")
+                raise own_error(INVALID_PARAMS, f"Unknown tool: {exchange.target}")
             return
         problems = checker.problems(_arguments(exchange))
         if problems:
@@ -73,7 +73,7 @@ class SchemaCheck:
             ]
             fields = [{"field": one.field, "constraint": one.constraint} for one in bounded(told)]
             names = ", ".join(dict.fromkeys(one["field"] for one in fields))
-            raise ours(INVALID_PARAMS, f"Arguments do not fit: {names}", errors=fields)
+            raise own_error(INVALID_PARAMS, f"Arguments do not fit: {names}", errors=fields)
 
     def _checker(self, tools: Tools, name: str) -> Checker | None:
         known = tools.get(name)
@@ -150,7 +150,7 @@ def _arguments(exchange: Exchange) -> Any:
         return None
     if repeats_a_name(given, read):  # the server may go by the other one
         exchange.note("blocked: a name is there twice")
-        raise ours(INVALID_PARAMS, "A name is there twice in the arguments")
+        raise own_error(INVALID_PARAMS, "A name is there twice in the arguments")
     return read
 
 

@@ -5,14 +5,14 @@ from typing import ClassVar
 
 from msgspec import Raw, UnsetType
 
-from ...interceptor import After, Exchange, Outcome, TwoHalves
+from ...interceptor import After, Exchange, Outcome, SyncInterceptor
 from ...wire.error_codes import INTERNAL_ERROR
-from .block import blocked
+from .block import blocked_error
 
 __all__ = ["SizeLimit"]
 
 
-class SizeLimit(TwoHalves):
+class SizeLimit(SyncInterceptor):
     """At most so many bytes of params, and of a result; 0 is no limit."""
 
     pure: ClassVar = True
@@ -28,12 +28,14 @@ class SizeLimit(TwoHalves):
         if self._params and not isinstance(params, UnsetType):
             size = len(memoryview(params))
             if size > self._params:
-                raise blocked(exchange, f"{size} bytes are more than {self._params} of params")
+                raise blocked_error(
+                    exchange, f"{size} bytes are more than {self._params} of params"
+                )
         return exchange, partial(self._after, exchange) if self._result else None
 
     def _after(self, exchange: Exchange, outcome: Outcome) -> Outcome:
         if isinstance(outcome, bytes | Raw) and len(memoryview(outcome)) > self._result:
             size = len(memoryview(outcome))
             reason = f"{size} bytes are more than {self._result} of a result"
-            return blocked(exchange, reason, INTERNAL_ERROR)
+            return blocked_error(exchange, reason, INTERNAL_ERROR)
         return outcome

@@ -5,7 +5,7 @@ import asyncio
 from ...interceptor import Answer, Exchange, Proceed
 from ...wire import Request
 from ...wire.error_codes import INTERNAL_ERROR
-from .block import blocked
+from .block import blocked_error
 
 __all__ = ["TimeLimit"]
 
@@ -28,4 +28,4 @@ class TimeLimit:
         except TimeoutError:
             if not limit.expired():
                 raise  # somebody else's
-        raise blocked(exchange, f"No answer within {self._seconds:g} s", INTERNAL_ERROR)
+        raise blocked_error(exchange, f"No answer within {self._seconds:g} s", INTERNAL_ERROR)

@@ -13,22 +13,30 @@ from ...interceptor import Answer, Exchange, Proceed
 from ...limits import LOCKED_TOOLS
 from ...protocol.envelope import Direction
 from ...protocol.identity.principal import principal_name
-from ...protocol.own_errors import ours
+from ...protocol.own_errors import own_error
 from ...wire import to_json
 from ...wire.error_codes import INTERNAL_ERROR, INVALID_REQUEST
-from ..hold_desk import Desk
-from ..tool_lock import Difference, Lock, LockedTool, LockFile, difference_of, digest_of, suspicions
+from ..hold_desk import HoldDesk
+from ..tool_lock import (
+    LockedTool,
+    LockFileWatcher,
+    ToolDifference,
+    ToolLockData,
+    difference_of,
+    digest_of,
+    find_suspicious_text,
+)
 
-__all__ = ["Finder", "Policy", "ToolLock", "Wait", "Whose"]
+__all__ = ["FindTool", "ToolLock", "ToolLockPolicy", "ToolOrigin", "WaitForTool"]
 
 MAX_KNOWN: Final = LOCKED_TOOLS.value
 
 log = logging.getLogger("fairlead.gateway.lock")
 
-Policy: TypeAlias = Literal["refuse", "warn", "ask"]
+ToolLockPolicy: TypeAlias = Literal["refuse", "warn", "ask"]
 
 
-class Whose(Struct, frozen=True):
+class ToolOrigin(Struct, frozen=True):
     """Where a tool comes from, for whoever merges several servers."""
 
     server: str
@@ -37,8 +45,8 @@ class Whose(Struct, frozen=True):
     described: bool = False  # it is not called, only looked at
 
 
-Finder: TypeAlias = Callable[[Exchange, str], Whose | None]
-Wait: TypeAlias = Callable[[Exchange, str], Awaitable[None]]
+FindTool: TypeAlias = Callable[[Exchange, str], ToolOrigin | None]
+WaitForTool: TypeAlias = Callable[[Exchange, str], Awaitable[None]]
 
 
 class _Known(Struct):
@@ -46,7 +54,7 @@ class _Known(Struct):
 
     raw: bytes
     digest: str  # whatever name it is listed by
-    difference: Difference | None
+    difference: ToolDifference | None
 
 
 class _Tools(Struct):
@@ -65,26 +73,26 @@ class ToolLock:
 
     def __init__(
         self,
-        lock: Lock | LockFile,
-        policy: Policy = "refuse",
+        lock: ToolLockData | LockFileWatcher,
+        policy: ToolLockPolicy = "refuse",
         *,
         server: str | None = None,
-        find: Finder | None = None,
-        wait: Wait | None = None,
-        desk: Desk | None = None,
+        find: FindTool | None = None,
+        wait: WaitForTool | None = None,
+        desk: HoldDesk | None = None,
         new: Literal["allow", "refuse"] = "allow",
     ) -> None:
         """`server` is whose tools these are, for a relay; None if the lock has only one. Else
         `find` says it, and `wait` waits until it can; then `server` is the only one that is meant.
-        The changes of a `LockFile` are followed.
+        The changes of a `LockFileWatcher` are followed.
 
         Raises:
             ValueError: `ask` without a desk, or the server is not said.
         """
         if policy == "ask" and desk is None:
             raise ValueError("to ask, a desk is needed")
-        file = lock if isinstance(lock, LockFile) else None
-        lock = lock.lock if isinstance(lock, LockFile) else lock
+        file = lock if isinstance(lock, LockFileWatcher) else None
+        lock = lock.lock if isinstance(lock, LockFileWatcher) else lock
         if find is None and server is None:
             if len(lock.servers) != 1:
                 raise ValueError("the lock has several servers: say which one this is")
@@ -100,7 +108,7 @@ class ToolLock:
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.direction is not Direction.CLIENT_TO_SERVER:
             return await proceed(exchange)
-        if self._file is not None and self._file.look():
+        if self._file is not None and self._file.reload_if_changed():
             self._lock = self._file.lock
             self._known.clear()  # what they differ from is another lock
             self._strangers.clear()
@@ -121,7 +129,9 @@ class ToolLock:
         except (msgspec.DecodeError, UnicodeDecodeError):
             return answer  # no list; whoever reads it says so
         except RecursionError:
-            raise ours(INTERNAL_ERROR, "The tools are nested too deeply to be checked") from None
+            raise own_error(
+                INTERNAL_ERROR, "The tools are nested too deeply to be checked"
+            ) from None
         shown = [one for raw in tools if (one := self.shown(exchange, raw)) is not None]
         if len(shown) == len(tools) and all(a is b for a, b in zip(shown, tools, strict=True)):
             return answer
@@ -256,20 +266,20 @@ class ToolLock:
         return (*place, known.digest) in self._approved
 
     def _refusal(
-        self, exchange: Exchange, text: str, difference: Difference | None = None
+        self, exchange: Exchange, text: str, difference: ToolDifference | None = None
     ) -> Exception:
         exchange.note(f"tool lock: refused: {text}")
         data = {} if difference is None else {"difference": list(difference.lines)}
-        return ours(INVALID_REQUEST, text, tool=exchange.target, **data)
+        return own_error(INVALID_REQUEST, text, tool=exchange.target, **data)
 
-    def _whose(self, exchange: Exchange, name: str) -> Whose | None:
+    def _whose(self, exchange: Exchange, name: str) -> ToolOrigin | None:
         if self._find is not None:
             found = self._find(exchange, name)
             if found is None or self._server not in (None, found.server):
                 return None
             return found
         assert self._server is not None
-        return Whose(self._server, name)
+        return ToolOrigin(self._server, name)
 
 
 _ALWAYS: Final = ("name", "description", "inputSchema")
@@ -281,5 +291,5 @@ def _digest(tool: Mapping[str, Any], place: tuple[str, str]) -> str:
 
 
 def _odd(tool: Mapping[str, Any]) -> str:
-    found = suspicions(tool)
+    found = find_suspicious_text(tool)
     return f"; it looks odd: {'; '.join(found[:5])}" if found else ""

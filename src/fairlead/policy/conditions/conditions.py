@@ -3,39 +3,39 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
-from ...config.files.source_locations import Where
+from ...config.files.source_locations import SourceLocation
 from ...protocol.envelope import Direction
 from ...protocol.identity.principal import principal_name
 from ...protocol.targets.targets import NESTED
 from ..session_label import session_of
-from .facts import ANY, Facts, Key
-from .operators import OPERATORS, Test, Wrong, is_test, name_test, path_of, value_test
-from .rule_index_hints import Hints, Hook, Hooks, fewest, hints_of_name, hints_of_value
-from .rules_error import unknown
+from .facts import ANY, Facts, MessageKey
+from .operators import OPERATORS, InvalidTest, Test, is_test, name_test, path_of, value_test
+from .rule_index_hints import Hints, Hooks, IndexHook, hints_of_name, hints_of_value, most_selective
+from .rules_error import unknown_name
 from .target_tests import TargetTest, server_test, target_test
 
 __all__ = ["NAMING", "SOURCES", "Always", "Condition", "Report", "compile_condition", "names"]
 
-Report: TypeAlias = Callable[[Where, str], None]  # a mistake, and where it stands
+Report: TypeAlias = Callable[[SourceLocation, str], None]  # a mistake, and where it stands
 
 
 class Condition(Protocol):
     """Something that holds for a message or does not."""
 
-    def known(self, key: Key) -> bool | None:
+    def known(self, key: MessageKey) -> bool | None:
         """What can be said by the key alone; None if more has to be looked at."""
 
-    def hooks(self, key: Key) -> Hooks:
+    def index_hooks(self, key: MessageKey) -> Hooks:
         """What has to be caught before it can hold for a message with this key."""
 
     def holds(self, facts: Facts) -> bool: ...
 
 
 class Always:
-    def known(self, key: Key) -> bool | None:
+    def known(self, key: MessageKey) -> bool | None:
         return True
 
-    def hooks(self, key: Key) -> Hooks:
+    def index_hooks(self, key: MessageKey) -> Hooks:
         return None
 
     def holds(self, facts: Facts) -> bool:
@@ -46,18 +46,22 @@ class _ByKey:
     """Depends on nothing but the key; on its target perhaps, and then on those methods only."""
 
     def __init__(
-        self, test: Callable[[Key], bool], *, on_target: bool = False, methods: Sequence[str] = ()
+        self,
+        test: Callable[[MessageKey], bool],
+        *,
+        on_target: bool = False,
+        methods: Sequence[str] = (),
     ) -> None:
         self._test = test
         self._on_target = on_target
         self._methods = methods
 
-    def known(self, key: Key) -> bool | None:
+    def known(self, key: MessageKey) -> bool | None:
         if self._on_target and key.targets is ANY:
             return False if self._methods and key.method not in self._methods else None
         return self._test(key)
 
-    def hooks(self, key: Key) -> Hooks:
+    def index_hooks(self, key: MessageKey) -> Hooks:
         return None if self._test(key) else ()
 
     def holds(self, facts: Facts) -> bool:
@@ -71,10 +75,10 @@ class _ByFacts:
         self.holds = test
         self._hooks = hooks
 
-    def known(self, key: Key) -> bool | None:
+    def known(self, key: MessageKey) -> bool | None:
         return None
 
-    def hooks(self, key: Key) -> Hooks:
+    def index_hooks(self, key: MessageKey) -> Hooks:
         return self._hooks
 
 
@@ -85,16 +89,16 @@ class _Several:
         self._parts = parts
         self._decides = one_suffices  # the verdict of a single part that settles it
 
-    def known(self, key: Key) -> bool | None:
+    def known(self, key: MessageKey) -> bool | None:
         verdicts = [part.known(key) for part in self._parts]
         if self._decides in verdicts:
             return self._decides
         return None if None in verdicts else not self._decides
 
-    def hooks(self, key: Key) -> Hooks:
-        hooks = [part.hooks(key) for part in self._parts]
+    def index_hooks(self, key: MessageKey) -> Hooks:
+        hooks = [part.index_hooks(key) for part in self._parts]
         if not self._decides:
-            return fewest(hooks)
+            return most_selective(hooks)
         if None in hooks:
             return None
         return tuple(hook for several in hooks for hook in several or ())
@@ -110,11 +114,11 @@ class _Not:
     def __init__(self, part: Condition) -> None:
         self._part = part
 
-    def known(self, key: Key) -> bool | None:
+    def known(self, key: MessageKey) -> bool | None:
         one = self._part.known(key)
         return None if one is None else not one
 
-    def hooks(self, key: Key) -> Hooks:
+    def index_hooks(self, key: MessageKey) -> Hooks:
         return () if self.known(key) is False else None
 
     def holds(self, facts: Facts) -> bool:
@@ -135,7 +139,7 @@ def names(raw: Any, *keys: str, kinds: Sequence[str] = ()) -> bool:
 
 
 def compile_condition(
-    raw: Any, where: Where, report: Report, *, answers: bool, strict: bool = False
+    raw: Any, where: SourceLocation, report: Report, *, answers: bool, strict: bool = False
 ) -> Condition:
     """What a file says about when; `answers`: it is asked when there is an answer.
 
@@ -166,7 +170,7 @@ def compile_condition(
 
 
 def _several(
-    raw: Any, where: Where, report: Report, answers: bool, strict: bool
+    raw: Any, where: SourceLocation, report: Report, answers: bool, strict: bool
 ) -> list[Condition]:
     if not isinstance(raw, list):
         raw, wheres = [raw], [where]
@@ -181,7 +185,7 @@ def _several(
 
 
 def _leaf(
-    key: str, wanted: Any, where: Where, report: Report, answers: bool, strict: bool
+    key: str, wanted: Any, where: SourceLocation, report: Report, answers: bool, strict: bool
 ) -> list[Condition]:
     try:
         if key in _TREES:
@@ -214,13 +218,13 @@ def _leaf(
             return [_ByFacts(test, _hooked(key, hints_of_name(wanted)))]
         if key == "size":
             return [_ByFacts(_of(lambda facts: facts.size, value_test(wanted)))]
-    except Wrong as wrong:
+    except InvalidTest as wrong:
         if wrong.operator is not None:
-            report((*where, wrong.operator), unknown("operator", wrong.operator, OPERATORS))
+            report((*where, wrong.operator), unknown_name("operator", wrong.operator, OPERATORS))
         else:
             report(where, f"`{key}`: {wrong}")
         return []
-    report(where, unknown("condition", key, _KEYS))
+    report(where, unknown_name("condition", key, _KEYS))
     return []
 
 
@@ -248,8 +252,10 @@ _NAMES: Final[dict[str, Callable[[Facts], str | None]]] = {
 }
 
 
-def _about(test: TargetTest, methods: tuple[str, ...], kind: str | None) -> Callable[[Key], bool]:
-    def holds(key: Key) -> bool:
+def _about(
+    test: TargetTest, methods: tuple[str, ...], kind: str | None
+) -> Callable[[MessageKey], bool]:
+    def holds(key: MessageKey) -> bool:
         if methods and key.method not in methods:
             return False
         targets = key.targets
@@ -312,7 +318,7 @@ SOURCES: Final[dict[str, Callable[[Facts], str | tuple[str, ...] | None]]] = {
 
 
 def _hooked(source: str, hints: Hints, path: tuple[str, ...] = ()) -> Hooks:
-    return None if hints is None else tuple(Hook(source, path, hint) for hint in hints)
+    return None if hints is None else tuple(IndexHook(source, path, hint) for hint in hints)
 
 
 def _enum(
@@ -327,9 +333,9 @@ def _few(wanted: Any, options: tuple[str, ...]) -> frozenset[str]:
     for one in chosen:
         if one not in options:
             words = " or ".join(f'"{option}"' for option in options)
-            raise Wrong(f"{words} is expected")
+            raise InvalidTest(f"{words} is expected")
     if not chosen:
-        raise Wrong("an empty list is never true")
+        raise InvalidTest("an empty list is never true")
     return frozenset(chosen)
 
 
@@ -349,7 +355,7 @@ _KEYS: Final = (
 
 
 def _paths(
-    raw: Any, where: Where, report: Report, *, exact: bool, before: tuple[str, ...] = ()
+    raw: Any, where: SourceLocation, report: Report, *, exact: bool, before: tuple[str, ...] = ()
 ) -> list[tuple[tuple[str, ...], Test, Hints]]:
     """The tests in a map of paths; further maps are further steps, until one has operators.
 
@@ -365,7 +371,7 @@ def _paths(
         if exact and isinstance(wanted, dict) and wanted and not is_test(wanted):
             if wanted.keys() & OPERATORS.keys() or _looks_wrong(wanted):
                 wrong = next(name for name in wanted if name not in OPERATORS)
-                report((*here, str(wrong)), unknown("operator", wrong, OPERATORS))
+                report((*here, str(wrong)), unknown_name("operator", wrong, OPERATORS))
             else:
                 found += _paths(wanted, here, report, exact=exact, before=path)
             continue
@@ -374,10 +380,10 @@ def _paths(
                 found.append((path, value_test(wanted), hints_of_value(wanted)))
             else:
                 found.append((path, name_test(wanted), hints_of_name(wanted)))
-        except Wrong as wrong_test:
+        except InvalidTest as wrong_test:
             if wrong_test.operator is not None:
                 bad = wrong_test.operator
-                report((*here, bad), unknown("operator", bad, OPERATORS))
+                report((*here, bad), unknown_name("operator", bad, OPERATORS))
             else:
                 report(here, f"`{key}`: {wrong_test}")
     return found

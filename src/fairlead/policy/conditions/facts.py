@@ -10,14 +10,14 @@ from ...errors import RpcError
 from ...interceptor import Answer, Exchange
 from ...protocol.envelope import Direction
 from ...protocol.json_edit import members_of
-from ...protocol.own_errors import ours
+from ...protocol.own_errors import own_error
 from ...protocol.targets.targets import Target
 from ...redaction.redact_messages import repeats_a_name
 from ...wire import Request, to_json
 from ...wire.error_codes import INTERNAL_ERROR, INVALID_PARAMS
 from .operators import find
 
-__all__ = ["ANY", "Facts", "Key", "ServerOf", "key_of"]
+__all__ = ["ANY", "Facts", "MessageKey", "ServerOf", "key_of"]
 
 ServerOf: TypeAlias = Callable[[Exchange], str | None]
 
@@ -26,7 +26,7 @@ ServerOf: TypeAlias = Callable[[Exchange], str | None]
 ANY: Final = (Target("other", "*", "*"),)
 
 
-class Key(Struct, frozen=True):
+class MessageKey(Struct, frozen=True):
     """What decides for most rules that they have nothing to do with a message."""
 
     method: str
@@ -35,11 +35,11 @@ class Key(Struct, frozen=True):
     targets: tuple[Target, ...]
 
 
-def key_of(exchange: Exchange, targets: tuple[Target, ...] | None = None) -> Key:
+def key_of(exchange: Exchange, targets: tuple[Target, ...] | None = None) -> MessageKey:
     """Return the key of a message; `targets` are what it means, if that is known already."""
     message = exchange.message
     found = exchange.targets if targets is None else targets
-    return Key(message.method, exchange.direction, isinstance(message, Request), found)
+    return MessageKey(message.method, exchange.direction, isinstance(message, Request), found)
 
 
 _NOT_YET: Any = object()
@@ -52,7 +52,7 @@ class Facts(Struct):
     server_of: ServerOf
     answer: Answer = None
     error: RpcError | None = None
-    _key: Key | None = None
+    _key: MessageKey | None = None
     _servers: tuple[str, ...] | None = None
     _params: Any = _NOT_YET
     _result: Any = _NOT_YET
@@ -60,7 +60,7 @@ class Facts(Struct):
     _at: dict[object, Sequence[Any]] | None = None
 
     @property
-    def key(self) -> Key:
+    def key(self) -> MessageKey:
         if self._key is None:
             self._key = key_of(self.exchange)
         return self._key
@@ -137,13 +137,13 @@ def _decoded(raw: Any, code: int) -> Any:
     try:
         value = _decode(raw)
     except RecursionError:
-        raise ours(code, "It is nested too deeply to be read") from None
+        raise own_error(code, "It is nested too deeply to be read") from None
     except (msgspec.DecodeError, UnicodeDecodeError):  # others may have room for such a number
-        raise ours(code, "It has a value in it that cannot be read") from None
+        raise own_error(code, "It has a value in it that cannot be read") from None
     # What a relay passes on has each name of the params once. Deeper down it has what came, and
     # whoever gets that may go by the other one.
     if repeats_a_name(raw, value) and repeats_a_name(_once(raw), value):
-        raise ours(code, "A name is there twice in it")
+        raise own_error(code, "A name is there twice in it")
     return value
 
 

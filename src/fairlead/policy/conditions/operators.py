@@ -8,13 +8,13 @@ from typing import Any, Final, TypeAlias
 
 from ...redaction.linear_regex import LinearPattern
 
-__all__ = ["OPERATORS", "Test", "Wrong", "compare", "find", "is_test", "name_test", "path_of"]
+__all__ = ["OPERATORS", "InvalidTest", "Test", "compare", "find", "is_test", "name_test", "path_of"]
 
 Test: TypeAlias = Callable[[Sequence[Any]], bool]  # of the values that stand at a place: often one
 _Single: TypeAlias = Callable[[Any], bool]
 
 
-class Wrong(Exception):
+class InvalidTest(Exception):
     """A test makes no sense; `operator` is the key that is wrong, if it is one."""
 
     def __init__(self, reason: str, operator: str | None = None) -> None:
@@ -32,12 +32,12 @@ def name_test(wanted: Any) -> Test:
         return _any(_like(wanted))
     if isinstance(wanted, list):
         if not wanted or not all(isinstance(one, str) for one in wanted):
-            raise Wrong("a list of texts is expected")
+            raise InvalidTest("a list of texts is expected")
         single = [_like(one) for one in wanted]
         return _any(lambda value: any(test(value) for test in single))
     if isinstance(wanted, dict):
         return compare(wanted)
-    raise Wrong("a text, a list of texts, or a map of operators is expected")
+    raise InvalidTest("a text, a list of texts, or a map of operators is expected")
 
 
 def value_test(wanted: Any) -> Test:
@@ -56,17 +56,17 @@ def compare(operators: dict[str, Any]) -> Test:
         Wrong: one of them is unknown, or is given what it cannot use.
     """
     if not operators:
-        raise Wrong(f"an operator is expected: {', '.join(sorted(OPERATORS))}")
+        raise InvalidTest(f"an operator is expected: {', '.join(sorted(OPERATORS))}")
     tests = []
     for name, wanted in operators.items():
         make = OPERATORS.get(name)
         if make is None:
-            raise Wrong("", str(name))
+            raise InvalidTest("", str(name))
         try:
             _require_json(wanted)
             tests.append(make(wanted))
-        except Wrong as wrong:
-            raise Wrong(f"`{name}`: {wrong}", None) from None
+        except InvalidTest as wrong:
+            raise InvalidTest(f"`{name}`: {wrong}", None) from None
     if len(tests) == 1:
         return tests[0]
     return lambda values: all(test(values) for test in tests)
@@ -76,7 +76,7 @@ def _require_json(wanted: Any) -> None:
     """TOML and YAML have dates, of which no message has any: such a test would never hold."""
     for one in wanted if isinstance(wanted, list) else (wanted,):
         if isinstance(one, date | time):
-            raise Wrong("a date is a text in JSON: put it in quotes")
+            raise InvalidTest("a date is a text in JSON: put it in quotes")
 
 
 def is_test(value: Any) -> bool:
@@ -127,7 +127,7 @@ def _none(single: _Single) -> Test:
 
 def _like(pattern: Any) -> _Single:
     if not isinstance(pattern, str):
-        raise Wrong("a pattern like `read_*` is expected")
+        raise InvalidTest("a pattern like `read_*` is expected")
     if not re.search(r"[*?\[]", pattern):
         return lambda value: isinstance(value, str) and value == pattern
     match = re.compile(translate(pattern)).match
@@ -136,11 +136,11 @@ def _like(pattern: Any) -> _Single:
 
 def _matches(pattern: Any) -> _Single:
     if not isinstance(pattern, str):
-        raise Wrong("a regular expression is expected")
+        raise InvalidTest("a regular expression is expected")
     try:
         matches = LinearPattern(pattern).matches
     except ValueError as exc:
-        raise Wrong(str(exc)) from None
+        raise InvalidTest(str(exc)) from None
     return lambda value: isinstance(value, str) and matches(value)
 
 
@@ -150,7 +150,7 @@ def _equals(wanted: Any) -> _Single:
 
 def _in(wanted: Any) -> _Single:
     if not isinstance(wanted, list):
-        raise Wrong("a list is expected")
+        raise InvalidTest("a list is expected")
     return lambda value: any(_same(value, one) for one in wanted)
 
 
@@ -167,14 +167,14 @@ def _contains(wanted: Any) -> _Single:
 
 def _exists(wanted: Any) -> Test:
     if not isinstance(wanted, bool):
-        raise Wrong("true or false is expected")
+        raise InvalidTest("true or false is expected")
     return lambda values: any(value is not None for value in values) is wanted
 
 
 def _ordered(holds: Callable[[Any, Any], bool]) -> Callable[[Any], Test]:
     def make(wanted: Any) -> Test:
         if isinstance(wanted, bool) or not isinstance(wanted, int | float | str):
-            raise Wrong("a number or a text is expected")
+            raise InvalidTest("a number or a text is expected")
         kind: Any = str if isinstance(wanted, str) else int | float
         return _any(
             lambda value: (

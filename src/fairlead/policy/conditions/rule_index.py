@@ -7,9 +7,9 @@ from typing import Any, Final, TypeAlias
 
 from .conditions import SOURCES
 from .facts import Facts
-from .rule_index_hints import Hint, Hook
+from .rule_index_hints import IndexHint, IndexHook
 
-__all__ = ["Index"]
+__all__ = ["RuleIndex"]
 
 _Like: TypeAlias = tuple[re.Pattern[str], int]
 
@@ -17,14 +17,14 @@ _PLAIN: Final = (str, int, float, type(None))
 _TREES: Final = ("params", "headers", "result", "failure")
 
 
-class Index:
+class RuleIndex:
     """Numbers under hooks; a message gives the numbers whose hooks have caught something."""
 
     def __init__(self) -> None:
         self._names: dict[str, _Values] = {}
         self._trees: dict[str, _Branch] = {}
 
-    def add(self, hooks: Iterable[Hook], number: int) -> None:
+    def add(self, hooks: Iterable[IndexHook], number: int) -> None:
         for hook in hooks:
             if hook.source in _TREES:
                 tree = self._trees.setdefault(hook.source, _Branch())
@@ -32,7 +32,7 @@ class Index:
             else:
                 self._names.setdefault(hook.source, _Values()).add(hook.hint, number)
 
-    def caught(self, facts: Facts) -> set[int]:
+    def candidates(self, facts: Facts) -> set[int]:
         caught: set[int] = set()
         if self._names:
             for name, values in self._names.items():
@@ -60,7 +60,7 @@ class _Values:
         self._any_like: re.Pattern[str] | None = None
         self._there: list[int] = []
 
-    def add(self, hint: Hint, number: int) -> None:
+    def add(self, hint: IndexHint, number: int) -> None:
         if hint.kind == "equal":
             self._equal.setdefault(_told_apart(hint.wanted), []).append(number)
         elif hint.kind == "like":
@@ -109,7 +109,7 @@ class _Branch:
         self._each: _Branch | None = None
         self._whole: dict[str, _Values] = {}  # members whose names have dots
 
-    def add(self, path: tuple[str, ...], hint: Hint, number: int) -> None:
+    def add(self, path: tuple[str, ...], hint: IndexHint, number: int) -> None:
         if not path:
             self._here = self._here or _Values()
             self._here.add(hint, number)

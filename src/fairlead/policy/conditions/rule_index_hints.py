@@ -8,29 +8,37 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-__all__ = ["Hint", "Hints", "Hook", "Hooks", "fewest", "hints_of_name", "hints_of_value"]
+__all__ = [
+    "Hints",
+    "Hooks",
+    "IndexHint",
+    "IndexHook",
+    "hints_of_name",
+    "hints_of_value",
+    "most_selective",
+]
 
 
-class Hint(NamedTuple):
+class IndexHint(NamedTuple):
     """One thing that may stand at a place."""
 
     kind: Literal["equal", "like", "there"]
     wanted: Any = None
 
 
-class Hook(NamedTuple):
+class IndexHook(NamedTuple):
     """A place, by its source and the path in it; and what has to stand there."""
 
     source: str
     path: tuple[str, ...]
-    hint: Hint
+    hint: IndexHint
 
 
 # One of them must catch something; None: nothing is needed, or nobody can say what.
-Hooks: TypeAlias = tuple[Hook, ...] | None
-Hints: TypeAlias = tuple[Hint, ...] | None
+Hooks: TypeAlias = tuple[IndexHook, ...] | None
+Hints: TypeAlias = tuple[IndexHint, ...] | None
 
-_THERE: Final = (Hint("there"),)
+_THERE: Final = (IndexHint("there"),)
 _DECODED: Final = frozenset({"params", "result", "failure"})  # places that are costly to look at
 
 
@@ -50,13 +58,13 @@ def hints_of_value(wanted: Any) -> Hints:
     return _compared(wanted) if isinstance(wanted, dict) else (_equal(wanted),)
 
 
-def fewest(several: Sequence[Hooks]) -> Hooks:
+def most_selective(several: Sequence[Hooks]) -> Hooks:
     """Of conditions that must all hold, the hooks that catch the least."""
     found = [hooks for hooks in several if hooks is not None]
     return min(found, key=_weight) if found else None
 
 
-def _weight(hooks: tuple[Hook, ...]) -> tuple[int, int, int]:
+def _weight(hooks: tuple[IndexHook, ...]) -> tuple[int, int, int]:
     if not hooks:
         return -1, 0, 0  # it never holds
     worst = max(("equal", "like", "there").index(hook.hint.kind) for hook in hooks)
@@ -86,11 +94,11 @@ def _compared(operators: Any) -> Hints:
 _NEEDING: Final = ("matches", "contains", "greater", "at_least", "less", "at_most", "exists")
 
 
-def _equal(wanted: Any) -> Hint:
+def _equal(wanted: Any) -> IndexHint:
     plain = wanted is None or isinstance(wanted, str | int | float)
-    return Hint("equal", wanted) if plain else Hint("there")
+    return IndexHint("equal", wanted) if plain else IndexHint("there")
 
 
-def _like(pattern: str) -> Hint:
+def _like(pattern: str) -> IndexHint:
     is_pattern = re.search(r"[*?\[]", pattern) is not None
-    return Hint("like" if is_pattern else "equal", pattern)
+    return IndexHint("like" if is_pattern else "equal", pattern)

@@ -7,10 +7,10 @@ from msgspec import Struct
 
 from ...errors import ConfigError
 
-__all__ = ["Mistake", "RulesError", "unknown"]
+__all__ = ["RuleMistake", "RulesError", "unknown_name"]
 
 
-class Mistake(Struct, frozen=True):
+class RuleMistake(Struct, frozen=True):
     """One of them."""
 
     reason: str
@@ -26,7 +26,7 @@ class Mistake(Struct, frozen=True):
 class RulesError(ConfigError):
     """A file of rules cannot be used; `mistakes` has everything that is wrong with it."""
 
-    def __init__(self, mistakes: Sequence[Mistake]) -> None:
+    def __init__(self, mistakes: Sequence[RuleMistake]) -> None:
         first = mistakes[0]
         super().__init__(first.reason, path=first.path, line=first.line)
         self.mistakes = tuple(mistakes)
@@ -35,7 +35,7 @@ class RulesError(ConfigError):
         return "\n".join(map(str, self.mistakes))
 
 
-def unknown(what: str, name: object, known: Iterable[str]) -> str:
+def unknown_name(what: str, name: object, known: Iterable[str]) -> str:
     """That there is no such thing, and what was probably meant."""
     names = sorted(known)
     folded = {_folded(one): one for one in names}

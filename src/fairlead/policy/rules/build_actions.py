@@ -12,17 +12,25 @@ from typing import Any, Final, Literal, get_args, get_origin
 import msgspec
 from msgspec import Struct, field
 
-from ...config.files.source_locations import Where
+from ...config.files.source_locations import SourceLocation
 from ...errors import ConfigError
 from ...interceptor import Answer, Exchange, Interceptor, Proceed
 from ...recording.tape.format import LINES, base_of
 from ...redaction.redact_messages import Redactor
 from ..actions.action_registry import ACTIONS, Factory
 from ..conditions.conditions import Report
-from ..conditions.rules_error import unknown
-from ..interceptor_failures import LIMIT, Policy, guarded
+from ..conditions.rules_error import unknown_name
+from ..interceptor_failures import LIMIT, FailurePolicy, with_failure_policy
 
-__all__ = ["WRITING", "Action", "Maker", "Making", "hindrance", "spelled", "wanted_actions"]
+__all__ = [
+    "WRITING",
+    "Action",
+    "ActionBuilder",
+    "ActionContext",
+    "canonical_json",
+    "find_unwritable",
+    "parse_actions",
+]
 
 # Parameters of factories that are not for files to set.
 _OURS: Final = ("answers", "clock", "folder", "known", "write")
@@ -64,7 +72,7 @@ class _Unmade:
         return await proceed(exchange)
 
 
-class Making(Struct, frozen=True):
+class ActionContext(Struct, frozen=True):
     """What actions are made with that no file says."""
 
     folder: str = ""
@@ -77,30 +85,30 @@ class Making(Struct, frozen=True):
     writing: Mapping[tuple[str, bytes], Action] = field(default_factory=dict)
 
 
-class Maker:
+class ActionBuilder:
     """Makes the actions of one rule."""
 
     def __init__(
         self,
-        making: Making,
+        making: ActionContext,
         report: Report,
         *,
-        policy: Policy | None = None,
+        policy: FailurePolicy | None = None,
         timeout: float | None = None,
         answers: bool = False,
     ) -> None:
         """`answers`: the rule is about answers."""
         self._making = making
         self._report = report
-        self._policy: Policy | None = policy
+        self._policy: FailurePolicy | None = policy
         self._timeout = timeout
         self._answers = answers
 
-    def make(self, name: str, given: Any, where: Where) -> Action | None:
+    def make(self, name: str, given: Any, where: SourceLocation) -> Action | None:
         """None if that is not possible, which is reported."""
         factory = self._making.actions.get(name)
         if factory is None:
-            self._report(where, unknown("action", name, self._making.actions))
+            self._report(where, unknown_name("action", name, self._making.actions))
             return None
         if self._answers and name in TOO_LATE:
             self._report(where, f"`{name}` comes too late: the rule is about answers")
@@ -108,7 +116,7 @@ class Maker:
         options = self._options(name, factory, given, where)
         if options is None:
             return None
-        writes = self._making.writing.get((name, spelled(options)))
+        writes = self._making.writing.get((name, canonical_json(options)))
         if name in self._making.unmade:
             if self._making.looks and writes is None:
                 self._look(name, options, where, short=not isinstance(given, dict))
@@ -126,8 +134,10 @@ class Maker:
             return None
         return Action(name, options, self._guarded(name, bare), bare)
 
-    def _look(self, name: str, options: Mapping[str, Any], where: Where, *, short: bool) -> None:
-        found = hindrance(name, options, self._making.folder)
+    def _look(
+        self, name: str, options: Mapping[str, Any], where: SourceLocation, *, short: bool
+    ) -> None:
+        found = find_unwritable(name, options, self._making.folder)
         if found is not None:
             option, reason = found
             self._report(where if short else (*where, option), f"`{name}`: {reason}")
@@ -139,7 +149,7 @@ class Maker:
         # Ours may wait on purpose, so they have as long as they want if nobody says otherwise.
         usual = LIMIT if name == "use" else 0.0
         timeout = usual if self._timeout is None else self._timeout
-        return guarded(bare, self._policy or "fail_closed", timeout=timeout)
+        return with_failure_policy(bare, self._policy or "fail_closed", timeout=timeout)
 
     def _ours(self, factory: Factory) -> dict[str, Any]:
         names = inspect.signature(factory).parameters
@@ -155,7 +165,7 @@ class Maker:
         return ours
 
     def _options(
-        self, name: str, factory: Factory, given: Any, where: Where
+        self, name: str, factory: Factory, given: Any, where: SourceLocation
     ) -> dict[str, Any] | None:
         kinds = _parameters(factory)
         if given is None or given is True:
@@ -173,7 +183,7 @@ class Maker:
             if key not in kinds:
                 what = f"option of `{name}`"
                 self._report(
-                    here, unknown(what, key, kinds) if kinds else f"`{name}` takes no options"
+                    here, unknown_name(what, key, kinds) if kinds else f"`{name}` takes no options"
                 )
                 good = False
                 continue
@@ -194,7 +204,7 @@ class Maker:
         return options if good else None
 
 
-def spelled(value: Any) -> bytes:
+def canonical_json(value: Any) -> bytes:
     """The same bytes for the same value."""
     try:
         return msgspec.json.encode(value, order="deterministic")
@@ -202,7 +212,9 @@ def spelled(value: Any) -> bytes:
         return repr(value).encode()
 
 
-def wanted_actions(raw: Any, where: Where, report: Report) -> list[tuple[str, Any, Where]]:
+def parse_actions(
+    raw: Any, where: SourceLocation, report: Report
+) -> list[tuple[str, Any, SourceLocation]]:
     """The actions that `do` names: one, a map of them, or a list."""
     if isinstance(raw, str):
         return [(raw, None, where)]
@@ -212,7 +224,7 @@ def wanted_actions(raw: Any, where: Where, report: Report) -> list[tuple[str, An
         return [
             one
             for number, item in enumerate(raw)
-            for one in wanted_actions(item, (*where, number), report)
+            for one in parse_actions(item, (*where, number), report)
         ]
     report(where, 'an action is expected, like "block" or { delay = 2 }')
     return []
@@ -264,7 +276,7 @@ def _shown(value: Any) -> str:
 _FILES: Final = {"audit": "path", "record": "tape"}  # the option that names the file
 
 
-def hindrance(action: str, options: Mapping[str, Any], folder: str) -> tuple[str, str] | None:
+def find_unwritable(action: str, options: Mapping[str, Any], folder: str) -> tuple[str, str] | None:
     """The option that is wrong, and why; None if all is well as far as one can see."""
     option = _FILES.get(action)
     named = None if option is None else options.get(option)

@@ -11,21 +11,20 @@ from msgspec import Raw, Struct, UnsetType
 
 from ...errors import RpcError
 from ...interceptor import Answer, Exchange, Interceptor, Proceed
-from ...protocol.caller import Caller, read_head, stateless_caller
+from ...protocol.caller import Caller, read_params_head, stateless_caller
 from ...protocol.envelope import Direction, SessionContext, SessionState, TransportContext
 from ...protocol.identity.principal import Principal, principal_from
-from ...protocol.revisions import NEWEST_HANDSHAKE
-from ...protocol.revisions import known as known_revision
+from ...protocol.revisions import NEWEST_HANDSHAKE, find_revision
 from ...protocol.targets.targets import Target, targets_of
 from ...protocol.targets.unique_names import full_name
-from ...recording.tape.format import Entry
+from ...recording.tape.format import TapeEntry
 from ...wire import Notification, Request
 from ...wire.json import read_json
 from ..actions.action_registry import Factory
 from .build_actions import WRITING, Action
 from .ruleset import RuleSet
 
-__all__ = ["Rehearsed", "rehearse"]
+__all__ = ["DryRunResult", "dry_run_tape"]
 
 MAX_WAITING: Final = 10_000  # messages that are kept until the answer of the first one comes
 MAX_BYTES: Final = 32 << 20  # and how large they may be together
@@ -35,7 +34,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Rehearsed(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class DryRunResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What would have become of one message."""
 
     seq: int
@@ -48,9 +47,9 @@ class Rehearsed(Struct, frozen=True, omit_defaults=True, kw_only=True):
     reason: str | None = None  # of a refusal
 
 
-def rehearse(
-    path: str, tape: Iterable[Entry], actions: Mapping[str, Factory] | None = None
-) -> Iterator[Rehearsed]:
+def dry_run_tape(
+    path: str, tape: Iterable[TapeEntry], actions: Mapping[str, Factory] | None = None
+) -> Iterator[DryRunResult]:
     """Each request and notification of a tape, as the rules of this file would have treated it.
 
     Nothing is sent, waited for or written: what would do so is only named. Time is the tape's. It
@@ -73,7 +72,7 @@ def rehearse(
     held = 0  # bytes of them
     with asyncio.Runner() as runner:
 
-        def due(most: int) -> Iterator[Rehearsed]:
+        def due(most: int) -> Iterator[DryRunResult]:
             nonlocal held
             while waiting and (waiting[0].over or len(waiting) > most or held > MAX_BYTES):
                 turn = waiting.popleft()
@@ -106,7 +105,7 @@ def rehearse(
 class _Turn(Struct):
     """A message, until its answer is known."""
 
-    entry: Entry
+    entry: TapeEntry
     exchange: Exchange
     answer: Raw | RpcError | None = None
     over: bool = False
@@ -114,7 +113,7 @@ class _Turn(Struct):
     size: int = 0
 
 
-async def _rehearse(rules: "_Dry", turn: _Turn) -> Rehearsed:
+async def _rehearse(rules: "_Dry", turn: _Turn) -> DryRunResult:
     entry, exchange, answer = turn.entry, turn.exchange, turn.answer
     passed: list[Exchange] = []
     asked = isinstance(exchange.message, Request)
@@ -137,7 +136,7 @@ async def _rehearse(rules: "_Dry", turn: _Turn) -> Rehearsed:
         if exc is not answer:
             outcome, reason = ("blocked" if asked else "dropped"), exc.message
     did = exchange.did or []
-    return Rehearsed(
+    return DryRunResult(
         seq=entry.seq,
         dir=entry.dir,
         method=exchange.method,
@@ -175,7 +174,7 @@ class _Clock:
         return self.now
 
 
-class _Edge:
+class _RecordedReplyPath:
     """Nobody is there: only what was said of the session is."""
 
     log_level: str | None = None
@@ -183,13 +182,13 @@ class _Edge:
     def __init__(self, session: str | None) -> None:
         self.session = SessionContext(state=SessionState.ACTIVE, session_id=session)
 
-    async def tell(self, exchange: Exchange, notification: Notification) -> None:
+    async def notify_caller(self, exchange: Exchange, notification: Notification) -> None:
         pass
 
-    def hang_up(self, exchange: Exchange) -> None:
+    def detach(self, exchange: Exchange) -> None:
         pass
 
-    async def ask(
+    async def request_caller(
         self, exchange: Exchange, method: str, params: dict[str, Any] | Raw | None
     ) -> Raw:
         raise RpcError(-32601, "this is a recording")
@@ -228,10 +227,10 @@ class _Known:
 
     def __init__(self) -> None:
         self.callers: dict[str | None, Caller] = {}
-        self.edges: dict[str | None, _Edge] = {}
+        self.edges: dict[str | None, _RecordedReplyPath] = {}
         self._transports: dict[tuple[Direction, str | None], dict[str, Any]] = {}
 
-    def transport(self, entry: Entry) -> dict[str, Any]:
+    def transport(self, entry: TapeEntry) -> dict[str, Any]:
         """How it came: of a connection that lasts, a tape says so once."""
         to_server = entry.dir is Direction.CLIENT_TO_SERVER
         whose = entry.dir, entry.session if to_server else entry.server
@@ -239,8 +238,8 @@ class _Known:
             _keep(self._transports, whose, entry.transport)
         return self._transports.get(whose, {})
 
-    def edge(self, session: str | None) -> _Edge:
-        return self.edges.get(session) or _keep(self.edges, session, _Edge(session))
+    def edge(self, session: str | None) -> _RecordedReplyPath:
+        return self.edges.get(session) or _keep(self.edges, session, _RecordedReplyPath(session))
 
 
 def _keep(several: dict[K, V], key: K, value: V) -> V:
@@ -251,7 +250,7 @@ def _keep(several: dict[K, V], key: K, value: V) -> V:
     return value
 
 
-def _exchange(entry: Entry, line: _Line, known: _Known) -> Exchange:
+def _exchange(entry: TapeEntry, line: _Line, known: _Known) -> Exchange:
     """The exchange that a message was."""
     assert line.method is not None
     message: Request | Notification = (
@@ -259,7 +258,7 @@ def _exchange(entry: Entry, line: _Line, known: _Known) -> Exchange:
         if line.id is None
         else Request(line.id, line.method, line.params)
     )
-    head = read_head(line.params)
+    head = read_params_head(line.params)
     transport = known.transport(entry)
     principal = _principal(transport)
     caller = known.callers.get(entry.session)
@@ -297,7 +296,7 @@ def _target(given: Target, server: str) -> Target:
 
 def _introduced(params: Raw | UnsetType, principal: Principal) -> Caller:
     said = read_json(params, _Opening, _Opening())
-    revision = known_revision(said.protocol_version) or NEWEST_HANDSHAKE
+    revision = find_revision(said.protocol_version) or NEWEST_HANDSHAKE
     info, capabilities = bytes(said.client_info), bytes(said.capabilities)
     return Caller(revision, revision.stateless, principal, capabilities, info)
 

@@ -7,23 +7,25 @@ from ...errors import ConfigError
 from ...interceptor import Exchange, Interceptor
 from ...redaction.redact_messages import Redactor
 from ..actions.action_registry import Factory
-from ..hold_desk import Desk, Outcome
+from ..hold_desk import HoldDesk, HoldOutcome
 
 if TYPE_CHECKING:
-    from ..actions.tool_lock import Whose
+    from ..actions.tool_lock import ToolOrigin
 
-__all__ = ["Finding", "wired_actions"]
+__all__ = ["ToolLookup", "gateway_actions"]
 
 
-class Finding(Protocol):
+class ToolLookup(Protocol):
     """Knows whose tool something is, where several servers are behind one endpoint."""
 
-    def find_tool(self, exchange: Exchange, name: str) -> "Whose | None": ...
+    def find_tool(self, exchange: Exchange, name: str) -> "ToolOrigin | None": ...
 
     async def until_found(self, exchange: Exchange, name: str) -> None: ...
 
 
-def wired_actions(desk: Desk | None = None, finding: Finding | None = None) -> dict[str, Factory]:
+def gateway_actions(
+    desk: HoldDesk | None = None, finding: ToolLookup | None = None
+) -> dict[str, Factory]:
     """What rules may name besides; without a desk nothing can be held.
 
     `finding` is for a gateway: without it, tools are taken for those of one server.
@@ -32,7 +34,7 @@ def wired_actions(desk: Desk | None = None, finding: Finding | None = None) -> d
     def pause(
         when: Literal["request", "answer", "both"] | None = None,
         limit: float | None = None,
-        otherwise: Outcome | None = None,
+        otherwise: HoldOutcome | None = None,
         reason: str | None = None,
         *,
         answers: bool = False,
@@ -53,9 +55,9 @@ def wired_actions(desk: Desk | None = None, finding: Finding | None = None) -> d
         folder: str = "",
     ) -> Interceptor:
         from ..actions.tool_lock import ToolLock
-        from ..tool_lock import LockFile
+        from ..tool_lock import LockFileWatcher
 
-        held = LockFile(os.path.join(folder, file))
+        held = LockFileWatcher(os.path.join(folder, file))
         at = _needed(desk) if policy == "ask" else None
         if finding is None:
             return ToolLock(held, policy, server=server, desk=at, new=new)
@@ -81,7 +83,7 @@ def _record(tape: str, *, folder: str = "", known: Redactor | None = None) -> In
     return Recording(TapeWriter(os.path.join(folder, tape), redactor=redactor))
 
 
-def _needed(desk: Desk | None) -> Desk:
+def _needed(desk: HoldDesk | None) -> HoldDesk:
     if desk is None:
         raise ConfigError("nobody could let it go on here: only a gateway holds messages")
     return desk

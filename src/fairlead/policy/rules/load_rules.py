@@ -10,14 +10,21 @@ from msgspec import Struct
 
 from ...config.files.formats import Document, format_of, parse
 from ...config.files.reader import read_file
-from ...config.files.source_locations import Where, place_of, place_of_error
+from ...config.files.source_locations import SourceLocation, location_of, location_of_error
 from ...errors import ConfigError
 from ..conditions.conditions import NAMING, Always, Condition, compile_condition, names
-from ..conditions.rules_error import Mistake, RulesError, unknown
-from ..interceptor_failures import Policy
-from .build_actions import WRITING, Action, Maker, Making, spelled, wanted_actions
+from ..conditions.rules_error import RuleMistake, RulesError, unknown_name
+from ..interceptor_failures import FailurePolicy
+from .build_actions import (
+    WRITING,
+    Action,
+    ActionBuilder,
+    ActionContext,
+    canonical_json,
+    parse_actions,
+)
 
-__all__ = ["Kept", "Rule", "read_rules", "rules_of"]
+__all__ = ["KeptActions", "Rule", "read_rules", "rules_of"]
 
 _FILE: Final = ("rules", "on_failure", "about", "$schema")
 _RULE: Final[dict[str, Any]] = {
@@ -28,13 +35,13 @@ _RULE: Final[dict[str, Any]] = {
     "priority": int,
     "stop": bool,
     "enabled": bool,
-    "on_failure": Policy,
+    "on_failure": FailurePolicy,
     "timeout": float,
 }
 _POLICIES: Final = '"fail_closed", "fail_open" or "skip"'
 
 # Actions of rules that stay as they were, with what they remember: by name and what they do.
-Kept = dict[tuple[str, bytes], list[Action]]
+KeptActions = dict[tuple[str, bytes], list[Action]]
 
 
 class Rule(Struct, frozen=True, eq=False):
@@ -60,7 +67,9 @@ class Rule(Struct, frozen=True, eq=False):
 
 
 def read_rules(
-    path: str | os.PathLike[str], making: Making | None = None, kept: Kept | None = None
+    path: str | os.PathLike[str],
+    making: ActionContext | None = None,
+    kept: KeptActions | None = None,
 ) -> list[Rule]:
     """The rules of a file, the first one first.
 
@@ -71,35 +80,41 @@ def read_rules(
     try:
         content = read_file(name)
     except ConfigError as exc:
-        raise RulesError([Mistake(str(exc.args[0]), os.fspath(path))]) from None
+        raise RulesError([RuleMistake(str(exc.args[0]), os.fspath(path))]) from None
     if content is None:
-        raise RulesError([Mistake("there is no such file", os.fspath(path))])
+        raise RulesError([RuleMistake("there is no such file", os.fspath(path))])
     try:
         document = parse(name, content)
     except ConfigError as exc:
-        at = place_of_error(content.decode("utf-8-sig", "replace"), format_of(name))
+        at = location_of_error(content.decode("utf-8-sig", "replace"), format_of(name))
         line, column = at or (exc.line, None)
-        mistake = Mistake(str(exc.args[0]), os.fspath(path), line, column)
+        mistake = RuleMistake(str(exc.args[0]), os.fspath(path), line, column)
         raise RulesError([mistake]) from None
-    making = making or Making()
+    making = making or ActionContext()
     with_folder = msgspec.structs.replace(making, folder=os.path.dirname(name))
     return rules_of(document, with_folder, kept, shown_as=os.fspath(path))
 
 
 def rules_of(
-    document: Document, making: Making, kept: Kept | None = None, *, shown_as: str | None = None
+    document: Document,
+    making: ActionContext,
+    kept: KeptActions | None = None,
+    *,
+    shown_as: str | None = None,
 ) -> list[Rule]:
     """The same for a file that was read."""
     try:
         return _rules_of(document, making, kept or {}, shown_as)
     except RecursionError:
         path = shown_as or document.path
-        raise RulesError([Mistake("the conditions are nested too deeply", path)]) from None
+        raise RulesError([RuleMistake("the conditions are nested too deeply", path)]) from None
 
 
-def _rules_of(document: Document, making: Making, kept: Kept, shown_as: str | None) -> list[Rule]:
+def _rules_of(
+    document: Document, making: ActionContext, kept: KeptActions, shown_as: str | None
+) -> list[Rule]:
     writing = {
-        (action.name, spelled(action.options)): action
+        (action.name, canonical_json(action.options)): action
         for actions in kept.values()
         for action in actions
         if action.name in WRITING
@@ -107,7 +122,7 @@ def _rules_of(document: Document, making: Making, kept: Kept, shown_as: str | No
     making = msgspec.structs.replace(making, writing=writing)
     # First without what opens files: a file with mistakes does nothing at all.
     careful = msgspec.structs.replace(making, unmade=making.unmade | WRITING)
-    tried = _Reading(document, careful, kept, shown_as).rules()
+    tried = _RulesParser(document, careful, kept, shown_as).rules()
     made = {
         rule.key: list(rule.actions)
         for rule in tried
@@ -115,7 +130,7 @@ def _rules_of(document: Document, making: Making, kept: Kept, shown_as: str | No
     }
     fresh = {id(one): one for rule in tried if rule.key not in kept for one in rule.actions}
     try:
-        rules = _Reading(document, making, {**made, **kept}, shown_as).rules()
+        rules = _RulesParser(document, making, {**made, **kept}, shown_as).rules()
         for rule in rules:
             for action in rule.actions:
                 fresh.pop(id(action), None)
@@ -125,22 +140,22 @@ def _rules_of(document: Document, making: Making, kept: Kept, shown_as: str | No
     return rules
 
 
-class _Reading:
+class _RulesParser:
     """One file being read."""
 
     def __init__(
-        self, document: Document, making: Making, kept: Kept, shown_as: str | None
+        self, document: Document, making: ActionContext, kept: KeptActions, shown_as: str | None
     ) -> None:
         self._document = document
         self._making = making
         self._kept = kept
         self._shown_as = shown_as
-        self._mistakes: list[Mistake] = []
+        self._mistakes: list[RuleMistake] = []
 
     def rules(self) -> list[Rule]:
         data = self._document.data
         self._know((), data, _FILE, "setting")
-        default = self._value(("on_failure",), data.get("on_failure"), Policy)
+        default = self._value(("on_failure",), data.get("on_failure"), FailurePolicy)
         entries = self._entries(data.get("rules", []))
         taken: set[str] = set()
         rules: list[Rule] = []
@@ -158,9 +173,9 @@ class _Reading:
         rules.sort(key=lambda rule: -rule.priority)  # stable: equal ones as they stand in the file
         return [msgspec.structs.replace(rule, order=place) for place, rule in enumerate(rules)]
 
-    def _entries(self, raw: Any) -> list[tuple[Where, dict[str, Any]]]:
+    def _entries(self, raw: Any) -> list[tuple[SourceLocation, dict[str, Any]]]:
         """A list of rules, or a map of them by their names."""
-        found: Iterable[tuple[Where, Any]]
+        found: Iterable[tuple[SourceLocation, Any]]
         if isinstance(raw, dict):
             found = [
                 (("rules", name), {"name": name, **one} if isinstance(one, dict) else one)
@@ -180,7 +195,7 @@ class _Reading:
         return good
 
     def _rule(
-        self, where: Where, raw: dict[str, Any], number: int, default: Policy | None
+        self, where: SourceLocation, raw: dict[str, Any], number: int, default: FailurePolicy | None
     ) -> Rule | None:
         before = len(self._mistakes)
         self._know(where, raw, _RULE, "key")
@@ -194,18 +209,20 @@ class _Reading:
         if "do" not in raw:
             self._report(where, f'"{name}" does nothing: `do` is expected')
             return None
-        policy: Policy | None = given["on_failure"] or default
+        policy: FailurePolicy | None = given["on_failure"] or default
         timeout = given["timeout"]
         if timeout is not None and not 0 <= timeout < inf:
             self._report((*where, "timeout"), "`timeout` is not below 0 (0: no limit)")
             timeout = None
-        same = spelled([raw["do"], policy, timeout, answers])
-        maker = Maker(self._making, self._report, policy=policy, timeout=timeout, answers=answers)
+        same = canonical_json([raw["do"], policy, timeout, answers])
+        maker = ActionBuilder(
+            self._making, self._report, policy=policy, timeout=timeout, answers=answers
+        )
         actions = self._actions(maker, raw["do"], (*where, "do"), (name, same))
         if len(self._mistakes) > before or given["enabled"] is False:
             self._close_actions(actions)
             return None
-        at = place_of(self._document, where)
+        at = location_of(self._document, where)
         stop = bool(given["stop"]) or any(action.name == "allow" for action in actions)
         strict: Condition | None = None
         if stop and names(raw.get("when"), *NAMING):
@@ -225,22 +242,24 @@ class _Reading:
         )
 
     def _actions(
-        self, maker: Maker, raw: Any, where: Where, key: tuple[str, bytes]
+        self, maker: ActionBuilder, raw: Any, where: SourceLocation, key: tuple[str, bytes]
     ) -> list[Action]:
         if key in self._kept:
             return self._kept[key]
-        wanted = wanted_actions(raw, where, self._report)
+        wanted = parse_actions(raw, where, self._report)
         made = [maker.make(*one) for one in wanted]
         return [action for action in made if action is not None]
 
     # Values, and what is wrong with them
 
-    def _know(self, where: Where, raw: dict[str, Any], known: Iterable[str], what: str) -> None:
+    def _know(
+        self, where: SourceLocation, raw: dict[str, Any], known: Iterable[str], what: str
+    ) -> None:
         for key in raw:
             if key not in known:
-                self._report((*where, str(key)), unknown(what, key, known))
+                self._report((*where, str(key)), unknown_name(what, key, known))
 
-    def _value(self, where: Where, raw: Any, kind: Any) -> Any:
+    def _value(self, where: SourceLocation, raw: Any, kind: Any) -> Any:
         if raw is None:
             return None
         try:
@@ -250,11 +269,11 @@ class _Reading:
             self._report(where, f"`{where[-1]}` is {names.get(kind, _POLICIES)}")
             return None
 
-    def _report(self, where: Where, reason: str) -> None:
-        at = place_of(self._document, where)
+    def _report(self, where: SourceLocation, reason: str) -> None:
+        at = location_of(self._document, where)
         line, column = at or (None, None)
         path = self._shown_as or self._document.path
-        self._mistakes.append(Mistake(reason, path, line, column))
+        self._mistakes.append(RuleMistake(reason, path, line, column))
 
     def _close(self, rules: list[Rule]) -> None:
         for rule in rules:
@@ -267,7 +286,7 @@ class _Reading:
                 close_action(action)
 
 
-def _ignore(where: Where, reason: str) -> None:
+def _ignore(where: SourceLocation, reason: str) -> None:
     """Report nothing: the same mistakes have been reported before."""
 
 

@@ -10,19 +10,19 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from ...config.files.formats import Document
-from ...config.files.reader import Stamp, stamp_of
+from ...config.files.reader import FileStamp, stamp_of
 from ...errors import RpcError
 from ...interceptor import (
     Answer,
     Exchange,
+    ExtraMembers,
     Interceptor,
-    Members,
-    Offence,
+    MalformedFrame,
     Proceed,
-    beside,
     chain,
-    claims,
-    hearers,
+    declares,
+    extra_members_hook,
+    malformed_frame_hook,
 )
 from ...protocol.envelope import Direction
 from ...protocol.targets.targets import NESTED, Target
@@ -31,12 +31,12 @@ from ...wire import Notification, Request
 from ..actions.action_registry import ACTIONS, Factory
 from ..actions.rename import Rename
 from ..conditions.conditions import Always
-from ..conditions.facts import ANY, Facts, Key, ServerOf, key_of
-from ..conditions.rule_index import Index
+from ..conditions.facts import ANY, Facts, MessageKey, ServerOf, key_of
+from ..conditions.rule_index import RuleIndex
 from ..conditions.rules_error import RulesError
 from ..view_dependent import notify_of_views
-from .build_actions import Action, Making
-from .load_rules import Kept, Rule, close_action, read_rules, rules_of
+from .build_actions import Action, ActionContext
+from .load_rules import KeptActions, Rule, close_action, read_rules, rules_of
 
 __all__ = ["RuleSet"]
 
@@ -105,7 +105,7 @@ class RuleSet:
         self.server_of = server_of
         # Waits until it can be said whose a message is.
         self._known: Callable[[Exchange], Awaitable[None]] | None = None
-        self._making = Making(
+        self._making = ActionContext(
             clock=clock,
             actions={**ACTIONS, **(actions or {})},
             unmade=self._unmade,
@@ -114,7 +114,7 @@ class RuleSet:
         )
         self._interval = interval
         self._look_at = float("-inf") if path is None else time.monotonic() + interval
-        self._read: Stamp | None = None
+        self._read: FileStamp | None = None
         self._use(rules)
 
     @classmethod
@@ -149,7 +149,7 @@ class RuleSet:
         """
         assert self.path is not None
         stamp = stamp_of(self.path)
-        kept: Kept = {rule.key: list(rule.actions) for rule in self._rules}
+        kept: KeptActions = {rule.key: list(rule.actions) for rule in self._rules}
         self._read = stamp
         rules = read_rules(self.path, self._making, kept)
         gone = {id(action): action for rule in self._rules for action in rule.actions}
@@ -160,7 +160,7 @@ class RuleSet:
         for action in gone.values():
             close_action(action)
 
-    def stand_before(self, host: RuleHost) -> None:
+    def attach_to(self, host: RuleHost) -> None:
         """Know which server messages of this gateway or relay are for or from."""
         self.server_of = host.server_of
         self._known = host.wait_until_known
@@ -184,7 +184,7 @@ class RuleSet:
             return True
         if found.unasked or (self._known is not None and found.about_server):
             return False
-        return not found.index.caught(self._facts(exchange, found))
+        return not found.index.candidates(self._facts(exchange, found))
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if self.path is not None and time.monotonic() >= self._look_at:
@@ -201,21 +201,21 @@ class RuleSet:
             return await proceed(exchange)
         return await self._act(candidates, 0, facts, proceed)
 
-    def offended(self, offence: Offence) -> None:
+    def on_malformed(self, offence: MalformedFrame) -> None:
         """A frame that is no good is no message; rules without conditions are about it too."""
         for rule in self._rules:
             if isinstance(rule.condition, Always) and not rule.answers:
-                tell = hearers(action.bare for action in rule.actions)
+                tell = malformed_frame_hook(action.bare for action in rule.actions)
                 if tell is not None:
                     tell(offence)
 
-    def members(self, exchange: Exchange, members: Members) -> Members:
+    def extra_members(self, exchange: Exchange, members: ExtraMembers) -> ExtraMembers:
         """What stands beside an answer: rules that would change it do so, if they are about the
         request, or about answers, which cannot be asked any more."""
         found = self._found_for(exchange)
         facts = self._facts(exchange, found)
         for rule, known in found.all:
-            change = beside(action.bare for action in rule.actions)
+            change = extra_members_hook(action.bare for action in rule.actions)
             if change is not None and (known or rule.answers or rule.condition.holds(facts)):
                 members = change(exchange, members)
         return members
@@ -314,7 +314,7 @@ class RuleSet:
             if isinstance(action.bare, Rename)
         ]
         self._found: dict[_Place, _Found] = {}
-        self._about: dict[Key, Sequence[Rule]] = {}  # the same for any target
+        self._about: dict[MessageKey, Sequence[Rule]] = {}  # the same for any target
 
     def _found_for(self, exchange: Exchange) -> "_Found":
         """The rules that may concern a message; for most messages, none."""
@@ -349,7 +349,7 @@ class RuleSet:
     def _facts(self, exchange: Exchange, found: "_Found") -> Facts:
         return Facts(exchange, self.server_of, _key=found.key)
 
-    def _find(self, place: "_Place", key: Key) -> "_Found":
+    def _find(self, place: "_Place", key: MessageKey) -> "_Found":
         several: list[Candidate] = []
         for rule in self._about_any(key):
             known = rule.condition.known(key)
@@ -362,7 +362,7 @@ class RuleSet:
             self._found[place] = found
         return found
 
-    def _about_any(self, key: Key) -> Sequence[Rule]:
+    def _about_any(self, key: MessageKey) -> Sequence[Rule]:
         """The rules that may concern such a message, whatever it is aimed at."""
         wide = msgspec.structs.replace(key, targets=ANY)
         rules = self._about.get(wide)
@@ -395,24 +395,24 @@ class RuleSet:
 
 def _waits(action: Action) -> bool:
     one = action.interceptor
-    return not claims(one, "waits") or getattr(one, "waits", True)
+    return not declares(one, "waits") or getattr(one, "waits", True)
 
 
 class _Found:
     """The rules that may concern messages with one key, and which of them a message needs."""
 
-    def __init__(self, several: Sequence[Candidate], key: Key) -> None:
+    def __init__(self, several: Sequence[Candidate], key: MessageKey) -> None:
         self.all = several
         self.key = key
         self.about_server = any(rule.about_server for rule, _ in several)
         # While a server starts, nothing is known of what it has.
         unknown = any(one.server is None for one in key.targets)
         self.needs_server = bool(several) and (self.about_server or unknown)
-        self.index, self._late = Index(), Index()
+        self.index, self._late = RuleIndex(), RuleIndex()
         self._always: set[int] = set()  # places of those that each message has to be shown to
         self._hooked: set[int] = set()  # rules about answers that need not be, by their order
         for place, (rule, known) in enumerate(several):
-            hooks = None if known else rule.condition.hooks(key)
+            hooks = None if known else rule.condition.index_hooks(key)
             if hooks is None or _watching(rule, key.method):
                 self._always.add(place)
             elif rule.answers:
@@ -425,14 +425,14 @@ class _Found:
 
     def meant_for(self, facts: Facts) -> Sequence[Candidate]:
         """Those of them that have to be asked about this message."""
-        caught = self.index.caught(facts)
+        caught = self.index.candidates(facts)
         if not caught:
             return self.unasked
         return [self.all[place] for place in sorted(self._always | caught)]
 
     def not_answered_by(self, facts: Facts) -> set[int]:
         """The order of those about answers that need not be asked about this one."""
-        return self._hooked - self._late.caught(facts) if self._hooked else self._hooked
+        return self._hooked - self._late.candidates(facts) if self._hooked else self._hooked
 
 
 async def _outcome(acting: Awaitable[Answer]) -> tuple[Answer, RpcError | None]:

@@ -1,29 +1,29 @@
 """Tools as somebody approved them: their definitions in a file, and what has changed since."""
 
-from .diff import Difference, compare, difference_of
+from .diff import ToolDifference, compare_tools, difference_of
 from .lock_file import (
-    Lock,
-    Locked,
+    LockedServer,
     LockedTool,
-    LockFile,
+    LockFileWatcher,
+    ToolLockData,
     digest_of,
     lock_tools,
     read_lock,
     write_lock,
 )
-from .suspicious_text import suspicions
+from .suspicious_text import find_suspicious_text
 
 __all__ = [
-    "Difference",
-    "Lock",
-    "LockFile",
-    "Locked",
+    "LockFileWatcher",
+    "LockedServer",
     "LockedTool",
-    "compare",
+    "ToolDifference",
+    "ToolLockData",
+    "compare_tools",
     "difference_of",
     "digest_of",
+    "find_suspicious_text",
     "lock_tools",
     "read_lock",
-    "suspicions",
     "write_lock",
 ]

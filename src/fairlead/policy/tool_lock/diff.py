@@ -9,16 +9,16 @@ from msgspec import Struct
 
 from ...limits import DIFFERENCE_EFFORT, DIFFERENCE_LINES, DIFFERENCE_TEXT
 from ...recording.compare.json_diff import aligned, same_ends
-from .lock_file import Locked, LockedTool, canonical, digest_of
+from .lock_file import LockedServer, LockedTool, canonical, digest_of
 
-__all__ = ["Difference", "compare", "difference_of"]
+__all__ = ["ToolDifference", "compare_tools", "difference_of"]
 
 # What older revisions of the protocol do not know, and a gateway therefore leaves out for them:
 # whether that is there says nothing about the tool.
 _OPTIONAL: Final = ("title", "annotations", "outputSchema", "execution")
 
 
-class Difference(Struct, frozen=True):
+class ToolDifference(Struct, frozen=True):
     """One tool that is not as it was approved."""
 
     name: str
@@ -30,22 +30,22 @@ class Difference(Struct, frozen=True):
         return "\n".join(self.lines)
 
 
-def compare(locked: Locked, tools: Iterable[Mapping[str, Any]]) -> list[Difference]:
+def compare_tools(locked: LockedServer, tools: Iterable[Mapping[str, Any]]) -> list[ToolDifference]:
     """What differs between the tools that were approved and those there are."""
     now = {str(tool.get("name")): tool for tool in tools}
     found = []
     for name in sorted({*locked.tools, *now}):
         if name not in now:
-            found.append(Difference(name, "gone"))
+            found.append(ToolDifference(name, "gone"))
         elif name not in locked.tools:
-            found.append(Difference(name, "new", tuple(_lines({}, now[name]))))
+            found.append(ToolDifference(name, "new", tuple(_lines({}, now[name]))))
         elif digest_of(now[name]) != locked.tools[name].digest:
             lines = tuple(_lines(locked.tools[name].definition, now[name]))
-            found.append(Difference(name, "changed", lines))
+            found.append(ToolDifference(name, "changed", lines))
     return found
 
 
-def difference_of(approved: LockedTool, now: Mapping[str, Any]) -> Difference | None:
+def difference_of(approved: LockedTool, now: Mapping[str, Any]) -> ToolDifference | None:
     """The same for one tool on its way to a client, which may be told less than the server said."""
     if digest_of(now) == approved.digest:
         return None
@@ -58,7 +58,7 @@ def difference_of(approved: LockedTool, now: Mapping[str, Any]) -> Difference | 
             told[key] = _as_far_as(told[key], now[key])
     if canonical(told) == canonical(now):
         return None
-    return Difference(str(approved.definition.get("name")), "changed", tuple(_lines(told, now)))
+    return ToolDifference(str(approved.definition.get("name")), "changed", tuple(_lines(told, now)))
 
 
 def _as_far_as(told: Any, now: Any) -> Any:

@@ -26,10 +26,10 @@ from ...protocol.targets.targets import normalize_name
 
 __all__ = [
     "FILE",
-    "Lock",
-    "LockFile",
-    "Locked",
+    "LockFileWatcher",
+    "LockedServer",
     "LockedTool",
+    "ToolLockData",
     "canonical",
     "digest_of",
     "lock_tools",
@@ -53,17 +53,17 @@ class LockedTool(Struct, frozen=True):
     definition: dict[str, Any]
 
 
-class Locked(Struct, frozen=True):
+class LockedServer(Struct, frozen=True):
     """The tools of one server."""
 
     tools: dict[str, LockedTool] = field(default_factory=dict)
 
 
-class Lock(Struct, frozen=True):
+class ToolLockData(Struct, frozen=True):
     """All that is approved."""
 
     version: int = VERSION
-    servers: dict[str, Locked] = field(default_factory=dict)
+    servers: dict[str, LockedServer] = field(default_factory=dict)
 
     def tool(self, server: str, name: str) -> LockedTool | None:
         locked = self.servers.get(server)
@@ -94,16 +94,16 @@ def digest_of(definition: Mapping[str, Any]) -> str:
     return f"sha256:{hashlib.sha256(canonical(definition)).hexdigest()}"
 
 
-def lock_tools(tools: Iterable[Mapping[str, Any]]) -> Locked:
+def lock_tools(tools: Iterable[Mapping[str, Any]]) -> LockedServer:
     """Approve tools as they are."""
     known = {}
     for tool in sorted(tools, key=lambda one: str(one.get("name"))):
         plain = {key: value for key, value in tool.items() if key not in _BESIDE}
         known[str(tool.get("name"))] = LockedTool(digest_of(tool), plain)
-    return Locked(known)
+    return LockedServer(known)
 
 
-def read_lock(path: str | os.PathLike[str]) -> Lock:
+def read_lock(path: str | os.PathLike[str]) -> ToolLockData:
     """Raises: ConfigError: it is not there, or no lock file, or was changed by hand."""
     name = os.fspath(path)
     try:
@@ -111,7 +111,7 @@ def read_lock(path: str | os.PathLike[str]) -> Lock:
     except OSError as exc:
         raise ConfigError(f"cannot be read: {exc.strerror or exc}", path=name) from exc
     try:
-        lock = msgspec.json.decode(raw, type=Lock)
+        lock = msgspec.json.decode(raw, type=ToolLockData)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise ConfigError(f"is no lock file: {exc}", path=name) from exc
     if lock.version != VERSION:
@@ -129,14 +129,14 @@ def read_lock(path: str | os.PathLike[str]) -> Lock:
     return lock
 
 
-def write_lock(path: str | os.PathLike[str], lock: Lock) -> None:
+def write_lock(path: str | os.PathLike[str], lock: ToolLockData) -> None:
     """Replace the file as a whole. Raises: OSError: it cannot be written."""
     ordered = {name: lock.servers[name] for name in sorted(lock.servers)}
-    text = json.dumps(msgspec.to_builtins(Lock(lock.version, ordered)), indent=2)
+    text = json.dumps(msgspec.to_builtins(ToolLockData(lock.version, ordered)), indent=2)
     write_atomically(Path(path), text.encode() + b"\n", mode=None)
 
 
-class LockFile:
+class LockFileWatcher:
     """A lock file that may change while it is used: what was approved meanwhile holds at once.
 
     One with mistakes changes nothing, and the log says why.
@@ -147,10 +147,10 @@ class LockFile:
         self.path = os.fspath(path)
         self._interval = interval
         self._read = stamp_of(self.path)
-        self.lock: Lock = read_lock(path)
+        self.lock: ToolLockData = read_lock(path)
         self._look_at = time.monotonic() + interval
 
-    def look(self) -> bool:
+    def reload_if_changed(self) -> bool:
         """Read it again, if it has changed; whether that made a difference."""
         now = time.monotonic()
         if now < self._look_at:

@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-__all__ = ["suspicions"]
+__all__ = ["find_suspicious_text"]
 
 MAX_FOUND: Final = 20
 MAX_DEPTH: Final = 50
@@ -61,7 +61,7 @@ _INSTRUCTIONS: Final = tuple(
 )
 
 
-def suspicions(tool: Mapping[str, Any]) -> list[str]:
+def find_suspicious_text(tool: Mapping[str, Any]) -> list[str]:
     """What looks odd about a tool's name, descriptions and schemas; each with where it stands."""
     found: list[str] = []
     for where, text in _texts(tool, "", 0):

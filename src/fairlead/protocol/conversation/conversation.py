@@ -25,22 +25,31 @@ from ...wire import (
     to_json,
 )
 from ...wire.error_codes import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
-from ..caller import Caller, check_declaration, read_head, stateless_caller
+from ..caller import Caller, check_declaration, read_params_head, stateless_caller
 from ..envelope import SessionContext, SessionState
 from ..identity.principal import Principal
 from ..methods import exists, find
 from ..outgoing_params import Identity, with_meta
-from ..revisions import NEWEST_HANDSHAKE, STATELESS, Revision, agree
-from ..trace_context import outgoing
-from .conversation_events import Answered, Asked, Cancelled, Event, Progressed, Refused, Stray, Told
+from ..revisions import NEWEST_HANDSHAKE, STATELESS, Revision, negotiate_revision
+from ..trace_context import outgoing_trace
+from .conversation_events import (
+    ConversationEvent,
+    NotificationReceived,
+    ProgressReceived,
+    RequestCancelled,
+    RequestReceived,
+    RequestRejected,
+    ResponseReceived,
+    UnmatchedMessage,
+)
 
-__all__ = ["Agreement", "Conversation", "Fill", "Role"]
+__all__ = ["Agreement", "Conversation", "ConversationRole", "Fill"]
 
 # The params of a request, or what makes them for the id that it gets.
 Fill = Params | Callable[[RequestId], Params]
 
 
-class Role(Enum):
+class ConversationRole(Enum):
     """Which end of the conversation we are."""
 
     CLIENT = auto()
@@ -61,7 +70,7 @@ class Conversation:
 
     def __init__(
         self,
-        role: Role,
+        role: ConversationRole,
         identity: Identity | None = None,
         *,
         principal: Principal,
@@ -79,7 +88,7 @@ class Conversation:
         `directed`, notifications come through that only we may send: for those who pass them on.
         """
         self.role = role
-        self._is_client = role is Role.CLIENT
+        self._is_client = role is ConversationRole.CLIENT
         self.gated = gated
         self._directed = directed
         self.state = SessionState.UNINITIALIZED
@@ -101,25 +110,29 @@ class Conversation:
 
     # What arrives
 
-    def receive(self, message: Message) -> Event:
+    def receive(self, message: Message) -> ConversationEvent:
         """Take in one message."""
         kind = type(message)
         if kind is Request:
-            return self.asked(message)  # type: ignore[arg-type]
+            return self.receive_request(message)  # type: ignore[arg-type]
         if kind is Notification:
             return self._told(message)  # type: ignore[arg-type]
         return self._answered(message)  # type: ignore[arg-type]
 
-    def asked(self, request: Request) -> Asked | Refused | Stray:
+    def receive_request(
+        self, request: Request
+    ) -> RequestReceived | RequestRejected | UnmatchedMessage:
         """Take in a request: the same as `receive`, for those who know that it is one."""
         if request.id in self._owed:
             why = f"Request id {request.id!r} is already in use"
-            return Refused(failure(request.id, INVALID_REQUEST, why))
+            return RequestRejected(failure(request.id, INVALID_REQUEST, why))
         if self._is_client and not self._may_be_asked(request.method):
-            return Stray(request, "a request from a server that may not ask")
+            return UnmatchedMessage(request, "a request from a server that may not ask")
         if self._over:
-            return Refused(failure(request.id, INVALID_REQUEST, "The connection is closing"))
-        head = read_head(request.params)
+            return RequestRejected(
+                failure(request.id, INVALID_REQUEST, "The connection is closing")
+            )
+        head = read_params_head(request.params)
         meta = head.meta
         if self._is_client:
             caller = self.sender
@@ -131,7 +144,7 @@ class Conversation:
             try:
                 caller = stateless_caller(meta, self._principal)
             except RpcError as exc:
-                return Refused(failure(request.id, exc.code, exc.message, exc.data))
+                return RequestRejected(failure(request.id, exc.code, exc.message, exc.data))
         elif request.method == "initialize":
             return self._introduced(request)
         elif self._caller is not None:
@@ -139,9 +152,9 @@ class Conversation:
         elif request.method == "ping":
             caller = self._unknown
         else:
-            return Refused(failure(request.id, INVALID_PARAMS, _NOT_INTRODUCED))
+            return RequestRejected(failure(request.id, INVALID_PARAMS, _NOT_INTRODUCED))
         self._owed.add(request.id)
-        return Asked(request, caller, head)
+        return RequestReceived(request, caller, head)
 
     def _may_be_asked(self, method: str) -> bool:
         """A stateless server never asks, and we must not answer it.
@@ -152,63 +165,65 @@ class Conversation:
             return not self._caller.stateless
         return self._sent_initialize is not None and (method == "ping" or not self.gated)
 
-    def _introduced(self, request: Request) -> Asked | Refused:
+    def _introduced(self, request: Request) -> RequestReceived | RequestRejected:
         """`initialize` takes effect here and now; the server's answer only reports it."""
         if self._agreement is not None:
-            return Refused(failure(request.id, INVALID_REQUEST, "Already initialized"))
+            return RequestRejected(failure(request.id, INVALID_REQUEST, "Already initialized"))
         try:
             params = _decode_initialize(b"{}" if request.params is UNSET else request.params)
         except (msgspec.DecodeError, RecursionError) as exc:
             why = f"initialize needs protocolVersion, capabilities and clientInfo: {exc}"
-            return Refused(failure(request.id, INVALID_PARAMS, why))
+            return RequestRejected(failure(request.id, INVALID_PARAMS, why))
         try:
             check_declaration(params.capabilities, params.client_info)
         except RpcError as exc:
-            return Refused(failure(request.id, exc.code, exc.message))
-        revision = agree(params.protocol_version)
+            return RequestRejected(failure(request.id, exc.code, exc.message))
+        revision = negotiate_revision(params.protocol_version)
         info = None if isinstance(params.client_info, UnsetType) else bytes(params.client_info)
         self._agreement = Agreement(revision=revision)
         self._caller = Caller(revision, False, self._principal, bytes(params.capabilities), info)
         self.state = SessionState.INITIALIZING
         self._owed.add(request.id)
         self._owed_initialize = request.id
-        return Asked(request, self._caller, read_head(request.params))
+        return RequestReceived(request, self._caller, read_params_head(request.params))
 
-    def _told(self, message: Notification) -> Event:
+    def _told(self, message: Notification) -> ConversationEvent:
         method = message.method
         if method == "notifications/cancelled":
             return self._cancelled(message)
         if method == "notifications/progress":
             token = _read(message, _decode_progress, "progress_token")
             if token in self._waiting:
-                return Progressed(token, message)
-            return Stray(message, "progress of a request that is not under way")
-        if method == "notifications/initialized" and self.role is Role.SERVER:
+                return ProgressReceived(token, message)
+            return UnmatchedMessage(message, "progress of a request that is not under way")
+        if method == "notifications/initialized" and self.role is ConversationRole.SERVER:
             if self.state is SessionState.INITIALIZING:
                 self.state = SessionState.ACTIVE
-            return Told(message)
+            return NotificationReceived(message)
         if self._directed and not self._may_come(method):
-            return Stray(message, "a notification that only the other side may send")
-        return Told(message)
+            return UnmatchedMessage(message, "a notification that only the other side may send")
+        return NotificationReceived(message)
 
     def _may_come(self, method: str) -> bool:
         """PRO-15: the table only validates the direction; methods it does not know pass."""
         revision = self._caller.revision if self._caller is not None else STATELESS[-1]
         row = find(method, revision)
-        sender = "server" if self.role is Role.CLIENT else "client"
+        sender = "server" if self.role is ConversationRole.CLIENT else "client"
         return row is None or row.sender in (sender, "both")
 
-    def _cancelled(self, message: Notification) -> Cancelled | Told | Stray:
+    def _cancelled(
+        self, message: Notification
+    ) -> RequestCancelled | NotificationReceived | UnmatchedMessage:
         request_id = _read(message, _decode_cancelled, "request_id")
         if request_id in self._owed and request_id != self._owed_initialize:
             self._owed.discard(request_id)
             reason = _read(message, _decode_cancelled, "reason") or ""
-            return Cancelled(request_id, reason, message)
+            return RequestCancelled(request_id, reason, message)
         if self.stateless and request_id in self._waiting:
-            return Told(message)  # a server ends a subscription this way
-        return Stray(message, "cancels a request that is not under way")
+            return NotificationReceived(message)  # a server ends a subscription this way
+        return UnmatchedMessage(message, "cancels a request that is not under way")
 
-    def answered(self, request_id: RequestId) -> bool:
+    def receive_result(self, request_id: RequestId) -> bool:
         """Take in that a request was answered: the same as `receive`, for those who know that it is
         an answer. False if nobody waits for it."""
         if request_id not in self._waiting:
@@ -216,10 +231,10 @@ class Conversation:
         self._waiting.discard(request_id)
         return True
 
-    def _answered(self, message: Success | Failure) -> Answered | Stray:
-        if message.id is None or not self.answered(message.id):
-            return Stray(message, "an answer to a request that nobody waits for")
-        return Answered(message)
+    def _answered(self, message: Success | Failure) -> ResponseReceived | UnmatchedMessage:
+        if message.id is None or not self.receive_result(message.id):
+            return UnmatchedMessage(message, "an answer to a request that nobody waits for")
+        return ResponseReceived(message)
 
     # What we send
 
@@ -243,17 +258,19 @@ class Conversation:
             LocalProtocolError: if it may not be sent now.
         """
         request_id = self._next_id(method, reserved)
-        complete = self.dressed(method, params, request_id if track else None)
+        complete = self.with_metadata(method, params, request_id if track else None)
         return self._under_way(Request(request_id, method, complete))
 
-    def dressed(
+    def with_metadata(
         self, method: str, params: Mapping[str, Any] | Raw | None, token: RequestId | None
     ) -> Params:
         """Params as they are sent: with the metadata of the era, and the token for progress."""
         stamp = self._identity.stamp if self.stateless or method == "server/discover" else b""
-        return with_meta(params, token, stamp, outgoing())
+        return with_meta(params, token, stamp, outgoing_trace())
 
-    def forwarded(self, method: str, fill: Fill, extra: dict[str, Raw] | None = None) -> Request:
+    def forward_request(
+        self, method: str, fill: Fill, extra: dict[str, Raw] | None = None
+    ) -> Request:
         """Somebody else's request, passed on under an id of ours; `fill` is or makes its params.
 
         Raises:
@@ -273,7 +290,7 @@ class Conversation:
         """Raises `LocalProtocolError` if that may not be asked now."""
         if self.state is not SessionState.ACTIVE:
             self._check_opening(method)
-        elif self.role is Role.SERVER and self.gated:
+        elif self.role is ConversationRole.SERVER and self.gated:
             self._check_asking(method)
         if reserved is not None:
             return reserved
@@ -306,11 +323,11 @@ class Conversation:
         body = to_json({"requestId": request_id, "reason": reason})
         return Notification("notifications/cancelled", Raw(body))
 
-    def owes(self, request_id: RequestId) -> bool:
+    def is_unanswered(self, request_id: RequestId) -> bool:
         """Whether a request of the peer is not answered yet."""
         return request_id in self._owed
 
-    def settled(self, request_id: RequestId) -> bool:
+    def mark_answered(self, request_id: RequestId) -> bool:
         """A request of the peer has its outcome. False if it had one before: then say nothing."""
         if request_id in self._owed:
             self._owed.discard(request_id)
@@ -319,7 +336,7 @@ class Conversation:
             return True
         return False
 
-    def agreed(self, agreement: Agreement) -> None:
+    def set_agreement(self, agreement: Agreement) -> None:
         """Client: era, revision and capabilities of the server are known.
 
         With a handshake the conversation becomes active when `notifications/initialized` is made.
@@ -336,7 +353,7 @@ class Conversation:
         if self.state is SessionState.UNINITIALIZED:  # it may have ended before we came to this
             self.state = SessionState.ACTIVE if stateless else SessionState.INITIALIZING
 
-    def settle_on(self, revision: Revision) -> None:
+    def set_revision(self, revision: Revision) -> None:
         """Server: somebody behind us speaks an older revision than the one that was agreed on."""
         assert self._caller is not None
         self._agreement = Agreement(revision=revision)
@@ -367,7 +384,7 @@ class Conversation:
     @property
     def accepts_batches(self) -> bool:
         """Where the revision has them; leniently, everywhere on client input."""
-        if self.role is Role.CLIENT:
+        if self.role is ConversationRole.CLIENT:
             return True
         return self._caller is not None and self._caller.revision.batches
 
@@ -391,7 +408,7 @@ class Conversation:
         return self._principal
 
     @property
-    def owed(self) -> int:
+    def unanswered_count(self) -> int:
         """How many requests of the peer have no answer yet."""
         return len(self._owed)
 
@@ -418,7 +435,7 @@ class Conversation:
         theirs: tuple[dict[str, Any] | None, dict[str, Any] | None] = (None, None)
         if self._caller is not None:
             theirs = _plain(self._caller.info), _plain(self._caller.capabilities)
-        client, server = (ours, theirs) if self.role is Role.CLIENT else (theirs, ours)
+        client, server = (ours, theirs) if self.role is ConversationRole.CLIENT else (theirs, ours)
         agreement = self._agreement
         return SessionContext(
             state=self.state,
@@ -439,7 +456,7 @@ class Conversation:
             raise LocalProtocolError("Transport not connected", code=INVALID_REQUEST)
         if not self.gated:
             return
-        if self.role is Role.SERVER:
+        if self.role is ConversationRole.SERVER:
             if self.state is SessionState.INITIALIZING and method == "ping":
                 return
             raise LocalProtocolError(

@@ -5,39 +5,48 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from ...wire import Failure, Message, Notification, Request, RequestId, Success
-from ..caller import Caller, Head
+from ..caller import Caller, ParamsHead
 
-__all__ = ["Answered", "Asked", "Cancelled", "Event", "Progressed", "Refused", "Stray", "Told"]
+__all__ = [
+    "ConversationEvent",
+    "NotificationReceived",
+    "ProgressReceived",
+    "RequestCancelled",
+    "RequestReceived",
+    "RequestRejected",
+    "ResponseReceived",
+    "UnmatchedMessage",
+]
 
 
-class Asked(Struct, frozen=True, gc=False):
+class RequestReceived(Struct, frozen=True, gc=False):
     """The peer wants something; an answer is owed."""
 
     message: Request
     caller: Caller
-    head: Head
+    head: ParamsHead
 
 
-class Told(Struct, frozen=True, gc=False):
+class NotificationReceived(Struct, frozen=True, gc=False):
     """The peer let us know something."""
 
     message: Notification
 
 
-class Answered(Struct, frozen=True, gc=False):
+class ResponseReceived(Struct, frozen=True, gc=False):
     """The outcome of a request of ours."""
 
     message: Success | Failure
 
 
-class Progressed(Struct, frozen=True, gc=False):
+class ProgressReceived(Struct, frozen=True, gc=False):
     """A request of ours is under way and says how far it is."""
 
     request_id: RequestId
     message: Notification
 
 
-class Cancelled(Struct, frozen=True, gc=False):
+class RequestCancelled(Struct, frozen=True, gc=False):
     """The peer no longer waits for a request of its own: stop, and do not answer."""
 
     request_id: RequestId
@@ -45,17 +54,25 @@ class Cancelled(Struct, frozen=True, gc=False):
     message: Notification
 
 
-class Refused(Struct, frozen=True, gc=False):
+class RequestRejected(Struct, frozen=True, gc=False):
     """The request cannot be served; this is the answer to send."""
 
     answer: Failure
 
 
-class Stray(Struct, frozen=True, gc=False):
+class UnmatchedMessage(Struct, frozen=True, gc=False):
     """Late, unknown or going the wrong way: counted, otherwise harmless."""
 
     message: Message
     why: str
 
 
-Event: TypeAlias = Asked | Told | Answered | Progressed | Cancelled | Refused | Stray
+ConversationEvent: TypeAlias = (
+    RequestReceived
+    | NotificationReceived
+    | ResponseReceived
+    | ProgressReceived
+    | RequestCancelled
+    | RequestRejected
+    | UnmatchedMessage
+)

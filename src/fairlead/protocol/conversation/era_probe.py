@@ -20,13 +20,13 @@ from ...wire.error_codes import (
     UNSUPPORTED_VERSION,
 )
 from ..caller import SERVER_INFO_KEY
-from ..revisions import known
+from ..revisions import find_revision
 from .conversation import Agreement
 
 __all__ = [
+    "EraVerdict",
     "Incompatible",
     "NeedsHandshake",
-    "Verdict",
     "judge_discover",
     "judge_initialize",
     "judge_lost_probe",
@@ -50,10 +50,10 @@ class Incompatible(Struct, frozen=True):
     why: str
 
 
-Verdict: TypeAlias = Agreement | NeedsHandshake | Incompatible
+EraVerdict: TypeAlias = Agreement | NeedsHandshake | Incompatible
 
 
-def judge_discover(answer: Success | Failure) -> Verdict:
+def judge_discover(answer: Success | Failure) -> EraVerdict:
     """What the answer to `server/discover` says about the server."""
     if isinstance(answer, Failure):
         return _judge_refusal(answer)
@@ -61,7 +61,7 @@ def judge_discover(answer: Success | Failure) -> Verdict:
         result = msgspec.json.decode(answer.result, type=_DiscoverResult)
     except (msgspec.DecodeError, RecursionError):
         return NeedsHandshake("its answer to server/discover is no DiscoverResult")
-    shared = [r for name in result.supported_versions if (r := known(name)) is not None]
+    shared = [r for name in result.supported_versions if (r := find_revision(name)) is not None]
     stateless = [r for r in shared if r.stateless]
     if stateless:
         return Agreement(
@@ -78,7 +78,8 @@ def judge_discover(answer: Success | Failure) -> Verdict:
 def offers_our_version(refusal: Failure) -> bool:
     """Whether a server refuses our version and names a stateless one that we speak: ask again."""
     return refusal.code == UNSUPPORTED_VERSION and any(
-        (revision := known(name)) is not None and revision.stateless for name in _supported(refusal)
+        (revision := find_revision(name)) is not None and revision.stateless
+        for name in _supported(refusal)
     )
 
 
@@ -118,7 +119,7 @@ def judge_initialize(answer: Success) -> Agreement:
         raise RemoteProtocolError(
             f"The answer to initialize is malformed: {exc}", code=INVALID_REQUEST
         ) from exc
-    revision = known(result.protocol_version)
+    revision = find_revision(result.protocol_version)
     if revision is None or revision.stateless:
         raise RemoteProtocolError(
             f"The server insists on protocol version {result.protocol_version!r}, "
@@ -166,7 +167,7 @@ def _judge_refusal(answer: Failure) -> NeedsHandshake | Incompatible:
     supported = _supported(answer)
     # The text says never to fall back on a stateless error, but a handshake revision that both
     # sides speak can only be spoken through `initialize`.
-    if any((r := known(name)) is not None and not r.stateless for name in supported):
+    if any((r := find_revision(name)) is not None and not r.stateless for name in supported):
         return NeedsHandshake("it shares only revisions with a handshake")
     return Incompatible(f"it supports only {', '.join(supported) or 'other versions'}")
 

@@ -60,7 +60,7 @@ class Checker:
     def problems(self, value: Any) -> list[FieldError]:
         return self._explain(value, self._errors(value))
 
-    def mend(self, values: dict[str, Any]) -> list[FieldError]:
+    def coerce_strings(self, values: dict[str, Any]) -> list[FieldError]:
         """Read numbers and booleans from strings where the schema wants them; what is left wrong?
 
         The values are changed in place.

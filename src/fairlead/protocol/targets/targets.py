@@ -25,15 +25,15 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ...limits import TARGET_FORMS, TARGET_LENGTH, TARGETS
 from ...wire import Params
-from ..caller import Head
+from ..caller import ParamsHead
 from .unicode_forms import nfkc
 from .url_hosts import host_forms, place_forms, plain_port, without_final_dot
 
 __all__ = [
     "NESTED",
-    "Kind",
     "Patterns",
     "Target",
+    "TargetKind",
     "name_forms",
     "normalize_name",
     "normalize_uri",
@@ -41,9 +41,9 @@ __all__ = [
     "uri_forms",
 ]
 
-Kind: TypeAlias = Literal["tool", "prompt", "resource", "other"]
+TargetKind: TypeAlias = Literal["tool", "prompt", "resource", "other"]
 
-# Methods whose targets stand deeper in the params than a `Head` reads.
+# Methods whose targets stand deeper in the params than a `ParamsHead` reads.
 NESTED: Final = frozenset({"completion/complete", "subscriptions/listen"})
 
 _ROUNDS: Final = 8  # of decoding, after which a text is unclear
@@ -53,7 +53,7 @@ _CACHED: Final = 256  # characters of a text whose forms are remembered
 class Target(Struct, frozen=True, dict=True):
     """One item that a message names, under all names by which policies may know it."""
 
-    kind: Kind
+    kind: TargetKind
     own: str  # the server's own name, or the URI
     displayed: str  # the name that the client's view gives it, or the URI
     server: str | None = None  # where several are served together, and it is known
@@ -88,7 +88,7 @@ class Target(Struct, frozen=True, dict=True):
         return tuple(found)
 
     @cached_property
-    def key(self) -> tuple[str | None, Kind, str]:
+    def key(self) -> tuple[str | None, TargetKind, str]:
         """The same value for every spelling of one item of one server."""
         if self.kind == "resource":
             return self.server, self.kind, normalize_uri(self.own)
@@ -139,7 +139,7 @@ _decode_listening = msgspec.json.Decoder(_Listening).decode
 _UNREADABLE: Final = Target("other", "", "", unclear=True)
 
 
-def targets_of(method: str, head: Head, params: Params) -> tuple[Target, ...]:
+def targets_of(method: str, head: ParamsHead, params: Params) -> tuple[Target, ...]:
     """Return what a message names, as it names it.
 
     A `completion/complete` names a prompt or a template, a `subscriptions/listen` each of its
@@ -160,7 +160,7 @@ def targets_of(method: str, head: Head, params: Params) -> tuple[Target, ...]:
     return named
 
 
-_KINDS: Final[dict[str, Kind]] = {"tools/call": "tool", "prompts/get": "prompt"}
+_KINDS: Final[dict[str, TargetKind]] = {"tools/call": "tool", "prompts/get": "prompt"}
 
 
 def _nested(method: str, params: Params) -> tuple[Target, ...]:
@@ -214,12 +214,12 @@ def _repeats_a_member(params: Raw) -> bool:
 _BRACE: Final = ord("{")
 
 
-def _plain_target(kind: Kind, name: str) -> Target:
+def _plain_target(kind: TargetKind, name: str) -> Target:
     return _remembered(kind, name) if len(name) <= _CACHED else Target(kind, name, name)
 
 
 @lru_cache(maxsize=1024)
-def _remembered(kind: Kind, name: str) -> Target:
+def _remembered(kind: TargetKind, name: str) -> Target:
     return Target(kind, name, name)
 
 

@@ -18,7 +18,7 @@ __all__ = [
     "Pair",
     "assign_names",
     "full_name",
-    "may_be_of",
+    "may_belong_to",
     "merge_names",
     "tool_names",
 ]
@@ -106,7 +106,7 @@ def full_name(server: str, name: str) -> str:
     return f"{_plain_server(server)}_{name}"
 
 
-def may_be_of(server: str, merged: str) -> bool:
+def may_belong_to(server: str, merged: str) -> bool:
     """Return True if something of a server could have this name; so could that of another one."""
     whole = full_name(server, "")
     return merged.startswith(whole[: MAX_NAME - _LONGEST_TAIL - 1])

@@ -10,7 +10,7 @@ __all__ = [
     "ElicitAction",
     "ElicitParams",
     "ElicitResult",
-    "UrlElicitationRequired",
+    "UrlElicitationRequiredData",
 ]
 
 ElicitAction: TypeAlias = Literal["accept", "decline", "cancel"]
@@ -40,7 +40,7 @@ class ElicitResult(Struct, frozen=True, kw_only=True, rename="camel"):
     meta: Raw | UnsetType = field(default=UNSET, name="_meta")
 
 
-class UrlElicitationRequired(Struct, frozen=True, kw_only=True, rename="camel"):
+class UrlElicitationRequiredData(Struct, frozen=True, kw_only=True, rename="camel"):
     """Data of error -32042 (2025-11-25): the pages to visit before the request can succeed."""
 
     elicitations: list[ElicitParams]

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from ...limits import TEMPLATE_TEXT, TEMPLATE_VARIABLES, URI_TEXT
 from ...wire.quote_text import quoted
-from .matching import Optional, Step, Variable, match_steps
+from .template_matcher import OptionalVariable, TemplateStep, TemplateVariable, match_steps
 
 __all__ = ["UriTemplate"]
 
@@ -132,18 +132,18 @@ class UriTemplate:
         return joints
 
 
-def _steps(index: int, part: str | tuple[_Operator, tuple[str, ...]]) -> list[Step]:
+def _steps(index: int, part: str | tuple[_Operator, tuple[str, ...]]) -> list[TemplateStep]:
     """Return how one part of a template is matched."""
     if isinstance(part, str):
         return [part]
     operator, names = part
     if operator.named:
         without = _ENDS if operator.first == ";" else "#"
-        return [Optional(_query(index), operator.first, without)]
+        return [OptionalVariable(_query(index), operator.first, without)]
     without = "" if operator.reserved else _ENDS + operator.separator * (len(names) > 1)
-    steps: list[Step] = [operator.first]
+    steps: list[TemplateStep] = [operator.first]
     for name in names:
-        steps += [Variable(name, without), operator.separator]
+        steps += [TemplateVariable(name, without), operator.separator]
     return [step for step in steps[:-1] if step]
 
 

@@ -10,12 +10,12 @@ from msgspec import Raw, Struct
 
 from ...protocol.caller import SUBSCRIPTION_KEY
 from ...wire.json import read_json
-from ..tape.format import Entry
-from ..tape.message_summary import Heading, heading_of, summary_of
-from ..tape.reader import Lines, TapeReader, plain
-from .json_diff import Difference, Path, aligned, differences, same_ends
+from ..tape.format import TapeEntry
+from ..tape.message_summary import MessageHeading, message_heading, summary_of
+from ..tape.reader import LineIndex, TapeReader, decode_entry
+from .json_diff import JsonDifference, JsonPath, aligned, json_differences, same_ends
 
-__all__ = ["Change", "Namer", "changes", "same_names", "summary"]
+__all__ = ["StableIds", "TapeDifference", "iter_differences", "summary", "with_stable_ids"]
 
 INDEXED: Final = 1_000_000  # entries whose places are kept, to be compared later
 ALIGNED: Final = 20_000  # entries up to which what was added is told from what was changed
@@ -23,26 +23,28 @@ EFFORT: Final = 50_000_000  # pairs of equal entries times stretches; it takes s
 SHOWN: Final = 1000  # changes
 PLACES: Final = 1000  # where one message differs
 
-Named = tuple[Entry, dict[str, Any]]  # its message, in which ids say what they are of
+Named = tuple[TapeEntry, dict[str, Any]]  # its message, in which ids say what they are of
 Pairs = Iterable[tuple[Named | None, Named | None]]
 
 
-class Change(Struct, frozen=True):
+class TapeDifference(Struct, frozen=True):
     """One place where two tapes differ."""
 
-    first: Entry | None
-    second: Entry | None
-    differences: list[Difference]
+    first: TapeEntry | None
+    second: TapeEntry | None
+    differences: list[JsonDifference]
 
 
-def changes(first: TapeReader, second: TapeReader, ignore: Iterable[Path] = ()) -> Iterator[Change]:
+def iter_differences(
+    first: TapeReader, second: TapeReader, ignore: Iterable[JsonPath] = ()
+) -> Iterator[TapeDifference]:
     """What differs, in order, at most as much as a person reads. Time and ids do not count.
 
     The tapes may be larger than memory.
     """
     pairs = _beside(first, second)
     if pairs is None:  # too long to look for what belongs together: line by line
-        pairs = zip_longest(same_names(first), same_names(second))
+        pairs = zip_longest(with_stable_ids(first), with_stable_ids(second))
     return islice(_changes(pairs, tuple(ignore)), SHOWN)
 
 
@@ -52,9 +54,9 @@ def _beside(first: TapeReader, second: TapeReader) -> Pairs | None:
     return _of_places(one, two)
 
 
-def summary(entry: Entry) -> str:
+def summary(entry: TapeEntry) -> str:
     """A message in a few words."""
-    return summary_of(heading_of(entry))
+    return summary_of(message_heading(entry))
 
 
 class _Index:
@@ -64,24 +66,24 @@ class _Index:
     """
 
     def __init__(self, reader: TapeReader) -> None:
-        self._lines = Lines(reader.parts)
+        self._lines = LineIndex(reader.parts)
         self.keys, self.contents, self._ofs = array("q"), array("q"), array("I")
         self._texts: dict[str | None, int] = {}  # what is answered or cancelled, each text once
         self.whole = self._read(reader)
         self._of = list(self._texts)
 
     def _read(self, reader: TapeReader) -> bool:
-        namer = Namer()
+        namer = StableIds()
         for count, (spot, _, entry) in enumerate(reader.lines()):
             if count >= INDEXED:
                 return False
-            heading = heading_of(entry)
+            heading = message_heading(entry)
             of = namer.of(entry, heading)
             self._lines.note(spot)
             self._ofs.append(self._texts.setdefault(of, len(self._texts)))
             key = hash((entry.dir.value, entry.session, of or summary_of(heading)))
             self.keys.append(key)
-            self.contents.append(Namer.content(entry))
+            self.contents.append(StableIds.content(entry))
         return True
 
     def __len__(self) -> int:
@@ -92,7 +94,7 @@ class _Index:
         if place is None:
             return None
         entry = self._lines.read(place)
-        return entry, Namer.named(entry, self._of[self._ofs[place]])
+        return entry, StableIds.named(entry, self._of[self._ofs[place]])
 
 
 def _of_places(one: _Index, two: _Index) -> Pairs:
@@ -119,35 +121,35 @@ def _aligned(first: Sequence[Any], second: Sequence[Any]) -> list[tuple[int, int
     return whole if found is None else [(a, b, c, d) for _, a, b, c, d in found]
 
 
-def _changes(pairs: Pairs, ignore: tuple[Path, ...]) -> Iterator[Change]:
+def _changes(pairs: Pairs, ignore: tuple[JsonPath, ...]) -> Iterator[TapeDifference]:
     for one, two in pairs:
         if one is None or two is None:
-            yield Change(one[0] if one else None, two[0] if two else None, [])
+            yield TapeDifference(one[0] if one else None, two[0] if two else None, [])
             continue
-        found = list(islice(differences(_facts(*one), _facts(*two), ignore), PLACES))
+        found = list(islice(json_differences(_facts(*one), _facts(*two), ignore), PLACES))
         if found:
-            yield Change(one[0], two[0], found)
+            yield TapeDifference(one[0], two[0], found)
 
 
-def _facts(entry: Entry, message: dict[str, Any]) -> dict[str, Any]:
+def _facts(entry: TapeEntry, message: dict[str, Any]) -> dict[str, Any]:
     return {"dir": entry.dir.value, "session": entry.session, **message}
 
 
-def same_names(entries: Iterable[Entry]) -> Iterator[Named]:
+def with_stable_ids(entries: Iterable[TapeEntry]) -> Iterator[Named]:
     """Entries with their messages, in which every id says what it is of."""
-    namer = Namer()
+    namer = StableIds()
     for entry in entries:
-        of = namer.of(entry, heading_of(entry))
-        yield entry, Namer.named(entry, of)
+        of = namer.of(entry, message_heading(entry))
+        yield entry, StableIds.named(entry, of)
 
 
-class Namer:
+class StableIds:
     """Remembers what was asked, in the order of a tape."""
 
     def __init__(self) -> None:
         self._asked: dict[tuple[str | None, str, Any], str] = {}
 
-    def of(self, entry: Entry, heading: Heading) -> str | None:
+    def of(self, entry: TapeEntry, heading: MessageHeading) -> str | None:
         """What a message answers or cancels; None for one that says itself what it is."""
         asked, session = self._asked, entry.session
         if heading.method is None:
@@ -162,9 +164,9 @@ class Namer:
         return None
 
     @staticmethod
-    def named(entry: Entry, of: str | None) -> dict[str, Any]:
+    def named(entry: TapeEntry, of: str | None) -> dict[str, Any]:
         """A message with its names; `of` is what was said of it."""
-        message = plain(entry)
+        message = decode_entry(entry)
         params = message.get("params")
         if "method" not in message:
             message["id"] = of
@@ -178,7 +180,7 @@ class Namer:
         return message
 
     @staticmethod
-    def content(entry: Entry) -> int:
+    def content(entry: TapeEntry) -> int:
         """The same number for messages that carry the same, whatever their names are.
 
         Long results are not opened for that: should only names in them differ, so do the numbers,

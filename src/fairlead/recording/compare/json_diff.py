@@ -12,16 +12,16 @@ from msgspec import Struct
 
 from ...redaction.redact_text import REDACTED
 
-__all__ = ["ABSENT", "Difference", "aligned", "differences", "read_path", "same_ends"]
+__all__ = ["ABSENT", "JsonDifference", "aligned", "json_differences", "read_path", "same_ends"]
 
 ABSENT: Final = "(absent)"
 DEEPEST: Final = 200  # levels that are looked at one by one
 
-Path = tuple[str, ...]
+JsonPath = tuple[str, ...]
 T = TypeVar("T")
 
 
-class Difference(Struct, frozen=True):
+class JsonDifference(Struct, frozen=True):
     """One place where something else stands."""
 
     path: str
@@ -29,7 +29,7 @@ class Difference(Struct, frozen=True):
     given: Any
 
 
-def read_path(text: str) -> Path:
+def read_path(text: str) -> JsonPath:
     """`result.content.*.text`: `*` is any one member or item, `**` any number of them.
 
     Raises:
@@ -41,9 +41,9 @@ def read_path(text: str) -> Path:
     return parts
 
 
-def differences(
-    recorded: Any, given: Any, ignore: Iterable[Path] = (), at: Path = ()
-) -> Iterator[Difference]:
+def json_differences(
+    recorded: Any, given: Any, ignore: Iterable[JsonPath] = (), at: JsonPath = ()
+) -> Iterator[JsonDifference]:
     """All of them, outermost first; what was taken out of a tape may be anything."""
     ignored = tuple(ignore)
     if any(_matches(path, at) for path in ignored):
@@ -52,18 +52,18 @@ def differences(
         return
     if len(at) >= DEEPEST:
         if not _same(recorded, given):
-            yield Difference(".".join(at), _DEEP, _DEEP)
+            yield JsonDifference(".".join(at), _DEEP, _DEEP)
     elif isinstance(recorded, dict) and isinstance(given, dict):
         for name in [*recorded, *(name for name in given if name not in recorded)]:
             one, other = recorded.get(name, _NOTHING), given.get(name, _NOTHING)
-            yield from differences(one, other, ignored, (*at, str(name)))
+            yield from json_differences(one, other, ignored, (*at, str(name)))
     elif isinstance(recorded, list) and isinstance(given, list):
         for n in range(max(len(recorded), len(given))):
             one = recorded[n] if n < len(recorded) else _NOTHING
             other = given[n] if n < len(given) else _NOTHING
-            yield from differences(one, other, ignored, (*at, str(n)))
+            yield from json_differences(one, other, ignored, (*at, str(n)))
     elif type(recorded) is not type(given) or recorded != given:
-        yield Difference(".".join(at), _shown(recorded), _shown(given))
+        yield JsonDifference(".".join(at), _shown(recorded), _shown(given))
 
 
 def same_ends(

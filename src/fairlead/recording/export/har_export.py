@@ -6,15 +6,15 @@ from typing import Any, Final
 
 import msgspec
 
-from ..tape.format import Entry, TapeInfo
-from ..tape.message_summary import heading_of
+from ..tape.format import TapeEntry, TapeInfo
+from ..tape.message_summary import message_heading
 
 __all__ = ["har_text"]
 
 SESSIONS: Final = 1000  # whose headers are known
 
 
-def har_text(info: TapeInfo, entries: Iterable[Entry]) -> Iterator[bytes]:
+def har_text(info: TapeInfo, entries: Iterable[TapeEntry]) -> Iterator[bytes]:
     """The file in pieces, because a tape may be larger than memory."""
     creator = {"name": "fairlead", "version": info.fairlead or "0"}
     yield b'{"log":{"version":"1.2","creator":' + msgspec.json.encode(creator) + b',"entries":['
@@ -23,13 +23,13 @@ def har_text(info: TapeInfo, entries: Iterable[Entry]) -> Iterator[bytes]:
     yield b"\n]}}\n"
 
 
-def _entries(info: TapeInfo, entries: Iterable[Entry]) -> Iterator[dict[str, Any]]:
+def _entries(info: TapeInfo, entries: Iterable[TapeEntry]) -> Iterator[dict[str, Any]]:
     """A request and its answer are one entry; so are a notification and nothing."""
     url = str(info.about.get("url") or "http://localhost/mcp")
-    open_: dict[tuple[str, str | None, Any], tuple[Entry, str]] = {}
+    open_: dict[tuple[str, str | None, Any], tuple[TapeEntry, str]] = {}
     headers: dict[str | None, dict[str, str]] = {}
     for entry in entries:
-        message = heading_of(entry)
+        message = message_heading(entry)
         known = (entry.transport or {}).get("headers")
         if isinstance(known, dict):
             headers[entry.session] = known
@@ -55,9 +55,9 @@ def _entry(
     info: TapeInfo,
     url: str,
     headers: dict[str, str] | None,
-    entry: Entry,
+    entry: TapeEntry,
     method: str,
-    answer: Entry | None,
+    answer: TapeEntry | None,
 ) -> dict[str, Any]:
     body = bytes(entry.message).decode()
     back = "" if answer is None else bytes(answer.message).decode()

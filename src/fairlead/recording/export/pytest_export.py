@@ -15,7 +15,7 @@ _TEXT = '''\
 import asyncio
 from pathlib import Path
 
-from fairlead.recording.replay import play_against
+from fairlead.recording.replay import replay_tape
 
 TAPE = {tape}
 SERVER = {server}
@@ -23,7 +23,7 @@ IGNORE: list[str] = []  # paths that may differ, such as "result.content.*.text"
 
 
 def test_{word}_answers_as_it_did() -> None:
-    report = asyncio.run(play_against(TAPE, SERVER, ignore=IGNORE))
+    report = asyncio.run(replay_tape(TAPE, SERVER, ignore=IGNORE))
     assert report.same, str(report)
 '''
 

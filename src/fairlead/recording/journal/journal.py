@@ -13,14 +13,14 @@ from typing import Any, Final, Self
 from msgspec import UNSET, Raw, UnsetType
 
 from ...limits import JOURNAL_READERS
-from ...observe.timestamps import Moment
+from ...observe.timestamps import Timestamp
 from ...protocol.envelope import Direction
 from ...redaction.redact_messages import Redactor
-from .journal_record import HANGS, Kind, Record, State
-from .pending_entry import OVERHEAD, Entry
+from .journal_record import HANGS, ExchangeKind, ExchangeState, JournalRecord
+from .pending_entry import OVERHEAD, PendingEntry
 from .tool_error import is_tool_error
 
-__all__ = ["Journal", "Reader"]
+__all__ = ["Journal", "JournalReader"]
 
 MAX_NAMES: Final = 1000
 SHOWN: Final = 500  # characters of a text, cut when nothing secret is in it any more
@@ -63,19 +63,21 @@ class Journal:
         self._hangs_after = hangs_after
         self._redactor = redactor or Redactor()
         self.clock = clock
-        self._kept: deque[Entry] = deque(maxlen=max_entries)  # their numbers follow each other
+        self._kept: deque[PendingEntry] = deque(
+            maxlen=max_entries
+        )  # their numbers follow each other
         self._bytes = 0
         self._next = 1
-        self._open: dict[int, Entry] = {}  # what is not answered yet
+        self._open: dict[int, PendingEntry] = {}  # what is not answered yet
         self._names: dict[str, str] = {}  # as they come, and as they are shown
-        self._readers: set[Reader] = set()
+        self._readers: set[JournalReader] = set()
 
     # Filling it
 
     def begin(
         self,
         direction: Direction,
-        kind: Kind,
+        kind: ExchangeKind,
         method: str,
         target: str | None = None,
         params: Raw | bytes | UnsetType | None = None,
@@ -83,14 +85,14 @@ class Journal:
         request_id: Any = None,
         *,
         text: str | None = None,
-        when: Moment | None = None,
-    ) -> Entry:
+        when: Timestamp | None = None,
+    ) -> PendingEntry:
         """Something has begun to pass, now or at a moment not before the last; `end` it."""
         # Not a part of the message, which would hold on to all of it.
         raw = b"" if params is None or params is UNSET else bytes(params)
         at = time.time() if when is None else when.wall
         since = self.clock() if when is None else when.steady
-        entry = Entry(
+        entry = PendingEntry(
             0, at, since, direction, kind, method, target, session, request_id, raw, len(raw)
         )
         self._bound(entry)
@@ -99,7 +101,7 @@ class Journal:
         self.keep(entry)
         return entry
 
-    def keep(self, entry: Entry) -> None:
+    def keep(self, entry: PendingEntry) -> None:
         """Take in something that has begun to pass; its target stands in its params."""
         size = len(entry.params)
         if size > self._unbounded or len(entry.method) > SHOWN or type(entry.request_id) is not int:
@@ -118,14 +120,14 @@ class Journal:
 
     def end(
         self,
-        entry: Entry,
-        state: State,
+        entry: PendingEntry,
+        state: ExchangeState,
         result: Raw | bytes | UnsetType | None = None,
         did: list[str] | None = None,
         *,
         code: int | None = None,
         error: str | None = None,
-        when: Moment | None = None,
+        when: Timestamp | None = None,
     ) -> None:
         """It has its outcome, now or since then. Only the first one counts.
 
@@ -156,12 +158,12 @@ class Journal:
         if self._readers:
             self._publish(entry)
 
-    def flag(self, entry: Entry, what: str) -> None:
+    def flag(self, entry: PendingEntry, what: str) -> None:
         """Something is odd about it."""
         if what not in entry.flags:
             entry.flags = (*entry.flags, what)
 
-    def look_over(self) -> None:
+    def flag_hanging(self) -> None:
         """Flag what hangs, once, and tell readers."""
         before = self.clock() - self._hangs_after
         for entry in list(self._open.values()):
@@ -188,15 +190,15 @@ class Journal:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def records(self, after: int = 0) -> list[Record]:
+    def records(self, after: int = 0) -> list[JournalRecord]:
         """What is remembered, the oldest first; those with an id above `after`."""
         return [self._shown(entry) for entry in self._kept if entry.id > after]
 
-    def get(self, number: int) -> Record | None:
+    def get(self, number: int) -> JournalRecord | None:
         place = number - self._kept[0].id if self._kept else -1
         return self._shown(self._kept[place]) if 0 <= place < len(self._kept) else None
 
-    def follow(self, *, room: int = 1000) -> "Reader":
+    def follow(self, *, room: int = 1000) -> "JournalReader":
         """What ends from now on, or hangs. Who reads slower than that loses the oldest.
 
         Raises:
@@ -205,22 +207,22 @@ class Journal:
         if len(self._readers) >= MAX_READERS:
             JOURNAL_READERS.hit()
             raise RuntimeError(f"there are {MAX_READERS} readers already")
-        reader = Reader(self, room)
+        reader = JournalReader(self, room)
         self._readers.add(reader)
         return reader
 
-    def leave(self, reader: "Reader") -> None:
+    def leave(self, reader: "JournalReader") -> None:
         self._readers.discard(reader)
 
     # Inside
 
-    def _publish(self, entry: Entry) -> None:
+    def _publish(self, entry: PendingEntry) -> None:
         if self._readers:
             now = self._shown(entry)
             for reader in self._readers:
                 reader.put(now)
 
-    def _shown(self, entry: Entry) -> Record:
+    def _shown(self, entry: PendingEntry) -> JournalRecord:
         """For others to see."""
         if not entry.clean:
             entry.clean = True
@@ -253,7 +255,7 @@ class Journal:
                 self._names[name] = clean
         return clean
 
-    def _bound(self, entry: Entry) -> None:
+    def _bound(self, entry: PendingEntry) -> None:
         """What others chose may be of any length and, an id, of any type."""
         if len(entry.method) > SHOWN:
             entry.method = self._clean(entry.method)
@@ -279,24 +281,24 @@ class Journal:
         while len(self._kept) > 1 and self._bytes > self._max_bytes:
             self._forget(self._kept.popleft())
 
-    def _forget(self, entry: Entry) -> None:
+    def _forget(self, entry: PendingEntry) -> None:
         self._bytes -= OVERHEAD + len(entry.params) + len(entry.result)
         self.dropped += 1
         if len(self._open) >= self._max_entries:
             del self._open[next(iter(self._open))]  # forgotten by whoever began it
 
 
-class Reader:
+class JournalReader:
     """One who follows; an async iterator that ends with `close`."""
 
     def __init__(self, journal: Journal, room: int) -> None:
         self.lost = 0  # records that came while we were too slow
         self._journal = journal
-        self._queue: deque[Record] = deque(maxlen=room)
+        self._queue: deque[JournalRecord] = deque(maxlen=room)
         self._news = asyncio.Event()
         self.closed = False
 
-    def put(self, record: Record) -> None:
+    def put(self, record: JournalRecord) -> None:
         if len(self._queue) == self._queue.maxlen:
             self.lost += 1
         self._queue.append(record)
@@ -307,7 +309,7 @@ class Reader:
         self._journal.leave(self)
         self._news.set()
 
-    async def wait(self, timeout: float) -> list[Record]:
+    async def wait(self, timeout: float) -> list[JournalRecord]:
         """What has come; waits for something at most so long."""
         limit = asyncio.get_running_loop().time() + timeout
         while not self._queue and not self.closed:
@@ -322,7 +324,7 @@ class Reader:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Record:
+    async def __anext__(self) -> JournalRecord:
         while not self._queue:
             if self.closed:
                 raise StopAsyncIteration
@@ -335,4 +337,4 @@ class Reader:
             async with asyncio.timeout(seconds):
                 await self._news.wait()
         except TimeoutError:
-            self._journal.look_over()
+            self._journal.flag_hanging()

@@ -7,17 +7,17 @@ from weakref import finalize
 from msgspec import UNSET
 
 from ...errors import RpcError
-from ...interceptor import After, Exchange, Offence, Outcome, TwoHalves
+from ...interceptor import After, Exchange, MalformedFrame, Outcome, SyncInterceptor
 from ...peer import Peer
 from ...wire import Request
 from . import Journal
 from .line_observer import LOOKED_AT
-from .pending_entry import Entry
+from .pending_entry import PendingEntry
 
 __all__ = ["Journaling"]
 
 
-class Journaling(TwoHalves):
+class Journaling(SyncInterceptor):
     """Writes down each exchange with its outcome. Put it first: it sees what the asker sees.
 
     Connections are called s1, s2, ... in the order in which they come: their real ids are secret.
@@ -37,7 +37,7 @@ class Journaling(TwoHalves):
         target = head.name if head.uri is UNSET else exchange.target
         # Not a part of the message, which would hold on to all of it.
         raw = b"" if message.params is UNSET else bytes(message.params)
-        entry = Entry(
+        entry = PendingEntry(
             0,
             exchange.started,
             self._clock(),
@@ -53,7 +53,7 @@ class Journaling(TwoHalves):
         self._journal.keep(entry)
         return exchange, partial(self._after, entry, did)
 
-    def _after(self, entry: Entry, did: list[str], outcome: Outcome) -> Outcome:
+    def _after(self, entry: PendingEntry, did: list[str], outcome: Outcome) -> Outcome:
         end = self._journal.end
         if type(outcome) is bytes or not isinstance(outcome, BaseException):
             end(entry, "ok" if entry.kind == "request" else "passed", outcome, did)
@@ -66,7 +66,7 @@ class Journaling(TwoHalves):
             end(entry, "cancelled", None, did)
         return outcome
 
-    def offended(self, offence: Offence) -> None:
+    def on_malformed(self, offence: MalformedFrame) -> None:
         """A frame that is no good: what it was, without its secrets."""
         journal = self._journal
         if offence.is_json:

@@ -6,7 +6,15 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ...protocol.envelope import Direction
 
-__all__ = ["HANGS", "IN_USE", "NOBODY_ASKED", "NO_MESSAGE", "TOO_LONG", "Record", "State"]
+__all__ = [
+    "HANGS",
+    "IN_USE",
+    "NOBODY_ASKED",
+    "NO_MESSAGE",
+    "TOO_LONG",
+    "ExchangeState",
+    "JournalRecord",
+]
 
 # What is flagged.
 NO_MESSAGE: Final = "no message"  # a line that is no JSON-RPC
@@ -15,20 +23,22 @@ IN_USE: Final = "id in use"  # a request under the id of one that is not answere
 HANGS: Final = "hangs"  # no answer for a long time
 TOO_LONG: Final = "too long"  # to be looked at
 
-Kind: TypeAlias = Literal["request", "notification", "answer", "stray"]
-State: TypeAlias = Literal["pending", "ok", "failed", "refused", "cancelled", "lost", "passed"]
+ExchangeKind: TypeAlias = Literal["request", "notification", "answer", "stray"]
+ExchangeState: TypeAlias = Literal[
+    "pending", "ok", "failed", "refused", "cancelled", "lost", "passed"
+]
 
 
-class Record(Struct, omit_defaults=True, kw_only=True, gc=False):
+class JournalRecord(Struct, omit_defaults=True, kw_only=True, gc=False):
     """What is kept of an exchange. Secrets were taken out before."""
 
     id: int
     at: float  # seconds since the epoch
     dir: Direction
-    kind: Kind
+    kind: ExchangeKind
     method: str = ""
     target: str | None = None  # the tool, prompt or resource
-    state: State = "pending"  # `failed` is a tool that says so, `refused` an error
+    state: ExchangeState = "pending"  # `failed` is a tool that says so, `refused` an error
     duration: float | None = None  # seconds to the answer
     code: int | None = None
     error: str | None = None

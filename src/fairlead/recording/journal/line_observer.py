@@ -7,15 +7,15 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from ...observe.timestamps import Moment
-from ...protocol.caller import read_head, target_of
+from ...observe.timestamps import Timestamp
+from ...protocol.caller import read_params_head, target_of
 from ...protocol.envelope import Direction
 from ...wire.json import UNREADABLE, read_json
 from .journal import Journal
 from .journal_record import IN_USE, NO_MESSAGE, NOBODY_ASKED, TOO_LONG
-from .pending_entry import Entry
+from .pending_entry import PendingEntry
 
-__all__ = ["LOOKED_AT", "Overheard"]
+__all__ = ["LOOKED_AT", "LineObserver"]
 
 MAX_ASKED: Final = 10_000  # requests of one side that are waited for
 MAX_SAME: Final = 100  # of them under one id
@@ -48,19 +48,19 @@ _decode = msgspec.json.Decoder(_Line).decode
 _decode_many = msgspec.json.Decoder(list[Raw]).decode
 
 
-class Overheard:
+class LineObserver:
     """Listens to both sides of one conversation and writes down what it hears in a journal."""
 
     def __init__(self, journal: Journal, session: str | None = None) -> None:
-        self.when: Moment | None = None  # when it was said what we hear now; None: just now
+        self.when: Timestamp | None = None  # when it was said what we hear now; None: just now
         self._journal = journal
         self._session = session
-        self._asked: dict[Direction, OrderedDict[Hashable, list[Entry]]] = {
+        self._asked: dict[Direction, OrderedDict[Hashable, list[PendingEntry]]] = {
             _UP: OrderedDict(),
             _DOWN: OrderedDict(),
         }
 
-    def hear(self, line: bytes, direction: Direction) -> bool:
+    def receive_bytes(self, line: bytes, direction: Direction) -> bool:
         """Somebody said this; whether it was a message at all."""
         if line[:1] == b"[":
             return self._batch(line, direction)
@@ -119,12 +119,14 @@ class Overheard:
             return False
         return True
 
-    def _begin(self, said: _Line, method: str, direction: Direction, *, request: bool) -> Entry:
+    def _begin(
+        self, said: _Line, method: str, direction: Direction, *, request: bool
+    ) -> PendingEntry:
         return self._journal.begin(
             direction,
             "request" if request else "notification",
             method,
-            target=target_of(method, read_head(said.params)),
+            target=target_of(method, read_params_head(said.params)),
             params=said.params,
             session=self._session,
             request_id=said.id if request else None,
@@ -184,7 +186,7 @@ class Overheard:
             return
         self._journal.end(record, "ok", result=result, when=self.when)
 
-    def _take_asked(self, direction: Direction, key: Hashable) -> Entry | None:
+    def _take_asked(self, direction: Direction, key: Hashable) -> PendingEntry | None:
         """What was asked under an id; the oldest, if there are several."""
         under_it = self._asked[direction].get(key)
         if not under_it:

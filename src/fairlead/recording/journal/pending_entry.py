@@ -5,21 +5,21 @@ from typing import Any, Final
 from msgspec import UNSET, Raw, Struct
 
 from ...protocol.envelope import Direction
-from .journal_record import Kind, Record, State
+from .journal_record import ExchangeKind, ExchangeState, JournalRecord
 
-__all__ = ["OVERHEAD", "Entry"]
+__all__ = ["OVERHEAD", "PendingEntry"]
 
 OVERHEAD: Final = 600  # bytes that an entry costs beside its messages
 
 
-class Entry(Struct, gc=False):
+class PendingEntry(Struct, gc=False):
     """What a record is made of; secrets are in it until it is `clean`."""
 
     id: int
     at: float
     since: float  # by the clock that never goes back
     dir: Direction
-    kind: Kind
+    kind: ExchangeKind
     method: str
     target: str | None
     session: str | None
@@ -27,7 +27,7 @@ class Entry(Struct, gc=False):
     params: bytes  # empty: none, or too long to be kept
     size: int  # bytes of params and result as they passed
     result: bytes = b""
-    state: State = "pending"
+    state: ExchangeState = "pending"
     until: float | None = None
     code: int | None = None
     error: str | None = None
@@ -36,10 +36,10 @@ class Entry(Struct, gc=False):
     did: tuple[str, ...] = ()
     clean: bool = False  # nothing secret is in it any more
 
-    def record(self) -> Record:
+    def record(self) -> JournalRecord:
         """As it is now; it may change, the record does not."""
         took = None if self.until is None else int((self.until - self.since) * 1e6 + 0.5) / 1e6
-        return Record(
+        return JournalRecord(
             duration=took if self.kind == "request" else None,
             params=Raw(self.params) if self.params else UNSET,
             result=Raw(self.result) if self.result else UNSET,
@@ -49,6 +49,6 @@ class Entry(Struct, gc=False):
 
 _SAME: Final = [
     one
-    for one in Record.__struct_fields__
-    if one in Entry.__struct_fields__ and one not in ("params", "result")
+    for one in JournalRecord.__struct_fields__
+    if one in PendingEntry.__struct_fields__ and one not in ("params", "result")
 ]

@@ -19,13 +19,20 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from ...config.paths import Machine, this_machine
+from ...config.paths import HostPaths, local_host_paths
 from ...errors import ConfigError
 from ...wire import to_json
-from .journal import Journal, Reader
-from .journal_record import Record
+from .journal import Journal, JournalReader
+from .journal_record import JournalRecord
 
-__all__ = ["Hello", "Lost", "announced", "find", "folder_of", "hear"]
+__all__ = [
+    "RecordsLost",
+    "WatchHello",
+    "announce_journal",
+    "find_journals",
+    "receive_records",
+    "watch_folder",
+]
 
 LONGEST: Final = 90  # bytes of a folder's name; the kernel takes some 104 of a whole socket
 BEAT: Final = 15.0  # seconds after which an empty line shows that we are still there
@@ -34,7 +41,7 @@ LAST_WORDS: Final = 1.0  # seconds
 LINE_LIMIT: Final = 4 << 20
 
 
-class Hello(Struct, omit_defaults=True):
+class WatchHello(Struct, omit_defaults=True):
     """Who is there."""
 
     hello: str  # its name
@@ -43,19 +50,19 @@ class Hello(Struct, omit_defaults=True):
     about: str = ""
 
 
-class Lost(Struct):
+class RecordsLost(Struct):
     """Records that came faster than they were read."""
 
     lost: int
 
 
-def folder_of(machine: Machine | None = None, *, make: bool = True) -> Path:
+def watch_folder(machine: HostPaths | None = None, *, make: bool = True) -> Path:
     """Where sockets are announced; made if it shall be, and nobody else may look into it.
 
     Raises:
         ConfigError: it belongs to somebody else.
     """
-    machine = machine or this_machine()
+    machine = machine or local_host_paths()
     runtime = machine.variable("XDG_RUNTIME_DIR")
     if moved := machine.variable("FAIRLEAD_HOME"):
         folder = machine.join(moved, "run")
@@ -79,7 +86,7 @@ def folder_of(machine: Machine | None = None, *, make: bool = True) -> Path:
 
 
 @asynccontextmanager
-async def announced(
+async def announce_journal(
     journal: Journal,
     name: str,
     kind: str,
@@ -93,10 +100,10 @@ async def announced(
     Raises:
         OSError, ConfigError: there is no place for the socket.
     """
-    place, pid = folder or folder_of(), pid or os.getpid()
+    place, pid = folder or watch_folder(), pid or os.getpid()
     path = place / f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)[:24] or 'x'}-{pid}.sock"
-    hello = to_json(Hello(name, kind, pid, about)) + b"\n"
-    speaking: dict[asyncio.Task[None], Reader] = {}
+    hello = to_json(WatchHello(name, kind, pid, about)) + b"\n"
+    speaking: dict[asyncio.Task[None], JournalReader] = {}
 
     async def speak(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -132,7 +139,7 @@ async def announced(
 
 
 async def _speak(
-    journal: Journal, hello: bytes, reader: Reader, writer: asyncio.StreamWriter
+    journal: Journal, hello: bytes, reader: JournalReader, writer: asyncio.StreamWriter
 ) -> None:
     told = 0
     writer.write(hello)
@@ -150,7 +157,7 @@ async def _speak(
                 writer.write(to_json(record) + b"\n")
         said.clear()
         if reader.lost > told:
-            writer.write(to_json(Lost(reader.lost - told)) + b"\n")
+            writer.write(to_json(RecordsLost(reader.lost - told)) + b"\n")
             told = reader.lost
         if reader.closed:
             await writer.drain()
@@ -160,9 +167,9 @@ async def _speak(
 # The other side
 
 
-def find(folder: Path | None = None) -> Iterator[tuple[Path, Hello]]:
+def find_journals(folder: Path | None = None) -> Iterator[tuple[Path, WatchHello]]:
     """Who is there now, the newest first; sockets of the dead are taken away."""
-    place = folder or folder_of(make=False)
+    place = folder or watch_folder(make=False)
     sockets = [(one.stat().st_mtime, one) for one in place.glob("*.sock")]
     for _, path in sorted(sockets, reverse=True):
         try:
@@ -170,14 +177,14 @@ def find(folder: Path | None = None) -> Iterator[tuple[Path, Hello]]:
                 there.settimeout(2.0)
                 there.connect(str(path))
                 with there.makefile("rb") as lines:
-                    yield path, msgspec.json.decode(lines.readline(LINE_LIMIT), type=Hello)
+                    yield path, msgspec.json.decode(lines.readline(LINE_LIMIT), type=WatchHello)
         except ConnectionRefusedError:
             path.unlink(missing_ok=True)
         except (OSError, msgspec.DecodeError):
             continue
 
 
-def hear(path: Path) -> Iterator[Record | Lost | Hello | None]:
+def receive_records(path: Path) -> Iterator[JournalRecord | RecordsLost | WatchHello | None]:
     """What is said there, until it ends; None now and then, when there is nothing to say."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as there:
         there.connect(str(path))
@@ -186,8 +193,8 @@ def hear(path: Path) -> Iterator[Record | Lost | Hello | None]:
                 if not line.strip():
                     yield None
                 elif line.startswith(b'{"hello"'):
-                    yield msgspec.json.decode(line, type=Hello)
+                    yield msgspec.json.decode(line, type=WatchHello)
                 elif line.startswith(b'{"lost"'):
-                    yield msgspec.json.decode(line, type=Lost)
+                    yield msgspec.json.decode(line, type=RecordsLost)
                 else:
-                    yield msgspec.json.decode(line, type=Record)
+                    yield msgspec.json.decode(line, type=JournalRecord)

@@ -1,8 +1,16 @@
 """Tapes played again: as a server, or to one."""
 
-from .replay_against import Compared, Report, play_against
-from .script import Cue, load
+from .pace import Pace
+from .replay_against import ComparedCall, ReplayReport, replay_tape
+from .script import ScriptedCall, load_script
 from .tape_server import TapeServer
-from .timing import Pace
 
-__all__ = ["Compared", "Cue", "Pace", "Report", "TapeServer", "load", "play_against"]
+__all__ = [
+    "ComparedCall",
+    "Pace",
+    "ReplayReport",
+    "ScriptedCall",
+    "TapeServer",
+    "load_script",
+    "replay_tape",
+]

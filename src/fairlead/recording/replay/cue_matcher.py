@@ -3,46 +3,48 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from ..compare.json_diff import differences
-from ..tape.message_summary import heading_of, summary_of
-from .request_identity import digest, said, target
-from .script import LISTEN, Cue
+from ..compare.json_diff import json_differences
+from ..tape.message_summary import message_heading, summary_of
+from .request_identity import comparable_params, digest, target_params
+from .script import LISTEN, ScriptedCall
 
-__all__ = ["INTRODUCTIONS", "Strict", "Tolerant"]
+__all__ = ["INTRODUCTIONS", "StrictMatcher", "TolerantMatcher"]
 
 # What a client says about itself is its own business.
 INTRODUCTIONS: Final = ("initialize", "server/discover")
 
 
-class Tolerant:
+class TolerantMatcher:
     """By method, target and arguments; in any order, and again and again.
 
     The same thing asked several times gets the recorded answers in turn, then the last one.
     """
 
-    def __init__(self, cues: Sequence[Cue]) -> None:
+    def __init__(self, cues: Sequence[ScriptedCall]) -> None:
         self._cues = cues
-        self._said: dict[bytes, list[Cue]] = {}
-        self._aimed: dict[bytes, list[Cue]] | None = None  # made when it is first needed
-        self._loose: dict[str, list[Cue]] = {}  # those that have to be looked at, by method
+        self._said: dict[bytes, list[ScriptedCall]] = {}
+        self._aimed: dict[bytes, list[ScriptedCall]] | None = None  # made when it is first needed
+        self._loose: dict[
+            str, list[ScriptedCall]
+        ] = {}  # those that have to be looked at, by method
         for cue in cues:
             if cue.asked.said is None:
                 self._loose.setdefault(cue.method, []).append(cue)
             else:
                 self._said.setdefault(cue.asked.said, []).append(cue)
 
-    def find(self, method: str, params: dict[str, Any], *, request: bool) -> Cue | None:
+    def find(self, method: str, params: dict[str, Any], *, request: bool) -> ScriptedCall | None:
         """The cue that was meant, if it is on the tape."""
         if method in INTRODUCTIONS:
             return _next([*self._known(method, request=request)])
-        wanted = said(params)
+        wanted = comparable_params(params)
         known = self._said.get(digest(method, wanted, request=request) or b"", [])
         exact = self._with_loose(known, method, wanted, request=request)
         if exact:
             return _next(exact)
         if method == LISTEN:
             return _next([*self._known(method, request=request)])
-        aim = target(params)
+        aim = target_params(params)
         found = self._by_target().get(digest(method, aim, request=request) or b"", [])
         return _next(self._with_loose(found, method, aim, request=request, aimed=True))
 
@@ -54,28 +56,28 @@ class Tolerant:
         for cue in self._cues:
             cue.used = cue.seq < seq
 
-    def _known(self, method: str, *, request: bool) -> Iterator[Cue]:
+    def _known(self, method: str, *, request: bool) -> Iterator[ScriptedCall]:
         return (cue for cue in self._cues if cue.method == method and cue.is_request is request)
 
     def _with_loose(
         self,
-        found: list[Cue],
+        found: list[ScriptedCall],
         method: str,
         wanted: dict[str, Any],
         *,
         request: bool,
         aimed: bool = False,
-    ) -> list[Cue]:
+    ) -> list[ScriptedCall]:
         """Those found by their digest, and those that only a look at them can find."""
-        chosen = target if aimed else said
+        chosen = target_params if aimed else comparable_params
         loose = [
             cue
             for cue in self._loose.get(method, ())
-            if cue.is_request is request and not any(differences(chosen(_params(cue)), wanted))
+            if cue.is_request is request and not any(json_differences(chosen(_params(cue)), wanted))
         ]
         return sorted([*found, *loose], key=lambda cue: cue.seq) if loose else found
 
-    def _by_target(self) -> dict[bytes, list[Cue]]:
+    def _by_target(self) -> dict[bytes, list[ScriptedCall]]:
         if self._aimed is None:
             self._aimed = {}
             for cue in self._cues:
@@ -84,21 +86,21 @@ class Tolerant:
         return self._aimed
 
 
-class Strict:
+class StrictMatcher:
     """In the order of the tape, with exactly its params."""
 
-    def __init__(self, cues: Sequence[Cue]) -> None:
+    def __init__(self, cues: Sequence[ScriptedCall]) -> None:
         self._cues = list(cues)
         self._at = 0
 
-    def find(self, method: str, params: dict[str, Any], *, request: bool) -> Cue | None:
+    def find(self, method: str, params: dict[str, Any], *, request: bool) -> ScriptedCall | None:
         """The next cue, if it is that one. Who is wrong once may try again."""
         cue = self._next()
         if cue is None or cue.method != method or cue.is_request is not request:
             # Relays introduce themselves too, and then pass on how clients do.
             known = (one for one in self._cues if one.method == method in INTRODUCTIONS)
             return next(known, None)
-        if method not in INTRODUCTIONS and not _is(cue, said(params)):
+        if method not in INTRODUCTIONS and not _is(cue, comparable_params(params)):
             return None
         self._at += 1
         cue.used = True
@@ -107,27 +109,27 @@ class Strict:
     def expected(self) -> str | None:
         """What comes next, for whoever said something else."""
         cue = self._next()
-        return "nothing more" if cue is None else summary_of(heading_of(cue.read()))
+        return "nothing more" if cue is None else summary_of(message_heading(cue.read()))
 
     def seek(self, seq: int) -> None:
         later = (n for n, cue in enumerate(self._cues) if cue.seq >= seq)
         self._at = next(later, len(self._cues))
 
-    def _next(self) -> Cue | None:
+    def _next(self) -> ScriptedCall | None:
         return self._cues[self._at] if self._at < len(self._cues) else None
 
 
-def _is(cue: Cue, wanted: dict[str, Any]) -> bool:
+def _is(cue: ScriptedCall, wanted: dict[str, Any]) -> bool:
     if cue.asked.said is not None:
         return cue.asked.said == digest(cue.method, wanted, request=cue.is_request)
-    return not any(differences(said(_params(cue)), wanted))
+    return not any(json_differences(comparable_params(_params(cue)), wanted))
 
 
-def _params(cue: Cue) -> dict[str, Any]:
+def _params(cue: ScriptedCall) -> dict[str, Any]:
     return cue.params if cue.asked.params is None else cue.asked.params
 
 
-def _next(cues: Sequence[Cue]) -> Cue | None:
+def _next(cues: Sequence[ScriptedCall]) -> ScriptedCall | None:
     found = next((cue for cue in cues if not cue.used), None)
     if found is None:
         return cues[-1] if cues else None

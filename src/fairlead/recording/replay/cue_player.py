@@ -10,24 +10,24 @@ from msgspec import UNSET
 from ...errors import FairleadError
 from ...interceptor import Exchange
 from ...peer import Peer
-from ...protocol.result_fragments import FRAGMENT, content_of
-from ...relay.relayed_params import retagged, retokened
-from ...server.results.result_fragments import SendsParts
+from ...protocol.result_fragments import FRAGMENT, fragment_content
+from ...relay.relayed_params import with_progress_token, with_subscription_id
+from ...server.results.result_fragments import FragmentSender
 from ...wire import Notification
-from .script import LISTEN, Cue, Step
-from .timing import Pace
+from .pace import Pace
+from .script import LISTEN, ScriptedCall, ScriptedStep
 
-__all__ = ["Playing"]
+__all__ = ["CuePlayer"]
 
 log = logging.getLogger("fairlead.gateway")
 
 
-class Playing:
+class CuePlayer:
     """The steps of a cue, for one client."""
 
     def __init__(
         self,
-        cue: Cue,
+        cue: ScriptedCall,
         pace: Pace,
         exchange: Exchange | None,
         peer: Peer | None,
@@ -44,7 +44,7 @@ class Playing:
         self._asked: dict[Any, asyncio.Task[None]] = {}
         self._steps = iter(cue.steps)
 
-    async def until_answer(self) -> Step:
+    async def play_until_response(self) -> ScriptedStep:
         """What comes before the answer, and the answer. One that never came is waited for."""
         try:
             for step in self._steps:
@@ -73,7 +73,7 @@ class Playing:
         finally:
             self._withdraw_all()
 
-    async def _do(self, step: Step) -> None:
+    async def _do(self, step: ScriptedStep) -> None:
         stateless = self._exchange is not None and self._exchange.caller.stateless
         if step.kind == "tell":
             await self._pace.wait(step.after)
@@ -89,7 +89,7 @@ class Playing:
                 task.cancel()
             await asyncio.wait((task,))
 
-    async def _tell(self, step: Step) -> None:
+    async def _tell(self, step: ScriptedStep) -> None:
         exchange, related = self._exchange, step.related
         note = Notification(step.method or "", step.member("params") or UNSET)
         if step.through is not None:
@@ -103,26 +103,32 @@ class Playing:
             token = None if exchange is None else exchange.progress_token
             if token is None:
                 return
-            note = retokened(note, token)
+            note = with_progress_token(note, token)
         if exchange is None or (not related and self._peer is not None):
             if self._peer is not None:
-                self._peer.channel.send(retagged(note, None))
+                self._peer.channel.send(with_subscription_id(note, None))
             return
         listens = exchange.method == LISTEN
-        await exchange.edge.tell(exchange, retagged(note, exchange.request_id if listens else None))
+        await exchange.edge.notify_caller(
+            exchange, with_subscription_id(note, exchange.request_id if listens else None)
+        )
 
     async def _send_part(self, note: Notification) -> None:
         """Where there are no parts nothing is lost: the answer has all of them."""
-        exchange, content = self._exchange, content_of(note)
-        if exchange is not None and content is not None and isinstance(exchange.edge, SendsParts):
+        exchange, content = self._exchange, fragment_content(note)
+        if (
+            exchange is not None
+            and content is not None
+            and isinstance(exchange.edge, FragmentSender)
+        ):
             await exchange.edge.fragment(exchange, content)
 
-    async def _ask(self, step: Step) -> None:
+    async def _ask(self, step: ScriptedStep) -> None:
         exchange, method = self._exchange, step.method or ""
         given = step.member("params")
         try:
             if exchange is not None and step.related:
-                await exchange.edge.ask(exchange, method, given)
+                await exchange.edge.request_caller(exchange, method, given)
             elif self._peer is not None:
                 await self._peer.request(method, given, timeout=0)
         except FairleadError as exc:

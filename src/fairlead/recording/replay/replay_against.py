@@ -9,21 +9,21 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, field
 
-from ...client.mcp_transport.inprocess import Attaches
+from ...client.mcp_transport.inprocess import Attachable
 from ...client.server_entry import MCPServerEntry
 from ...errors import ChannelClosed, ConnectFailed, FairleadError, HttpError
 from ...peer.connection_state import LAST_WORDS
 from ...protocol.result_fragments import FRAGMENT
-from ...relay.server_target import Way, way_to
-from ...transport.channel import Channel, Incoming, Lost
+from ...relay.server_target import Way, target_for
+from ...transport.channel import Channel, Incoming, RequestLost
 from ...wire import Failure, Message, Notification, Params, Request, Success, encode, failure
 from ...wire.error_codes import METHOD_NOT_FOUND
 from ..compare.compare_tapes import summary
-from ..compare.json_diff import Difference, Path, differences, read_path
+from ..compare.json_diff import JsonDifference, JsonPath, json_differences, read_path
 from ..tape import TapeReader
-from .script import LISTEN, Cue, Step, load, read_refusal
+from .script import LISTEN, ScriptedCall, ScriptedStep, load_script, read_refusal
 
-__all__ = ["Compared", "Report", "play_against"]
+__all__ = ["ComparedCall", "ReplayReport", "replay_tape"]
 
 PLACES: Final = 100  # of one answer that are reported
 LONGEST: Final = 10_000  # characters of a value that are; a report has to fit into memory
@@ -32,12 +32,12 @@ NOT_THERE: Final = (401, 403, 404, 405)  # of HTTP: whoever that is does not tal
 _OPAQUE: Final = {"requestState": "requestState", "nextCursor": "cursor"}
 
 
-class Compared(Struct):
+class ComparedCall(Struct):
     """One question of the tape, and what became of it."""
 
     seq: int
     what: str
-    differences: list[Difference] = field(default_factory=list)
+    differences: list[JsonDifference] = field(default_factory=list)
     error: str | None = None  # there was no answer
 
     @property
@@ -45,10 +45,10 @@ class Compared(Struct):
         return not self.differences and self.error is None
 
 
-class Report(Struct):
+class ReplayReport(Struct):
     """What came out."""
 
-    compared: list[Compared] = field(default_factory=list)
+    compared: list[ComparedCall] = field(default_factory=list)
 
     @property
     def same(self) -> bool:
@@ -66,15 +66,15 @@ class Report(Struct):
         return "\n".join(lines)
 
 
-async def play_against(
+async def replay_tape(
     tape: str | os.PathLike[str] | TapeReader,
-    target: "Way | MCPServerEntry | dict[str, Any] | Attaches",
+    target: "Way | MCPServerEntry | dict[str, Any] | Attachable",
     *,
     ignore: Iterable[str] = (),
     notifications: bool = False,
     timeout: float = 30.0,
-    on_compared: Callable[[Compared], None] | None = None,
-) -> Report:
+    on_compared: Callable[[ComparedCall], None] | None = None,
+) -> ReplayReport:
     """Ask a server what was asked on a tape, and compare what it answers.
 
     `ignore` are paths in messages that may differ (`result.content.*.text`). Questions of the
@@ -87,23 +87,23 @@ async def play_against(
         ValueError: for a path that is none.
     """
     paths = [read_path(text) for text in ignore]
-    way = target if isinstance(target, Way) else way_to(target)
-    report = Report()
+    way = target if isinstance(target, Way) else target_for(target)
+    report = ReplayReport()
 
-    def compared(one: Compared) -> None:
+    def compared(one: ComparedCall) -> None:
         report.compared.append(one)
         if on_compared is not None:
             on_compared(one)
 
-    for session in _sessions(load(tape)):
+    for session in _sessions(load_script(tape)):
         visit = _Visit(session, paths, timeout, compared, notifications=notifications)
         await visit.run(await way.open())
     return report
 
 
-def _sessions(cues: list[Cue]) -> list[list[Cue]]:
+def _sessions(cues: list[ScriptedCall]) -> list[list[ScriptedCall]]:
     """A connection each; requests that stand alone share one."""
-    found: dict[str | None, list[Cue]] = {}
+    found: dict[str | None, list[ScriptedCall]] = {}
     for cue in cues:
         session = cue.session
         alone = cue.stateless and session is not None and session.startswith("r")
@@ -116,10 +116,10 @@ class _Visit:
 
     def __init__(
         self,
-        cues: list[Cue],
-        ignore: list[Path],
+        cues: list[ScriptedCall],
+        ignore: list[JsonPath],
         timeout: float,
-        compared: Callable[[Compared], None],
+        compared: Callable[[ComparedCall], None],
         *,
         notifications: bool,
     ) -> None:
@@ -154,8 +154,8 @@ class _Visit:
             reading.exception()
 
     async def _play(self) -> None:
-        waiting: list[tuple[int, Cue]] = []
-        unwanted: list[tuple[int, Cue]] = []  # that are cancelled later
+        waiting: list[tuple[int, ScriptedCall]] = []
+        unwanted: list[tuple[int, ScriptedCall]] = []  # that are cancelled later
         for number, cue in enumerate(self._cues, 1):
             for asked, before in [(n, c) for n, c in unwanted if self._ends(c) < cue.seq]:
                 unwanted.remove((asked, before))
@@ -180,8 +180,8 @@ class _Visit:
         for asked, _ in unwanted:
             self._cancel(asked)
 
-    async def _compare(self, number: int, cue: Cue) -> None:
-        result = Compared(cue.seq, summary(cue.read()))
+    async def _compare(self, number: int, cue: ScriptedCall) -> None:
+        result = ComparedCall(cue.seq, summary(cue.read()))
         try:
             async with asyncio.timeout(self._timeout):
                 answer = await self._answers[number]
@@ -198,7 +198,7 @@ class _Visit:
             given = msgspec.json.decode(encode(answer))
             recorded["id"] = given["id"]
             self._learn(recorded.get("result"), given.get("result"))
-            found = islice(differences(recorded, given, self._ignore), PLACES)
+            found = islice(json_differences(recorded, given, self._ignore), PLACES)
             result.differences = [_brief(one) for one in found]
         if not result.same and cue.asked.said is None:
             result.what += " (sent without the secrets that were taken out of the tape)"
@@ -226,14 +226,16 @@ class _Visit:
         left = [_without_token(msgspec.json.decode(encode(note))) for note in self._told]
         for step in wanted:
             message = _without_token(step.message)
-            found = next((n for n in left if not any(differences(message, n, self._ignore))), None)
+            found = next(
+                (n for n in left if not any(json_differences(message, n, self._ignore))), None
+            )
             if found is not None:
                 left.remove(found)
-            one = Compared(step.seq, summary(step.read()))
+            one = ComparedCall(step.seq, summary(step.read()))
             one.error = "it was not told" if found is None else None
             self._compared(one)
 
-    def _params(self, cue: Cue, number: int | None) -> Params:
+    def _params(self, cue: ScriptedCall, number: int | None) -> Params:
         """As they were, but for the token, which is the id of the request, and what is opaque."""
         message = cue.message
         if "params" not in message:
@@ -265,7 +267,7 @@ class _Visit:
             wait = LAST_WORDS if self._end is None else 0.0
             asyncio.get_running_loop().call_later(wait, self._over, self._end or exc)
 
-    def _ends(self, cue: Cue) -> float:
+    def _ends(self, cue: ScriptedCall) -> float:
         """The number at which a client cancelled it; if it may still tell something, later."""
         if cue.cancelled is None or cue.method == LISTEN or self._notifications:
             return float("inf")
@@ -289,7 +291,7 @@ class _Visit:
                 future = self._answers.get(item.id) if isinstance(item.id, int) else None
                 if future is not None and not future.done():
                     future.set_result(item)
-            case Lost():
+            case RequestLost():
                 future = self._answers.get(item.request_id)  # type: ignore[arg-type]
                 if future is not None and not future.done():
                     future.set_exception(item.error)
@@ -305,7 +307,9 @@ class _Visit:
         """As it was answered on the tape: the same question first, then one of its kind."""
         params = msgspec.json.decode(request.params) if isinstance(request.params, Raw) else {}
         kind = [q for q in self._questions if q[0].method == request.method]
-        same = [q for q in kind if not any(differences(q[0].message.get("params", {}), params))]
+        same = [
+            q for q in kind if not any(json_differences(q[0].message.get("params", {}), params))
+        ]
         chosen = next(iter(same or kind), None)
         answer: Success | Failure
         if request.method == "ping":
@@ -325,7 +329,7 @@ def _is_away(exc: FairleadError) -> bool:
     return isinstance(exc, ConnectFailed | ChannelClosed)
 
 
-def _again(request: Request, answer: Step) -> Success | Failure:
+def _again(request: Request, answer: ScriptedStep) -> Success | Failure:
     members = answer.members()
     if (result := members.get("result")) is not None:
         return Success(request.id, result)
@@ -335,12 +339,12 @@ def _again(request: Request, answer: Step) -> Success | Failure:
     )
 
 
-def _answer_of(cue: Cue, question: Step) -> Step | None:
+def _answer_of(cue: ScriptedCall, question: ScriptedStep) -> ScriptedStep | None:
     found = (s for s in cue.steps if s.kind == "answered" and s.name == question.name)
     return next(found, None)
 
 
-def _end(cue: Cue) -> float:
+def _end(cue: ScriptedCall) -> float:
     return float("inf") if cue.answer is None else cue.answer.seq
 
 
@@ -351,8 +355,8 @@ def _without_token(message: dict[str, Any]) -> dict[str, Any]:
     return message
 
 
-def _brief(one: Difference) -> Difference:
-    return Difference(one.path, _cut(one.recorded), _cut(one.given))
+def _brief(one: JsonDifference) -> JsonDifference:
+    return JsonDifference(one.path, _cut(one.recorded), _cut(one.given))
 
 
 def _cut(value: Any) -> Any:

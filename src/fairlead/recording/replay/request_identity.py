@@ -8,7 +8,7 @@ from msgspec import Raw, Struct, UnsetType
 
 from ...redaction.redact_text import REDACTED
 
-__all__ = ["Asked", "digest", "said", "target"]
+__all__ = ["RequestIdentity", "comparable_params", "digest", "target_params"]
 
 # What makes a request another one, besides its method.
 _TARGET: Final = ("name", "uri", "arguments", "ref", "argument", "cursor", "requestState", "level")
@@ -16,7 +16,7 @@ _REDACTED: Final = REDACTED.encode()
 SHORT: Final = 2048  # bytes of params that are kept, where they have to be looked at each time
 
 
-class Asked(Struct, frozen=True):
+class RequestIdentity(Struct, frozen=True):
     """A method and its params."""
 
     said: bytes | None  # None: not to be told by a digest, because secrets were taken out
@@ -26,22 +26,26 @@ class Asked(Struct, frozen=True):
     @classmethod
     def of(
         cls, method: str, params: dict[str, Any], *, request: bool, raw: Raw | UnsetType
-    ) -> "Asked":
+    ) -> "RequestIdentity":
         given = b"" if isinstance(raw, UnsetType) else bytes(raw)
-        one = None if _REDACTED in given else digest(method, said(params), request=request)
+        one = (
+            None
+            if _REDACTED in given
+            else digest(method, comparable_params(params), request=request)
+        )
         if one is None:
             return cls(None, None, params if len(given) <= SHORT else None)
-        aimed = target(params)
+        aimed = target_params(params)
         same = len(aimed) == len(params) - ("_meta" in params)
         return cls(one, one if same else digest(method, aimed, request=request))
 
 
-def said(params: dict[str, Any]) -> dict[str, Any]:
+def comparable_params(params: dict[str, Any]) -> dict[str, Any]:
     """What was meant: tokens, and what a client says about itself, are not compared."""
     return {name: held for name, held in params.items() if name != "_meta"}
 
 
-def target(params: dict[str, Any]) -> dict[str, Any]:
+def target_params(params: dict[str, Any]) -> dict[str, Any]:
     """What it was aimed at."""
     return {name: params[name] for name in _TARGET if name in params}
 

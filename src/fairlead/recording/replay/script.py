@@ -19,12 +19,12 @@ from ...protocol.caller import SUBSCRIPTION_KEY, VERSION_KEY
 from ...protocol.envelope import Direction
 from ...wire.error_codes import INTERNAL_ERROR
 from ...wire.json import read_json
-from ..tape import Entry, TapeReader, plain
-from ..tape.message_summary import Heading, heading_of
-from ..tape.reader import Lines, Spot
-from .request_identity import Asked
+from ..tape import TapeEntry, TapeReader, decode_entry
+from ..tape.message_summary import MessageHeading, message_heading
+from ..tape.reader import LineIndex, LineLocation
+from .request_identity import RequestIdentity
 
-__all__ = ["LISTEN", "Cue", "Step", "cues_of", "load", "read_refusal"]
+__all__ = ["LISTEN", "ScriptedCall", "ScriptedStep", "load_script", "read_refusal", "script_of"]
 
 LISTEN: Final = "subscriptions/listen"
 NEAR: Final = 100  # requests without an answer among which one is looked for
@@ -34,18 +34,18 @@ SHORTEST: Final = 50  # bytes of a line
 
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 
-Kind = Literal["answer", "tell", "ask", "answered", "withdraw"]
+StepKind = Literal["answer", "tell", "ask", "answered", "withdraw"]
 
 
-class Spoken(Struct):
+class RecordedMessage(Struct):
     """A message of the tape."""
 
-    lines: Lines
+    lines: LineIndex
     line: int  # its number among them
     seq: int
     at: float
 
-    def read(self) -> Entry:
+    def read(self) -> TapeEntry:
         """The entry, from disk.
 
         Raises:
@@ -56,18 +56,18 @@ class Spoken(Struct):
     @property
     def message(self) -> dict[str, Any]:
         """The message, from disk."""
-        return plain(self.read())
+        return decode_entry(self.read())
 
 
-class Step(Spoken):
+class ScriptedStep(RecordedMessage):
     """One thing that a server does, or waits for."""
 
-    kind: Kind
+    kind: StepKind
     method: str | None = None
     name: int | str | None = None  # of the question that it is, or is about
     related: bool = False  # to a request
     after: float = 0.0  # seconds since the step before
-    through: "Cue | None" = None  # the subscription that it is news of
+    through: "ScriptedCall | None" = None  # the subscription that it is news of
 
     def member(self, name: str) -> Raw | None:
         """A member of the message, as the text it was recorded as."""
@@ -78,15 +78,15 @@ class Step(Spoken):
         return _members(self.read().message)
 
 
-class Cue(Spoken):
+class ScriptedCall(RecordedMessage):
     """Something that a client says, and what the server does upon it."""
 
     session: str | None
     method: str
     is_request: bool
     stateless: bool  # it stands without a handshake
-    asked: Asked
-    steps: list[Step] = field(default_factory=list)
+    asked: RequestIdentity
+    steps: list[ScriptedStep] = field(default_factory=list)
     cancelled: int | None = None  # the number of the message with which the client did so
     used: bool = False
 
@@ -97,7 +97,7 @@ class Cue(Spoken):
         return params if isinstance(params, dict) else {}
 
     @property
-    def answer(self) -> Step | None:
+    def answer(self) -> ScriptedStep | None:
         """What answers it."""
         return next((step for step in self.steps if step.kind == "answer"), None)
 
@@ -115,7 +115,7 @@ def read_refusal(raw: Raw | None) -> tuple[int, str, Raw | None]:
     return error.code, error.message, raw
 
 
-def load(tape: str | os.PathLike[str] | TapeReader) -> list[Cue]:
+def load_script(tape: str | os.PathLike[str] | TapeReader) -> list[ScriptedCall]:
     """The cues of a tape.
 
     Raises:
@@ -126,25 +126,25 @@ def load(tape: str | os.PathLike[str] | TapeReader) -> list[Cue]:
     # A companion may lie, so it is believed only of a tape that is as long as it says.
     if reader.info.entries > MOST and reader.size > MOST * SHORTEST:
         raise _too_many(str(name))  # now, and not after a minute
-    cues = cues_of(Lines(reader.parts), reader.lines(), str(name))
+    cues = script_of(LineIndex(reader.parts), reader.lines(), str(name))
     if not cues:
         raise ConfigError(f"There is nothing on {name} that could be played")
     return cues
 
 
-def cues_of(
-    lines: Lines, entries: Iterable[tuple[Spot, bytes, Entry]], name: str = ""
-) -> list[Cue]:
+def script_of(
+    lines: LineIndex, entries: Iterable[tuple[LineLocation, bytes, TapeEntry]], name: str = ""
+) -> list[ScriptedCall]:
     """In the order of the tape.
 
     Raises:
         ConfigError: there are too many.
     """
-    reading = _Reading(lines)
+    reading = _ScriptReader(lines)
     for count, (spot, _, entry) in enumerate(entries):
         if count >= MOST:
             raise _too_many(name)
-        heading = heading_of(entry)
+        heading = message_heading(entry)
         if entry.stopped or (heading.method is None and heading.id is UNSET):
             continue
         if entry.dir is Direction.CLIENT_TO_SERVER:
@@ -161,17 +161,21 @@ def _too_many(name: str) -> ConfigError:
     )
 
 
-class _Reading:
-    def __init__(self, lines: Lines) -> None:
-        self.cues: list[Cue] = []
+class _ScriptReader:
+    def __init__(self, lines: LineIndex) -> None:
+        self.cues: list[ScriptedCall] = []
         self._lines = lines
-        self._open: dict[str | None, dict[Any, Cue]] = {}  # requests, by session and id
-        self._asked: dict[tuple[str | None, Any], Cue] = {}  # those of the server, by the same
-        self._tracked: dict[tuple[str | None, Any], Cue] = {}  # requests by their progress token
+        self._open: dict[str | None, dict[Any, ScriptedCall]] = {}  # requests, by session and id
+        self._asked: dict[
+            tuple[str | None, Any], ScriptedCall
+        ] = {}  # those of the server, by the same
+        self._tracked: dict[
+            tuple[str | None, Any], ScriptedCall
+        ] = {}  # requests by their progress token
         self._most_tracked = 2 * TRACKED
-        self._last: dict[str | None, Cue] = {}  # what was said last in a session
+        self._last: dict[str | None, ScriptedCall] = {}  # what was said last in a session
 
-    def client(self, entry: Entry, heading: Heading, spot: Spot) -> None:
+    def client(self, entry: TapeEntry, heading: MessageHeading, spot: LineLocation) -> None:
         session = entry.session
         if heading.method is None:
             cue = self._asked.pop((session, heading.name), None)
@@ -190,10 +194,12 @@ class _Reading:
         self.cues.append(cue)
         self._last[cue.session] = self._last[None] = cue
 
-    def _cue(self, entry: Entry, heading: Heading, spot: Spot, method: str) -> Cue:
+    def _cue(
+        self, entry: TapeEntry, heading: MessageHeading, spot: LineLocation, method: str
+    ) -> ScriptedCall:
         params = heading.read_params()
         meta = _meta(params)
-        cue = Cue(
+        cue = ScriptedCall(
             self._lines,
             self._lines.note(spot),
             entry.seq,
@@ -202,7 +208,7 @@ class _Reading:
             method,
             heading.is_request,
             VERSION_KEY in meta,
-            Asked.of(method, params, request=heading.is_request, raw=heading.params),
+            RequestIdentity.of(method, params, request=heading.is_request, raw=heading.params),
         )
         if cue.is_request:
             opened = self._open.setdefault(cue.session, {})
@@ -213,7 +219,7 @@ class _Reading:
                 self._track((cue.session, token), cue)
         return cue
 
-    def _track(self, token: tuple[str | None, Any], cue: Cue) -> None:
+    def _track(self, token: tuple[str | None, Any], cue: ScriptedCall) -> None:
         self._tracked[token] = cue
         if len(self._tracked) <= self._most_tracked:
             return
@@ -223,7 +229,7 @@ class _Reading:
                 del self._tracked[old]
         self._most_tracked = len(self._tracked) + TRACKED
 
-    def server(self, entry: Entry, heading: Heading, spot: Spot) -> None:
+    def server(self, entry: TapeEntry, heading: MessageHeading, spot: LineLocation) -> None:
         session = entry.session
         if heading.method is None:
             opened = self._open.get(session, {})
@@ -249,7 +255,7 @@ class _Reading:
             self._asked[session, heading.name] = cue
         self._add(cue, "ask" if heading.is_request else "tell", entry, heading, spot)
 
-    def _related(self, entry: Entry, heading: Heading) -> Cue | None:
+    def _related(self, entry: TapeEntry, heading: MessageHeading) -> ScriptedCall | None:
         """The request that a message belongs to, if it says so in any way."""
         params = heading.read_params()
         named = entry.related
@@ -261,7 +267,7 @@ class _Reading:
         token = params.get("progressToken")
         return self._tracked.get((entry.session, token)) if isinstance(token, int | str) else None
 
-    def _meant(self, session: str | None, heading: Heading) -> Cue | None:
+    def _meant(self, session: str | None, heading: MessageHeading) -> ScriptedCall | None:
         """What a message is most likely about that does not say so: what was said last.
 
         If that is answered already, such as a ping in between, questions and log messages are of
@@ -277,16 +283,16 @@ class _Reading:
 
     def _add(
         self,
-        cue: Cue,
-        kind: Kind,
-        entry: Entry,
-        heading: Heading,
-        spot: Spot,
-        through: Cue | None = None,
+        cue: ScriptedCall,
+        kind: StepKind,
+        entry: TapeEntry,
+        heading: MessageHeading,
+        spot: LineLocation,
+        through: ScriptedCall | None = None,
     ) -> None:
         before = cue.steps[-1].at if cue.steps else cue.at
         cue.steps.append(
-            Step(
+            ScriptedStep(
                 self._lines,
                 self._lines.note(spot),
                 entry.seq,
@@ -306,6 +312,6 @@ def _meta(params: dict[str, Any]) -> dict[str, Any]:
     return meta if isinstance(meta, dict) else {}
 
 
-def _cancelled(heading: Heading) -> Any:
+def _cancelled(heading: MessageHeading) -> Any:
     named = heading.read_params().get("requestId")
     return named if isinstance(named, int | str) else None

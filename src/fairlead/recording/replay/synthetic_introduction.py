@@ -14,9 +14,9 @@ from ...protocol.downgrade import upgrade_result
 from ...protocol.json_edit import members_of
 from ...protocol.methods import METHODS
 from ...wire import to_json
-from .script import Cue
+from .script import ScriptedCall
 
-__all__ = ["introduction"]
+__all__ = ["synthetic_discover_result"]
 
 _NEEDS: Final = {
     method.name: method.capability
@@ -34,7 +34,7 @@ LOOKED_AT: Final = 1000  # requests that are read from disk for it
 _NOBODY: Final = b'{"name":"tape","version":"0"}'
 
 
-def introduction(cues: Sequence[Cue]) -> Raw | None:
+def synthetic_discover_result(cues: Sequence[ScriptedCall]) -> Raw | None:
     """The answer to `server/discover`; None if nothing on the tape is of that era."""
     asked = [cue for cue in cues if cue.stateless and cue.is_request]
     first = asked[:LOOKED_AT]
@@ -46,19 +46,19 @@ def introduction(cues: Sequence[Cue]) -> Raw | None:
     return upgrade_result("server/discover", Raw(to_json(said)), server_info=server)
 
 
-def _version(cue: Cue) -> list[str]:
+def _version(cue: ScriptedCall) -> list[str]:
     meta = cue.params.get("_meta")
     version = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
     return [version] if isinstance(version, str) else []
 
 
-def _server(cue: Cue) -> Raw | None:
+def _server(cue: ScriptedCall) -> Raw | None:
     """Whoever answered it says so, mostly."""
     result = None if cue.answer is None else members_of(cue.answer.member("result"))
     return (members_of((result or {}).get("_meta")) or {}).get(SERVER_INFO_KEY)
 
 
-def _capabilities(asked: Iterable[Cue]) -> dict[str, Any]:
+def _capabilities(asked: Iterable[ScriptedCall]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for cue in asked:
         for path in [_NEEDS.get(cue.method), *map(_NEWS.get, _wanted(cue))]:
@@ -68,7 +68,7 @@ def _capabilities(asked: Iterable[Cue]) -> dict[str, Any]:
     return found
 
 
-def _wanted(cue: Cue) -> Iterable[str]:
+def _wanted(cue: ScriptedCall) -> Iterable[str]:
     """What a subscription is about."""
     news = cue.params.get("notifications") if cue.method == "subscriptions/listen" else None
     return [name for name, wanted in news.items() if wanted] if isinstance(news, dict) else []

@@ -16,23 +16,23 @@ from ...errors import FairleadError, RpcError
 from ...interceptor import Answer, Exchange, Handler
 from ...peer import Peer
 from ...protocol.caller import SUBSCRIPTION_KEY, Caller
-from ...protocol.conversation.conversation import Conversation, Role
+from ...protocol.conversation.conversation import Conversation, ConversationRole
 from ...protocol.envelope import TransportContext
 from ...protocol.headers import ParamHeader
 from ...protocol.identity.principal import ANONYMOUS, Principal
 from ...protocol.outgoing_params import Identity
-from ...server.http_app.http_runnable import ServesHttp
+from ...server.http_app.http_runnable import HttpRunnable
 from ...transport.channel import Channel
 from ...transport.http.server.settings import HttpSettings
 from ...wire import Notification
 from ...wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND
 from ...wire.json import read_json
 from ..tape import TapeReader
-from .cue_matcher import INTRODUCTIONS, Strict, Tolerant
-from .cue_player import Playing
-from .script import LISTEN, Cue, load, read_refusal
-from .synthetic_introduction import introduction
-from .timing import Pace
+from .cue_matcher import INTRODUCTIONS, StrictMatcher, TolerantMatcher
+from .cue_player import CuePlayer
+from .pace import Pace
+from .script import LISTEN, ScriptedCall, load_script, read_refusal
+from .synthetic_introduction import synthetic_discover_result
 
 if TYPE_CHECKING:
     from ...relay.relay import Relay
@@ -47,7 +47,7 @@ MISSED: Final = 1000  # requests that are remembered because they are not on the
 log = logging.getLogger("fairlead.gateway")
 
 
-class TapeServer(ServesHttp):
+class TapeServer(HttpRunnable):
     """Serves what is on a tape, to clients of the era it was recorded in.
 
     server = TapeServer("weather.tape.jsonl")
@@ -56,7 +56,7 @@ class TapeServer(ServesHttp):
 
     def __init__(
         self,
-        tape: str | os.PathLike[str] | TapeReader | Sequence[Cue],
+        tape: str | os.PathLike[str] | TapeReader | Sequence[ScriptedCall],
         *,
         matching: Matching = "tolerant",
         pace: Pace | None = None,
@@ -68,8 +68,8 @@ class TapeServer(ServesHttp):
         Raises:
             ConfigError: there is no such tape, or nothing on it, or more than can be played.
         """
-        cues = load(tape) if isinstance(tape, str | os.PathLike | TapeReader) else list(tape)
-        self.cues: list[Cue] = _in_eras_that_were_used(cues)
+        cues = load_script(tape) if isinstance(tape, str | os.PathLike | TapeReader) else list(tape)
+        self.cues: list[ScriptedCall] = _in_eras_that_were_used(cues)
         self.pace = pace or Pace()
         self.missed: list[str] = []  # what clients said that is not on the tape
         self.handler: Handler = self._handle
@@ -80,9 +80,9 @@ class TapeServer(ServesHttp):
         self._has_listened = any(cue.method == LISTEN for cue in self.cues)
         self._begun = 0  # sessions, of those
         self._from = 0  # the entry where it goes on
-        self._pool = Tolerant([cue for cue in self.cues if not cue.stateless])
+        self._pool = TolerantMatcher([cue for cue in self.cues if not cue.stateless])
         self._listening: dict[int, Exchange] = {}  # subscriptions that are open, by their cues
-        self._peers: dict[object, Strict | Tolerant] = {}
+        self._peers: dict[object, StrictMatcher | TolerantMatcher] = {}
         self._background: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -115,7 +115,9 @@ class TapeServer(ServesHttp):
         peer = Peer(
             channel,
             Conversation(
-                Role.SERVER, Identity({"name": "tape", "version": "0"}), principal=principal
+                ConversationRole.SERVER,
+                Identity({"name": "tape", "version": "0"}),
+                principal=principal,
             ),
             handler=self.handler,
             on_notification=lambda note: self._told(peer, note),
@@ -163,10 +165,12 @@ class TapeServer(ServesHttp):
     def answer_inline(self, exchange: Exchange) -> Answer:
         return None
 
-    def marks_of(self, tool: str, principal: Principal) -> tuple[ParamHeader, ...]:
+    def tool_param_headers(self, tool: str, principal: Principal) -> tuple[ParamHeader, ...]:
         return ()
 
-    def told_alone(self, note: Notification, caller: Caller, context: TransportContext) -> None:
+    def on_stateless_notification(
+        self, note: Notification, caller: Caller, context: TransportContext
+    ) -> None:
         """Nothing happens upon it: there is nobody to tell."""
 
     async def end_streams(self) -> None:
@@ -187,9 +191,9 @@ class TapeServer(ServesHttp):
             raise RpcError(METHOD_NOT_FOUND, f"{cue.method} was not answered on the tape")
         if cue.method == LISTEN:
             self._listening[id(cue)] = exchange
-        playing = Playing(cue, self.pace, exchange, _peer_of(exchange), self._listening)
+        playing = CuePlayer(cue, self.pace, exchange, _peer_of(exchange), self._listening)
         try:
-            answer = await playing.until_answer()
+            answer = await playing.play_until_response()
         finally:
             if self._listening.get(id(cue)) is exchange:
                 del self._listening[id(cue)]
@@ -212,31 +216,31 @@ class TapeServer(ServesHttp):
         params = read_json(note.params, dict[str, Any], {})
         cue = matcher.find(note.method, params, request=False)
         if cue is not None and cue.steps:
-            self._play(Playing(cue, self.pace, None, peer, self._listening).all())
+            self._play(CuePlayer(cue, self.pace, None, peer, self._listening).all())
 
     def _play(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(_quietly(work))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
-    def _matcher_of(self, exchange: Exchange) -> Strict | Tolerant:
+    def _matcher_of(self, exchange: Exchange) -> StrictMatcher | TolerantMatcher:
         if exchange.caller.stateless:
             return self._alone
         if exchange.method == "initialize" and self._matching == "strict":
             number, self._begun = self._begun, self._begun + 1
             session = self._sessions[number] if number < len(self._sessions) else []
-            self._peers[exchange.edge] = matcher = Strict(session)
+            self._peers[exchange.edge] = matcher = StrictMatcher(session)
             matcher.seek(self._from)
         return self._peers.get(exchange.edge, self._pool)
 
-    def _matcher(self, cues: list[Cue]) -> Strict | Tolerant:
-        return Strict(cues) if self._matching == "strict" else Tolerant(cues)
+    def _matcher(self, cues: list[ScriptedCall]) -> StrictMatcher | TolerantMatcher:
+        return StrictMatcher(cues) if self._matching == "strict" else TolerantMatcher(cues)
 
     @cached_property
     def _introduction(self) -> Raw | None:
-        return introduction(self.cues)
+        return synthetic_discover_result(self.cues)
 
-    def _not_there(self, exchange: Exchange, matcher: Strict | Tolerant) -> Answer:
+    def _not_there(self, exchange: Exchange, matcher: StrictMatcher | TolerantMatcher) -> Answer:
         method = exchange.method
         if method in ("ping", "logging/setLevel") and not exchange.caller.stateless:
             return b"{}"  # clients and relays do that by themselves
@@ -253,16 +257,16 @@ class TapeServer(ServesHttp):
         raise RpcError(INVALID_PARAMS, f"{what} is not on the tape{more}")
 
 
-def _in_eras_that_were_used(cues: list[Cue]) -> list[Cue]:
+def _in_eras_that_were_used(cues: list[ScriptedCall]) -> list[ScriptedCall]:
     """Clients may try both eras at once. The one that they did not go on with is not offered, or
     others would choose it, and hear that nothing is on the tape."""
     used = {cue.stateless for cue in cues if cue.is_request and cue.method not in INTRODUCTIONS}
     return [cue for cue in cues if cue.stateless in used] if len(used) == 1 else cues
 
 
-def _sessions(cues: list[Cue]) -> list[list[Cue]]:
+def _sessions(cues: list[ScriptedCall]) -> list[list[ScriptedCall]]:
     """Those with a handshake, in the order in which they began."""
-    found: dict[str | None, list[Cue]] = {}
+    found: dict[str | None, list[ScriptedCall]] = {}
     for cue in cues:
         if not cue.stateless:
             found.setdefault(cue.session, []).append(cue)
@@ -273,7 +277,7 @@ async def _without_news(exchange: Exchange) -> None:
     """A subscription of a client or relay that has one always; on this tape nobody was told."""
     params = {"notifications": {}, "_meta": {SUBSCRIPTION_KEY: exchange.request_id}}
     note = Notification(ACKNOWLEDGED, Raw(msgspec.json.encode(params)))
-    await exchange.edge.tell(exchange, note)
+    await exchange.edge.notify_caller(exchange, note)
     await asyncio.get_running_loop().create_future()  # until it is cancelled
 
 

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from ...config.files import atomic_write
 
-__all__ = ["refuse_old", "replacing"]
+__all__ = ["check_not_existing", "replacing"]
 
 
 @contextmanager
@@ -19,13 +19,13 @@ def replacing(place: Path, *, overwrite: bool) -> Iterator[BinaryIO]:
         FileExistsError: something is there, and it is not to be written over.
         OSError: it cannot be written.
     """
-    refuse_old(place, overwrite=overwrite)
+    check_not_existing(place, overwrite=overwrite)
     with atomic_write.replacing(place.resolve()) as stream:
         yield stream
-        refuse_old(place, overwrite=overwrite)  # that may have taken minutes
+        check_not_existing(place, overwrite=overwrite)  # that may have taken minutes
 
 
-def refuse_old(place: Path, *, overwrite: bool) -> None:
+def check_not_existing(place: Path, *, overwrite: bool) -> None:
     """Look before hours of work.
 
     Raises:

@@ -20,7 +20,7 @@ __all__ = [
     "ABOUT",
     "LINES",
     "VERSION",
-    "Entry",
+    "TapeEntry",
     "TapeInfo",
     "about_entry",
     "base_of",
@@ -32,7 +32,7 @@ LINES: Final = ".tape.jsonl"
 ABOUT: Final = ".tape.json"
 
 
-class Entry(Struct, omit_defaults=True, kw_only=True):
+class TapeEntry(Struct, omit_defaults=True, kw_only=True):
     """One message on a tape."""
 
     seq: int

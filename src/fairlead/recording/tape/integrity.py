@@ -12,12 +12,12 @@ from .tape_files import name_of_part
 if TYPE_CHECKING:
     from .reader import TapeReader
 
-__all__ = ["believed", "doubts"]
+__all__ = ["integrity_warnings", "plausible_info"]
 
 LATEST: Final = 253_000_000_000.0  # seconds; the year 9987, behind which there are no dates
 
 
-def doubts(reader: "TapeReader") -> list[str]:
+def integrity_warnings(reader: "TapeReader") -> list[str]:
     """What was found when it was opened, and when it was read the last time."""
     found = list(reader.troubles)
     if reader.skipped:
@@ -43,7 +43,7 @@ def doubts(reader: "TapeReader") -> list[str]:
     return found
 
 
-def believed(info: TapeInfo) -> tuple[TapeInfo, list[str]]:
+def plausible_info(info: TapeInfo) -> tuple[TapeInfo, list[str]]:
     """What a companion file says, as far as it may be true; and what is not."""
     wrong = []
     for member in ("began", "ended"):

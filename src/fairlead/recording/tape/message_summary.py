@@ -6,12 +6,12 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ...wire.json import UNREADABLE, read_json
-from .format import Entry
+from .format import TapeEntry
 
-__all__ = ["Heading", "heading_of", "summary_of"]
+__all__ = ["MessageHeading", "message_heading", "summary_of"]
 
 
-class Heading(Struct):
+class MessageHeading(Struct):
     """The members of a message; the long ones as they stand on the tape."""
 
     method: Any = None
@@ -38,11 +38,11 @@ class Heading(Struct):
         return read_json(self.error, dict[str, Any], {})
 
 
-_decode = msgspec.json.Decoder(Heading).decode
-_nothing = Heading()
+_decode = msgspec.json.Decoder(MessageHeading).decode
+_nothing = MessageHeading()
 
 
-def heading_of(entry: Entry) -> Heading:
+def message_heading(entry: TapeEntry) -> MessageHeading:
     """Of an entry; empty for what is no message."""
     try:
         return _decode(entry.message)
@@ -50,7 +50,7 @@ def heading_of(entry: Entry) -> Heading:
         return _nothing
 
 
-def summary_of(heading: Heading) -> str:
+def summary_of(heading: MessageHeading) -> str:
     """A message in a few words."""
     if heading.method is not None:
         target = _target(heading.params)

@@ -12,22 +12,30 @@ from msgspec import Struct
 
 from ...errors import ConfigError
 from ...wire.json import UNREADABLE, read_json
-from .format import ABOUT, LINES, VERSION, Entry, TapeInfo, base_of
-from .integrity import believed
+from .format import ABOUT, LINES, VERSION, TapeEntry, TapeInfo, base_of
+from .integrity import plausible_info
 from .recording_lock import held
 from .tape_files import number_of_part, parts_of
 
-__all__ = ["Lines", "Page", "Spot", "TapeReader", "plain", "read_page", "read_tape"]
+__all__ = [
+    "LineIndex",
+    "LineLocation",
+    "TapePage",
+    "TapeReader",
+    "decode_entry",
+    "read_page",
+    "read_tape",
+]
 
 MAX_LINE: Final = 64 << 20
 MAX_ABOUT: Final = 1 << 20  # bytes of a companion file
 BUFFER: Final = 256 << 10
 MOST_BYTES: Final = 8 << 20  # of one page, unless a single entry has more
 
-_decode = msgspec.json.Decoder(Entry).decode
+_decode = msgspec.json.Decoder(TapeEntry).decode
 
 
-class Spot(Struct, frozen=True, gc=False):
+class LineLocation(Struct, frozen=True, gc=False):
     """One line: the part that it is in, where it begins there, and how long it is."""
 
     part: int
@@ -63,10 +71,10 @@ class TapeReader:
                 f"{path} is a tape of version {self.info.version}; this Fairlead reads {VERSION}"
             )
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[TapeEntry]:
         return (entry for _, _, entry in self.lines())
 
-    def lines(self) -> Iterator[tuple[Spot, bytes, Entry]]:
+    def lines(self) -> Iterator[tuple[LineLocation, bytes, TapeEntry]]:
         """Yield the entries with their place in `parts`, and the line as it was written."""
         self.skipped = self.read = self.repeated = self.disordered = 0
         self.whole, before = False, None
@@ -92,13 +100,13 @@ class TapeReader:
 
     def lines_of(
         self, place: Path, offset: int = 0, number: int = 0
-    ) -> Iterator[tuple[Spot, bytes, Entry]]:
+    ) -> Iterator[tuple[LineLocation, bytes, TapeEntry]]:
         """Yield the same for one part, from an offset on."""
         with place.open("rb", buffering=BUFFER) as file:
             inside = False  # of a line that is too long
             file.seek(offset)
             while line := file.readline(MAX_LINE):
-                spot = Spot(number, offset, len(line))
+                spot = LineLocation(number, offset, len(line))
                 offset += len(line)
                 if self.on_read is not None:
                     self.on_read(len(line))
@@ -125,7 +133,7 @@ class TapeReader:
         info = TapeInfo(name=name)
         try:
             with open(f"{self.base}{ABOUT}", "rb") as file:
-                info, wrong = believed(_info_of(file.read(MAX_ABOUT)))
+                info, wrong = plausible_info(_info_of(file.read(MAX_ABOUT)))
             if wrong:
                 self.troubles.append(f"what {name}{ABOUT} says of {', '.join(wrong)} is not true")
         except FileNotFoundError:
@@ -143,7 +151,7 @@ class TapeReader:
             return held(file.fileno())
 
 
-class Lines:
+class LineIndex:
     """Lines of a tape by number: where they are is noted, so that they can be read again.
 
     The files are kept open: what is renamed or deleted meanwhile can still be read. And the notes
@@ -156,14 +164,14 @@ class Lines:
         for file in self._files:
             weakref.finalize(self, file.close)
 
-    def note(self, spot: Spot) -> int:
+    def note(self, spot: LineLocation) -> int:
         """The number by which the line there can be read, counted from 0."""
         self._parts.append(spot.part)
         self._offsets.append(spot.offset)
         self._lengths.append(spot.length)
         return len(self._parts) - 1
 
-    def read(self, number: int) -> Entry:
+    def read(self, number: int) -> TapeEntry:
         """The entry on a line.
 
         Raises:
@@ -181,22 +189,22 @@ class Lines:
             raise ConfigError(f"{file.name} has been written anew since it was read") from None
 
 
-class Page(Struct, frozen=True):
+class TapePage(Struct, frozen=True):
     """Some entries."""
 
-    entries: list[Entry]
+    entries: list[TapeEntry]
     next: str  # where the next page begins
     more: bool  # whether something is there already
 
 
-def read_page(reader: TapeReader, since: str = "", limit: int = 100) -> Page:
+def read_page(reader: TapeReader, since: str = "", limit: int = 100) -> TapePage:
     """Some entries from a place on, which is `next` of the page before.
 
     Raises:
         ValueError: that is no place.
     """
     part, offset = _place(since)
-    entries: list[Entry] = []
+    entries: list[TapeEntry] = []
     count = 0
     for index, place in enumerate(reader.parts):
         number = number_of_part(place) if index else 1
@@ -206,11 +214,11 @@ def read_page(reader: TapeReader, since: str = "", limit: int = 100) -> Page:
             part, offset = number, 0
         for spot, _, entry in reader.lines_of(place, offset):
             if len(entries) >= limit or (entries and count + spot.length > MOST_BYTES):
-                return Page(entries, f"{part}-{offset}", more=True)
+                return TapePage(entries, f"{part}-{offset}", more=True)
             entries.append(entry)
             count += spot.length
             offset = spot.offset + spot.length
-    return Page(entries, f"{part}-{offset}", more=False)
+    return TapePage(entries, f"{part}-{offset}", more=False)
 
 
 def _place(text: str) -> tuple[int, int]:
@@ -220,12 +228,12 @@ def _place(text: str) -> tuple[int, int]:
     return int(part), int(offset)
 
 
-def read_tape(path: str | os.PathLike[str]) -> list[Entry]:
+def read_tape(path: str | os.PathLike[str]) -> list[TapeEntry]:
     """All entries at once, for tapes of a reasonable size."""
     return list(TapeReader(path))
 
 
-def plain(entry: Entry) -> dict[str, Any]:
+def decode_entry(entry: TapeEntry) -> dict[str, Any]:
     """The message of an entry, decoded; one that is no object is empty."""
     return read_json(entry.message, dict[str, Any], {})
 

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from ...errors import RpcError
-from ...interceptor import After, Exchange, Interceptor, Outcome, TwoHalves
+from ...interceptor import After, Exchange, Interceptor, Outcome, SyncInterceptor
 from ...peer import Peer
 from ...peer.intercepted_peer import InterceptedPeer
 from ...protocol.caller import SUBSCRIPTION_KEY
@@ -19,8 +19,8 @@ from ...protocol.envelope import Direction, TransportContext
 from ...protocol.identity.principal import ANONYMOUS, Principal
 from ...protocol.json_edit import members_of
 from ...relay.client_session import Front
-from ...relay.relayed_call import Call
-from ...relay.relayed_params import retagged, retokened
+from ...relay.relayed_call import RelayedCall
+from ...relay.relayed_params import with_progress_token, with_subscription_id
 from ...relay.upstream_connection import Link
 from ...wire import (
     Failure,
@@ -46,7 +46,7 @@ _Key: TypeAlias = tuple[int, Direction, RequestId]  # the edge by its id, as lon
 _Place: TypeAlias = tuple[str | None, RequestId | None, str | None]  # session, request, server
 
 
-class Recorder(TwoHalves):
+class Recorder(SyncInterceptor):
     """Writes everything that passes to a tape. Stands first, where it sees all that comes.
 
     What others then do to messages of a server it only names; `around` them it sees these as
@@ -246,7 +246,7 @@ class _Asked:
         self.withdrawn = False  # its cancellation passes, or has
 
 
-class _OneWay(TwoHalves):
+class _OneWay(SyncInterceptor):
     """Records what goes one way, and what is answered to it."""
 
     def __init__(self, recorder: Recorder, direction: Direction) -> None:
@@ -270,7 +270,7 @@ def _link_of(exchange: Exchange) -> Link | None:
     return carrier if isinstance(carrier, Link) else None
 
 
-def _call_of(exchange: Exchange) -> Call | None:
+def _call_of(exchange: Exchange) -> RelayedCall | None:
     """The client's request during which a server says something, as far as that is known."""
     link = _link_of(exchange)
     if link is None:
@@ -283,7 +283,7 @@ def _call_of(exchange: Exchange) -> Call | None:
     if exchange.related is not None:
         return link.calls.get(exchange.related)
     calls = list(link.calls.values())
-    return calls[0] if len(calls) == 1 and not link.tells_apart else None
+    return calls[0] if len(calls) == 1 and not link.correlates_calls else None
 
 
 def _is_change(exchange: Exchange) -> bool:
@@ -292,7 +292,7 @@ def _is_change(exchange: Exchange) -> bool:
     return is_note and exchange.method.endswith(("/list_changed", "/updated"))
 
 
-def _is_heard_by(call: Call, link: Link, exchange: Exchange) -> bool:
+def _is_heard_by(call: RelayedCall, link: Link, exchange: Exchange) -> bool:
     """Whether it gets to the client during whose request the server says it."""
     if not _is_change(exchange) or link.stateless:
         return True
@@ -329,14 +329,14 @@ def _request_id(raw: Raw | None) -> RequestId | None:
     return read_json(raw, cast(Any, int | str), None)
 
 
-def _for_client(note: Notification, call: Call | None) -> Notification:
+def _for_client(note: Notification, call: RelayedCall | None) -> Notification:
     """Under the names that the client gave, which are not those that the server was given."""
     if call is None:
         return note
     token = call.exchange.progress_token
     if note.method == "notifications/progress" and token is not None:
-        return retokened(note, token)
-    return retagged(note, call.exchange.request_id)
+        return with_progress_token(note, token)
+    return with_subscription_id(note, call.exchange.request_id)
 
 
 def _refusal(request_id: RequestId, error: RpcError) -> Failure:

@@ -9,13 +9,13 @@ import msgspec
 from msgspec import Struct, field
 
 from ...errors import ConfigError
-from .atomic_write import refuse_old, replacing
-from .format import ABOUT, LINES, Entry, base_of
-from .message_summary import heading_of
+from .atomic_write import check_not_existing, replacing
+from .format import ABOUT, LINES, TapeEntry, base_of
+from .message_summary import message_heading
 from .reader import TapeReader
 from .tape_files import parts_of
 
-__all__ = ["Choice", "chosen", "trim"]
+__all__ = ["EntrySelection", "select_entries", "trim"]
 
 # Without its opening a conversation cannot be played.
 _OPENING: Final = ("initialize", "notifications/initialized", "server/discover")
@@ -24,7 +24,7 @@ _OPENING: Final = ("initialize", "notifications/initialized", "server/discover")
 _Asked: TypeAlias = tuple[str | None, str, object]  # session, direction, id
 
 
-class Choice(Struct, kw_only=True):
+class EntrySelection(Struct, kw_only=True):
     """Entries by number, session and method; an answer goes with its request.
 
     One whose request is not on the tape has no method: it is wanted if all of them are.
@@ -38,15 +38,15 @@ class Choice(Struct, kw_only=True):
     _kept: set[_Asked] = field(default_factory=set)  # requests whose answers are wanted
     _left: set[_Asked] = field(default_factory=set)  # and those whose are not
 
-    def is_over(self, entry: Entry) -> bool:
+    def is_over(self, entry: TapeEntry) -> bool:
         """Whether nothing that is wanted comes any more; the rest may be long."""
         return self.last is not None and entry.seq > self.last and not self._kept
 
-    def takes(self, entry: Entry) -> bool:
+    def takes(self, entry: TapeEntry) -> bool:
         """Whether it is one of them; each is asked for once, in the order of the tape."""
         if self.session is not None and entry.session != self.session:
             return False
-        message = heading_of(entry)
+        message = message_heading(entry)
         inside = self.first <= entry.seq and (self.last is None or entry.seq <= self.last)
         if message.method is None:
             asked = (entry.session, entry.dir.reverse().value, message.name)
@@ -64,7 +64,7 @@ class Choice(Struct, kw_only=True):
         return wanted
 
 
-def chosen(entries: Iterable[Entry], choice: Choice) -> Iterator[Entry]:
+def select_entries(entries: Iterable[TapeEntry], choice: EntrySelection) -> Iterator[TapeEntry]:
     """Those that are wanted."""
     for entry in entries:
         if choice.is_over(entry):
@@ -75,7 +75,7 @@ def chosen(entries: Iterable[Entry], choice: Choice) -> Iterator[Entry]:
 
 def trim(
     reader: TapeReader,
-    choice: Choice,
+    choice: EntrySelection,
     target: str | os.PathLike[str],
     *,
     overwrite: bool = True,
@@ -93,7 +93,7 @@ def trim(
     place, about = Path(f"{base}{LINES}"), Path(f"{base}{ABOUT}")
     if place.is_file() and TapeReader(place).info.status == "recording":
         raise ConfigError(f"{base} is being recorded: take another name")
-    refuse_old(place, overwrite=overwrite)
+    check_not_existing(place, overwrite=overwrite)
     place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     # Whatever there may be no room for is written before anything of an old tape is touched.
     with (
@@ -113,7 +113,7 @@ def trim(
     return count
 
 
-def _copy(reader: TapeReader, choice: Choice, stream: BinaryIO) -> int:
+def _copy(reader: TapeReader, choice: EntrySelection, stream: BinaryIO) -> int:
     """As they stand there: whoever has written them may know more than we do."""
     count = 0
     for _, line, entry in reader.lines():

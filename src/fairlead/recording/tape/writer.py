@@ -12,11 +12,11 @@ import msgspec
 from msgspec import Raw
 
 from ...config.files.atomic_write import write_atomically
-from ...observe.timestamps import Moment
+from ...observe.timestamps import Timestamp
 from ...protocol.envelope import Direction
 from ...redaction.redact_messages import Redactor
 from ...wire import RequestId, single_line
-from .format import ABOUT, LINES, Entry, TapeInfo, base_of
+from .format import ABOUT, LINES, TapeEntry, TapeInfo, base_of
 from .recording_lock import hold
 from .tape_files import is_tape, name_of_part, parts_of
 
@@ -53,7 +53,7 @@ class TapeWriter:
         about: Mapping[str, Any] | None = None,
         max_bytes: int = MAX_BYTES,
         max_parts: int = MAX_PARTS,
-        began: Moment | None = None,
+        began: Timestamp | None = None,
     ) -> None:
         """`path` is the name of the tape, with or without `.tape.jsonl`; one that is there is
         written anew. Without `redact` secrets stay in it. `began` if it was before now.
@@ -116,7 +116,7 @@ class TapeWriter:
         stopped: bool = False,
         *,
         clean: bool = False,
-        when: Moment | None = None,
+        when: Timestamp | None = None,
     ) -> None:
         """Add a message, as it stands on the wire; `when` if it passed before now. Never raises.
 
@@ -148,7 +148,7 @@ class TapeWriter:
                 )
             )
             return
-        entry = Entry(
+        entry = TapeEntry(
             seq=info.entries,
             at=micros / 1e6,
             dir=direction,

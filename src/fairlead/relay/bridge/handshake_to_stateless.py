@@ -6,28 +6,28 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from ...client.connection.listen_request import ACKNOWLEDGED, CANCELLED, Listening
+from ...client.connection.listen_request import ACKNOWLEDGED, CANCELLED, ListenRequest
 from ...errors import RpcError
 from ...interceptor import Answer, Exchange
 from ...protocol.caller import CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY, VERSION_KEY
 from ...protocol.downgrade import downgrade_capabilities, downgrade_result
-from ...protocol.json_edit import Members, encoded, members_of, string_of
+from ...protocol.json_edit import RawMembers, encoded, members_of, string_of
 from ...protocol.methods import has_capability
-from ...protocol.own_errors import ours
+from ...protocol.own_errors import own_error
 from ...protocol.revisions import NEWEST
 from ...wire import Notification, to_json
 from ...wire.error_codes import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
-from ..relayed_call import LEVELS, Call
-from ..relayed_params import Passing, params_of, retagged
+from ..relayed_call import LEVELS, RelayedCall
+from ..relayed_params import RelayedParams, params_of, with_subscription_id
 from .capabilities import for_stateless_server
 from .era_errors import for_handshake_client
-from .input_rounds import Rounds, kind_of
+from .input_rounds import BridgedInputRounds, kind_of
 
 if TYPE_CHECKING:
     from ..client_session import Front
     from ..upstream_connection import Link
 
-__all__ = ["HandshakeClients"]
+__all__ = ["HandshakeToStateless"]
 
 log = logging.getLogger("fairlead.gateway")
 
@@ -35,7 +35,7 @@ LISTS: Final = ("tools", "prompts", "resources")
 ACKNOWLEDGED_IN: Final = 10.0  # seconds; who has not said by then that it will tell may do so still
 
 
-class HandshakeClients:
+class HandshakeToStateless:
     """Everybody with a handshake on one connection to a stateless server.
 
     One long request hears of all changes that the server tells of, for all of them.
@@ -44,7 +44,7 @@ class HandshakeClients:
     def __init__(self, link: "Link", call_timeout: float) -> None:
         self._link = link
         self._call_timeout = call_timeout
-        self._listening = Listening(missed=self._missed)
+        self._listening = ListenRequest(missed=self._missed)
         self._heard = False  # it was asked to tell
         self._granted: set[str] | None = None  # the resources that it tells of, if it said so
         link.on_news = self._news
@@ -83,10 +83,10 @@ class HandshakeClients:
         return await self._pass_on(exchange, front)
 
     async def _pass_on(self, exchange: Exchange, front: "Front | None") -> Answer:
-        call = Call(exchange, front, rising=True)
+        call = RelayedCall(exchange, front, rising=True)
         stamp = self._stamp(exchange, front)
 
-        async def ask(added: Members) -> Raw:
+        async def ask(added: RawMembers) -> Raw:
             passing = params_of(exchange)
             if passing.members is not None:
                 passing.members.pop("task", None)  # tasks are another thing in the other era
@@ -98,9 +98,11 @@ class HandshakeClients:
             result = await ask({})
             kind = kind_of(result)
             if kind == "input_required":
-                result = await Rounds(call, self._link).finish(result, ask)
+                result = await BridgedInputRounds(call, self._link).finish(result, ask)
             elif kind != "complete":
-                raise ours(INTERNAL_ERROR, f"The server's result is of an unknown type: {kind}")
+                raise own_error(
+                    INTERNAL_ERROR, f"The server's result is of an unknown type: {kind}"
+                )
         except RpcError as exc:
             raise for_handshake_client(exchange.method, exc) from None
         if call.outbox is not None and not call.outbox.empty:
@@ -109,7 +111,7 @@ class HandshakeClients:
             downgrade_result(exchange.method, result, exchange.caller.revision)
         )
 
-    def _stamp(self, exchange: Exchange, front: "Front | None") -> Members:
+    def _stamp(self, exchange: Exchange, front: "Front | None") -> RawMembers:
         """What a stateless server wants to know with each request."""
         caller = exchange.caller
         stamp = {
@@ -123,10 +125,12 @@ class HandshakeClients:
         return stamp
 
     def _set_level(self, exchange: Exchange, front: "Front | None") -> bytes:
-        level = (Passing(exchange.message.params).members or {}).get("level")
+        level = (RelayedParams(exchange.message.params).members or {}).get("level")
         named = next((known for known in LEVELS if level == encoded(known)), None)
         if named is None:
-            raise ours(INVALID_PARAMS, f"There is no such log level; there are {', '.join(LEVELS)}")
+            raise own_error(
+                INVALID_PARAMS, f"There is no such log level; there are {', '.join(LEVELS)}"
+            )
         if front is not None:
             front.level = named
         return b"{}"
@@ -143,9 +147,9 @@ class HandshakeClients:
     async def _subscribe(self, exchange: Exchange, front: "Front | None") -> bytes:
         uri = exchange.target
         if uri is None:
-            raise ours(INVALID_PARAMS, "params.uri is required: the URI of a resource")
+            raise own_error(INVALID_PARAMS, "params.uri is required: the URI of a resource")
         if not self._can("resources.subscribe"):
-            raise ours(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
+            raise own_error(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
         if front is None:
             return b"{}"  # a message that stands alone: there is nobody to tell
         if exchange.method == "resources/subscribe":
@@ -156,7 +160,7 @@ class HandshakeClients:
         if followed and (uri not in front.uris or self._granted is None or uri in self._granted):
             return b"{}"
         front.uris.discard(uri)
-        raise ours(INTERNAL_ERROR, f"The server does not tell of changes of {uri}")
+        raise own_error(INTERNAL_ERROR, f"The server does not tell of changes of {uri}")
 
     async def follow(self) -> bool:
         """Have the server tell of what the sessions watch now, and of nothing else."""
@@ -194,7 +198,7 @@ class HandshakeClients:
                 self._granted = _granted(params)
             self._listening.heard(note.method, msgspec.json.decode(params))
             return
-        plain = retagged(note, None)
+        plain = with_subscription_id(note, None)
         if note.method == "notifications/resources/updated":
             members = members_of(note.params) if isinstance(note.params, Raw) else None
             uri = string_of((members or {}).get("uri"))
@@ -208,7 +212,7 @@ class HandshakeClients:
     def _missed(self) -> None:
         """Nobody told of changes for a while: clients look again."""
         for front in list(self._link.fronts):
-            for note in missed(self._link, front):
+            for note in possibly_missed_changes(self._link, front):
                 front.tell(note, self._link)
 
     async def close(self) -> None:
@@ -231,7 +235,7 @@ def _granted(params: Raw | bytes) -> set[str] | None:
     return None if honoured is None else set(honoured.resource_subscriptions)
 
 
-def missed(link: "Link", front: "Front") -> list[Notification]:
+def possibly_missed_changes(link: "Link", front: "Front") -> list[Notification]:
     """What a client hears when nobody told of changes for a while: all of it may have changed."""
     lists = [name for name in LISTS if _can(link, f"{name}.listChanged")]
     notes = [Notification(f"notifications/{name}/list_changed") for name in lists]

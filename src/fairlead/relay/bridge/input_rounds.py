@@ -13,18 +13,18 @@ from msgspec import Raw, Struct, UnsetType
 
 from ...errors import FairleadError, RpcError, public_reason
 from ...interceptor import Answer, Exchange
-from ...protocol.downgrade import Impossible, downgrade_params
-from ...protocol.json_edit import Members, encoded, members_of, string_of
+from ...protocol.downgrade import DowngradeError, downgrade_params
+from ...protocol.json_edit import RawMembers, encoded, members_of, string_of
 from ...protocol.methods import has_capability
-from ...protocol.own_errors import ours
+from ...protocol.own_errors import own_error
 from ...wire import Notification, Request
 from ...wire.error_codes import INTERNAL_ERROR, METHOD_NOT_FOUND, MISSING_CAPABILITY
-from ..relayed_call import Call
+from ..relayed_call import RelayedCall
 
 if TYPE_CHECKING:
     from ..upstream_connection import Link
 
-__all__ = ["RESULT_TYPE", "Rounds", "kind_of"]
+__all__ = ["RESULT_TYPE", "BridgedInputRounds", "kind_of"]
 
 RESULT_TYPE: Final = b'"resultType"'
 MAX_ROUNDS: Final = 20
@@ -59,16 +59,16 @@ def kind_of(result: Raw) -> str:
         return "complete"
 
 
-class Rounds:
+class BridgedInputRounds:
     """Goes on with one request until the server knows everything."""
 
-    def __init__(self, call: Call, link: "Link") -> None:
+    def __init__(self, call: RelayedCall, link: "Link") -> None:
         self._call = call
         self._link = link
         self._visited: set[str] = set()  # addresses that the user has been sent to
         self._visits: list[str] = []  # and the ids of those visits
 
-    async def finish(self, result: Raw, again: Callable[[Members], Awaitable[Raw]]) -> Raw:
+    async def finish(self, result: Raw, again: Callable[[RawMembers], Awaitable[Raw]]) -> Raw:
         """The final result. `again` sends the request with more members in its params.
 
         Raises:
@@ -77,7 +77,7 @@ class Rounds:
         pause, waited, rounds = FIRST_PAUSE, 0.0, 0
         while rounds < MAX_ROUNDS:
             wanted = _read(result)
-            added: Members = {}
+            added: RawMembers = {}
             quiet = bool(wanted.input_requests) and self._only_known_visits(wanted)
             if wanted.input_requests:
                 with self._link.goes_on(self._call):
@@ -100,8 +100,10 @@ class Rounds:
                 await self._tell_completed()
                 return result
             if kind != "input_required":
-                raise ours(INTERNAL_ERROR, f"The server's result is of an unknown type: {kind}")
-        raise ours(INTERNAL_ERROR, "The server asks without end")
+                raise own_error(
+                    INTERNAL_ERROR, f"The server's result is of an unknown type: {kind}"
+                )
+        raise own_error(INTERNAL_ERROR, "The server asks without end")
 
     async def _tell_completed(self) -> None:
         """The pages that the user was sent to have done their work, so a client can say so."""
@@ -157,7 +159,7 @@ class Rounds:
             return Raw(b'{"action":"cancel"}')
         except FairleadError as exc:
             why = f"{method} was not answered: the client {public_reason(exc)}"
-            raise ours(INTERNAL_ERROR, why) from exc
+            raise own_error(INTERNAL_ERROR, why) from exc
         answer = Raw(b"{}" if given is None else given)
         if url is not None and string_of((members_of(answer) or {}).get("action")) == "accept":
             self._visited.add(url)
@@ -168,14 +170,16 @@ class Rounds:
         exchange, params = self._call.exchange, asked.message.params
         if isinstance(params, UnsetType):
             params = Raw(b"{}")
-        return await exchange.edge.ask(exchange, asked.method, self._worded(asked.method, params))
+        return await exchange.edge.request_caller(
+            exchange, asked.method, self._worded(asked.method, params)
+        )
 
     def _worded(self, method: str, params: Raw) -> Raw:
         """Raises: RpcError: there are no words for it."""
         try:
             return downgrade_params(method, params, self._call.exchange.caller.revision)
-        except Impossible as exc:
-            raise ours(METHOD_NOT_FOUND, f"This client cannot be asked: {exc}") from exc
+        except DowngradeError as exc:
+            raise own_error(METHOD_NOT_FOUND, f"This client cannot be asked: {exc}") from exc
 
 
 def _cannot(exchange: Exchange, method: str, capability: str) -> RpcError:
@@ -196,7 +200,9 @@ def _read(result: Raw) -> _Wanted:
     try:
         return msgspec.json.decode(result, type=_Wanted)
     except (msgspec.DecodeError, RecursionError) as exc:
-        raise ours(INTERNAL_ERROR, f"The server's request for input is malformed: {exc}") from exc
+        raise own_error(
+            INTERNAL_ERROR, f"The server's request for input is malformed: {exc}"
+        ) from exc
 
 
 def _url(question: Raw) -> str | None:

@@ -19,15 +19,15 @@ from ...interceptor import Exchange
 from ...limits import KEPT_OUTCOME_BYTES, KEPT_OUTCOMES, PARKED_CALLS
 from ...protocol.caller import ROUND_MEMBERS
 from ...protocol.identity.principal import principal_name
-from ...protocol.json_edit import Members, encoded, members_of, string_of
+from ...protocol.json_edit import RawMembers, encoded, members_of, string_of
 from ...protocol.methods import has_capability
-from ...protocol.own_errors import ours
+from ...protocol.own_errors import own_error
 from ...protocol.sealed_state import BadSeal, KeyRing
 from ...wire.error_codes import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
-from ..relayed_call import Call
+from ..relayed_call import RelayedCall
 from ..settings import RelaySettings
 
-__all__ = ["Parked", "Parking"]
+__all__ = ["ParkedCall", "ParkedCalls"]
 
 KEPT: Final = 60.0  # seconds that the outcome of a round is kept for who asks twice
 MAX_KEPT: Final = KEPT_OUTCOMES.value
@@ -57,10 +57,12 @@ class _Question(Struct):
     answer: "asyncio.Future[Raw]"
 
 
-class Parking:
+class ParkedCall:
     """One live call of a server, and the rounds in which its client hears of it."""
 
-    def __init__(self, lot: "Parked", call: Call, digest: bytes, work: "asyncio.Task[Raw]") -> None:
+    def __init__(
+        self, lot: "ParkedCalls", call: RelayedCall, digest: bytes, work: "asyncio.Task[Raw]"
+    ) -> None:
         self.id = token_urlsafe(18)
         self.principal = call.exchange.caller.principal
         self.digest = digest
@@ -88,9 +90,11 @@ class Parking:
         if method == "elicitation/create":
             capability = "elicitation.url" if _mode(exchange) == "url" else "elicitation.form"
         if capability is None or not has_capability(caller.declared, capability):
-            raise ours(METHOD_NOT_FOUND, f"{method}: the client did not declare {capability!r}")
+            raise own_error(
+                METHOD_NOT_FOUND, f"{method}: the client did not declare {capability!r}"
+            )
         if self._lot.full(self):
-            raise ours(METHOD_NOT_FOUND, f"{method}: too many calls wait for answers already")
+            raise own_error(METHOD_NOT_FOUND, f"{method}: too many calls wait for answers already")
         self._keys += 1
         answer: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
         question = _Question(f"q{self._keys}", _embedded(exchange), answer)
@@ -134,7 +138,7 @@ class Parking:
             self.give_up(why if isinstance(why, str) else "the client has gone")
             raise
 
-    def answer(self, given: Members) -> None:
+    def answer(self, given: RawMembers) -> None:
         """The client's answers; what it leaves out is asked again."""
         for key, question in list(self._asked.items()):
             answer = given.get(key)
@@ -176,7 +180,7 @@ class Parking:
         self.stop_clock()
         for question in self._asked.values():
             if not question.answer.done():
-                question.answer.set_exception(ours(METHOD_NOT_FOUND, f"No answer: {why}"))
+                question.answer.set_exception(own_error(METHOD_NOT_FOUND, f"No answer: {why}"))
         self.work.cancel(why)
 
     def stop_clock(self) -> None:
@@ -190,20 +194,20 @@ class Parking:
             work.exception()  # looked at, whether somebody comes back or not
 
 
-class Parked:
+class ParkedCalls:
     """All calls that wait for their clients."""
 
     def __init__(self, settings: RelaySettings, keys: KeyRing | None = None) -> None:
         self.settings = settings
         self.keys = keys or KeyRing.from_environment()
-        self._parked: OrderedDict[str, Parking] = OrderedDict()
+        self._parked: OrderedDict[str, ParkedCall] = OrderedDict()
         self._recent: OrderedDict[tuple[str, int], tuple[float, asyncio.Future[Raw]]]
         self._recent = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._parked)
 
-    def full(self, mine: Parking) -> bool:
+    def full(self, mine: ParkedCall) -> bool:
         others = (p for p in self._parked.values() if p is not mine and not p.heard)
         same = sum(p.principal == mine.principal for p in others)
         if same < self.settings.max_parked:
@@ -211,24 +215,26 @@ class Parked:
         PARKED_CALLS.hit()
         return True
 
-    async def begin(self, call: Call, passing: Members | None, work: "asyncio.Task[Raw]") -> Raw:
+    async def begin(
+        self, call: RelayedCall, passing: RawMembers | None, work: "asyncio.Task[Raw]"
+    ) -> Raw:
         """The first round of a call that is under way.
 
         Raises:
             RpcError: the server said no.
         """
-        parking = Parking(self, call, _digest(call.exchange.method, passing), work)
+        parking = ParkedCall(self, call, _digest(call.exchange.method, passing), work)
         call.parking = parking
         self._parked[parking.id] = parking
         return await parking.next(call.exchange)
 
-    def once_more(self, exchange: Exchange, members: Members | None) -> str:
+    def retry_state(self, exchange: Exchange, members: RawMembers | None) -> str:
         """A state that only says: send the same request again."""
         digest = _digest(exchange.method, members)
         state = _State("", 0, principal_name(exchange.caller.principal), digest)
         return self.keys.seal(msgspec.json.encode(state), ttl=self.settings.park_timeout)
 
-    async def resume(self, exchange: Exchange, members: Members, state: str) -> Raw | None:
+    async def resume(self, exchange: Exchange, members: RawMembers, state: str) -> Raw | None:
         """A client comes back with answers; None if it only shall ask once more.
 
         Raises:
@@ -237,11 +243,11 @@ class Parked:
         try:
             said = msgspec.json.decode(self.keys.open(state), type=_State)
         except (BadSeal, msgspec.DecodeError) as exc:
-            raise ours(INVALID_PARAMS, f"requestState cannot be used: {exc}") from None
+            raise own_error(INVALID_PARAMS, f"requestState cannot be used: {exc}") from None
         if said.principal != principal_name(exchange.caller.principal):
-            raise ours(INVALID_PARAMS, "requestState belongs to somebody else")
+            raise own_error(INVALID_PARAMS, "requestState belongs to somebody else")
         if said.digest != _digest(exchange.method, members):
-            raise ours(INVALID_PARAMS, "requestState belongs to another request")
+            raise own_error(INVALID_PARAMS, "requestState belongs to another request")
         if not said.id:
             _check_visited(members)
             return None
@@ -251,11 +257,13 @@ class Parked:
             return await asyncio.shield(known[1])  # the same request once more: the same answer
         parking = self._parked.get(said.id)
         if parking is None or said.round != parking.round or parking.heard:
-            raise ours(INVALID_PARAMS, "requestState was used, or nobody waits for it any more")
+            raise own_error(
+                INVALID_PARAMS, "requestState was used, or nobody waits for it any more"
+            )
         parking.answer(members_of(members.get("inputResponses")) or {})
         return await self._remember(key, parking, exchange)
 
-    async def _remember(self, key: tuple[str, int], parking: Parking, exchange: Exchange) -> Raw:
+    async def _remember(self, key: tuple[str, int], parking: ParkedCall, exchange: Exchange) -> Raw:
         outcome: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
         outcome.add_done_callback(lambda f: f.exception())  # looked at
         self._recent[key] = 0.0, outcome
@@ -263,7 +271,9 @@ class Parked:
             result = await parking.next(exchange)
         except asyncio.CancelledError:
             # Whoever asked twice is another request: it has to hear that nothing comes any more.
-            outcome.set_exception(ours(INVALID_PARAMS, "The request with this state was cancelled"))
+            outcome.set_exception(
+                own_error(INVALID_PARAMS, "The request with this state was cancelled")
+            )
             raise
         except BaseException as exc:
             outcome.set_exception(exc)
@@ -286,7 +296,7 @@ class Parked:
             if number >= MAX_KEPT or size > MAX_KEPT_BYTES or until <= now:
                 del self._recent[key]
 
-    def forget(self, parking: Parking) -> None:
+    def forget(self, parking: ParkedCall) -> None:
         self._parked.pop(parking.id, None)
 
     def close(self) -> None:
@@ -295,16 +305,18 @@ class Parked:
         self._recent.clear()
 
 
-def _check_visited(members: Members) -> None:
+def _check_visited(members: RawMembers) -> None:
     """Whoever did not visit the page would be sent there again, and again."""
     given = members_of(members.get("inputResponses")) or {}
     for answer in given.values():
         action = string_of((members_of(answer) or {}).get("action"))
         if action in ("decline", "cancel"):
-            raise ours(INTERNAL_ERROR, f"The server needs a page to be visited; the user: {action}")
+            raise own_error(
+                INTERNAL_ERROR, f"The server needs a page to be visited; the user: {action}"
+            )
 
 
-def _digest(method: str, members: Members | None) -> bytes:
+def _digest(method: str, members: RawMembers | None) -> bytes:
     """What makes a request this one: all of it but what changes from round to round."""
     same = {
         name: value
@@ -329,7 +341,7 @@ def _mode(exchange: Exchange) -> str | None:
     return string_of(members.get("mode")) if exchange.method == "elicitation/create" else None
 
 
-def _params(exchange: Exchange) -> Members:
+def _params(exchange: Exchange) -> RawMembers:
     params = exchange.message.params
     return (members_of(params) if isinstance(params, Raw) else None) or {}
 

@@ -12,19 +12,19 @@ from ...interceptor import Answer, Exchange
 from ...limits import SESSION_SUBSCRIPTIONS
 from ...peer.intercepted_peer import InterceptedNotifier
 from ...protocol.caller import ROUND_MEMBERS
-from ...protocol.downgrade import Impossible, downgrade_result, upgrade_result
-from ...protocol.json_edit import Members, encoded, members_of, string_of
+from ...protocol.downgrade import DowngradeError, downgrade_result, upgrade_result
+from ...protocol.json_edit import RawMembers, encoded, members_of, string_of
 from ...protocol.methods import has_capability
-from ...protocol.own_errors import ours
+from ...protocol.own_errors import own_error
 from ...protocol.revisions import NEWEST, Revision
 from ...server.features.subscription_quota import SubscriptionQuota
-from ...server.features.subscriptions import Changes
+from ...server.features.subscriptions import ChangeBroadcaster
 from ...wire import to_json
 from ...wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND, URL_ELICITATION_REQUIRED
-from ..relayed_call import ASKING, LEVELS, Call
-from ..relayed_params import STATELESS_KEYS, Passing, params_of
+from ..relayed_call import ASKING, LEVELS, RelayedCall
+from ..relayed_params import STATELESS_KEYS, RelayedParams, params_of
 from .era_errors import for_stateless_client
-from .parked_calls import Parked
+from .parked_calls import ParkedCalls
 
 if TYPE_CHECKING:
     from ..client_session import Front
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..upstream_connection import Link
     from ..upstream_pool import Upstream
 
-__all__ = ["StatelessClients"]
+__all__ = ["StatelessToHandshake"]
 
 log = logging.getLogger("fairlead.gateway")
 
@@ -49,10 +49,10 @@ _GONE: Final = frozenset(
 _OURS: Final = _GONE | {"server/discover", "subscriptions/listen"}
 
 
-class StatelessClients:
+class StatelessToHandshake:
     """Everybody without a handshake, in front of one server that wants one."""
 
-    def __init__(self, upstream: "Upstream", parked: Parked, quota: SubscriptionQuota) -> None:
+    def __init__(self, upstream: "Upstream", parked: ParkedCalls, quota: SubscriptionQuota) -> None:
         self._upstream = upstream
         self._quota = quota
         self._settings = upstream.settings
@@ -71,14 +71,14 @@ class StatelessClients:
         if method == "subscriptions/listen":
             return await self._listen(exchange, link)
         if method in _GONE:
-            raise ours(METHOD_NOT_FOUND, f"Method not found: {method}")
+            raise own_error(METHOD_NOT_FOUND, f"Method not found: {method}")
         passing = params_of(exchange)
         passing.without(STATELESS_KEYS)
         try:
             if method in ASKING and passing.members is not None:
                 result = await self._ask_back(exchange, front, link, passing)
             else:
-                call = Call(exchange, front)
+                call = RelayedCall(exchange, front)
                 result = await self._pass_on(link, call, passing)
         except RpcError as exc:
             if exc.code == URL_ELICITATION_REQUIRED:
@@ -86,15 +86,15 @@ class StatelessClients:
             raise for_stateless_client(exc) from None
         return _complete(method, result, link)
 
-    def plain(self, exchange: Exchange) -> "tuple[Link, Passing] | None":
+    def plain(self, exchange: Exchange) -> "tuple[Link, RelayedParams] | None":
         """Where a request can be passed on, and how, if nothing else has to be done about it.
 
         Nearly all are so: the server cannot ask back, and nobody comes back with answers.
         """
-        from ..upstream_pool import asks_back
+        from ..upstream_pool import can_be_asked
 
         method, caller = exchange.message.method, exchange.caller
-        if method in _OURS or caller.log_level is not None or asks_back(caller.capabilities):
+        if method in _OURS or caller.log_level is not None or can_be_asked(caller.capabilities):
             return None
         link = self._upstream.handshake_link(caller)
         if link is None:
@@ -114,11 +114,11 @@ class StatelessClients:
             return outcome
         try:
             return _complete(method, outcome, link)
-        except Impossible as exc:
-            return ours(METHOD_NOT_FOUND, str(exc))
+        except DowngradeError as exc:
+            return own_error(METHOD_NOT_FOUND, str(exc))
 
     async def _pass_on(
-        self, link: "Link", call: Call, passing: Passing, turn: "Turn | None" = None
+        self, link: "Link", call: RelayedCall, passing: RelayedParams, turn: "Turn | None" = None
     ) -> Raw:
         level = call.exchange.caller.log_level
         if level is not None:
@@ -128,9 +128,9 @@ class StatelessClients:
     # Questions in the middle of a call
 
     async def _ask_back(
-        self, exchange: Exchange, front: "Front | None", link: "Link", passing: Passing
+        self, exchange: Exchange, front: "Front | None", link: "Link", passing: RelayedParams
     ) -> Raw:
-        from ..upstream_pool import asks_back
+        from ..upstream_pool import can_be_asked
 
         assert passing.members is not None
         members = passing.members
@@ -138,18 +138,18 @@ class StatelessClients:
         if given is not None:
             state = string_of(given)
             if state is None:
-                raise ours(INVALID_PARAMS, "requestState is a string, as it was given")
+                raise own_error(INVALID_PARAMS, "requestState is a string, as it was given")
             result = await self._parked.resume(exchange, members, state)
             if result is not None:
                 return result
         members.pop("inputResponses", None)
-        call = Call(exchange, front)
-        if not asks_back(exchange.caller.capabilities):
+        call = RelayedCall(exchange, front)
+        if not can_be_asked(exchange.caller.capabilities):
             return await self._pass_on(link, call, passing)
         try:
             link, turn = await self._upstream.for_asking(exchange.caller)
         except TimeoutError:
-            raise ours(
+            raise own_error(
                 -32603,
                 f"{link.name} is busy: {self._settings.max_channels} calls that may ask back are "
                 "under way. Try again later",
@@ -159,7 +159,7 @@ class StatelessClients:
             work.add_done_callback(lambda _: turn.release())  # also if it never began
         return await self._parked.begin(call, members, work)
 
-    def _visits(self, exchange: Exchange, passing: Passing, refusal: RpcError) -> Raw:
+    def _visits(self, exchange: Exchange, passing: RelayedParams, refusal: RpcError) -> Raw:
         """-32042 is a question in this era: visit these pages, then ask again."""
         try:
             data = msgspec.json.decode(refusal.raw or b"{}", type=_Refusal).data
@@ -177,7 +177,7 @@ class StatelessClients:
             {
                 "resultType": "input_required",
                 "inputRequests": questions,
-                "requestState": self._parked.once_more(exchange, passing.members),
+                "requestState": self._parked.retry_state(exchange, passing.members),
             }
         )
 
@@ -187,7 +187,7 @@ class StatelessClients:
         changes = link.changes
         if changes is None:
             notifier = InterceptedNotifier(link.interceptors, link.server_info)
-            changes = Changes(notifier if link.interceptors else None, self._quota)
+            changes = ChangeBroadcaster(notifier if link.interceptors else None, self._quota)
             link.changes = changes
         declared = _declared(link)
         mine = object()
@@ -225,7 +225,7 @@ def _uris(exchange: Exchange) -> list[str]:
     try:
         wanted = msgspec.json.decode(params if isinstance(params, Raw) else b"{}", type=_Listen)
     except (msgspec.DecodeError, RecursionError) as exc:
-        raise ours(INVALID_PARAMS, f"Invalid params: {exc}") from exc
+        raise own_error(INVALID_PARAMS, f"Invalid params: {exc}") from exc
     return list(dict.fromkeys(wanted.notifications.resource_subscriptions))[
         : SESSION_SUBSCRIPTIONS.value
     ]
@@ -298,7 +298,7 @@ def _declared(link: "Link") -> dict[str, Any]:
 def _discovered(link: "Link") -> Raw:
     agreement = link.agreement
     assert agreement is not None
-    capabilities: Members = members_of(agreement.capabilities) or {}
+    capabilities: RawMembers = members_of(agreement.capabilities) or {}
     capabilities.pop("tasks", None)
     result: dict[str, Any] = {
         "supportedVersions": [revision.value for revision in reversed(Revision)],

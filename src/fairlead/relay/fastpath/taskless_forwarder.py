@@ -14,24 +14,24 @@ from msgspec import UNSET, Raw
 
 from ...errors import FairleadError, RequestTimeout, RpcError, TransportError
 from ...interceptor import After, Answer, Exchange, Handler, Interceptor
-from ...peer import Taken, refusal_of
+from ...peer import DelegatedRequest, error_response
 from ...protocol.caller import NO_HEAD
 from ...protocol.conversation.conversation import Fill
 from ...protocol.envelope import SessionState
-from ...protocol.own_errors import unreachable
+from ...protocol.own_errors import unreachable_error
 from ...wire import Notification, RequestId
-from ..relayed_call import ASKING, Call
-from ..relayed_params import Passing, as_read, params_of
-from ..upstream_pool import asks_back
-from .chain_stepper import Chain, ContinuedCall, fair, lead_back
+from ..relayed_call import ASKING, RelayedCall
+from ..relayed_params import RelayedParams, params_as_decoded, params_of
+from ..upstream_pool import can_be_asked
+from .sync_chain import ContinuedCall, SyncChain, unwind, without_stray_cancellation
 
 if TYPE_CHECKING:
-    from ..bridge.stateless_to_handshake import StatelessClients
+    from ..bridge.stateless_to_handshake import StatelessToHandshake
     from ..client_session import Front
     from ..upstream_connection import Link
     from ..upstream_pool import Upstream
 
-__all__ = ["Shortcut"]
+__all__ = ["TasklessForwarder"]
 
 log = logging.getLogger("fairlead.gateway")
 
@@ -48,16 +48,16 @@ _USUAL_WAY: Final = frozenset(
     }
 )
 
-Outcome = bytes | Raw | Exception
+ForwardOutcome = bytes | Raw | Exception
 
 
-class Shortcut:
+class TasklessForwarder:
     """Passes requests on without a task, where nothing else has to be done."""
 
     def __init__(
         self,
         upstream: "Upstream",
-        bridge: "StatelessClients",
+        bridge: "StatelessToHandshake",
         call_timeout: float,
         interceptors: Sequence[Interceptor],
         usual: Handler,
@@ -66,11 +66,11 @@ class Shortcut:
         self._upstream = upstream
         self.bridge = bridge
         self._timeout = call_timeout
-        self.chain = Chain(interceptors, usual)
+        self.chain = SyncChain(interceptors, usual)
         self.possible = self.chain.possible
         self._flushing: set[asyncio.Task[None]] = set()
 
-    def take(self, front: "Front", exchange: Exchange) -> Taken | None:
+    def take(self, front: "Front", exchange: Exchange) -> DelegatedRequest | None:
         """Take over a request of a client on a connection; None if it needs the usual way."""
         chain = self.chain
         if front.peer.channel.congested:
@@ -86,8 +86,8 @@ class Shortcut:
             return None
         return self._lead(exchange, front, None)
 
-    def take_alone(
-        self, exchange: Exchange, done: Callable[[Outcome], None]
+    def delegate_post(
+        self, exchange: Exchange, done: Callable[[ForwardOutcome], None]
     ) -> Callable[[str], None] | None:
         """The same for a request that stands alone; returns what cancels it."""
         chain = self.chain
@@ -105,8 +105,11 @@ class Shortcut:
         return self._lead(exchange, None, done).cancel
 
     def _lead(
-        self, exchange: Exchange, front: "Front | None", tell: Callable[[Outcome], None] | None
-    ) -> "_Led | _Passed":
+        self,
+        exchange: Exchange,
+        front: "Front | None",
+        tell: Callable[[ForwardOutcome], None] | None,
+    ) -> "_TaskedCall | _ForwardedCall":
         """Call the first halves, then forward the request, or continue in a task."""
         chain = self.chain
         afters: list[After] = []
@@ -114,7 +117,7 @@ class Shortcut:
             asked = chain.lead_in(exchange, afters)
             same = asked is exchange or asked.request_id == exchange.request_id
         except (Exception, asyncio.CancelledError) as exc:
-            led = _Led(exchange, front, tell)
+            led = _TaskedCall(exchange, front, tell)
             led.refuse(afters, exc)
             return led
         passes = chain.rest_passes(asked)
@@ -123,8 +126,8 @@ class Shortcut:
             if passed is not None:
                 return passed
         if front is not None:
-            front.peer.stay_behind()
-        led = _Led(exchange, front, tell)
+            front.peer.preserve_order()
+        led = _TaskedCall(exchange, front, tell)
         led.go_on(chain.usual if passes else chain.rest, asked, afters)
         return led
 
@@ -132,16 +135,16 @@ class Shortcut:
         self,
         exchange: Exchange,
         front: "Front | None",
-        done: Callable[[Outcome], None] | None = None,
+        done: Callable[[ForwardOutcome], None] | None = None,
         afters: list[After] | None = None,
-    ) -> "_Passed | None":
+    ) -> "_ForwardedCall | None":
         """Pass it on, if nothing else has to be done about it.
 
         `done` gets the outcome; without it, the client's connection does. It passes `afters`
         before, which are those of all interceptors; without them, somebody else sees to that.
         """
         caller = exchange.caller
-        bridged: Passing | None = None
+        bridged: RelayedParams | None = None
         link = self._link_for(exchange, front)
         if link is None and caller.stateless:
             plain = self.bridge.plain(exchange)
@@ -156,7 +159,7 @@ class Shortcut:
             return None  # which learns from it
         if peer.conversation.state is not _ACTIVE:
             return None
-        passed = _Passed(self, link, Call(exchange, front), done, bridged, afters)
+        passed = _ForwardedCall(self, link, RelayedCall(exchange, front), done, bridged, afters)
         try:
             passed.send(self._timeout)
         except FairleadError:
@@ -181,16 +184,16 @@ class Shortcut:
             over_http = False
         if over_http or link.agreement is None or link.agreement.revision is not caller.revision:
             return None
-        if caller.stateless or method not in ASKING or not asks_back(caller.capabilities):
+        if caller.stateless or method not in ASKING or not can_be_asked(caller.capabilities):
             return link
-        return link if link.tells_apart else None
+        return link if link.correlates_calls else None
 
     def refuse(
-        self, front: "Front", passed: "_Passed", exchange: Exchange, error: Exception
+        self, front: "Front", passed: "_ForwardedCall", exchange: Exchange, error: Exception
     ) -> None:
         """Tell whoever asked on a connection; or begin again, if nothing was sent."""
         if isinstance(error, TransportError) and not error.delivered:
-            front.peer.give_back(passed, exchange)
+            front.peer.undelegate(passed, exchange)
         else:
             front.peer.answer(passed, exchange.request_id, self._refusal(error))
 
@@ -205,9 +208,9 @@ class Shortcut:
             return error
         log.warning("%s: %s", self._upstream.name, error)
         assert isinstance(error, FairleadError)
-        return unreachable(self._upstream.name, error)
+        return unreachable_error(self._upstream.name, error)
 
-    def flush(self, link: "Link", call: Call, then: Callable[[], None]) -> None:
+    def flush(self, link: "Link", call: RelayedCall, then: Callable[[], None]) -> None:
         """What the client was told comes before the answer, also if it reads slowly, or somebody
         in between still looks at it."""
 
@@ -222,13 +225,16 @@ class Shortcut:
         task.add_done_callback(self._flushing.discard)
 
 
-class _Led:
+class _TaskedCall:
     """A request that was taken over but cannot be forwarded without a task."""
 
     __slots__ = ("_over", "_task", "_tell", "exchange", "front", "known_as")
 
     def __init__(
-        self, exchange: Exchange, front: "Front | None", tell: Callable[[Outcome], None] | None
+        self,
+        exchange: Exchange,
+        front: "Front | None",
+        tell: Callable[[ForwardOutcome], None] | None,
     ) -> None:
         """Deliver the outcome to `tell`, or to the connection that the request came on."""
         self._tell = tell
@@ -236,11 +242,11 @@ class _Led:
         self._over = False
         self.exchange = exchange
         self.front = front
-        self.known_as: Taken | None = None  # to that connection, if not as itself
+        self.known_as: DelegatedRequest | None = None  # to that connection, if not as itself
 
     def refuse(self, afters: list[After], cause: Exception | asyncio.CancelledError) -> None:
         """Deliver the error of one of the first halves, once the request counts as taken over."""
-        refused = lead_back(afters, fair(cause))
+        refused = unwind(afters, without_stray_cancellation(cause))
         asyncio.get_running_loop().call_soon(self._done, refused)
 
     def go_on(self, handler: Handler, exchange: Exchange, afters: list[After]) -> None:
@@ -262,7 +268,7 @@ class _Led:
         if outcome is None:
             outcome = b"{}"
         elif isinstance(outcome, Exception):
-            outcome = refusal_of(self.exchange, outcome)
+            outcome = error_response(self.exchange, outcome)
         taken, self.known_as = self.known_as or self, None
         if self._tell is not None:
             self._tell(outcome)
@@ -270,31 +276,31 @@ class _Led:
             self.front.peer.answer(taken, self.exchange.request_id, outcome)
 
 
-class _Passed:
+class _ForwardedCall:
     """One request under way."""
 
     __slots__ = (
         *("_afters", "_again", "_bridged", "_call", "_done"),
-        *("_id", "_link", "_over", "_shortcut"),
+        *("_id", "_link", "_over", "_forwarder"),
     )
 
     def __init__(
         self,
-        shortcut: Shortcut,
+        shortcut: TasklessForwarder,
         link: "Link",
-        call: Call,
-        done: Callable[[Outcome], None] | None,
-        bridged: Passing | None,
+        call: RelayedCall,
+        done: Callable[[ForwardOutcome], None] | None,
+        bridged: RelayedParams | None,
         afters: list[After] | None,
     ) -> None:
         """`bridged` are the params for a server of the other era."""
-        self._shortcut = shortcut
+        self._forwarder = shortcut
         self._bridged = bridged
         self._link = link
         self._call = call
         self._done = done
         self._afters = afters
-        self._again: _Led | None = None  # goes on with it
+        self._again: _TaskedCall | None = None  # goes on with it
         self._id: RequestId = 0
         self._over = False
 
@@ -305,15 +311,15 @@ class _Passed:
         fill: Fill | None = None
         overhear = None
         if self._bridged is None and exchange.alias is None:
-            if not self._shortcut.chain.empty:
-                fill = as_read(exchange)
+            if not self._forwarder.chain.empty:
+                fill = params_as_decoded(exchange)
             elif exchange.head.meta is UNSET and exchange.head is not NO_HEAD:
                 fill = message.params
         if fill is None:
             passing = self._bridged or params_of(exchange)
             fill = passing.fill
             overhear = self._progressed if passing.tracked else None
-        self._id = link.peer.hand_on(
+        self._id = link.peer.forward_nowait(
             message.method,
             fill,
             self._settled,
@@ -337,13 +343,13 @@ class _Passed:
             return
         if not self._over:
             self._leave()
-            self._link.peer.give_up(self._id, reason)
+            self._link.peer.cancel_forwarded(self._id, reason)
             self._link.unanswered()
         if self._done is not None:
             self._done = _nobody_hears
         afters, self._afters = self._afters, None
         if afters is not None:
-            lead_back(afters, asyncio.CancelledError(reason))
+            unwind(afters, asyncio.CancelledError(reason))
 
     def _settled(self, outcome: Raw | Exception) -> None:
         if self._over:
@@ -353,12 +359,12 @@ class _Passed:
             self._link.unanswered()
         if self._bridged is not None:
             method = self._call.exchange.message.method
-            outcome = self._shortcut.bridge.plain_outcome(method, self._link, outcome)
+            outcome = self._forwarder.bridge.plain_outcome(method, self._link, outcome)
         outbox = self._call.outbox
         if (outbox is None or outbox.empty) and not self._link.passage.busy:
             self._finish(outcome)
         else:  # on the way it is asked whose call it is, so it stays until then
-            self._shortcut.flush(self._link, self._call, lambda: self._finish(outcome))
+            self._forwarder.flush(self._link, self._call, lambda: self._finish(outcome))
 
     def _finish(self, outcome: Raw | Exception) -> None:
         link = self._link
@@ -368,37 +374,39 @@ class _Passed:
         if self._afters is not None:
             self._lead_back(outcome, self._afters)
         elif self._done is not None:
-            self._done(self._shortcut.clean(outcome) if isinstance(outcome, Exception) else outcome)
+            self._done(
+                self._forwarder.clean(outcome) if isinstance(outcome, Exception) else outcome
+            )
         elif front is None:
             pass  # such a call has somebody who is told
         elif not isinstance(outcome, Exception):
             front.peer.answer(self, call.exchange.request_id, outcome)
         else:
-            self._shortcut.refuse(front, self, call.exchange, outcome)
+            self._forwarder.refuse(front, self, call.exchange, outcome)
 
     def _lead_back(self, outcome: Raw | Exception, afters: list[After]) -> None:
         """The outcome passes all interceptors."""
         exchange, front = self._call.exchange, self._call.front
         if not isinstance(outcome, Exception):
-            found = lead_back(afters, bytes(outcome))  # as most of them want it, and who writes it
+            found = unwind(afters, bytes(outcome))  # as most of them want it, and who writes it
         elif isinstance(outcome, TransportError) and not outcome.delivered:
             self._try_again(exchange, afters)  # the server comes back, perhaps
             return
         else:
-            found = lead_back(afters, self._shortcut.clean(outcome))
+            found = unwind(afters, self._forwarder.clean(outcome))
         if found is None:
             found = b"{}"
         elif isinstance(found, Exception):
-            found = refusal_of(exchange, found)
+            found = error_response(exchange, found)
         if self._done is not None:
             self._done(found)
         elif front is not None:
             front.peer.answer(self, exchange.request_id, found)
 
     def _try_again(self, exchange: Exchange, afters: list[After]) -> None:
-        shortcut = self._shortcut
+        shortcut = self._forwarder
         self._afters = None  # they are no longer ours to tell
-        self._again = led = _Led(exchange, self._call.front, self._done)
+        self._again = led = _TaskedCall(exchange, self._call.front, self._done)
         led.known_as = self
         led.go_on(shortcut.chain.usual, exchange, afters)
 
@@ -408,5 +416,5 @@ class _Passed:
         self._link.used = self._link.now()
 
 
-def _nobody_hears(outcome: Outcome) -> None:
+def _nobody_hears(outcome: ForwardOutcome) -> None:
     """Whoever asked has gone."""

@@ -15,19 +15,19 @@ from ...errors import CannotAsk, LocalProtocolError, RpcError
 from ...interceptor import Exchange, Handler
 from ...interceptor.direct_edge import direct_exchange
 from ...protocol.caller import Caller
-from ...protocol.downgrade import Impossible, downgrade_params
+from ...protocol.downgrade import DowngradeError, downgrade_params
 from ...protocol.identity.principal import principal_name
 from ...protocol.revisions import NEWEST_HANDSHAKE
 from ...protocol.sealed_state import KeyRing
 from ...wire import Notification, Request, to_json
 from ...wire.error_codes import INVALID_PARAMS
-from ..results.result_fragments import SendsParts, part_of
+from ..results.result_fragments import FragmentSender, encode_fragment
 from .correlation_id import HEADER, correlation_id
-from .elicitation_forms import Elicited, Form
-from .input_rounds import Rounds
-from .pausable_timeout import Clock
+from .elicitation_forms import ElicitationForm, Elicited
+from .input_rounds import ServerInputRounds
+from .pausable_timeout import PausableTimeout
 
-__all__ = ["LOG_LEVELS", "Context", "RoundOver"]
+__all__ = ["LOG_LEVELS", "Context", "InputRoundEnded"]
 
 LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 _SEVERITY = {level: index for index, level in enumerate(LOG_LEVELS)}
@@ -55,8 +55,8 @@ class Context:
     ) -> None:
         self.exchange = exchange
         self.state = state  # what the server's lifespan yielded
-        self.clock = Clock()
-        self.rounds: Rounds | None = None
+        self.clock = PausableTimeout()
+        self.rounds: ServerInputRounds | None = None
         self._ring = ring
         self._handler = handler  # of the server itself
         self._input_timeout = input_timeout
@@ -108,7 +108,7 @@ class Context:
         For calls that take long: it saves the connection, and the client asks again for the
         answer. Elsewhere this does nothing.
         """
-        self.exchange.edge.hang_up(self.exchange)
+        self.exchange.edge.detach(self.exchange)
 
     async def progress(
         self, progress: float, total: float | None = None, message: str | None = None
@@ -135,9 +135,9 @@ class Context:
         a caller that asked for progress. The result itself still has to be complete.
         """
         self._parts += 1
-        blocks, text = part_of(content)
+        blocks, text = encode_fragment(content)
         edge = self.exchange.edge
-        if isinstance(edge, SendsParts):
+        if isinstance(edge, FragmentSender):
             await edge.fragment(self.exchange, blocks)
         else:
             await self.progress(max(self._parts, self._progress + 1), message=text or None)
@@ -229,7 +229,7 @@ class Context:
             CannotAsk: the client has no way to ask a person.
             RpcError: -32602, if what came back does not fit.
         """
-        form = Form(answer)
+        form = ElicitationForm(answer)
         params = {"mode": "form", "message": message, "requestedSchema": form.schema}
         return form.read(await self._ask("elicitation/create", params, "elicitation.form", key))
 
@@ -242,7 +242,7 @@ class Context:
         if not self.exchange.caller.stateless:
             params["elicitationId"] = secrets.token_urlsafe(16)
         answer = await self._ask("elicitation/create", params, "elicitation.url", key)
-        return Form({}).read(answer).action
+        return ElicitationForm({}).read(answer).action
 
     async def sample(
         self,
@@ -295,7 +295,7 @@ class Context:
         try:
             return waiting.result()
         except CancelledError:
-            raise RoundOver from None
+            raise InputRoundEnded from None
         finally:
             self._waits.discard(waiting)
 
@@ -319,22 +319,22 @@ class Context:
             )
         try:
             body = downgrade_params(method, Raw(to_json(params)), caller.revision)
-        except Impossible as exc:
+        except DowngradeError as exc:
             raise CannotAsk(str(exc), capability=capability) from exc
         if caller.stateless:
             return await self._rounds().ask(method, msgspec.json.decode(body), key)
         self.clock.pause()
         try:
-            return await self.exchange.edge.ask(self.exchange, method, body)
+            return await self.exchange.edge.request_caller(self.exchange, method, body)
         except LocalProtocolError as exc:
             raise CannotAsk(str(exc), capability=capability) from exc
         finally:
             self.clock.resume()
 
-    def _rounds(self) -> Rounds:
+    def _rounds(self) -> ServerInputRounds:
         if self.rounds is None:
             ring = self._ring or KeyRing()
-            self.rounds = Rounds(self.exchange, ring, self._input_timeout, self._task)
+            self.rounds = ServerInputRounds(self.exchange, ring, self._input_timeout, self._task)
         return self.rounds
 
     def _wanted_level(self) -> str | None:
@@ -346,10 +346,10 @@ class Context:
 
     async def _tell(self, method: str, params: dict[str, Any]) -> None:
         body = downgrade_params(method, Raw(to_json(params)), self.exchange.caller.revision)
-        await self.exchange.edge.tell(self.exchange, Notification(method, body))
+        await self.exchange.edge.notify_caller(self.exchange, Notification(method, body))
 
 
-class RoundOver(BaseException):
+class InputRoundEnded(BaseException):
     """Ends a synchronous handler whose questions go out now. Not an `Exception`: let it pass."""
 
 

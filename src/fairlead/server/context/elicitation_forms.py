@@ -12,7 +12,7 @@ from ...errors import RpcError
 from ...protocol.schema.validation import Checker, FieldError, InvalidArguments
 from ...wire.error_codes import INVALID_PARAMS
 
-__all__ = ["Elicited", "Form"]
+__all__ = ["ElicitationForm", "Elicited"]
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ class Elicited(Struct, Generic[T], frozen=True):
         return self.action == "accept"
 
 
-class Form:
+class ElicitationForm:
     """The schema of a form, and how its content becomes a value.
 
     Takes a dataclass, TypedDict or msgspec struct with plain fields, a plain type such as `bool` or
@@ -82,7 +82,7 @@ class Form:
             raise RpcError(INVALID_PARAMS, f"The answer does not fit the question: {exc}") from exc
 
     def _checked(self, content: dict[str, Any]) -> dict[str, Any]:
-        errors = self._checker.mend(content)
+        errors = self._checker.coerce_strings(content)
         if errors:
             raise InvalidArguments(errors)
         return content

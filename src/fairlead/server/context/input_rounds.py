@@ -26,7 +26,7 @@ from ...protocol.sealed_state import BadSeal, KeyRing
 from ...wire import to_json
 from ...wire.error_codes import INVALID_PARAMS
 
-__all__ = ["Rounds", "canonical", "digest"]
+__all__ = ["ServerInputRounds", "canonical", "digest"]
 
 MAX_STATE = STATE_BYTES.value
 
@@ -47,7 +47,7 @@ class _RoundParams(Struct):
     request_state: str | None = field(default=None, name="requestState")
 
 
-class Rounds:
+class ServerInputRounds:
     """The questions and steps of one call by a stateless caller.
 
     Raises:

@@ -6,12 +6,12 @@ from typing import Any
 
 from ...peer import Deadlines
 
-__all__ = ["Clock"]
+__all__ = ["PausableTimeout"]
 
 _Task = asyncio.Task[Any]
 
 
-class Clock:
+class PausableTimeout:
     """A time limit that can be paused, several times at once."""
 
     __slots__ = ("_expire", "_left", "_paused", "_since", "_task", "_timer")

@@ -8,7 +8,7 @@ from ...errors import CannotAsk, RpcError
 from ...wire.error_codes import INVALID_REQUEST, MISSING_CAPABILITY
 from ..context.context import Context
 
-__all__ = ["answered_or_asked", "ends_round", "missing_capability", "questions_of"]
+__all__ = ["ends_round", "missing_capability", "questions_of", "run_or_request_input"]
 
 
 def missing_capability(exc: CannotAsk) -> RpcError:
@@ -31,7 +31,7 @@ def ends_round(context: Context) -> bool:
     return context.round_ended and task is not None and task.uncancel() == 0
 
 
-async def answered_or_asked(
+async def run_or_request_input(
     context: Context, work: Coroutine[Any, Any, bytes], meta: dict[str, Any]
 ) -> bytes:
     """Return the answer that `work` makes, or the questions that come before it.

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
-__all__ = ["Rest"]
+__all__ = ["ResumedCoroutine"]
 
 _Work = Coroutine[Any, Any, Any]
 
 
-class Rest:
+class ResumedCoroutine:
     """What is left of a coroutine that waits for something; awaited like the whole.
 
     One that goes on waiting after it was cancelled may only be cleaning up, so that is waited for;

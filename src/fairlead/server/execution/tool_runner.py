@@ -23,13 +23,13 @@ from ..config import MCPServerConfig
 from ..context.context import Context
 from ..context.correlation_id import correlation_id
 from ..features.tools import NO_ARGUMENTS, ToolEntry
-from ..results.result_encoding import Content, as_content, error_content, text_result
-from .error_logging import about, refused
+from ..results.encode_result import EncodedResult, as_content, error_content, text_result
+from .handler_errors import error_for_caller, sensitive_parts
 from .input_required import ends_round, missing_capability, questions_of
-from .started_coroutine import Rest
-from .worker_threads import Workers
+from .started_coroutine import ResumedCoroutine
+from .worker_threads import WorkerThreads
 
-__all__ = ["Calls"]
+__all__ = ["ToolRunner"]
 
 log = logging.getLogger("fairlead.server")
 
@@ -37,7 +37,7 @@ CLEANUP = 1.0  # seconds that a tool may take to clean up after its time is over
 MOST_LEFT = ABANDONED_CALLS.value
 
 
-class Calls:
+class ToolRunner:
     """Executes tools under their time limits."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Calls:
         self._meta = meta or {}
         self._ring: KeyRing | None = None
         self._level = config.log_level.lower()
-        self.workers = Workers()
+        self.workers = WorkerThreads()
         self._longest = config.max_message_bytes or sys.maxsize
         self._expired: set[asyncio.Task[Any]] = set()  # cancelled by us, because of their time
         self._stubborn: set[asyncio.Task[Any]] = set()  # and again, because they went on
@@ -92,7 +92,7 @@ class Calls:
                 except StopIteration as done:
                     value = done.value
                 else:
-                    rest = Rest(coroutine, waiting, self._leave_behind)
+                    rest = ResumedCoroutine(coroutine, waiting, self._leave_behind)
                     value = await self._watched(entry, rest, context)
             elif entry.inline:
                 value = entry.call(arguments, context)
@@ -207,7 +207,9 @@ class Calls:
         if len(self._left) >= MOST_LEFT:
             ABANDONED_CALLS.hit()
             return False
-        left = asyncio.get_running_loop().create_task(_to_its_end(Rest(coroutine, waiting)))
+        left = asyncio.get_running_loop().create_task(
+            _to_its_end(ResumedCoroutine(coroutine, waiting))
+        )
         self._left.add(left)
         left.add_done_callback(self._left.discard)
         return True
@@ -238,11 +240,11 @@ class Calls:
         cause: BaseException | None = None
         match exc:
             case RpcError():
-                raise refused(exc, exchange, context) from exc.__cause__
+                raise error_for_caller(exc, exchange, context) from exc.__cause__
             case MCPToolError():
                 error = exc
             case CannotAsk() if exchange.caller.stateless:
-                raise refused(missing_capability(exc), exchange, context) from exc
+                raise error_for_caller(missing_capability(exc), exchange, context) from exc
             case CannotAsk():
                 error = MCPToolError(str(exc), code=MCPErrorCode.DEPENDENCY_MISSING)
             case InvalidArguments():
@@ -260,12 +262,12 @@ class Calls:
             error.correlation_id,
             error,
             exc_info=cause,
-            extra={"correlation_id": error.correlation_id, ABOUT: about(exchange)},
+            extra={"correlation_id": error.correlation_id, ABOUT: sensitive_parts(exchange)},
         )
         return error_content(error, tail).result
 
 
-def _for(exchange: Exchange, content: Content) -> bytes:
+def _for(exchange: Exchange, content: EncodedResult) -> bytes:
     """A result in words that the caller's revision knows."""
     if content.plain:
         return content.result
@@ -277,7 +279,7 @@ def _is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-async def _to_its_end(rest: Rest) -> None:
+async def _to_its_end(rest: ResumedCoroutine) -> None:
     try:
         await rest
     except Exception:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import MCPErrorCode, MCPToolError
 
-__all__ = ["Workers"]
+__all__ = ["WorkerThreads"]
 
 log = logging.getLogger("fairlead.server")
 
@@ -31,7 +31,7 @@ class _Job:
         self.abandoned = False
 
 
-class Workers:
+class WorkerThreads:
     """At most `limit` daemon threads, started when there is work for them.
 
     A thread cannot be stopped: one whose function goes on after its caller has gone is abandoned,

@@ -12,8 +12,8 @@ from ...limits import COMPLETION_VALUES
 from ...protocol.types.completion import CompleteParams, Completion, PromptReference
 from ...wire import to_json
 from ...wire.error_codes import INVALID_PARAMS
-from ..execution.worker_threads import Workers
-from .paged_list import Listing
+from ..execution.worker_threads import WorkerThreads
+from .paged_list import PagedList
 from .prompts import PromptEntry
 from .resources import Resources
 from .text_arguments import TextSignature
@@ -31,7 +31,7 @@ class Completions:
     """Completers that authors registered, and those that follow from the types of parameters."""
 
     def __init__(
-        self, prompts: Listing[PromptEntry], resources: Resources, workers: Workers
+        self, prompts: PagedList[PromptEntry], resources: Resources, workers: WorkerThreads
     ) -> None:
         self._prompts = prompts
         self._resources = resources

@@ -13,12 +13,12 @@ from ...protocol.revisions import Revision
 from ...wire import to_json
 from ...wire.error_codes import INVALID_PARAMS
 
-__all__ = ["Listing"]
+__all__ = ["PagedList"]
 
 E = TypeVar("E")
 
 
-class Listing(Generic[E]):
+class PagedList(Generic[E]):
     """Everything registered of one kind, by name, in the order in which it was registered."""
 
     def __init__(self, kind: str, method: str, member: str, page_size: int) -> None:

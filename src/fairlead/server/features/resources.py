@@ -10,8 +10,8 @@ from ...interceptor import Handler
 from ...protocol.types.resources import Resource, ResourceTemplate
 from ...protocol.uri_templates.template import UriTemplate
 from ..context.context import Context
-from ..execution.worker_threads import Workers
-from .paged_list import Listing
+from ..execution.worker_threads import WorkerThreads
+from .paged_list import PagedList
 from .text_arguments import TextSignature
 from .tools import is_asynchronous
 
@@ -73,11 +73,11 @@ class TemplateEntry(Struct):
 class Resources:
     """Everything there is to read; one that has exactly this URI goes before any template."""
 
-    def __init__(self, page_size: int, workers: Workers) -> None:
-        self.fixed: Listing[ResourceEntry] = Listing(
+    def __init__(self, page_size: int, workers: WorkerThreads) -> None:
+        self.fixed: PagedList[ResourceEntry] = PagedList(
             "resource", "resources/list", "resources", page_size
         )
-        self.templates: Listing[TemplateEntry] = Listing(
+        self.templates: PagedList[TemplateEntry] = PagedList(
             "resource template", "resources/templates/list", "resourceTemplates", page_size
         )
         self._workers = workers

@@ -29,7 +29,7 @@ from .subscription_quota import HeldUris, SubscriptionQuota
 if TYPE_CHECKING:
     from ...protocol.types.subscriptions import ListenParams
 
-__all__ = ["Changes"]
+__all__ = ["ChangeBroadcaster"]
 
 SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
 TASKS = "io.modelcontextprotocol/tasks"
@@ -55,7 +55,7 @@ class _Audience(Protocol):
     async def notify(self, method: str, params: Mapping[str, Any] | Raw | None = None) -> None: ...
 
 
-class Telling(Protocol):
+class ChangeSender(Protocol):
     """How news are sent."""
 
     async def to_session(self, edge: Any, note: Notification) -> None:
@@ -72,7 +72,7 @@ class _Plainly:
         await edge.notify(note.method, None if isinstance(note.params, UnsetType) else note.params)
 
     async def to_listener(self, exchange: Exchange, note: Notification) -> None:
-        await exchange.edge.tell(exchange, note)
+        await exchange.edge.notify_caller(exchange, note)
 
 
 class _Session:
@@ -101,13 +101,13 @@ class _Listener:
         self.done = asyncio.Event()
 
 
-class Changes:
+class ChangeBroadcaster:
     """Tells connected clients what has changed: once per turn of the loop, and never in a queue."""
 
     def __init__(
-        self, telling: Telling | None = None, quota: SubscriptionQuota | None = None
+        self, telling: ChangeSender | None = None, quota: SubscriptionQuota | None = None
     ) -> None:
-        self._telling: Telling = telling or _Plainly()
+        self._sender: ChangeSender = telling or _Plainly()
         self.quota = quota or SubscriptionQuota()
         self._rooms: dict[asyncio.AbstractEventLoop, _Room] = {}
         self.followers: list[Callable[[str], None]] = []  # told of every URI that has changed
@@ -132,7 +132,7 @@ class Changes:
         if room is not None:
             room.tell({(method, None): None}, edges)
 
-    def look_again(self, edges: Container[object]) -> None:
+    def all_lists_changed(self, edges: Container[object]) -> None:
         """For these connections every list has changed; for all others nothing has."""
         room = self._rooms.get(asyncio.get_running_loop())
         if room is not None:
@@ -218,7 +218,7 @@ class Changes:
             listener.done.set()
 
     async def _tell(self, exchange: Exchange, method: str, params: dict[str, Any]) -> None:
-        await self._telling.to_listener(exchange, Notification(method, Raw(to_json(params))))
+        await self._sender.to_listener(exchange, Notification(method, Raw(to_json(params))))
 
     def stop(self, edge: object | None = None) -> list[_Listener]:
         """Have the listeners of one connection, or of all in this loop, answered soon."""
@@ -270,16 +270,16 @@ class Changes:
         loop = asyncio.get_running_loop()
         room = self._rooms.get(loop)
         if room is None:
-            room = self._rooms[loop] = _Room(loop, self._telling)
+            room = self._rooms[loop] = _Room(loop, self._sender)
         return room
 
 
 class _Room:
     """Everybody who listens in one event loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, telling: Telling) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, telling: ChangeSender) -> None:
         self._loop = loop
-        self._telling = telling
+        self._sender = telling
         self._lock = threading.Lock()
         self._news: dict[_Change, None] = {}
         # Weak: a connection that is gone needs no news.
@@ -328,7 +328,7 @@ class _Room:
                 method, uri = change = next(iter(session.untold))
                 del session.untold[change]
                 about = UNSET if uri is None else Raw(to_json({"uri": uri}))
-                await self._telling.to_session(edge, Notification(method, about))
+                await self._sender.to_session(edge, Notification(method, about))
         except TransportError as exc:
             log.debug("a client could not be told of a change: %s", exc)
             session.untold.clear()

@@ -14,7 +14,7 @@ from msgspec import Struct
 from ...errors import RpcError
 from ...wire.error_codes import INVALID_PARAMS
 from ..context.context import Context
-from ..schema.annotations import read_notes, within
+from ..schema.annotations import read_notes, satisfies_limit
 
 __all__ = ["TextParameter", "TextSignature"]
 
@@ -55,7 +55,7 @@ class TextSignature:
         for name, text in given.items():
             parameter = self.parameters.get(name)
             if parameter is not None:
-                if parameter.pattern and not within(text, "pattern", parameter.pattern):
+                if parameter.pattern and not satisfies_limit(text, "pattern", parameter.pattern):
                     why = f"it does not match {parameter.pattern!r}"
                     raise RpcError(INVALID_PARAMS, f"{name}: {why}", {"argument": name})
                 values[name] = _convert(name, text, parameter.kind)

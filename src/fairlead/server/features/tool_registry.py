@@ -15,8 +15,8 @@ from ...protocol.schema.validation import InvalidArguments
 from ...protocol.types.tools import Tool
 from ...wire import Request, to_json
 from ..config import MCPServerConfig
-from ..execution.tool_runner import Calls
-from .paged_list import Listing
+from ..execution.tool_runner import ToolRunner
+from .paged_list import PagedList
 from .tools import ToolEntry, tool_from_function
 
 __all__ = ["MCPToolRegistry"]
@@ -26,12 +26,14 @@ class MCPToolRegistry:
     """Every server has one; give it another to share tools, or to keep them somewhere else."""
 
     def __init__(
-        self, config: MCPServerConfig | None = None, *, calls: Calls | None = None
+        self, config: MCPServerConfig | None = None, *, calls: ToolRunner | None = None
     ) -> None:
         config = config or MCPServerConfig()
-        self.listing: Listing[ToolEntry] = Listing("tool", "tools/list", "tools", config.page_size)
+        self.listing: PagedList[ToolEntry] = PagedList(
+            "tool", "tools/list", "tools", config.page_size
+        )
         self.get = self.listing.get  # by name, or None; the dictionary's own
-        self._calls = calls or Calls(config)
+        self._calls = calls or ToolRunner(config)
         self._sources: dict[str, object] = {}
         self.has_inline = False  # whether there was ever a tool that is called on the loop
 

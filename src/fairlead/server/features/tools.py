@@ -12,10 +12,10 @@ from ...protocol.schema.validation import Checker, FieldError, InvalidArguments
 from ...protocol.types.tools import Tool, ToolAnnotations
 from ...wire import to_json
 from ..context.context import Context
-from ..results.output_schema import Output, OutputSchema, output_of
-from ..results.result_encoding import Content
+from ..results.encode_result import EncodedResult
+from ..results.output_schema import OutputSchema, OutputSpec, output_of
 from ..schema.param_headers import HEADER_KEY
-from ..schema.signature import Signature, behind_partials, context_parameter, hints_of
+from ..schema.signature import Signature, context_parameter, hints_of, unwrap_partials
 
 if TYPE_CHECKING:
     from ...protocol.headers import ParamHeader
@@ -53,7 +53,7 @@ class ToolEntry:
         wants_context: bool,
         inline: bool,
         timeout: float | None,
-        convert: Callable[[Any, bytes], Content] | None = None,
+        convert: Callable[[Any, bytes], EncodedResult] | None = None,
         warm_up: Callable[[], None] = lambda: None,
     ) -> None:
         self.definition = definition
@@ -91,7 +91,7 @@ def tool_from_function(
     output = output_of(output_schema, signature.returns, signature.where)
     text = description if description is not None else describe_function(function)
     definition = Tool(
-        name=name or _name_of(behind_partials(function)),
+        name=name or _name_of(unwrap_partials(function)),
         title=title or UNSET,
         description=text or UNSET,
         input_schema=Raw(to_json(signature.schema)),
@@ -181,7 +181,7 @@ def _param_headers(tool: Tool) -> "tuple[ParamHeader, ...]":
         raise TypeError(f"{tool.name}: {exc}") from exc
 
 
-def _warm_up(signature: Signature, output: Output | None) -> None:
+def _warm_up(signature: Signature, output: OutputSpec | None) -> None:
     signature.warm_up()
     if output is not None:
         output.warm_up()
@@ -197,7 +197,7 @@ def _argument_schema(schema: Any, name: str) -> dict[str, Any]:
 
 
 def describe_function(function: Callable[..., Any]) -> str:
-    return inspect.getdoc(behind_partials(function)) or ""
+    return inspect.getdoc(unwrap_partials(function)) or ""
 
 
 def is_asynchronous(function: Callable[..., Any]) -> bool:
@@ -250,7 +250,7 @@ def _checked_by(schema: dict[str, Any], name: str) -> Callable[[Raw], dict[str, 
             values: dict[str, Any] = msgspec.json.decode(arguments, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
             raise InvalidArguments([FieldError("arguments", str(exc))]) from exc
-        errors = checker.mend(values)
+        errors = checker.coerce_strings(values)
         if errors:
             raise InvalidArguments(errors)
         return values

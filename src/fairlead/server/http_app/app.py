@@ -9,29 +9,29 @@ from typing import Any, Protocol
 
 from ...errors import ChannelClosed
 from ...interceptor import Answer, Exchange, Handler
-from ...observe.log_filter import beware
+from ...observe.log_filter import register_secrets
 from ...peer import Peer
 from ...protocol.caller import Caller
 from ...protocol.envelope import TransportContext
 from ...protocol.headers import ParamHeader
 from ...protocol.identity.principal import Principal
 from ...transport.channel import Channel
-from ...transport.http.server.asgi import AsgiCall, Receive, Scope, Send, TooSlow
-from ...transport.http.server.endpoint import HttpEdge, refuse, repeated_header
+from ...transport.http.server.asgi import AsgiCall, BodyTimeout, Receive, Scope, Send
+from ...transport.http.server.endpoint import HttpEndpoint, repeated_header, send_rejection
 from ...transport.http.server.legacy_sse import MESSAGES, LegacySse
-from ...transport.http.server.request_guard import Refusal
+from ...transport.http.server.request_guard import RequestRefusal
 from ...transport.http.server.settings import HttpSettings
-from ...transport.websocket.server import WebSocketEdge
+from ...transport.websocket.server import WebSocketEndpoint
 from ...wire import Notification
 
-__all__ = ["Endpoint", "HttpApp", "Pages"]
+__all__ = ["EndpointHandler", "HttpApp", "PageHandler"]
 
 log = logging.getLogger("fairlead.server")
 
 CORRELATION = b"x-correlation-id"
 
 
-class Endpoint(Protocol):
+class EndpointHandler(Protocol):
     """Whoever answers behind an endpoint: a server, or a gateway to servers."""
 
     @property
@@ -44,11 +44,13 @@ class Endpoint(Protocol):
 
     def answer_inline(self, exchange: Exchange, /) -> Answer: ...
 
-    def marks_of(self, tool: str, principal: Principal, /) -> tuple[ParamHeader, ...]:
+    def tool_param_headers(self, tool: str, principal: Principal, /) -> tuple[ParamHeader, ...]:
         """Which arguments of a tool travel as headers too; none of a tool it may not know."""
 
     @property
-    def told_alone(self) -> Callable[[Notification, Caller, TransportContext], None] | None:
+    def on_stateless_notification(
+        self,
+    ) -> Callable[[Notification, Caller, TransportContext], None] | None:
         """Takes in a notification that came outside of any connection, if anybody wants it."""
 
     def running(self) -> contextlib.AbstractAsyncContextManager[Any]:
@@ -58,7 +60,7 @@ class Endpoint(Protocol):
         """Hang up on those who only listen."""
 
 
-class Pages(Protocol):
+class PageHandler(Protocol):
     """Answers everything that is not the protocol's."""
 
     async def serve(self, call: AsgiCall, path: str, principal: Principal) -> None: ...
@@ -73,28 +75,28 @@ class HttpApp:
 
     def __init__(
         self,
-        server: Endpoint,
+        server: EndpointHandler,
         settings: HttpSettings,
         *,
-        pages: Pages | None = None,
-        others: Mapping[str, Endpoint] | None = None,
+        pages: PageHandler | None = None,
+        others: Mapping[str, EndpointHandler] | None = None,
     ) -> None:
         """`others` are further endpoints, by their paths."""
         self.server = server
         self.settings = settings
-        beware(self, lambda: {"token": settings.auth_token})
+        register_secrets(self, lambda: {"token": settings.auth_token})
         self.edge = _edge(server, settings)
-        self.edges: dict[str, HttpEdge] = {settings.path: self.edge}
+        self.edges: dict[str, HttpEndpoint] = {settings.path: self.edge}
         self._others = dict(others or {})
         for path, other in self._others.items():
             self.edges[path] = _edge(other, replace(settings, path=path))
-        self.sockets = WebSocketEdge(server.attach, settings, self.edge.guard)
+        self.sockets = WebSocketEndpoint(server.attach, settings, self.edge.guard)
         self._legacy = LegacySse(settings, server.attach)
         self._pages = pages
         self._open: contextlib.AsyncExitStack | None = None
         self._opening: asyncio.Lock | None = None
 
-    def add(self, path: str, other: Endpoint) -> None:
+    def add(self, path: str, other: EndpointHandler) -> None:
         """Serve one more endpoint from now on."""
         self._others[path] = other
         self.edges[path] = _edge(other, replace(self.settings, path=path))
@@ -138,11 +140,11 @@ class HttpApp:
             await self.edge.preflight(call)
             return
         who = self.edge.admit(call)
-        if isinstance(who, Refusal):
-            await refuse(call, who)
+        if isinstance(who, RequestRefusal):
+            await send_rejection(call, who)
             return
         if len(call.headers) != len(call.scope["headers"]) and (name := repeated_header(call)):
-            await call.say(400, f"the header {name} must occur once")
+            await call.send_text(400, f"the header {name} must occur once")
             return
         if call.headers.get(b"origin") is not None:
             call.extra += self.edge.guard.cors(call.headers)
@@ -154,13 +156,13 @@ class HttpApp:
             elif self._pages is not None:
                 await self._pages.serve(call, path, who)
             else:
-                await call.say(404, f"MCP is served at {self.settings.path}")
+                await call.send_text(404, f"MCP is served at {self.settings.path}")
         except ChannelClosed:
             pass  # the client left while it was sending
-        except TooSlow:
-            await call.refuse_slow()
+        except BodyTimeout:
+            await call.reject_slow_body()
 
-    def _endpoint(self, path: str, method: str) -> HttpEdge | None:
+    def _endpoint(self, path: str, method: str) -> HttpEndpoint | None:
         """Also with a slash behind it; and where the application is mounted at a path of its own,
         everything sent to that path is meant for it."""
         path = path.rstrip("/")
@@ -224,24 +226,24 @@ class HttpApp:
         await send({"type": "lifespan.shutdown.complete"})
 
 
-def _is_hidden(edge: HttpEdge, call: AsgiCall) -> bool:
+def _is_hidden(edge: HttpEndpoint, call: AsgiCall) -> bool:
     """Return True if the client must not know of an endpoint; then its path is like any other."""
     if edge.hides is None:
         return False
     who = edge.admit(call)
-    return not isinstance(who, Refusal) and edge.hides(who)
+    return not isinstance(who, RequestRefusal) and edge.hides(who)
 
 
-def _edge(server: Endpoint, settings: HttpSettings) -> HttpEdge:
-    return HttpEdge(
+def _edge(server: EndpointHandler, settings: HttpSettings) -> HttpEndpoint:
+    return HttpEndpoint(
         server.handler,
         server.attach,
         settings,
         inline=server.answer_inline,
         inline_methods=server.inline_methods,
-        marks_of=server.marks_of,
-        told_alone=server.told_alone,
-        take_alone=getattr(server, "take_alone", None),  # a relay can do without tasks
-        on_offence=getattr(server, "on_offence", None),
+        tool_param_headers=server.tool_param_headers,
+        on_stateless_notification=server.on_stateless_notification,
+        delegate_post=getattr(server, "delegate_post", None),  # a relay can do without tasks
+        on_malformed=getattr(server, "on_malformed", None),
         hides=getattr(server, "hides", None),
     )

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
     from .app import HttpApp
 
-__all__ = ["ServesHttp"]
+__all__ = ["HttpRunnable"]
 
 
-class ServesHttp:
+class HttpRunnable:
     """Runs the ASGI application of a server, a relay or a gateway."""
 
     port = 8080  # where it listens if nobody says otherwise

@@ -7,12 +7,12 @@ from msgspec import Raw
 
 from ...errors import MCPErrorCode, MCPToolError, RpcError
 from ...interceptor import Exchange
-from ...interceptor.direct_edge import DirectEdge
-from ...protocol.caller import Caller, read_head
+from ...interceptor.direct_edge import NullReplyPath
+from ...protocol.caller import Caller, read_params_head
 from ...protocol.envelope import Direction
 from ...protocol.identity.principal import Principal
 from ...protocol.revisions import NEWEST_HANDSHAKE, Revision
-from ...transport.http.server.asgi import AsgiCall, TooLarge, has_json
+from ...transport.http.server.asgi import AsgiCall, BodyTooLarge, has_json
 from ...transport.http.server.settings import HttpSettings
 from ...transport.http.server.stateless_post import mapped_status
 from ...wire import Request, to_json
@@ -22,7 +22,7 @@ from .status_page import render_page
 if TYPE_CHECKING:
     from ..server import MCPServer
 
-__all__ = ["Rest"]
+__all__ = ["RestApi"]
 
 _STATUS = {
     MCPErrorCode.VALIDATION_ERROR: 400,
@@ -44,7 +44,7 @@ _LOCKED = (
 )
 
 
-class Rest:
+class RestApi:
     """Serves the paths beside the MCP endpoint; who may come in was checked before."""
 
     def __init__(self, server: "MCPServer", settings: HttpSettings) -> None:
@@ -65,7 +65,7 @@ class Rest:
                 if await _is(call, "GET"):
                     await self._get(call, path, principal)
             else:
-                await call.say(404, f"MCP is at {self._settings.path}; / lists the rest")
+                await call.send_text(404, f"MCP is at {self._settings.path}; / lists the rest")
         except RpcError as exc:
             await call.answer(mapped_status(exc.code), _error(exc.code, exc.message, exc.data))
 
@@ -91,15 +91,15 @@ class Rest:
 
     async def _call_tool(self, call: AsgiCall, name: str, principal: Principal) -> None:
         if not has_json(call.headers):  # also without a body: a page may send that to any origin
-            await call.say(415, "the arguments are sent as Content-Type: application/json")
+            await call.send_text(415, "the arguments are sent as Content-Type: application/json")
             return
         if self._server.registry.listing.get(name) is None:
             await call.answer(404, _error("NOT_FOUND", f"There is no tool {name!r}"))
             return
         try:
             body = await call.body(self._settings.max_body)
-        except TooLarge:
-            await call.say(413, f"the arguments have at most {self._settings.max_body} bytes")
+        except BodyTooLarge:
+            await call.send_text(413, f"the arguments have at most {self._settings.max_body} bytes")
             return
         try:
             str(body, "utf-8")  # what stays raw is not looked at otherwise
@@ -162,10 +162,10 @@ class Rest:
         exchange = Exchange(
             message,
             caller,
-            read_head(message.params),
+            read_params_head(message.params),
             Direction.CLIENT_TO_SERVER,
             call.context,
-            DirectEdge(principal),
+            NullReplyPath(principal),
         )
         return bytes(await self._server.handler(exchange) or b"{}")
 
@@ -177,7 +177,7 @@ async def _is(call: AsgiCall, method: str) -> bool:
     """Whether this is the method that the path has; GET goes without its body for HEAD."""
     if call.method == method or (call.method == "HEAD" and method == "GET"):
         return True
-    await call.say(405, f"there is only {method} here", [(b"allow", method.encode())])
+    await call.send_text(405, f"there is only {method} here", [(b"allow", method.encode())])
     return False
 
 

@@ -140,11 +140,11 @@ async def serve_http(
     """Serve until cancelled; streams are ended first, then what is under way gets a moment."""
     import uvicorn
 
-    from ...transport.http.server.fastpath.protocol import lane_for
+    from ...transport.http.server.fastpath.protocol import fast_path_protocol
 
     config = uvicorn.Config(
         app,
-        http=lane_for(app.edges, app.settings),
+        http=fast_path_protocol(app.edges, app.settings),
         ws="websockets-sansio",
         lifespan="on",
         log_config=None,

@@ -11,19 +11,26 @@ from ...errors import MCPErrorCode, MCPToolError
 from ...protocol.schema.validation import Checker, FieldError, bounded, reasons
 from ...wire import to_json
 from ..schema.foreign_types import as_model
-from ..schema.json_schema import Forms
-from ..schema.msgspec_types import has_foreign_notes, normal
+from ..schema.json_schema import SchemaBuilder
+from ..schema.msgspec_types import has_foreign_notes, to_msgspec_type
 from ..schema.object_fields import object_fields
-from .result_encoding import Content, as_content, is_block_type, is_result, is_result_type, json_of
+from .encode_result import (
+    EncodedResult,
+    as_content,
+    is_block_type,
+    is_result,
+    is_result_type,
+    json_of,
+)
 
-__all__ = ["Output", "OutputSchema", "output_of"]
+__all__ = ["OutputSchema", "OutputSpec", "output_of"]
 
 # A JSON Schema; a type; True: from the annotation, whatever it is; False: none; None: from the
 # annotation, if that is an object in JSON.
 OutputSchema: TypeAlias = dict[str, Any] | type | types.UnionType | bool | None
 
 
-class Output:
+class OutputSpec:
     """What a tool promises about its results."""
 
     def __init__(self, schema: dict[str, Any], kind: Any = None, *, wrapped: bool = False) -> None:
@@ -34,7 +41,7 @@ class Output:
         if kind is not None and _reads_back(kind, set()):
             self._decode = msgspec.json.Decoder(kind).decode
 
-    def convert(self, value: Any, tail: bytes = b"}") -> Content:
+    def convert(self, value: Any, tail: bytes = b"}") -> EncodedResult:
         """The result with its structured content, and the same as a text block.
 
         Raises:
@@ -49,7 +56,7 @@ class Output:
         self._check(body)
         if self._wrapped:
             body = b'{"result":%b}' % body
-        return Content(
+        return EncodedResult(
             b'{"content":[{"type":"text","text":%b}],"structuredContent":%b%b'
             % (to_json(body.decode()), body, tail),
             False,
@@ -73,7 +80,7 @@ class Output:
         if problems:
             raise _unfit(problems)
 
-    def _whole(self, value: Any, tail: bytes) -> Content:
+    def _whole(self, value: Any, tail: bytes) -> EncodedResult:
         """A result that its author wrote: checked, unless it says that the tool failed."""
         if value.is_error is not True:
             structured = value.structured_content
@@ -85,7 +92,7 @@ class Output:
         return as_content(value, tail)
 
 
-def output_of(given: Any, returns: Any, where: str) -> Output | None:
+def output_of(given: Any, returns: Any, where: str) -> OutputSpec | None:
     """What a tool promises, by what its author says (`OutputSchema`) and its return annotation.
 
     Raises:
@@ -95,7 +102,9 @@ def output_of(given: Any, returns: Any, where: str) -> Output | None:
     if given is False:
         return None
     if isinstance(given, dict):
-        output = Output(msgspec.json.decode(to_json(given)))  # a copy: later changes are not ours
+        output = OutputSpec(
+            msgspec.json.decode(to_json(given))
+        )  # a copy: later changes are not ours
         try:
             output.warm_up()
         except ValueError as exc:
@@ -104,8 +113,8 @@ def output_of(given: Any, returns: Any, where: str) -> Output | None:
     if given is True and returns is None:
         raise TypeError(f"{where}: annotate what it returns; its output schema is made from that")
     derived = given is None
-    kind = normal(_awaited(returns) if derived or given is True else given)
-    forms = Forms(output=True)
+    kind = to_msgspec_type(_awaited(returns) if derived or given is True else given)
+    forms = SchemaBuilder(output=True)
     try:
         if derived and not _is_object(kind):
             return None
@@ -116,9 +125,9 @@ def output_of(given: Any, returns: Any, where: str) -> Output | None:
         raise TypeError(f"{where}: what it returns has no JSON form: {exc}") from exc
     schema = forms.root(form.schema)
     if schema.get("type") == "object":
-        return Output(schema, kind)
+        return OutputSpec(schema, kind)
     schema = {"type": "object", "properties": {"result": form.schema}, "required": ["result"]}
-    return Output(forms.root(schema), kind, wrapped=True)
+    return OutputSpec(forms.root(schema), kind, wrapped=True)
 
 
 def _is_object(kind: Any) -> bool:

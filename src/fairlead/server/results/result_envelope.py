@@ -8,10 +8,10 @@ from ...protocol.caller import SERVER_INFO_KEY, Caller
 from ...protocol.downgrade import downgrade_result
 from ...wire import to_json
 
-__all__ = ["Framing"]
+__all__ = ["ResultEnvelope"]
 
 
-class Framing:
+class ResultEnvelope:
     """Ends results of the stateless era, which say who answers and for how long it holds."""
 
     def __init__(

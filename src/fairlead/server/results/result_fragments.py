@@ -6,13 +6,13 @@ import msgspec
 from msgspec import Raw
 
 from ...interceptor import Exchange
-from .result_encoding import as_content
+from .encode_result import as_content
 
-__all__ = ["SendsParts", "part_of"]
+__all__ = ["FragmentSender", "encode_fragment"]
 
 
 @runtime_checkable
-class SendsParts(Protocol):
+class FragmentSender(Protocol):
     """What an edge also is whose dialect has parts; elsewhere a part is told as progress."""
 
     async def fragment(self, exchange: Exchange, content: Raw) -> None:
@@ -31,7 +31,7 @@ class _Part(msgspec.Struct):
     content: Raw
 
 
-def part_of(content: Any) -> tuple[Raw, str]:
+def encode_fragment(content: Any) -> tuple[Raw, str]:
     """A part as content blocks, by the rules for results; and the text that is in them."""
     blocks = msgspec.json.decode(as_content(content).result, type=_Part).content
     return blocks, "".join(block.text for block in msgspec.json.decode(blocks, type=list[_Text]))

@@ -17,7 +17,7 @@ import msgspec
 from ...redaction.linear_regex import LinearPattern
 from .param_headers import HEADER_KEY, Header
 
-__all__ = ["KEYWORDS", "read_notes", "with_meta", "within"]
+__all__ = ["KEYWORDS", "read_notes", "satisfies_limit", "with_meta"]
 
 KEYWORDS = {
     "ge": "minimum",
@@ -93,7 +93,7 @@ def _limit(name: str, value: Any) -> Any:
     return value
 
 
-def within(value: Any, name: str, limit: Any) -> bool:
+def satisfies_limit(value: Any, name: str, limit: Any) -> bool:
     """Whether a value keeps a limit, named as msgspec does."""
     match name:
         case "ge":

@@ -6,7 +6,15 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["adapter_of", "as_model", "converter", "expect", "from_json", "is_path", "to_plain"]
+__all__ = [
+    "adapter_of",
+    "as_model",
+    "converter",
+    "from_json",
+    "is_path",
+    "require_type",
+    "to_plain",
+]
 
 
 def converter(kind: Any) -> Callable[[Any, bool], Any]:
@@ -21,7 +29,7 @@ def converter(kind: Any) -> Callable[[Any, bool], Any]:
 def from_json(kind: type, value: Any) -> Any:
     """Make a value of a type that msgspec does not know: its `dec_hook`."""
     if is_path(kind):
-        return kind(expect(value, str))
+        return kind(require_type(value, str))
     adapter = adapter_of(kind)
     if adapter is None:
         raise TypeError(f"{kind.__name__} has no JSON form")
@@ -65,7 +73,7 @@ def adapter_of(kind: type) -> Any:
     return pydantic.TypeAdapter(kind)
 
 
-def expect(value: Any, kind: type) -> Any:
+def require_type(value: Any, kind: type) -> Any:
     """The value itself. Raises `TypeError` if it is of another type."""
     if not isinstance(value, kind):
         raise TypeError(f"{type(value).__name__} instead of {kind.__name__}")

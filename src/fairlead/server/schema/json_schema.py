@@ -15,16 +15,16 @@ from typing import Annotated, Any, NamedTuple, Union
 
 import msgspec
 
-from .annotations import KEYWORDS, read_notes, within
-from .foreign_types import adapter_of, as_model, converter, expect, from_json, is_path
-from .msgspec_types import ARRAYS, OBJECTS, has_foreign_notes, normal
+from .annotations import KEYWORDS, read_notes, satisfies_limit
+from .foreign_types import adapter_of, as_model, converter, from_json, is_path, require_type
+from .msgspec_types import ARRAYS, OBJECTS, has_foreign_notes, to_msgspec_type
 from .object_fields import Field, object_fields, with_default
-from .schema_refs import references, referred, renamed
+from .schema_refs import referenced_name, references, rename_references
 
-__all__ = ["Form", "Forms"]
+__all__ = ["SchemaBuilder", "TypeSchema"]
 
 
-class Form(NamedTuple):
+class TypeSchema(NamedTuple):
     """One type: its schema, and what makes a value of it from decoded JSON.
 
     `convert(value, strict)` raises ValueError, TypeError or msgspec.ValidationError. Unless strict,
@@ -35,16 +35,16 @@ class Form(NamedTuple):
     convert: Callable[[Any, bool], Any]
 
 
-class Forms:
+class SchemaBuilder:
     """The forms of several types that share their definitions (`defs`, for `$defs`)."""
 
     def __init__(self, *, output: bool = False) -> None:
         self.defs: dict[str, Any] = {}
         self._output = output
         self._unread: dict[str, Any] = {}  # definitions as they came, to know them again
-        self._objects: dict[Any, Form] = {}
+        self._objects: dict[Any, TypeSchema] = {}
 
-    def native(self, kind: Any) -> Form:
+    def native(self, kind: Any) -> TypeSchema:
         """The form of a type that msgspec knows, alone or with our hooks; `TypeError` if not."""
         if has_foreign_notes(kind):
             raise TypeError("msgspec would not read what its fields are annotated with")
@@ -52,9 +52,9 @@ class Forms:
         (schema,), components = msgspec.json.schema_components(
             [kind], schema_hook=self._foreign, ref_template="#/$new/{name}"
         )
-        return Form(self._adopt(schema, components), converter(kind))
+        return TypeSchema(self._adopt(schema, components), converter(kind))
 
-    def of(self, kind: Any) -> Form:
+    def of(self, kind: Any) -> TypeSchema:
         """The form of any type that has one.
 
         Raises:
@@ -70,7 +70,7 @@ class Forms:
 
     def root(self, schema: dict[str, Any]) -> dict[str, Any]:
         """A schema that stands alone: not a reference, and with the definitions it needs."""
-        name = referred(schema)
+        name = referenced_name(schema)
         if name is not None:
             schema = {**self.defs[name], **{k: v for k, v in schema.items() if k != "$ref"}}
         if not schema.get("required", True):
@@ -114,10 +114,10 @@ class Forms:
 
     def _finished(self, schema: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
         """With the final names of what it refers to."""
-        found: dict[str, Any] = renamed(schema, names, self._output)
+        found: dict[str, Any] = rename_references(schema, names, self._output)
         return found
 
-    def _apart(self, kind: Any) -> Form | None:
+    def _apart(self, kind: Any) -> TypeSchema | None:
         origin, args = typing.get_origin(kind), typing.get_args(kind)
         if origin is Annotated:
             return self._annotated(args[0], args[1:])
@@ -136,7 +136,7 @@ class Forms:
         fields = object_fields(kind)
         return None if fields is None else self._object(kind, fields)
 
-    def _annotated(self, base: Any, notes: Iterable[Any]) -> Form:
+    def _annotated(self, base: Any, notes: Iterable[Any]) -> TypeSchema:
         inner = self.of(base)
         limits, words, extra = read_notes(notes)
         words.pop("tz", None)
@@ -148,15 +148,15 @@ class Forms:
         def convert(value: Any, strict: bool) -> Any:
             made = inner.convert(value, strict)
             for name, limit in limits.items():
-                if made is not None and not within(made, name, limit):
+                if made is not None and not satisfies_limit(made, name, limit):
                     raise ValueError(f"{KEYWORDS[name]} is {limit}")
             return made
 
-        return Form({**schema, **words, **extra}, convert)
+        return TypeSchema({**schema, **words, **extra}, convert)
 
-    def _union(self, options: list[Form]) -> Form:
-        def unused(option: Form, value: dict[str, Any]) -> int:
-            name = referred(option.schema)
+    def _union(self, options: list[TypeSchema]) -> TypeSchema:
+        def unused(option: TypeSchema, value: dict[str, Any]) -> int:
+            name = referenced_name(option.schema)
             known = (option.schema if name is None else self.defs[name]).get("properties")
             return 0 if known is None else len(value.keys() - known.keys())
 
@@ -174,14 +174,14 @@ class Forms:
                     pass
             raise ValueError("fits none of the types it may have")
 
-        return Form({"anyOf": [option.schema for option in options]}, convert)
+        return TypeSchema({"anyOf": [option.schema for option in options]}, convert)
 
-    def _array(self, origin: Any, args: tuple[Any, ...]) -> Form:
+    def _array(self, origin: Any, args: tuple[Any, ...]) -> TypeSchema:
         make = ARRAYS[origin]
         if origin is tuple and args[-1] is not Ellipsis:
             items = [self.of(item) for item in args]
             size = len(items)
-            return Form(
+            return TypeSchema(
                 {
                     "type": "array",
                     "prefixItems": [item.schema for item in items],
@@ -191,37 +191,37 @@ class Forms:
                 },
                 lambda value, strict: tuple(
                     item.convert(v, strict)
-                    for item, v in zip(items, expect(value, list), strict=True)
+                    for item, v in zip(items, require_type(value, list), strict=True)
                 ),
             )
         item = self.of(args[0])
         schema: dict[str, Any] = {"type": "array", "items": item.schema}
         if make in (set, frozenset):
             schema["uniqueItems"] = True
-        return Form(
+        return TypeSchema(
             schema,
-            lambda value, strict: make(item.convert(v, strict) for v in expect(value, list)),
+            lambda value, strict: make(item.convert(v, strict) for v in require_type(value, list)),
         )
 
-    def _mapping(self, key: Any, value: Any) -> Form:
+    def _mapping(self, key: Any, value: Any) -> TypeSchema:
         keys, values = self.of(key), self.of(value)
-        return Form(
+        return TypeSchema(
             {"type": "object", "additionalProperties": values.schema},
             lambda given, strict: {
                 keys.convert(k, False): values.convert(v, strict)
-                for k, v in expect(given, dict).items()
+                for k, v in require_type(given, dict).items()
             },
         )
 
-    def _object(self, kind: Any, fields: "list[Field]") -> Form:
+    def _object(self, kind: Any, fields: "list[Field]") -> TypeSchema:
         name = re.sub(r"[^\w.\-]", "_", kind.__name__)
         while name in self.defs:
             name += "_"
         self.defs[name] = {}  # taken, also while a field refers back to it
-        forms: dict[str, tuple[str, Form]] = {}
+        forms: dict[str, tuple[str, TypeSchema]] = {}
 
         def convert(value: Any, strict: bool) -> Any:
-            given = expect(value, dict)
+            given = require_type(value, dict)
             missing = [f.key for f in fields if f.required and f.key not in given]
             if missing:
                 raise ValueError(f"{', '.join(missing)} missing")
@@ -232,9 +232,9 @@ class Forms:
             }
             return kind(**values)
 
-        form = self._objects[kind] = Form({"$ref": f"#/$defs/{name}"}, convert)
+        form = self._objects[kind] = TypeSchema({"$ref": f"#/$defs/{name}"}, convert)
         for field in fields:
-            forms[field.key] = (field.name, self.of(normal(field.kind)))
+            forms[field.key] = (field.name, self.of(to_msgspec_type(field.kind)))
         self.defs[name] = {
             "title": kind.__name__,
             "type": "object",
@@ -252,16 +252,18 @@ class Forms:
 _DOES_NOT_FIT = (ValueError, TypeError, msgspec.ValidationError)
 
 
-def _literal(values: tuple[Any, ...]) -> Form:
+def _literal(values: tuple[Any, ...]) -> TypeSchema:
     plain = [v.value if isinstance(v, enum.Enum) else v for v in values]
-    return Form({"enum": plain}, _one_of(dict(zip(map(_key, plain), values, strict=True))))
+    return TypeSchema({"enum": plain}, _one_of(dict(zip(map(_key, plain), values, strict=True))))
 
 
-def _enum(kind: type[enum.Enum]) -> Form:
+def _enum(kind: type[enum.Enum]) -> TypeSchema:
     values = [member.value for member in kind]
     if not all(isinstance(value, str | int | float | None) for value in values):
         raise TypeError(f"the values of {kind.__name__} are not all strings or numbers")
-    return Form({"title": kind.__name__, "enum": values}, _one_of({_key(m.value): m for m in kind}))
+    return TypeSchema(
+        {"title": kind.__name__, "enum": values}, _one_of({_key(m.value): m for m in kind})
+    )
 
 
 def _one_of(members: dict[Any, Any]) -> Callable[[Any, bool], Any]:

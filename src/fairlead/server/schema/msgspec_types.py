@@ -13,7 +13,7 @@ import msgspec
 from .annotations import read_notes, with_meta
 from .object_fields import object_fields
 
-__all__ = ["ARRAYS", "OBJECTS", "has_foreign_notes", "normal"]
+__all__ = ["ARRAYS", "OBJECTS", "has_foreign_notes", "to_msgspec_type"]
 
 READ_AS_LIST = (collections.abc.Iterable, collections.abc.Iterator)
 ARRAYS: dict[Any, Callable[[Iterable[Any]], Any]] = {
@@ -32,7 +32,7 @@ ARRAYS: dict[Any, Callable[[Iterable[Any]], Any]] = {
 OBJECTS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
 
 
-def normal(kind: Any) -> Any:
+def to_msgspec_type(kind: Any) -> Any:
     """The same type in msgspec's words: what `Annotated` says, whoever's way it is said in, as a
     `Meta`."""
     if kind is object:
@@ -42,11 +42,11 @@ def normal(kind: Any) -> Any:
         return Annotated[kind, msgspec.Meta(extra_json_schema={"format": name})]
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin is Annotated:
-        return with_meta(normal(args[0]), args[1:])
+        return with_meta(to_msgspec_type(args[0]), args[1:])
     if origin in (Union, types.UnionType):
-        return Union[tuple(normal(option) for option in args)]  # noqa: UP007 - made while running
+        return Union[tuple(to_msgspec_type(option) for option in args)]  # noqa: UP007 - made while running
     if origin in ARRAYS or origin in OBJECTS:
-        inner = tuple(arg if arg is Ellipsis else normal(arg) for arg in args)
+        inner = tuple(arg if arg is Ellipsis else to_msgspec_type(arg) for arg in args)
         if origin in READ_AS_LIST:
             return list[inner[0]]  # type: ignore[valid-type]
         return kind if inner == args else origin[inner]

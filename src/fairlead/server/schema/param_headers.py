@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from .schema_refs import referred
+from .schema_refs import referenced_name
 
 __all__ = ["HEADER_KEY", "Header", "flat_headers"]
 
@@ -43,7 +43,7 @@ def flat_headers(schema: dict[str, Any]) -> dict[str, Any]:
             entry = {**options[0], **{k: v for k, v in entry.items() if k != "anyOf"}}
             if entry.get("default", 0) is None:
                 del entry["default"]
-        if (target := referred(entry)) is not None:
+        if (target := referenced_name(entry)) is not None:
             entry = {**schema["$defs"][target], **{k: v for k, v in entry.items() if k != "$ref"}}
         if "type" not in entry and all(isinstance(v, str) for v in entry.get("enum", [0])):
             entry["type"] = "string"

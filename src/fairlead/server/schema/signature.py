@@ -20,11 +20,11 @@ from msgspec import Raw
 from ...protocol.schema.validation import Checker, FieldError, InvalidArguments, reasons
 from .docstrings import parameter_texts
 from .foreign_types import converter, from_json, to_plain
-from .json_schema import Forms
-from .msgspec_types import normal
+from .json_schema import SchemaBuilder
+from .msgspec_types import to_msgspec_type
 from .param_headers import flat_headers
 
-__all__ = ["Signature", "behind_partials", "context_parameter", "hints_of"]
+__all__ = ["Signature", "context_parameter", "hints_of", "unwrap_partials"]
 
 
 class Signature:
@@ -37,7 +37,7 @@ class Signature:
 
     def __init__(self, function: Callable[..., Any], *, context_type: type | None = None) -> None:
         self.function = function
-        self.where = f"{behind_partials(function).__module__}.{_name_of(behind_partials(function))}"
+        self.where = f"{unwrap_partials(function).__module__}.{_name_of(unwrap_partials(function))}"
         self.context_name: str | None = None
         self.returns: Any = None  # what the function's annotation says, if it says something
         fields = self._fields(function, context_type)
@@ -45,7 +45,7 @@ class Signature:
         self._converters: dict[str, Callable[[Any, bool], Any]] = {}
         self._decode: Callable[[Raw | bytes], Any]
         self._decode_strictly: Callable[[Raw | bytes], Any]  # used where there are numbers
-        forms = Forms()
+        forms = SchemaBuilder()
         try:
             struct = _struct(fields)
             schema = forms.native(struct).schema
@@ -54,7 +54,7 @@ class Signature:
             self._converters = {name: converter(kind) for name, kind, _ in fields}
             self.fast = True
         except TypeError:
-            forms = Forms()
+            forms = SchemaBuilder()
             schema = self._take_apart(fields, forms)
             self._decode = self._decode_slowly
             self.fast = False
@@ -101,7 +101,7 @@ class Signature:
             values = msgspec.json.decode(arguments, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return  # the decoder says what is wrong
-        errors = self._checker.mend(values)
+        errors = self._checker.coerce_strings(values)
         if errors:
             raise InvalidArguments(errors)
 
@@ -155,14 +155,16 @@ class Signature:
                 kind = typing.Annotated[kind, default]
                 default = _default_of(default)
             try:
-                fields.append((name, normal(kind), default))
+                fields.append((name, to_msgspec_type(kind), default))
             except TypeError as exc:
                 raise TypeError(f"{self.where}: parameter {name!r}: {exc}") from exc
         return fields
 
     # The long way.
 
-    def _take_apart(self, fields: list[tuple[str, Any, Any]], forms: Forms) -> dict[str, Any]:
+    def _take_apart(
+        self, fields: list[tuple[str, Any, Any]], forms: SchemaBuilder
+    ) -> dict[str, Any]:
         """A schema, and converters, parameter by parameter."""
         properties = {}
         for name, kind, _ in fields:
@@ -193,7 +195,7 @@ class Signature:
 
     def _convert(self, values: dict[str, Any]) -> list[FieldError]:
         """Convert the arguments in place; what is wrong, by the schema or only by the type?"""
-        errors = self._checker.mend(values)
+        errors = self._checker.coerce_strings(values)
         wrong = {error.field.partition(".")[0] for error in errors}
         for name in values:
             if name in wrong or name not in self._converters:
@@ -212,7 +214,7 @@ class Signature:
         """With what docstring and defaults tell, for people and models to read."""
         schema.pop("title", None)
         properties = schema["properties"]
-        texts = parameter_texts(inspect.getdoc(behind_partials(self.function)) or "")
+        texts = parameter_texts(inspect.getdoc(unwrap_partials(self.function)) or "")
         for name, _, default in fields:
             if name in texts:
                 properties[name].setdefault("description", texts[name])
@@ -239,7 +241,7 @@ class Signature:
 _as_tuple = msgspec.structs.astuple
 
 
-def behind_partials(function: Callable[..., Any]) -> Any:
+def unwrap_partials(function: Callable[..., Any]) -> Any:
     """The function that a `functools.partial` of it calls in the end."""
     while isinstance(function, functools.partial):
         function = function.func
@@ -248,7 +250,7 @@ def behind_partials(function: Callable[..., Any]) -> Any:
 
 def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
     """The annotations of anything that can be called. Raises `NameError`."""
-    target = inspect.unwrap(behind_partials(function))
+    target = inspect.unwrap(unwrap_partials(function))
     if not inspect.isroutine(target):  # an object that can be called
         target = type(target).__call__
     return typing.get_type_hints(target, include_extras=True)
@@ -264,7 +266,7 @@ def context_parameter(hints: dict[str, Any], context_type: type) -> str | None:
 
 def _unresolved(function: Callable[..., Any], exc: NameError) -> str:
     """Whose annotation has the name that is not there."""
-    target = inspect.unwrap(behind_partials(function))
+    target = inspect.unwrap(unwrap_partials(function))
     for name, kind in getattr(target, "__annotations__", {}).items():
         if isinstance(kind, str) and re.search(rf"\b{re.escape(exc.name or '')}\b", kind):
             what = "what it returns" if name == "return" else f"parameter {name!r}"

@@ -19,15 +19,15 @@ from typing import Any, Literal, cast
 
 from ...errors import ChannelClosed, ConnectFailed
 from ...limits import STDERR_LINES
-from ...observe.log_filter import cleaned
+from ...observe.log_filter import redacted_logger
 from ...protocol.envelope import TransportContext
 from ...redaction.redact_text import redact
 from ...wire import MAX_MESSAGE
 from ..channel import Deliver
-from ..line_channel import LineChannel, ReadSide, WriteSide
+from ..line_channel import LineChannel, ReadPipeProtocol, WritePipeProtocol
 from . import orphan_reaper as reaper
 from .own_stdio import widen_pipe
-from .pipes import connect_reading, connect_writing, descriptor_of, detached
+from .pipes import connect_reading, connect_writing, descriptor_of, detach_descriptor
 
 __all__ = ["InheritEnv", "ProcessChannel", "child_environment", "spawn"]
 
@@ -144,12 +144,12 @@ class ProcessChannel(LineChannel):
         process = self._process
         try:
             self._watch_exit()
-            await connect_reading(detached(process.stderr), lambda: self._stderr)
+            await connect_reading(detach_descriptor(process.stderr), lambda: self._stderr)
             self._sink = sink = await connect_writing(
-                detached(process.stdin), lambda: WriteSide(self)
+                detach_descriptor(process.stdin), lambda: WritePipeProtocol(self)
             )
             self._source = source = await connect_reading(
-                detached(process.stdout), lambda: ReadSide(self)
+                detach_descriptor(process.stdout), lambda: ReadPipeProtocol(self)
             )
             self.attach(source, sink, descriptor_of(sink))
         except BaseException:
@@ -174,7 +174,7 @@ class ProcessChannel(LineChannel):
         self.exit_code = self._exit_code()
         raise ChannelClosed(
             self._obituary(),
-            delivered=not self.untouched(),
+            delivered=not self.never_read(),
             exit_code=self.exit_code,
             stderr=self.stderr,
             public=self._closed_end() if self.exit_code is None else "",
@@ -315,7 +315,7 @@ class _Stderr(asyncio.Protocol):
 
     def __init__(self, on_line: Callable[[str], None] | None, logger: str) -> None:
         self._on_line = on_line
-        self._log = cleaned(logger)
+        self._log = redacted_logger(logger)
         self._lines: deque[str] = deque(maxlen=self.LINES)
         self._partial = b""
         self._since, self._budget = 0.0, 0  # lines that may be handed on until a second is over

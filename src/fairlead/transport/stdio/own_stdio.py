@@ -14,7 +14,14 @@ from typing import Any, cast
 
 from ...protocol.envelope import TransportContext
 from ...wire import MAX_MESSAGE
-from ..line_channel import BothSides, LineChannel, ReadSide, Sink, Source, WriteSide
+from ..line_channel import (
+    ByteSink,
+    ByteSource,
+    LineChannel,
+    ReadPipeProtocol,
+    SocketProtocol,
+    WritePipeProtocol,
+)
 from .pipes import connect_reading, connect_writing, descriptor_of
 from .thread_streams import ThreadSink, ThreadSource
 
@@ -68,9 +75,9 @@ def _private_descriptors() -> Iterator[tuple[int, int]]:
             os.close(private)
 
 
-async def _open_ends(stdin: int, stdout: int, channel: LineChannel) -> tuple[Source, Sink]:
+async def _open_ends(stdin: int, stdout: int, channel: LineChannel) -> tuple[ByteSource, ByteSink]:
     if _is_socket(stdin) and os.path.samestat(os.fstat(stdin), os.fstat(stdout)):
-        both = await _open_socket(stdin, BothSides(channel))
+        both = await _open_socket(stdin, SocketProtocol(channel))
         return both, both
     source = await _open_source(stdin, channel)
     try:
@@ -80,27 +87,31 @@ async def _open_ends(stdin: int, stdout: int, channel: LineChannel) -> tuple[Sou
         raise
 
 
-async def _open_source(fd: int, channel: LineChannel) -> Source:
+async def _open_source(fd: int, channel: LineChannel) -> ByteSource:
     if _is_socket(fd):
-        return await _open_socket(fd, ReadSide(channel))
+        return await _open_socket(fd, ReadPipeProtocol(channel))
     if not _is_pipe(fd):
         return ThreadSource(fd, channel)
     widen_pipe(fd)
-    return await connect_reading(_own_description(fd, os.O_RDONLY), lambda: ReadSide(channel))
+    return await connect_reading(
+        _own_description(fd, os.O_RDONLY), lambda: ReadPipeProtocol(channel)
+    )
 
 
-async def _open_sink(fd: int, channel: LineChannel) -> Sink:
+async def _open_sink(fd: int, channel: LineChannel) -> ByteSink:
     if _is_socket(fd):
-        sink = await _open_socket(fd, WriteSide(channel))
+        sink = await _open_socket(fd, WritePipeProtocol(channel))
         sink.pause_reading()
         return sink
     if not _is_pipe(fd):
         return ThreadSink(fd, channel)
     widen_pipe(fd)
-    return await connect_writing(_own_description(fd, os.O_WRONLY), lambda: WriteSide(channel))
+    return await connect_writing(
+        _own_description(fd, os.O_WRONLY), lambda: WritePipeProtocol(channel)
+    )
 
 
-def _descriptor(sink: Sink) -> int | None:
+def _descriptor(sink: ByteSink) -> int | None:
     """What a sink writes to, if the loop has made it non-blocking."""
     if isinstance(sink, ThreadSink):
         return None

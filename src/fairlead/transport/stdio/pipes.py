@@ -11,7 +11,7 @@ from collections.abc import Callable
 from io import FileIO
 from typing import Any, TypeVar
 
-__all__ = ["connect_reading", "connect_writing", "descriptor_of", "detached"]
+__all__ = ["connect_reading", "connect_writing", "descriptor_of", "detach_descriptor"]
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
@@ -34,7 +34,7 @@ def descriptor_of(transport: asyncio.BaseTransport) -> int | None:
     return None if pipe is None or pipe.closed else int(pipe.fileno())
 
 
-def detached(file: Any) -> int:
+def detach_descriptor(file: Any) -> int:
     """The descriptor of a file object, which is closed without it."""
     fd = os.dup(file.fileno())
     file.close()

@@ -13,9 +13,9 @@ from ...limits import MESSAGES_PER_TURN
 from ...protocol.envelope import TransportContext
 from ...wire import Decoder, Message, RequestId, encode, encode_success
 from ..channel import Deliver, Incoming, SharedStream
-from .write_queue import Outbox
+from .write_queue import WriteQueue
 
-__all__ = ["SUBPROTOCOL", "Gone", "Socket", "WebSocketChannel", "describe"]
+__all__ = ["SUBPROTOCOL", "WebSocketChannel", "WebSocketClosed", "WebSocketConnection", "describe"]
 
 SUBPROTOCOL = "mcp"
 LINGER = 1.0  # seconds for what is queued to leave, and again for the peer's close frame
@@ -39,7 +39,7 @@ _NAMES = {
 }
 
 
-class Gone(Exception):
+class WebSocketClosed(Exception):
     """A socket is closed: `code` and `reason` of RFC 6455, 1006 if it just broke."""
 
     def __init__(self, code: int, reason: str = "") -> None:
@@ -48,7 +48,7 @@ class Gone(Exception):
         self.reason = reason
 
 
-class Socket(Protocol):
+class WebSocketConnection(Protocol):
     """An open WebSocket, as a library or an ASGI server has it."""
 
     @property
@@ -56,10 +56,10 @@ class Socket(Protocol):
         """Whether frames can still be sent."""
 
     async def receive(self) -> str | bytes:
-        """The next text or binary frame. Raises `Gone`."""
+        """The next text or binary frame. Raises `WebSocketClosed`."""
 
     async def send(self, frame: bytes) -> None:
-        """Send a text frame; waits while the peer reads slowly. Raises `Gone`."""
+        """Send a text frame; waits while the peer reads slowly. Raises `WebSocketClosed`."""
 
     async def close(self, code: int, reason: str) -> None:
         """Say goodbye; may take long. More than once is harmless."""
@@ -69,15 +69,15 @@ class Socket(Protocol):
 
 
 class WebSocketChannel(SharedStream):
-    """A `Channel` on a `Socket`. What it reads and skips is up to the end it is used at."""
+    """A `Channel` on a `WebSocketConnection`. Subclasses decide what it reads and skips."""
 
-    def __init__(self, context: TransportContext, socket: Socket) -> None:
+    def __init__(self, context: TransportContext, socket: WebSocketConnection) -> None:
         self.context = context
         self.decoder = Decoder()
         self._socket = socket
         self._loop = asyncio.get_running_loop()
-        self._outbox = Outbox(
-            socket.send, failed=self._unsent, given_up=lambda why: self.hang_up(1008, why)
+        self._outbox = WriteQueue(
+            socket.send, failed=self._unsent, given_up=lambda why: self.close_with(1008, why)
         )
         self._deliver: Deliver | None = None
         self._early: list[Incoming] = []  # before anybody ran us
@@ -166,14 +166,14 @@ class WebSocketChannel(SharedStream):
         self.check_open()
         self._outbox.put(frame)
 
-    def part_with(self, code: int, reason: str) -> None:
+    def set_close_reason(self, code: int, reason: str) -> None:
         """What to say when we close."""
         self._farewell = code, reason
 
-    def hang_up(self, code: int, reason: str) -> None:
+    def close_with(self, code: int, reason: str) -> None:
         """End it from our side, with everything that is still queued."""
-        self.part_with(code, reason)
-        self._ended(Gone(code, reason))
+        self.set_close_reason(code, reason)
+        self._ended(WebSocketClosed(code, reason))
         if self._reader is not None:
             self._reader.cancel()
 
@@ -193,13 +193,13 @@ class WebSocketChannel(SharedStream):
                 if count % turn == 0:
                     # Frames that came in one packet are received without waiting.
                     await asyncio.sleep(0)
-        except Gone as exc:
+        except WebSocketClosed as exc:
             self._ended(exc)
         except Exception:
             log.exception("a WebSocket could not be read")
-            self.hang_up(1011, "internal error")
+            self.close_with(1011, "internal error")
 
-    def _ended(self, gone: Gone) -> None:
+    def _ended(self, gone: WebSocketClosed) -> None:
         if self._closing is not None or self._broken is not None:
             return  # as we wished
         self.context = replace(self.context, connected=False, close_code=gone.code)
@@ -209,11 +209,11 @@ class WebSocketChannel(SharedStream):
         self._broken.__cause__ = gone.__cause__
 
     def _unsent(self, error: Exception) -> None:
-        if isinstance(error, Gone):
+        if isinstance(error, WebSocketClosed):
             self._over(describe(error.code, error.reason))  # the reader learns more about why
         else:
             log.error("a WebSocket could not be written", exc_info=error)
-            self.hang_up(1011, "internal error")
+            self.close_with(1011, "internal error")
 
     def _over(self, reason: str = "") -> None:
         """From now on nothing can be sent."""
@@ -228,7 +228,7 @@ class WebSocketChannel(SharedStream):
             try:
                 async with asyncio.timeout(LINGER):
                     await self._socket.close(*self._farewell)
-            except (Gone, TimeoutError, OSError) as exc:
+            except (WebSocketClosed, TimeoutError, OSError) as exc:
                 log.debug("no proper end of a WebSocket: %s", exc)
         finally:
             self._socket.abort()

@@ -21,17 +21,17 @@ from websockets.typing import Subprotocol
 from ...errors import ConfigError, ConnectFailed, HttpError
 from ...protocol.envelope import TransportContext
 from ...wire import MAX_MESSAGE
-from .channel import LINGER, SUBPROTOCOL, Gone, WebSocketChannel
-from .client_channel import ClientChannel
-from .toolcall_dialect import ToolCallChannel
+from .channel import LINGER, SUBPROTOCOL, WebSocketChannel, WebSocketClosed
+from .client_channel import WebSocketClientChannel
+from .toolcall_dialect import ToolCallClientChannel
 
-__all__ = ["Dialect", "connect_websocket"]
+__all__ = ["WebSocketDialect", "connect_websocket"]
 
 OPEN_TIMEOUT = 5.0  # seconds, where no timeout of requests says otherwise
 PING_INTERVAL = 20.0  # seconds; a server that misses one for as long again is gone
 MAX_ERROR_BODY = 4096  # bytes that are kept of a refusal
 
-Dialect = Literal["jsonrpc", "toolcall"]
+WebSocketDialect = Literal["jsonrpc", "toolcall"]
 
 
 async def connect_websocket(
@@ -41,7 +41,7 @@ async def connect_websocket(
     open_timeout: float | None = None,
     max_size: int = MAX_MESSAGE,
     ssl: tls.SSLContext | None = None,
-    dialect: Dialect = "jsonrpc",
+    dialect: WebSocketDialect = "jsonrpc",
     proxy: str | Literal[True] | None = True,
     ping_interval: float | None = PING_INTERVAL,
 ) -> WebSocketChannel:
@@ -80,8 +80,8 @@ async def connect_websocket(
     context = TransportContext(
         transport_type="websocket", path=place.path, peer_address=place.netloc
     )
-    kind = ToolCallChannel if dialect == "toolcall" else ClientChannel
-    return kind(context, _Connection(connection))
+    kind = ToolCallClientChannel if dialect == "toolcall" else WebSocketClientChannel
+    return kind(context, _LibraryConnection(connection))
 
 
 class _Connect(connect):
@@ -97,8 +97,8 @@ class _Connect(connect):
         return target
 
 
-class _Connection:
-    """A `Socket` of the library."""
+class _LibraryConnection:
+    """A `WebSocketConnection` of the library."""
 
     def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
@@ -128,12 +128,12 @@ class _Connection:
             self._connection.transport.abort()
 
 
-def _gone(exc: ConnectionClosed) -> Gone:
+def _gone(exc: ConnectionClosed) -> WebSocketClosed:
     """The first close frame is the reason; the second only repeats its code."""
     first = exc.rcvd if exc.rcvd is not None and exc.rcvd_then_sent is not False else exc.sent
     if first is None:
-        return Gone(1006, str(exc.__cause__ or ""))
-    return Gone(first.code, first.reason)
+        return WebSocketClosed(1006, str(exc.__cause__ or ""))
+    return WebSocketClosed(first.code, first.reason)
 
 
 def _translate(exc: Exception, shown: str, seconds: float) -> NoReturn:

@@ -8,14 +8,20 @@ from ...wire import Decoder, Notification, to_json
 from ...wire.error_codes import INVALID_REQUEST
 from .channel import WebSocketChannel
 
-__all__ = ["ClientChannel", "Members", "enveloped", "members_of", "read_aside"]
+__all__ = [
+    "FrameMembers",
+    "WebSocketClientChannel",
+    "members_of",
+    "read_bare_notification",
+    "to_jsonrpc",
+]
 
-Members = dict[str, Raw]
+FrameMembers = dict[str, Raw]
 
-_decode_members = msgspec.json.Decoder(Members).decode
+_decode_members = msgspec.json.Decoder(FrameMembers).decode
 
 
-def members_of(frame: bytes) -> Members | None:
+def members_of(frame: bytes) -> FrameMembers | None:
     """The members of a frame that is a JSON object."""
     try:
         return _decode_members(frame)
@@ -23,28 +29,28 @@ def members_of(frame: bytes) -> Members | None:
         return None
 
 
-def enveloped(members: Members, *names: str) -> bytes:
+def to_jsonrpc(members: FrameMembers, *names: str) -> bytes:
     """A frame with these members, as JSON-RPC has it."""
     return to_json({"jsonrpc": "2.0", **{n: members[n] for n in names if n in members}})
 
 
-def read_aside(members: Members) -> Notification | None:
+def read_bare_notification(members: FrameMembers) -> Notification | None:
     """A notification that somebody sent without the envelope, if this is one."""
     if "id" in members or "method" not in members:
         return None
     try:
-        message = Decoder().decode(enveloped(members, "method", "params"))
+        message = Decoder().decode(to_jsonrpc(members, "method", "params"))
     except RemoteProtocolError:
         return None
     return message if isinstance(message, Notification) else None
 
 
-class ClientChannel(WebSocketChannel):
+class WebSocketClientChannel(WebSocketChannel):
     """Objects that are no JSON-RPC and answer nothing of ours (`{"type": "ping"}`) pass by."""
 
     def unread(self, frame: bytes, error: RemoteProtocolError) -> None:
         members = members_of(frame) if error.code == INVALID_REQUEST else None
         if members is None or "jsonrpc" in members or error.request_id is not None:
             super().unread(frame, error)
-        elif (told := read_aside(members)) is not None:
+        elif (told := read_bare_notification(members)) is not None:
             self.hand_over(told)

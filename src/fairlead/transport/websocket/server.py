@@ -16,14 +16,14 @@ from ...wire.error_codes import INVALID_REQUEST
 from ..channel import Channel
 from ..client_shares import ClientShares, NoShareLeft
 from ..http.server.asgi import TEXT, HeaderMap, Receive, Scope, Send
-from ..http.server.request_guard import Guard, Refusal
-from ..http.server.sessions.session_manager import Accept, Served
+from ..http.server.request_guard import RequestGuard, RequestRefusal
+from ..http.server.sessions.session_manager import AcceptSession, ServedPeer
 from ..http.server.settings import HttpSettings
-from .channel import SUBPROTOCOL, Gone, WebSocketChannel
-from .client_channel import Members, members_of
-from .toolcall_dialect import ToolCallLine, is_tool_call
+from .channel import SUBPROTOCOL, WebSocketChannel, WebSocketClosed
+from .client_channel import FrameMembers, members_of
+from .toolcall_dialect import ToolCallServerChannel, is_tool_call
 
-__all__ = ["WebSocketEdge"]
+__all__ = ["WebSocketEndpoint"]
 
 # What decides who may come in; a proxy may have read another one than we do, if there are two.
 _DECISIVE = (b"host", b"origin", b"authorization")
@@ -32,16 +32,16 @@ _REASON = 120  # bytes of a reason that fit in a close frame
 log = logging.getLogger("fairlead.transport")
 
 
-class WebSocketEdge:
+class WebSocketEndpoint:
     """All WebSockets of an endpoint."""
 
-    def __init__(self, accept: Accept, settings: HttpSettings, guard: Guard) -> None:
+    def __init__(self, accept: AcceptSession, settings: HttpSettings, guard: RequestGuard) -> None:
         """`accept` starts serving a channel."""
         self._accept = accept
         self._settings = settings
         self._guard = guard
-        self._open: set[_Connection] = set()
-        self._shares: ClientShares[_Connection] = ClientShares(
+        self._open: set[_ServedConnection] = set()
+        self._shares: ClientShares[_ServedConnection] = ClientShares(
             settings.max_sockets, settings.max_sockets_per_client, SOCKETS_PER_CLIENT
         )
         self._ending: set[asyncio.Task[None]] = set()
@@ -51,13 +51,13 @@ class WebSocketEdge:
         await receive()  # websocket.connect
         headers: dict[bytes, bytes] = dict(scope["headers"])
         who = self._admit(scope, headers)
-        if isinstance(who, Refusal):
-            await refuse(scope, send, who)
+        if isinstance(who, RequestRefusal):
+            await reject_upgrade(scope, send, who)
             return
         offered = scope.get("subprotocols") or ()
         chosen = SUBPROTOCOL if SUBPROTOCOL in offered else None
         socket = _AsgiSocket(receive, send)
-        with contextlib.suppress(Gone):
+        with contextlib.suppress(WebSocketClosed):
             await socket.tell({"type": "websocket.accept", "subprotocol": chosen})
             await self._converse(socket, _context(scope, headers), who)
 
@@ -69,7 +69,7 @@ class WebSocketEdge:
     async def _converse(
         self, socket: "_AsgiSocket", context: TransportContext, principal: Principal
     ) -> None:
-        def accept(channel: Channel) -> Served:
+        def accept(channel: Channel) -> ServedPeer:
             return self._accept(channel, principal)
 
         client = client_key(principal, context.peer_address)
@@ -85,7 +85,7 @@ class WebSocketEdge:
             log.exception("a WebSocket could not be served")
             await socket.close(1011, "internal error")
             return
-        connection = _Connection(channel, served)
+        connection = _ServedConnection(channel, served)
         self._open.add(connection)
         self._shares.add(client, connection)
         if victim is not None:
@@ -98,34 +98,34 @@ class WebSocketEdge:
             self._shares.discard(connection)
             await connection.close(1001, "the server ends")
 
-    def _end_soon(self, connection: "_Connection") -> None:
+    def _end_soon(self, connection: "_ServedConnection") -> None:
         work = connection.close(1013, "this client has too many connections")
         task = asyncio.get_running_loop().create_task(work)
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
-    def _admit(self, scope: Scope, headers: dict[bytes, bytes]) -> Principal | Refusal:
+    def _admit(self, scope: Scope, headers: dict[bytes, bytes]) -> Principal | RequestRefusal:
         """Return the principal of a client, or the reason to refuse it."""
         if len(headers) != len(scope["headers"]):
             names = [name for name, _ in scope["headers"]]
             if any(names.count(name) > 1 for name in _DECISIVE):
-                return Refusal(400, "host, origin and authorization may be there once")
+                return RequestRefusal(400, "host, origin and authorization may be there once")
         refusal = self._guard.refuse(headers, scope.get("server"))
         if refusal is not None:
             return refusal
         who = self._guard.principal(headers)
-        if isinstance(who, Refusal):
+        if isinstance(who, RequestRefusal):
             return who
         path = scope["path"].removeprefix(scope.get("root_path", "")).rstrip("/")
         place = self._settings.ws_path
         if place is None:
-            return Refusal(404, "no WebSockets are served here")
+            return RequestRefusal(404, "no WebSockets are served here")
         if path != place.rstrip("/"):
-            return Refusal(404, f"WebSockets are served at {place}")
+            return RequestRefusal(404, f"WebSockets are served at {place}")
         return who
 
 
-async def refuse(scope: Scope, send: Send, refusal: Refusal) -> None:
+async def reject_upgrade(scope: Scope, send: Send, refusal: RequestRefusal) -> None:
     """Say no before it is a WebSocket, with status and reason where the ASGI server can."""
     text = f"{refusal.status} {HTTPStatus(refusal.status).phrase}: {refusal.message}\n"
     if "websocket.http.response" not in (scope.get("extensions") or ()):
@@ -145,22 +145,22 @@ class _ServedChannel(WebSocketChannel):
         self,
         context: TransportContext,
         socket: "_AsgiSocket",
-        accept: Callable[[Channel], Served],
+        accept: Callable[[Channel], ServedPeer],
         limit: int,
     ) -> None:
         super().__init__(context, socket)
-        self.calls: Served | None = None  # whoever serves the tool-call frames
+        self.calls: ServedPeer | None = None  # whoever serves the tool-call frames
         self._accept = accept
-        self._line: ToolCallLine | None = None
+        self._line: ToolCallServerChannel | None = None
         self._limit = limit
 
     def arrived(self, data: str | bytes) -> None:
         if isinstance(data, bytes):
-            self.hang_up(1003, "messages are text frames")
+            self.close_with(1003, "messages are text frames")
             return
         frame = data.encode()
         if len(frame) > self._limit:
-            self.hang_up(1009, f"a message has at most {self._limit} bytes")
+            self.close_with(1009, f"a message has at most {self._limit} bytes")
             return
         self.take(frame)
 
@@ -174,34 +174,34 @@ class _ServedChannel(WebSocketChannel):
         elif members is None or not _is_aside(members):
             super().unread(frame, error)
 
-    def _tool_calls(self) -> ToolCallLine:
+    def _tool_calls(self) -> ToolCallServerChannel:
         if self._line is None:
-            self._line = ToolCallLine(self, self.context, self.decoder)
+            self._line = ToolCallServerChannel(self, self.context, self.decoder)
             self.calls = self._accept(self._line)
         return self._line
 
 
-def _is_aside(members: Members) -> bool:
+def _is_aside(members: FrameMembers) -> bool:
     """What some clients send to keep a connection alive; nobody waits for an answer."""
     return not {"jsonrpc", "id", "method"} & members.keys() and "type" in members
 
 
-class _Connection:
+class _ServedConnection:
     """A channel and those who talk on it."""
 
-    def __init__(self, channel: _ServedChannel, served: Served) -> None:
+    def __init__(self, channel: _ServedChannel, served: ServedPeer) -> None:
         self._channel = channel
         self._served = served
 
     async def close(self, code: int, reason: str) -> None:
-        self._channel.part_with(code, reason)
+        self._channel.set_close_reason(code, reason)
         if self._channel.calls is not None:
             await self._channel.calls.close()
         await self._served.close()
 
 
 class _AsgiSocket:
-    """A `Socket` of an ASGI server."""
+    """A `WebSocketConnection` of an ASGI server."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self.open = True
@@ -213,13 +213,13 @@ class _AsgiSocket:
             await self._send(event)
         except (OSError, RuntimeError) as exc:  # the second if it is closed at their end only
             self.open = False
-            raise Gone(1006, str(exc)) from exc
+            raise WebSocketClosed(1006, str(exc)) from exc
 
     async def receive(self) -> str | bytes:
         event = await self._receive()
         if event["type"] == "websocket.disconnect":
             self.open = False
-            raise Gone(event.get("code", 1005), event.get("reason") or "")
+            raise WebSocketClosed(event.get("code", 1005), event.get("reason") or "")
         text = event.get("text")
         data: str | bytes = event["bytes"] if text is None else text
         return data

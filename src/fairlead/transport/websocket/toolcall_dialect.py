@@ -15,7 +15,7 @@ from msgspec import Raw, UnsetType
 from msgspec.structs import replace
 
 from ...errors import ChannelClosed, RemoteProtocolError
-from ...protocol.caller import read_head
+from ...protocol.caller import read_params_head
 from ...protocol.envelope import TransportContext
 from ...protocol.revisions import NEWEST_HANDSHAKE
 from ...wire import (
@@ -35,15 +35,15 @@ from ...wire import (
 from ...wire.error_codes import INVALID_REQUEST, METHOD_NOT_FOUND
 from ..channel import Incoming
 from ..http.server.sessions.streamed_channel import StreamedChannel
-from .channel import Socket, WebSocketChannel
-from .client_channel import ClientChannel, Members, enveloped, members_of
+from .channel import WebSocketChannel, WebSocketConnection
+from .client_channel import FrameMembers, WebSocketClientChannel, members_of, to_jsonrpc
 
-__all__ = ["ToolCallChannel", "ToolCallLine", "is_tool_call"]
+__all__ = ["ToolCallClientChannel", "ToolCallServerChannel", "is_tool_call"]
 
 _decode_id = msgspec.json.Decoder(RequestId).decode
 
 
-def is_tool_call(members: Members) -> bool:
+def is_tool_call(members: FrameMembers) -> bool:
     """Whether a frame that is no JSON-RPC speaks this dialect."""
     return "jsonrpc" not in members and "method" not in members and "name" in members
 
@@ -51,7 +51,7 @@ def is_tool_call(members: Members) -> bool:
 # The server's end
 
 
-class ToolCallLine(StreamedChannel):
+class ToolCallServerChannel(StreamedChannel):
     """A `Channel` for the tool calls of one WebSocket, beside its JSON-RPC.
 
     A conversation of its own: it is introduced with a handshake that the client never made, so
@@ -69,7 +69,7 @@ class ToolCallLine(StreamedChannel):
         self.take(_introduction(self._hello))
         self.take(Notification("notifications/initialized"))
 
-    def take_call(self, members: Members) -> None:
+    def take_call(self, members: FrameMembers) -> None:
         """Hand over a call as a `tools/call`.
 
         Raises:
@@ -131,14 +131,14 @@ def _introduction(request_id: str) -> Request:
 # The client's end
 
 
-class ToolCallChannel(ClientChannel):
+class ToolCallClientChannel(WebSocketClientChannel):
     """Sends each `tools/call` as a frame of the dialect and gives its answer the request's id.
 
     The rest of the protocol ends here: the handshake is answered as such a server would, if it
     could, and everything else is no method it has.
     """
 
-    def __init__(self, context: TransportContext, socket: Socket) -> None:
+    def __init__(self, context: TransportContext, socket: WebSocketConnection) -> None:
         super().__init__(context, socket)
         self._last = 0
         self._waiting: dict[RequestId, RequestId] = {}  # ids of frames to those of requests
@@ -166,7 +166,7 @@ class ToolCallChannel(ClientChannel):
         if b'"jsonrpc"' not in frame:
             members = members_of(frame)
             if members is not None and ("result" in members or "error" in members):
-                frame = enveloped(members, "id", "result", "error")
+                frame = to_jsonrpc(members, "id", "result", "error")
         super().take(frame)
 
     def hand_over(self, item: Incoming) -> None:
@@ -180,7 +180,7 @@ class ToolCallChannel(ClientChannel):
         super().hand_over(item)
 
     def _call(self, request: Request) -> None:
-        head = read_head(request.params)
+        head = read_params_head(request.params)
         frame: dict[str, object] = {"id": self._last + 1, "name": head.name}
         if not isinstance(head.arguments, UnsetType):
             frame["arguments"] = head.arguments
@@ -205,7 +205,7 @@ class ToolCallChannel(ClientChannel):
         return Success(request.id, Raw(to_json(known)))
 
 
-def _params(message: Request | Notification) -> Members:
+def _params(message: Request | Notification) -> FrameMembers:
     """Of a message that we made ourselves."""
     return {} if isinstance(message.params, UnsetType) else members_of(bytes(message.params)) or {}
 

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 
 from ..line_channel import HARD_LIMIT, HIGH_WATER
 
-__all__ = ["FLOOD", "Outbox"]
+__all__ = ["FLOOD", "WriteQueue"]
 
 FLOOD = 16  # times the hard limit: a peer that will never read all of it
 STALLED = 60.0  # seconds in which a peer that we wait for takes nothing
 
 
-class Outbox:
+class WriteQueue:
     """A queue that a task empties, as long as there is something in it.
 
     Above the high-water mark polite senders wait. Above the hard limit its owner should not

@@ -5,7 +5,7 @@ import pytest
 from msgspec import Raw
 
 from fairlead.errors import RemoteProtocolError
-from fairlead.transport.http.client.fragments import Fragments
+from fairlead.transport.http.client.fragments import FragmentAssembler
 from fairlead.wire import Failure, Success
 from fairlead.wire.sse import Event
 
@@ -21,7 +21,7 @@ def answer(result: Any) -> dict[str, Any]:
 
 
 def assembled(*events: Event) -> Any:
-    fragments = Fragments(1)
+    fragments = FragmentAssembler(1)
     *parts, last = events
     for part in parts:
         assert fragments.take(part) is None
@@ -60,7 +60,7 @@ def test_one_result_of_all_parts(events: list[Event], content: list[Any]) -> Non
 
 def test_nothing_else_is_lost() -> None:
     end = Event(b'{"content":[{"type":"text","text":"b"}],"structuredContent":{"n":1.00},"x":1}')
-    fragments = Fragments("s")
+    fragments = FragmentAssembler("s")
     fragments.take(event("result", {"content": [A]}))
     done = fragments.take(Event(end.data, "complete"))
     assert isinstance(done, Success)
@@ -71,7 +71,7 @@ def test_nothing_else_is_lost() -> None:
 def test_an_error_is_a_refusal() -> None:
     error = {"code": 7, "message": "no", "data": {"x": 1}}
     for payload in (error, {"error": error}, {"jsonrpc": "2.0", "id": 3, "error": error}):
-        refused = Fragments(1).take(event("error", payload))
+        refused = FragmentAssembler(1).take(event("error", payload))
         assert isinstance(refused, Failure)
         assert (refused.id, refused.code, refused.message) == (1, 7, "no")
         assert json.loads(bytes(refused.error)) == error
@@ -95,12 +95,12 @@ def test_an_error_is_a_refusal() -> None:
 )
 def test_events_that_do_not_hold_what_they_say(broken: Event) -> None:
     with pytest.raises(RemoteProtocolError):
-        Fragments(1).take(broken)
+        FragmentAssembler(1).take(broken)
 
 
 def test_parts_are_told_as_they_come() -> None:
     told: list[Any] = []
-    fragments = Fragments(1)
+    fragments = FragmentAssembler(1)
     for part in ([A], [B, A]):
         fragments.take(event("result", {"content": part}), lambda *heard: told.append(heard))
     assert told == [(1, [A]), (1, [B, A])]
@@ -108,7 +108,7 @@ def test_parts_are_told_as_they_come() -> None:
 
 
 def test_parts_are_bounded_together() -> None:
-    fragments = Fragments(1, 100)
+    fragments = FragmentAssembler(1, 100)
     fragments.take(event("result", {"content": [A, A]}))
     with pytest.raises(RemoteProtocolError, match="over the limit of 100 bytes"):
         fragments.take(event("result", {"content": [A, A]}))

@@ -21,7 +21,7 @@ from ....errors import (
     RequestTimeout,
     TransportError,
 )
-from ....protocol.caller import read_head
+from ....protocol.caller import read_params_head
 from ....protocol.envelope import TransportContext
 from ....wire import (
     MAX_MESSAGE,
@@ -38,24 +38,24 @@ from ....wire import (
 )
 from ....wire.error_codes import INVALID_REQUEST
 from ....wire.sse import Event, EventParser, EventTooLong
-from ...channel import Deliver, Lost, SharedStream
-from .concurrency_limit import Slots
-from .fragments import EVENTS, Fragments, OnFragment
-from .http1.http_client import Door, DoorOptions, Reply
-from .http1.url import Address
-from .listen_stream import Listener, read_events
-from .post_response_stream import Answers, Posted
-from .request_headers import Heading, ParamHeadersOf
+from ...channel import Deliver, RequestLost, SharedStream
+from .concurrency_limit import ConcurrencyLimit
+from .fragments import EVENTS, FragmentAssembler, OnFragment
+from .http1.http_client import DoorOptions, HttpClient, HttpResponse
+from .http1.url import EndpointUrl
+from .listen_stream import ListenStream, read_events
+from .post_response_stream import PendingPost, ResponseReader
+from .request_headers import ParamHeadersOf, RequestHeaders
 from .response_messages import (
-    addressed,
-    cancellation,
     cancelled_id,
+    cancelled_notification,
     failure_in,
+    is_method_not_found,
     session_id_of,
-    speaks_of_method,
+    with_request_id,
 )
-from .session_renewal import WORTH_REMEMBERING, Remembered, Renewal, agreed_version
-from .session_teardown import Endings
+from .session_renewal import WORTH_REMEMBERING, RestorableState, SessionRenewal, agreed_version
+from .session_teardown import SessionTeardown
 
 __all__ = ["HttpChannel", "OnAuthError"]
 
@@ -78,7 +78,7 @@ _UNCOUNTED = frozenset(("subscriptions/listen", "server/discover", "ping"))
 class HttpChannel(SharedStream):
     """The client's end of Streamable HTTP."""
 
-    tells_apart = True  # each request has a stream of its own, see `heard_for`
+    correlates_calls = True  # each request has a stream of its own, see `heard_for`
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class HttpChannel(SharedStream):
         Raises:
             ConfigError: the URL or the file of certificates cannot be used.
         """
-        address = Address.parse(url)
+        address = EndpointUrl.parse(url)
         self.context = TransportContext(transport_type="http", peer_address=address.url)
         self.listen = listen
         self.on_error: Callable[[Exception], None] | None = None
@@ -103,21 +103,21 @@ class HttpChannel(SharedStream):
         self.on_fragment: OnFragment | None = None
         self.on_renewed: Callable[[], None] | None = None
         # While something is delivered: the request whose own stream brought it.
-        self.heard_for: RequestId | None = None
-        self._door = Door(address, **tls)
-        self._heading = Heading(headers, address.authorization)
+        self.related_request_id: RequestId | None = None
+        self._door = HttpClient(address, **tls)
+        self._request_headers = RequestHeaders(headers, address.authorization)
         self._limit = limit
         self._loop = asyncio.get_running_loop()
         self._decode = Decoder().decode
         self._deliver: Deliver | None = None
         self._early: list[Any] = []  # heard before anybody ran us
-        self._posted: dict[RequestId, Posted] = {}
+        self._posted: dict[RequestId, PendingPost] = {}
         self._tasks: set[asyncio.Task[None]] = set()  # all of them
         self._last_words: set[asyncio.Task[None]] = set()  # those that may finish when we close
-        self._slots = Slots(pool_size)
-        self._answers = Answers(
+        self._slots = ConcurrencyLimit(pool_size)
+        self._answers = ResponseReader(
             self._door,
-            self._heading.listening,
+            self._request_headers.listening,
             hear=self._hear,
             hear_event=self._heard_event,
             release=self._release,
@@ -126,17 +126,17 @@ class HttpChannel(SharedStream):
         )
         self._gate: asyncio.Task[None] | None = None  # what later requests wait for
         self._stateless_version: str | None = None
-        self._endings = Endings(self._door, self._heading.ending)
-        self._renewal = Renewal(
+        self._teardown = SessionTeardown(self._door, self._request_headers.ending)
+        self._renewal = SessionRenewal(
             self._door,
-            self._heading,
-            self._endings,
+            self._request_headers,
+            self._teardown,
             post=self._post,
             take=lambda event: self._heard_event(event, None),
             over=self._session_renewed,
             limit=limit,
         )
-        self._listener: Listener | None = None
+        self._listener: ListenStream | None = None
         self._listening: asyncio.Task[None] | None = None
         self._ended: asyncio.Future[ChannelClosed | None] = self._loop.create_future()
         self._closing: asyncio.Task[None] | None = None
@@ -184,20 +184,20 @@ class HttpChannel(SharedStream):
     @property
     def session_id(self) -> str | None:
         """The session that the server has given us, if it has."""
-        return self._heading.session_id
+        return self._request_headers.session_id
 
     @property
     def param_headers_of(self) -> ParamHeadersOf | None:
         """Says which arguments of a tool travel in headers as well (stateless era)."""
-        return self._heading.param_headers_of
+        return self._request_headers.param_headers_of
 
     @param_headers_of.setter
     def param_headers_of(self, marks: ParamHeadersOf | None) -> None:
-        self._heading.param_headers_of = marks
+        self._request_headers.param_headers_of = marks
 
     def configure(self, headers: Mapping[str, str]) -> None:
         """Headers for everything that is sent from now on, besides or instead of those before."""
-        self._heading.configure(headers)
+        self._request_headers.configure(headers)
 
     def add_headers(self, request_id: RequestId, headers: Mapping[str, str]) -> None:
         """Headers of one request; call it in the turn in which it was sent."""
@@ -238,12 +238,12 @@ class HttpChannel(SharedStream):
     # Sending
 
     def _send_request(self, message: Request) -> None:
-        posted = Posted(message, read_head(message.params))
+        posted = PendingPost(message, read_params_head(message.params))
         if posted.version is not None:
             self._stateless_version = posted.version
         elif message.method == "initialize":
-            self._renewal.remembered = Remembered(message)
-            self._heading.opened(None, None)
+            self._renewal.remembered = RestorableState(message)
+            self._request_headers.opened(None, None)
         self._posted[message.id] = posted
         posted.task = self._start(self._ask(posted))
 
@@ -262,8 +262,12 @@ class HttpChannel(SharedStream):
             posted.task.cancel()
             # The server would take its questions back on the stream that we leave.
             for question in posted.questions:
-                self._loop.call_soon(self._hand_over, cancellation(question))
-        told = posted.sent and not posted.stateless if posted else self._heading.version is not None
+                self._loop.call_soon(self._hand_over, cancelled_notification(question))
+        told = (
+            posted.sent and not posted.stateless
+            if posted
+            else self._request_headers.version is not None
+        )
         if told:
             self._start(self._tell(encode(message)), last_word=True)
 
@@ -275,7 +279,10 @@ class HttpChannel(SharedStream):
         except FairleadError as exc:
             self._report(exc)
             return
-        if message.method == "notifications/initialized" and self._heading.version is not None:
+        if (
+            message.method == "notifications/initialized"
+            and self._request_headers.version is not None
+        ):
             self._renewal.remembered.initialized = True
             if self.listen and self._closing is None:
                 await self.start_listening()
@@ -298,7 +305,7 @@ class HttpChannel(SharedStream):
 
     async def _post(self, body: bytes) -> None:
         """POST something that has no answer. Raises what is wrong if it was not accepted."""
-        heading = self._heading
+        heading = self._request_headers
         for again in (True, False):
             generation = heading.generation
             headers = heading.told(self._stateless_version)
@@ -317,7 +324,7 @@ class HttpChannel(SharedStream):
 
     # Asking
 
-    async def _ask(self, posted: Posted) -> None:
+    async def _ask(self, posted: PendingPost) -> None:
         """One request, from its POST to its answer, wherever that comes from."""
         try:
             if self._gate is not None or self._renewal.task is not None:
@@ -342,14 +349,14 @@ class HttpChannel(SharedStream):
         if self._renewal.task is not None:
             await asyncio.wait((self._renewal.task,))
 
-    def _release(self, posted: Posted) -> None:
+    def _release(self, posted: PendingPost) -> None:
         if posted.counted:
             posted.counted = False
             self._slots.release()
 
-    async def _exchange(self, posted: Posted) -> None:
+    async def _exchange(self, posted: PendingPost) -> None:
         """POST the request and take in the answer; again after a new session or a new token."""
-        heading, message = self._heading, posted.message
+        heading, message = self._request_headers, posted.message
         may_renew = may_authorize = True
         while True:
             session = None if posted.stateless else heading.session_id
@@ -357,9 +364,9 @@ class HttpChannel(SharedStream):
             headers = heading.asked(message, posted.head, posted.extra)
             posted.sent = True
             opens = message.method == "initialize" and not posted.stateless
-            reply: Reply
+            reply: HttpResponse
             if opens:
-                reply = await self._endings.open(headers, posted.body)
+                reply = await self._teardown.open(headers, posted.body)
             else:
                 reply = await self._door.open("POST", headers, posted.body)
             if reply.ok:
@@ -369,7 +376,7 @@ class HttpChannel(SharedStream):
                 return
             error, body = await reply.refusal()
             failure = failure_in(body)
-            if session and reply.status == 404 and not speaks_of_method(failure, message):
+            if session and reply.status == 404 and not is_method_not_found(failure, message):
                 if not may_renew:
                     raise error
                 may_renew = False
@@ -381,12 +388,12 @@ class HttpChannel(SharedStream):
             # Who has to authorize first needs the headers, whatever the body says.
             if failure is None or error.status == 401 or error.www_authenticate:
                 raise error
-            self._hear(addressed(failure, message.id))
+            self._hear(with_request_id(failure, message.id))
             return
 
     # Hearing
 
-    def _heard_event(self, event: Event | EventTooLong, posted: Posted | None) -> None:
+    def _heard_event(self, event: Event | EventTooLong, posted: PendingPost | None) -> None:
         """One event of a stream that belongs to a request, or to none.
 
         Raises:
@@ -403,7 +410,7 @@ class HttpChannel(SharedStream):
                 if posted is not None:
                     if isinstance(message, Request):
                         posted.questions.append(message.id)
-                    self.heard_for = posted.message.id
+                    self.related_request_id = posted.message.id
                 self._hear(message)
             elif posted is not None and event.event in EVENTS:
                 self._fragment(event, posted)
@@ -415,11 +422,11 @@ class HttpChannel(SharedStream):
                 exc.size = len(event.data)
             self._hand_over(exc)
         finally:
-            self.heard_for = None
+            self.related_request_id = None
 
-    def _fragment(self, event: Event, posted: Posted) -> None:
+    def _fragment(self, event: Event, posted: PendingPost) -> None:
         if posted.fragments is None:
-            posted.fragments = Fragments(posted.message.id, self._limit)
+            posted.fragments = FragmentAssembler(posted.message.id, self._limit)
         answer = posted.fragments.take(event, self._told_fragment)
         if answer is not None:
             self._hear(answer)
@@ -449,7 +456,7 @@ class HttpChannel(SharedStream):
         method = posted.message.method
         if method == "initialize" and not posted.stateless:
             if (version := agreed_version(answer.result)) is not None:
-                self._heading.agreed(version)
+                self._request_headers.agreed(version)
         elif method in WORTH_REMEMBERING:
             self._renewal.remembered.succeeded(posted.message)
 
@@ -459,10 +466,10 @@ class HttpChannel(SharedStream):
         else:
             self._early.append(item)
 
-    def _lose(self, posted: Posted, error: FairleadError) -> None:
+    def _lose(self, posted: PendingPost, error: FairleadError) -> None:
         if self._posted.get(posted.message.id) is posted:
             del self._posted[posted.message.id]
-            self._hand_over(Lost(posted.message.id, error))
+            self._hand_over(RequestLost(posted.message.id, error))
 
     def _report(self, error: Exception) -> None:
         log.debug("%s: %s", type(error).__name__, error)
@@ -478,7 +485,7 @@ class HttpChannel(SharedStream):
         """Whether there are other credentials now than those that were refused."""
         if error.status not in (401, 403):
             return False
-        if generation != self._heading.generation:
+        if generation != self._request_headers.generation:
             return True  # another request has renewed them meanwhile
         if self.on_auth_error is None:
             return False
@@ -492,15 +499,15 @@ class HttpChannel(SharedStream):
             raise error from exc
         if not headers:
             return False
-        self._heading.configure(headers)
+        self._request_headers.configure(headers)
         return True
 
     async def _mended(self, error: HttpError) -> bool:
         """The listening stream was refused: whether it makes sense to ask once more."""
-        if error.status == 404 and self._heading.session_id is not None:
-            await self._renewal.renewed(self._heading.session_id, error)
+        if error.status == 404 and self._request_headers.session_id is not None:
+            await self._renewal.renewed(self._request_headers.session_id, error)
             return True
-        return await self._authorized(error, self._heading.generation)
+        return await self._authorized(error, self._request_headers.generation)
 
     def _session_renewed(self, problem: Exception | None) -> None:
         if problem is not None:
@@ -516,9 +523,9 @@ class HttpChannel(SharedStream):
     # Life
 
     def _begin_listening(self) -> None:
-        self._listener = Listener(
+        self._listener = ListenStream(
             self._door,
-            self._heading.listening,
+            self._request_headers.listening,
             lambda event: self._heard_event(event, None),
             refused=self._mended,
             on_error=self._report,
@@ -534,7 +541,7 @@ class HttpChannel(SharedStream):
             self._listening.cancel()
             self._begin_listening()
 
-    async def _follow(self, listener: Listener) -> None:
+    async def _follow(self, listener: ListenStream) -> None:
         try:
             await listener.run()
         except ChannelClosed as exc:
@@ -568,8 +575,8 @@ class HttpChannel(SharedStream):
                 await asyncio.wait(left, timeout=LINGER)
             self._posted.clear()
             self._slots.close()
-            self._endings.end(self._heading.session_id)
-            await self._endings.wait()
+            self._teardown.end(self._request_headers.session_id)
+            await self._teardown.wait()
         finally:
             await self._door.close()
             if not self._ended.done():

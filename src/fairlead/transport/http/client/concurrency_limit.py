@@ -4,12 +4,12 @@ import asyncio
 
 from ....errors import ChannelClosed
 
-__all__ = ["Slots"]
+__all__ = ["ConcurrencyLimit"]
 
 HIGH_WATER = 1 << 20  # bytes that wait for their turn before senders are asked to wait
 
 
-class Slots:
+class ConcurrencyLimit:
     """A bound on calls, in order, that knows how much is waiting."""
 
     def __init__(self, size: int) -> None:

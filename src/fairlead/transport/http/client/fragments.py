@@ -16,7 +16,7 @@ from ....wire import MAX_MESSAGE, Failure, RequestId, Success, to_json
 from ....wire.error_codes import INVALID_REQUEST, PARSE_ERROR
 from ....wire.sse import Event
 
-__all__ = ["EVENTS", "Fragments", "OnFragment"]
+__all__ = ["EVENTS", "FragmentAssembler", "OnFragment"]
 
 EVENTS = frozenset(("result", "complete", "error"))
 
@@ -29,7 +29,7 @@ class _Error(Struct):
     message: str
 
 
-class Fragments:
+class FragmentAssembler:
     """Puts the parts of one result together."""
 
     def __init__(self, request_id: RequestId, limit: int = MAX_MESSAGE) -> None:

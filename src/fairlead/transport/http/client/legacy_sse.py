@@ -31,11 +31,11 @@ from ....wire import (
 )
 from ....wire.error_codes import INVALID_REQUEST
 from ....wire.sse import Event, EventParser, EventTooLong
-from ...channel import Deliver, Lost, SharedStream
-from .http1.http_client import Door, DoorOptions, Reply
-from .http1.url import Address
+from ...channel import Deliver, RequestLost, SharedStream
+from .http1.http_client import DoorOptions, HttpClient, HttpResponse
+from .http1.url import EndpointUrl
 from .listen_stream import read_events
-from .request_headers import Heading
+from .request_headers import RequestHeaders
 
 __all__ = ["LegacySseChannel", "open_legacy_sse"]
 
@@ -61,10 +61,10 @@ async def open_legacy_sse(
         ConnectFailed: it cannot be reached, or does not name a place at its own origin.
         ConfigError: the URL cannot be used.
     """
-    address = Address.parse(url)
-    door = Door(address, **tls)
-    heading = Heading(headers, address.authorization)
-    reply: Reply | None = None
+    address = EndpointUrl.parse(url)
+    door = HttpClient(address, **tls)
+    heading = RequestHeaders(headers, address.authorization)
+    reply: HttpResponse | None = None
     try:
         async with asyncio.timeout(timeout):
             reply = await door.open("GET", heading.listening())
@@ -87,11 +87,13 @@ async def open_legacy_sse(
 class LegacySseChannel(SharedStream):
     """The open stream and the place for POSTs, as a channel. Made by `open_legacy_sse`."""
 
-    def __init__(self, door: Door, heading: Heading, reply: Reply, *, limit: int) -> None:
+    def __init__(
+        self, door: HttpClient, heading: RequestHeaders, reply: HttpResponse, *, limit: int
+    ) -> None:
         self.context = TransportContext(transport_type="sse", peer_address=door.address.url)
         self.on_error: Callable[[Exception], None] | None = None
         self._door = door
-        self._heading = heading
+        self._request_headers = heading
         self._reply = reply
         self._limit = limit
         self._parser = EventParser(limit)
@@ -129,7 +131,7 @@ class LegacySseChannel(SharedStream):
                     raise ConnectFailed("The first event of the stream is not the endpoint")
 
     def _resolved(self, data: bytes) -> str:
-        url = Address(self._reply.url).resolve(data.decode("utf-8", "replace"))
+        url = EndpointUrl(self._reply.url).resolve(data.decode("utf-8", "replace"))
         if url is None:
             raise ConnectFailed("The endpoint that the server names is at another origin")
         return url
@@ -200,7 +202,9 @@ class LegacySseChannel(SharedStream):
             if first is not None:
                 await asyncio.wait((first,))
             async with asyncio.timeout(POST_TIMEOUT):
-                reply = await self._door.open("POST", self._heading.post, body, self._endpoint)
+                reply = await self._door.open(
+                    "POST", self._request_headers.post, body, self._endpoint
+                )
                 if not reply.ok:
                     error, _ = await reply.refusal()
                     raise error
@@ -212,7 +216,7 @@ class LegacySseChannel(SharedStream):
 
     def _failed(self, request_id: RequestId | None, error: FairleadError) -> None:
         if request_id is not None and self._deliver is not None:
-            self._deliver(Lost(request_id, error))
+            self._deliver(RequestLost(request_id, error))
         elif self.on_error is not None:
             self.on_error(error)
 

@@ -9,9 +9,9 @@ from ....errors import ChannelClosed, HttpError, TransportError
 from ....wire import MAX_MESSAGE
 from ....wire.sse import Event, EventParser, EventTooLong
 from ...backoff import exponential
-from .http1.http_client import Door, Reply
+from .http1.http_client import HttpClient, HttpResponse
 
-__all__ = ["Listener", "TakeEvent", "backoff", "read_events"]
+__all__ = ["ListenStream", "OnEvent", "backoff", "read_events"]
 
 LASTED = 5.0  # seconds after which a stream that ends has been worth opening
 SHORTEST, LONGEST = 0.5, 30.0  # seconds before it is opened again
@@ -20,10 +20,10 @@ TRIES = 8  # failures in a row before we give up
 
 log = logging.getLogger("fairlead.transport")
 
-TakeEvent = Callable[[Event | EventTooLong], None]
+OnEvent = Callable[[Event | EventTooLong], None]
 
 
-async def read_events(reply: Reply, parser: EventParser, take: TakeEvent) -> None:
+async def read_events(reply: HttpResponse, parser: EventParser, take: OnEvent) -> None:
     """Hand over the events of a stream until it ends. Raises `ChannelClosed` if it breaks."""
     try:
         while chunk := await reply.chunk():
@@ -41,14 +41,14 @@ def backoff(failures: int, retry: int | None = None) -> float:
     return least * random.uniform(1.0, 1.25)
 
 
-class Listener:
+class ListenStream:
     """Keeps one GET stream open as long as the server offers it."""
 
     def __init__(
         self,
-        door: Door,
+        door: HttpClient,
         headers: Callable[[str | None], dict[str, str]],
-        take: TakeEvent,
+        take: OnEvent,
         *,
         refused: Callable[[HttpError], Awaitable[bool]],
         on_error: Callable[[Exception], None],
@@ -116,7 +116,7 @@ class Listener:
             return False
         raise error
 
-    async def _open(self) -> Reply:
+    async def _open(self) -> HttpResponse:
         reply = await self._door.open("GET", self._headers(self._parser.last_id))
         if reply.status in (401, 403, 404):
             error, _ = await reply.refusal()

@@ -9,11 +9,11 @@ from msgspec import Raw
 from ....errors import ChannelClosed, ConnectFailed, FairleadError, HttpError
 from ....protocol.conversation.era_probe import judge_lost_probe, means_http_sse
 from ....wire import Message, Notification, Request, RequestId
-from ...channel import Channel, Deliver, Incoming, Lost
+from ...channel import Channel, Deliver, Incoming, RequestLost
 from .channel import HttpChannel
 from .legacy_sse import LegacySseChannel, open_legacy_sse
 
-__all__ = ["EitherChannel", "open_http"]
+__all__ = ["NegotiatingChannel", "open_http"]
 
 log = logging.getLogger("fairlead.transport")
 
@@ -32,7 +32,7 @@ async def open_http(url: str, *, mode: Literal["http", "sse"] = "http", **option
         ConfigError: the URL or the file of certificates cannot be used.
     """
     if mode == "http":
-        return EitherChannel(url, **options)
+        return NegotiatingChannel(url, **options)
     try:
         return await open_legacy_sse(url, **_for_legacy(options))
     except HttpError as exc:
@@ -46,7 +46,7 @@ async def open_http(url: str, *, mode: Literal["http", "sse"] = "http", **option
     return HttpChannel(url, **options)
 
 
-class EitherChannel(HttpChannel):
+class NegotiatingChannel(HttpChannel):
     """Streamable HTTP, until a refused `initialize` shows that the server knows only HTTP+SSE.
 
     Then the stream of 2024-11-05 is opened and `initialize` sent there; nobody above notices.
@@ -62,7 +62,7 @@ class EitherChannel(HttpChannel):
         self._legacy: LegacySseChannel | None = None
 
     @property
-    def tells_apart(self) -> bool:  # type: ignore[override]
+    def correlates_calls(self) -> bool:  # type: ignore[override]
         return self._legacy is None
 
     async def run(self, deliver: Deliver) -> None:
@@ -109,14 +109,14 @@ class EitherChannel(HttpChannel):
     def _heard(self, item: Incoming) -> None:
         assert self._told is not None
         first = self._initialize
-        if first is not None and isinstance(item, Lost) and item.request_id == first.id:
+        if first is not None and isinstance(item, RequestLost) and item.request_id == first.id:
             self._initialize = None
             if means_http_sse(item.error) and self._changing is None:
                 self._changing = asyncio.get_running_loop().create_task(self._change(first, item))
                 return
         self._told(item)
 
-    async def _change(self, first: Request, refused: Lost) -> None:
+    async def _change(self, first: Request, refused: RequestLost) -> None:
         assert self._told is not None
         try:
             legacy = await open_legacy_sse(self._url, **_for_legacy(self._options))
@@ -132,7 +132,7 @@ class EitherChannel(HttpChannel):
             legacy.send(first)
             await super().close()  # then `run` goes on with the other
         except ChannelClosed as exc:
-            self._told(Lost(first.id, exc))
+            self._told(RequestLost(first.id, exc))
 
 
 def _for_legacy(options: dict[str, Any]) -> dict[str, Any]:

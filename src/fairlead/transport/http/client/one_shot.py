@@ -13,16 +13,16 @@ from ....redaction.redact_text import redact
 from ....wire import MAX_MESSAGE, to_json
 from ....wire.error_codes import PARSE_ERROR
 from ....wire.sse import Event, EventParser
-from .http1.http_client import Door, Reply
-from .http1.url import Address
-from .request_headers import Heading
+from .http1.http_client import HttpClient, HttpResponse
+from .http1.url import EndpointUrl
+from .request_headers import RequestHeaders
 
-__all__ = ["DirectAnswer", "call_mcp"]
+__all__ = ["OneShotResponse", "call_mcp"]
 
 log = logging.getLogger("fairlead.transport")
 
 
-class DirectAnswer(dict[str, Any]):
+class OneShotResponse(dict[str, Any]):
     """The JSON-RPC envelope as it came; `session_id` is what the server gave or was told."""
 
     session_id: str | None = None
@@ -36,7 +36,7 @@ async def call_mcp(
     timeout: float = 60.0,
     headers: Mapping[str, str] | None = None,
     session_id: str | None = None,
-) -> DirectAnswer:
+) -> OneShotResponse:
     """POST one request and return the raw JSON-RPC envelope, with a result or an error.
 
     Raises:
@@ -46,21 +46,21 @@ async def call_mcp(
         ConnectFailed, ChannelClosed: the server cannot be reached, or the connection broke.
         ConfigError: the URL cannot be used.
     """
-    address = Address.parse(url)
-    heading = Heading(headers, address.authorization)
+    address = EndpointUrl.parse(url)
+    heading = RequestHeaders(headers, address.authorization)
     heading.opened(session_id, None)
     request: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": method}
     if params is not None:
         request["params"] = params
     log.debug("%s to %s", method, redact(url))
-    door = Door(address)
+    door = HttpClient(address)
     try:
         async with asyncio.timeout(timeout or None):
             reply = await door.open("POST", heading.post, to_json(request))
             try:
                 if not reply.ok:
                     raise await _refused(reply)
-                answer = DirectAnswer(await _envelope(reply))
+                answer = OneShotResponse(await _envelope(reply))
             finally:
                 reply.close()
     except TimeoutError as exc:
@@ -71,13 +71,13 @@ async def call_mcp(
     return answer
 
 
-async def _refused(reply: Reply) -> HttpError:
+async def _refused(reply: HttpResponse) -> HttpError:
     error, _ = await reply.refusal()
     error.args = (f"MCP request failed: {reply.status} {reply.reason}",)
     return error
 
 
-async def _envelope(reply: Reply) -> dict[str, Any]:
+async def _envelope(reply: HttpResponse) -> dict[str, Any]:
     """The answer in a body, or the first one in a stream."""
     if not reply.streams:
         value = _parsed(await reply.read(MAX_MESSAGE))

@@ -6,21 +6,21 @@ from collections.abc import Callable, Mapping
 from msgspec import UnsetType
 
 from ....errors import ChannelClosed, NoAnswer, RemoteProtocolError, TransportError
-from ....protocol.caller import Head
+from ....protocol.caller import ParamsHead
 from ....wire import Batch, Decoder, Failure, Message, Request, RequestId, encode
 from ....wire.sse import Event, EventParser, EventTooLong
-from .fragments import Fragments
-from .http1.http_client import Door, Reply
+from .fragments import FragmentAssembler
+from .http1.http_client import HttpClient, HttpResponse
 from .listen_stream import backoff, read_events
-from .response_messages import addressed
+from .response_messages import with_request_id
 
-__all__ = ["Answers", "Posted"]
+__all__ = ["PendingPost", "ResponseReader"]
 
 DRAIN = 0.5  # seconds that a stream may go on after the answer
 RESUMES = 5  # failures in a row before a stream is not taken up again
 
 
-class Posted:
+class PendingPost:
     """A request under way."""
 
     __slots__ = (
@@ -38,7 +38,7 @@ class Posted:
         "version",
     )
 
-    def __init__(self, message: Request, head: Head) -> None:
+    def __init__(self, message: Request, head: ParamsHead) -> None:
         self.message = message
         self.head = head
         self.version: str | None = None  # that it states itself, in the stateless era
@@ -47,7 +47,7 @@ class Posted:
             self.version = None if isinstance(version, UnsetType) else version
         self.body = encode(message)
         self.extra: Mapping[str, str] | None = None
-        self.fragments: Fragments | None = None
+        self.fragments: FragmentAssembler | None = None
         self.questions: list[RequestId] = []  # that the server asked on its way to the answer
         self.answered = False
         self.sent = False
@@ -60,17 +60,17 @@ class Posted:
         return self.version is not None
 
 
-class Answers:
+class ResponseReader:
     """Reads the replies to requests, and what follows them."""
 
     def __init__(
         self,
-        door: Door,
+        door: HttpClient,
         headers: Callable[[str | None], dict[str, str]],
         *,
         hear: Callable[[Message | Batch], None],
-        hear_event: Callable[[Event | EventTooLong, Posted | None], None],
-        release: Callable[[Posted], None],
+        hear_event: Callable[[Event | EventTooLong, PendingPost | None], None],
+        release: Callable[[PendingPost], None],
         listening: Callable[[], bool],
         limit: int,
     ) -> None:
@@ -84,7 +84,7 @@ class Answers:
         self.limit = limit
         self._decode = Decoder().decode
 
-    async def take(self, posted: Posted, reply: Reply) -> None:
+    async def take(self, posted: PendingPost, reply: HttpResponse) -> None:
         """Take in a good reply to the POST of a request, until it is answered.
 
         Raises:
@@ -109,14 +109,14 @@ class Answers:
                 exc.args = (f"{exc.args[0]} (it came as {reply.content_type})",)
             raise
         if isinstance(message, Failure) and message.id is None:
-            message = addressed(message, posted.message.id)
+            message = with_request_id(message, posted.message.id)
         self._hear(message)
         if not posted.answered:
             raise NoAnswer(posted.message.id)
 
-    async def _stream(self, posted: Posted, reply: Reply) -> None:
+    async def _stream(self, posted: PendingPost, reply: HttpResponse) -> None:
         """Events until the answer; a broken stream is taken up again where that is possible."""
-        reading = _Reading(self, posted)
+        reading = _ResponseStream(self, posted)
         broken: ChannelClosed | None = None
         try:
             await reading.follow(reply)
@@ -129,12 +129,12 @@ class Answers:
             raise _no_answer(posted) from broken
         await self._resume(posted, reading)
 
-    async def _resume(self, posted: Posted, before: "_Reading") -> None:
+    async def _resume(self, posted: PendingPost, before: "_ResponseStream") -> None:
         """Take the stream up again behind the last event; the POST itself is never repeated."""
         failures = 0
         while not posted.answered:
             await asyncio.sleep(backoff(failures, before.retry))
-            reading = _Reading(self, posted, before)
+            reading = _ResponseStream(self, posted, before)
             broken = await self._take_up(posted, reading)
             if reading.events:
                 failures = 0 if broken is None else 1
@@ -144,7 +144,9 @@ class Answers:
                 raise _no_answer(posted) from broken
             before = reading
 
-    async def _take_up(self, posted: Posted, reading: "_Reading") -> TransportError | None:
+    async def _take_up(
+        self, posted: PendingPost, reading: "_ResponseStream"
+    ) -> TransportError | None:
         """Follow the stream once more; what went wrong, if that may pass."""
         if posted.answered:
             return None  # on another stream
@@ -161,24 +163,26 @@ class Answers:
         raise _no_answer(posted) from error
 
 
-class _Reading:
+class _ResponseStream:
     """One stream of a request: passes events on, and ends some time after the answer."""
 
-    def __init__(self, answers: Answers, posted: Posted, before: "_Reading | None" = None) -> None:
+    def __init__(
+        self, answers: ResponseReader, posted: PendingPost, before: "_ResponseStream | None" = None
+    ) -> None:
         self.events = 0
         self.retry: int | None = before.retry if before is not None else None  # milliseconds
         self._parser = EventParser(answers.limit)
         self._parser.last_id = before.last_id if before is not None else None
         self._answers = answers
         self._posted = posted
-        self._reply: Reply | None = None
+        self._reply: HttpResponse | None = None
         self._limit: asyncio.TimerHandle | None = None
 
     @property
     def last_id(self) -> str | None:
         return self._parser.last_id
 
-    async def follow(self, reply: Reply) -> None:
+    async def follow(self, reply: HttpResponse) -> None:
         """Raises `ChannelClosed` if it breaks, `RemoteProtocolError` if it cannot be read."""
         self._reply = reply
         try:
@@ -198,5 +202,5 @@ class _Reading:
             self._limit = asyncio.get_running_loop().call_later(DRAIN, self._reply.close)
 
 
-def _no_answer(posted: Posted) -> NoAnswer:
+def _no_answer(posted: PendingPost) -> NoAnswer:
     return NoAnswer(posted.message.id, posted.fragments.parts if posted.fragments else ())

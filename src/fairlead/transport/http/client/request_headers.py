@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 from msgspec import UnsetType
 
-from ....protocol.caller import Head
+from ....protocol.caller import ParamsHead
 from ....protocol.headers import ParamHeader, encode_value, mirrored_name, param_values
 from ....wire import Request
 
-__all__ = ["Heading"]
+__all__ = ["RequestHeaders"]
 
 _POST = {
     "Content-Type": "application/json",
@@ -22,7 +22,7 @@ _GET = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "Cache-Con
 ParamHeadersOf = Callable[[str], tuple[ParamHeader, ...]]
 
 
-class Heading:
+class RequestHeaders:
     """Makes the headers of each kind of request; prepared once, copied where something is added.
 
     Generated headers win over configured ones, however those are spelled.
@@ -97,7 +97,7 @@ class Heading:
         return {**self._stateless, "MCP-Protocol-Version": version}
 
     def asked(
-        self, request: Request, head: Head, extra: Mapping[str, str] | None = None
+        self, request: Request, head: ParamsHead, extra: Mapping[str, str] | None = None
     ) -> dict[str, str]:
         """For a request. One that describes itself is of the stateless era.
 
@@ -110,7 +110,7 @@ class Heading:
             headers = _over(headers, kept)
         return headers
 
-    def _asked(self, request: Request, head: Head) -> dict[str, str]:
+    def _asked(self, request: Request, head: ParamsHead) -> dict[str, str]:
         meta = head.meta
         if isinstance(meta, UnsetType) or isinstance(meta.protocol_version, UnsetType):
             return self.opening if request.method == "initialize" else self.post
@@ -129,7 +129,9 @@ class Heading:
         return headers
 
 
-def _mirror_arguments(headers: dict[str, str], marks: tuple[ParamHeader, ...], head: Head) -> None:
+def _mirror_arguments(
+    headers: dict[str, str], marks: tuple[ParamHeader, ...], head: ParamsHead
+) -> None:
     arguments: Any = None
     if not isinstance(head.arguments, UnsetType):
         arguments = msgspec.json.decode(head.arguments)

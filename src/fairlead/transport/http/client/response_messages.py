@@ -6,15 +6,15 @@ from msgspec import Raw, Struct, UnsetType, field
 from ....errors import RemoteProtocolError
 from ....wire import Decoder, Failure, Notification, Request, RequestId
 from ....wire.error_codes import METHOD_NOT_FOUND
-from .http1.http_client import Reply
+from .http1.http_client import HttpResponse
 
 __all__ = [
-    "addressed",
-    "cancellation",
     "cancelled_id",
+    "cancelled_notification",
     "failure_in",
+    "is_method_not_found",
     "session_id_of",
-    "speaks_of_method",
+    "with_request_id",
 ]
 
 
@@ -32,13 +32,13 @@ def cancelled_id(message: Notification) -> RequestId | None:
         return None
 
 
-def cancellation(request_id: RequestId) -> Notification:
+def cancelled_notification(request_id: RequestId) -> Notification:
     """The notification that nobody waits for a request any more."""
     params = msgspec.json.encode(_Cancelled(request_id))
     return Notification("notifications/cancelled", Raw(params))
 
 
-def session_id_of(reply: Reply) -> str | None:
+def session_id_of(reply: HttpResponse) -> str | None:
     """The session that a server gives; what is no proper id is none."""
     given = reply.header("mcp-session-id")
     if given and all("!" <= character <= "~" for character in given):
@@ -57,11 +57,11 @@ def failure_in(body: bytes) -> Failure | None:
     return message if isinstance(message, Failure) else None
 
 
-def speaks_of_method(failure: Failure | None, request: Request) -> bool:
+def is_method_not_found(failure: Failure | None, request: Request) -> bool:
     """A 404 that speaks of the method, not of the session."""
     return failure is not None and failure.code == METHOD_NOT_FOUND and failure.id == request.id
 
 
-def addressed(failure: Failure, request_id: RequestId) -> Failure:
+def with_request_id(failure: Failure, request_id: RequestId) -> Failure:
     """The same for a request that it does not name."""
     return Failure(request_id, failure.code, failure.message, failure.error, failure.extra)

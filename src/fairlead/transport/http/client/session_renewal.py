@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw, Struct, UnsetType, field
 
 from ....errors import ChannelClosed, HttpError, TransportError
-from ....protocol.caller import read_head
+from ....protocol.caller import read_params_head
 from ....wire import (
     MAX_MESSAGE,
     Decoder,
@@ -21,13 +21,13 @@ from ....wire import (
     encode,
 )
 from ....wire.sse import Event, EventParser, EventTooLong
-from .http1.http_client import Door, Reply
-from .listen_stream import TakeEvent
-from .request_headers import Heading
+from .http1.http_client import HttpClient, HttpResponse
+from .listen_stream import OnEvent
+from .request_headers import RequestHeaders
 from .response_messages import session_id_of
-from .session_teardown import Endings
+from .session_teardown import SessionTeardown
 
-__all__ = ["WORTH_REMEMBERING", "Remembered", "Renewal", "agreed_version"]
+__all__ = ["WORTH_REMEMBERING", "RestorableState", "SessionRenewal", "agreed_version"]
 
 TIME_LIMIT = 30.0  # seconds for a new session
 
@@ -42,7 +42,7 @@ class _Agreed(Struct):
     version: str | None = field(default=None, name="protocolVersion")
 
 
-class Remembered:
+class RestorableState:
     """What we asked for and got in this session, as far as a new one would not know it."""
 
     def __init__(self, initialize: Request | None = None) -> None:
@@ -83,26 +83,26 @@ class Remembered:
         return Request(f"renewal-{self._count}", method, params)
 
 
-class Renewal:
+class SessionRenewal:
     """Opens a new session, once for all who notice that the old one is gone."""
 
     def __init__(
         self,
-        door: Door,
-        heading: Heading,
-        endings: Endings,
+        door: HttpClient,
+        heading: RequestHeaders,
+        endings: SessionTeardown,
         *,
         post: Callable[[bytes], Awaitable[None]],
-        take: TakeEvent,
+        take: OnEvent,
         over: Callable[[Exception | None], None],
         limit: int = MAX_MESSAGE,
     ) -> None:
         """`take` gets what comes besides the answers, `over` hears how each renewal ended."""
-        self.remembered = Remembered()
+        self.remembered = RestorableState()
         self.task: asyncio.Task[None] | None = None  # while one is under way
         self._door = door
-        self._heading = heading
-        self._endings = endings
+        self._request_headers = heading
+        self._teardown = endings
         self._post = post
         self._take = take
         self._over = over
@@ -111,7 +111,7 @@ class Renewal:
     async def renewed(self, stale: str, error: HttpError) -> None:
         """Have a session that is not that one. Raises `error` if the server gives none."""
         if self.task is None:
-            if self._heading.session_id != stale:
+            if self._request_headers.session_id != stale:
                 return  # another request has seen to it
             self.task = asyncio.get_running_loop().create_task(self._renew())
             self.task.add_done_callback(self._ended)
@@ -143,24 +143,24 @@ class Renewal:
 
     async def _begin(self, introduction: Request) -> None:
         """Be in a new session; one that came to nothing is ended."""
-        headers = self._heading.asked(introduction, read_head(introduction.params))
-        reply = await self._endings.open(headers, encode(introduction))
+        headers = self._request_headers.asked(introduction, read_params_head(introduction.params))
+        reply = await self._teardown.open(headers, encode(introduction))
         given = session_id_of(reply)
         try:
             answer = await self._answer(introduction, reply)
             if not isinstance(answer, Success):
                 raise TransportError("The server refused a new session")
         except BaseException:
-            self._endings.end(given)
+            self._teardown.end(given)
             raise
-        self._heading.opened(given, agreed_version(answer.result))
+        self._request_headers.opened(given, agreed_version(answer.result))
 
     async def _ask(self, request: Request) -> None:
         """Ask something that nobody above has asked."""
-        headers = self._heading.asked(request, read_head(request.params))
+        headers = self._request_headers.asked(request, read_params_head(request.params))
         await self._answer(request, await self._door.open("POST", headers, encode(request)))
 
-    async def _answer(self, request: Request, reply: Reply) -> Success | Failure | None:
+    async def _answer(self, request: Request, reply: HttpResponse) -> Success | Failure | None:
         aside = _Aside(request.id)
         try:
             if not reply.ok:

@@ -10,10 +10,10 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from ....errors import TransportError
-from .http1.http_client import Door, Reply
+from .http1.http_client import HttpClient, HttpResponse
 from .response_messages import session_id_of
 
-__all__ = ["Endings"]
+__all__ = ["SessionTeardown"]
 
 HEAR_OUT = 2.0  # seconds for the answer to an `initialize` that nobody waits for any more
 DELETE_GRACE = 2.0  # seconds for the end of a session
@@ -21,17 +21,17 @@ DELETE_GRACE = 2.0  # seconds for the end of a session
 log = logging.getLogger("fairlead.transport")
 
 
-class Endings:
+class SessionTeardown:
     """Opens sessions for those who may leave before they have them, and ends sessions."""
 
-    def __init__(self, door: Door, headers: Callable[[str], dict[str, str]]) -> None:
+    def __init__(self, door: HttpClient, headers: Callable[[str], dict[str, str]]) -> None:
         """`headers` are those of the DELETE for a session."""
         self._door = door
         self._headers = headers
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def open(self, headers: Mapping[str, str], body: bytes) -> Reply:
-        """POST an `initialize`, as `Door.open` does; who is cancelled here leaves no session."""
+    async def open(self, headers: Mapping[str, str], body: bytes) -> HttpResponse:
+        """POST an `initialize` as `HttpClient.open` does; if cancelled, leave no session."""
         opening = asyncio.get_running_loop().create_task(self._door.open("POST", headers, body))
         try:
             await asyncio.wait((opening,))
@@ -55,7 +55,7 @@ class Endings:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _hear_out(self, opening: "asyncio.Task[Reply]") -> None:
+    async def _hear_out(self, opening: "asyncio.Task[HttpResponse]") -> None:
         try:
             if self._door.reached:  # else it has not left
                 await asyncio.wait((opening,), timeout=HEAR_OUT)

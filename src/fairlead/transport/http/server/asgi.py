@@ -26,15 +26,15 @@ __all__ = [
     "TEXT",
     "WHOLE_STREAM",
     "AsgiCall",
-    "Beat",
-    "Call",
+    "BodyTimeout",
+    "BodyTooLarge",
     "HeaderMap",
     "Headers",
+    "Heartbeat",
+    "HttpCall",
     "Receive",
     "Scope",
     "Send",
-    "TooLarge",
-    "TooSlow",
     "has_body",
     "has_json",
 ]
@@ -59,7 +59,7 @@ WHOLE_STREAM = STREAM[0][1], STREAM[1:]  # kind and headers of one that is compl
 BODY_TIMED = "fairlead.body_timed"  # in the scope of a server that sees to slow bodies itself
 CLOSE = ((b"connection", b"close"),)  # the rest of the body is not waited for
 
-Beat: TypeAlias = Callable[[], Coroutine[Any, Any, None]]  # shows that we are still there
+Heartbeat: TypeAlias = Callable[[], Coroutine[Any, Any, None]]  # shows that we are still there
 
 
 def has_json(headers: Mapping[bytes, bytes]) -> bool:
@@ -77,11 +77,11 @@ def has_body(headers: Mapping[bytes, bytes]) -> bool:
     return headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
 
 
-class TooLarge(Exception):
+class BodyTooLarge(Exception):
     """The body is longer than we read."""
 
 
-class TooSlow(Exception):
+class BodyTimeout(Exception):
     """The body did not arrive in the time that it has."""
 
 
@@ -103,7 +103,7 @@ class HeaderMap(Mapping[str, str]):
         return len(self._headers)
 
 
-class Call(Protocol):
+class HttpCall(Protocol):
     """What the endpoint needs of an HTTP server: ASGI is one way to have it."""
 
     gone: bool
@@ -137,7 +137,7 @@ class Call(Protocol):
 
     async def end(self) -> None: ...
 
-    def watch(self, left: Callable[[], None], beat: Beat, every: float) -> None: ...
+    def watch(self, left: Callable[[], None], beat: Heartbeat, every: float) -> None: ...
 
     def unwatch(self) -> None: ...
 
@@ -198,7 +198,7 @@ class AsgiCall:
         """
         length = self.headers.get(b"content-length")
         if length is not None and (not length.isdigit() or int(length) > limit):
-            raise TooLarge
+            raise BodyTooLarge
         if not self.body_timeout:
             return await self._body(limit, None)
         try:
@@ -206,7 +206,7 @@ class AsgiCall:
                 return await self._body(limit, clock)
         except TimeoutError:
             BODY_TIMEOUT.hit()
-            raise TooSlow from None
+            raise BodyTimeout from None
 
     async def _body(self, limit: int, clock: asyncio.Timeout | None) -> bytes:
         began = 0.0 if clock is None else asyncio.get_running_loop().time()
@@ -219,7 +219,7 @@ class AsgiCall:
             chunk = message.get("body", b"")
             size += len(chunk)
             if size > limit:
-                raise TooLarge
+                raise BodyTooLarge
             if not message.get("more_body"):
                 return b"".join((*chunks, chunk)) if chunks else chunk
             chunks.append(chunk)
@@ -250,11 +250,11 @@ class AsgiCall:
         await self._send({"type": "http.response.start", "status": status, "headers": fields})
         await self._send({"type": "http.response.body", "body": body})
 
-    async def refuse_slow(self) -> None:
+    async def reject_slow_body(self) -> None:
         """Answer a request whose body did not arrive in time."""
-        await self.say(408, "the body did not arrive in time", CLOSE)
+        await self.send_text(408, "the body did not arrive in time", CLOSE)
 
-    async def say(self, status: int, message: str, headers: Headers = ()) -> None:
+    async def send_text(self, status: int, message: str, headers: Headers = ()) -> None:
         """Answer with a sentence for people."""
         body = f"{status} {HTTPStatus(status).phrase}: {message}\n".encode()
         await self.answer(status, body, TEXT, headers)
@@ -278,9 +278,9 @@ class AsgiCall:
         if self.started:
             await self.end()
         else:
-            await self.say(503, "the server ends", [(b"retry-after", b"5")])
+            await self.send_text(503, "the server ends", [(b"retry-after", b"5")])
 
-    def watch(self, left: Callable[[], None], beat: Beat, every: float) -> None:
+    def watch(self, left: Callable[[], None], beat: Heartbeat, every: float) -> None:
         """Have `left` called if the client goes away, and `beat` while nothing else is written.
 
         Call `unwatch` before the last part of the answer is written.
@@ -288,13 +288,13 @@ class AsgiCall:
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(PATIENCE, self._attend, left, beat, every)
 
-    def _attend(self, left: Callable[[], None], beat: Beat, every: float) -> None:
+    def _attend(self, left: Callable[[], None], beat: Heartbeat, every: float) -> None:
         loop = asyncio.get_running_loop()
         self._watcher = loop.create_task(self._until_gone(left))
         if every:
             self._timer = loop.call_later(every, self._beat, beat, every)
 
-    def _beat(self, beat: Beat, every: float) -> None:
+    def _beat(self, beat: Heartbeat, every: float) -> None:
         loop = asyncio.get_running_loop()
         if self._beating is None or self._beating.done():  # else a slow reader: once is enough
             self._beating = loop.create_task(_quietly(beat))
@@ -316,6 +316,6 @@ class AsgiCall:
                 task.cancel()
 
 
-async def _quietly(beat: Beat) -> None:
+async def _quietly(beat: Heartbeat) -> None:
     with contextlib.suppress(OSError, asyncio.CancelledError):
         await beat()

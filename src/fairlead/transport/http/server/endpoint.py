@@ -13,14 +13,14 @@ from typing import Literal
 from msgspec import UNSET, Raw, UnsetType
 
 from ....errors import ChannelClosed, RemoteProtocolError, RpcError
-from ....interceptor import Handler, Offence, OnOffence
-from ....protocol.caller import Caller, Head, read_head, stateless_caller
-from ....protocol.conversation.conversation import Conversation, Role
-from ....protocol.conversation.conversation_events import Asked, Refused
+from ....interceptor import Handler, MalformedFrame, OnMalformed
+from ....protocol.caller import Caller, ParamsHead, read_params_head, stateless_caller
+from ....protocol.conversation.conversation import Conversation, ConversationRole
+from ....protocol.conversation.conversation_events import RequestReceived, RequestRejected
 from ....protocol.envelope import Direction, TransportContext
 from ....protocol.headers import ParamHeader, check_mirrored, check_params, status_of
 from ....protocol.identity.principal import Principal
-from ....protocol.revisions import HANDSHAKE, Revision, known
+from ....protocol.revisions import HANDSHAKE, Revision, find_revision
 from ....wire import Batch, Decoder, Message, Notification, Request, encode, failure
 from ....wire.error_codes import (
     HEADER_MISMATCH,
@@ -28,15 +28,21 @@ from ....wire.error_codes import (
     INVALID_REQUEST,
     UNSUPPORTED_VERSION,
 )
-from .asgi import CLOSE, AsgiCall, Call, Receive, Scope, Send, TooLarge, TooSlow
-from .request_guard import Guard, Refusal
+from .asgi import CLOSE, AsgiCall, BodyTimeout, BodyTooLarge, HttpCall, Receive, Scope, Send
+from .request_guard import RequestGuard, RequestRefusal
 from .sessions.event_store import read_event_id
-from .sessions.event_stream import Stream, carry
-from .sessions.session_manager import Accept, HttpSession, Sessions, TooManySessions
+from .sessions.event_stream import EventStream, write_stream
+from .sessions.session_manager import AcceptSession, HttpSession, SessionManager, TooManySessions
 from .settings import HttpSettings
-from .stateless_post import Inline, Posts, TakeAlone, failure_of, mapped_status
+from .stateless_post import (
+    DelegatePost,
+    InlinePostHandler,
+    StatelessPosts,
+    failure_of,
+    mapped_status,
+)
 
-__all__ = ["HttpEdge", "describes_itself", "refuse", "repeated_header"]
+__all__ = ["HttpEndpoint", "is_self_describing", "repeated_header", "send_rejection"]
 
 log = logging.getLogger("fairlead.transport")
 
@@ -54,47 +60,54 @@ _ROUTING = (
 _ASSUMED = Revision.V2025_03_26  # the revision of a client that does not say, by the later texts
 _ALLOWED = b"GET, POST, DELETE, OPTIONS"
 # A few bytes could unpack to any size.
-_PACKED = Refusal(
+_PACKED = RequestRefusal(
     415, "Bodies come as they are, without Content-Encoding", ((b"accept-encoding", b"identity"),)
 )
 
 Other = Callable[[AsgiCall], Awaitable[None]]
 
 
-class HttpEdge:
+class HttpEndpoint:
     """Serves Streamable HTTP of all revisions at one path."""
 
     def __init__(
         self,
         handler: Handler,
-        accept: Accept,
+        accept: AcceptSession,
         settings: HttpSettings,
         *,
-        inline: Inline | None = None,
+        inline: InlinePostHandler | None = None,
         inline_methods: Container[str] = (),
-        marks_of: Callable[[str, Principal], tuple[ParamHeader, ...]] | None = None,
-        told_alone: Callable[[Notification, Caller, TransportContext], None] | None = None,
-        take_alone: TakeAlone | None = None,
-        on_offence: OnOffence | None = None,
+        tool_param_headers: Callable[[str, Principal], tuple[ParamHeader, ...]] | None = None,
+        on_stateless_notification: Callable[[Notification, Caller, TransportContext], None]
+        | None = None,
+        delegate_post: DelegatePost | None = None,
+        on_malformed: OnMalformed | None = None,
         hides: Callable[[Principal], bool] | None = None,
     ) -> None:
-        """`accept` starts serving a session's channel; `marks_of` knows which arguments of a tool
-        travel as headers; `told_alone` hears notifications that need no session, `take_alone`
-        takes such requests over, if they need no task; `on_offence` hears of bodies that are no
-        good; `hides` says for which principals nothing is served at this path."""
+        """Serve sessions and stateless requests at one path.
+
+        Args:
+            accept: Starts serving a session's channel.
+            tool_param_headers: Returns the arguments of a tool that travel as headers.
+            on_stateless_notification: Receives notifications that need no session.
+            delegate_post: Takes over stateless requests that need no task.
+            on_malformed: Is told of bodies that are not messages.
+            hides: Returns True for principals that are served nothing at this path.
+        """
         self.settings = settings
-        self.guard = Guard(settings)
-        self.sessions = Sessions(settings, accept)
+        self.guard = RequestGuard(settings)
+        self.sessions = SessionManager(settings, accept)
         self.hides = hides
-        self._marks_of = marks_of
-        self._told_alone = told_alone
-        self._on_offence = on_offence
-        self.posts = Posts(
+        self._marks_of = tool_param_headers
+        self._told_alone = on_stateless_notification
+        self._on_offence = on_malformed
+        self.posts = StatelessPosts(
             handler,
             inline=inline,
             inline_methods=inline_methods,
             heartbeat=settings.heartbeat,
-            take=take_alone,
+            take=delegate_post,
         )
         self.decoder = Decoder()
         self.ending = False
@@ -107,14 +120,14 @@ class HttpEdge:
         self.ending = True
         await self.sessions.close()
 
-    def admit(self, call: Call) -> Principal | Refusal:
+    def admit(self, call: HttpCall) -> Principal | RequestRefusal:
         """Return the principal of a request, or the reason to refuse it, by its headers alone."""
         refusal = self.guard.refuse(call.headers, call.server)
         if refusal is not None:
             return refusal
         who = self.guard.principal(call.headers)
         if call.headers.get(b"content-encoding", b"identity").lower() != b"identity":
-            return who if isinstance(who, Refusal) else _PACKED
+            return who if isinstance(who, RequestRefusal) else _PACKED
         return who
 
     async def serve(self, call: AsgiCall) -> None:
@@ -124,15 +137,15 @@ class HttpEdge:
             await self.preflight(call)
             return
         who = self.admit(call)
-        if isinstance(who, Refusal):
-            await refuse(call, who)
+        if isinstance(who, RequestRefusal):
+            await send_rejection(call, who)
             return
         if (
             call.method != "POST"  # this is answered with the id of the message
             and len(call.headers) != len(call.scope["headers"])
             and (name := repeated_header(call))
         ):
-            await call.say(400, f"the header {name} must occur once")
+            await call.send_text(400, f"the header {name} must occur once")
             return
         if b"origin" in call.headers:
             call.extra += self.guard.cors(call.headers)
@@ -145,21 +158,21 @@ class HttpEdge:
                 case "DELETE":
                     await self._delete(call, who)
                 case _:
-                    await call.say(405, "there is POST, GET, DELETE", [(b"allow", _ALLOWED)])
+                    await call.send_text(405, "there is POST, GET, DELETE", [(b"allow", _ALLOWED)])
         except ChannelClosed:
             pass  # the client left while it was sending
-        except TooSlow:
-            await call.refuse_slow()
+        except BodyTimeout:
+            await call.reject_slow_body()
 
     async def preflight(self, call: AsgiCall) -> None:
         """Answer a browser that asks whether its page may use this; it sends no credentials yet."""
         refusal = self.guard.refuse(call.headers, call.server)
         if refusal is not None:
-            await refuse(call, refusal)
+            await send_rejection(call, refusal)
             return
         allowed = self.guard.cors(call.headers)
         if not allowed:
-            await call.say(403, "this origin is not in allowed_origins")
+            await call.send_text(403, "this origin is not in allowed_origins")
             return
         wanted = call.headers.get(b"access-control-request-headers", b"")
         fields = [
@@ -176,17 +189,17 @@ class HttpEdge:
         headers = call.headers
         kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if kind != b"application/json":
-            await call.say(415, "the body is application/json")
+            await call.send_text(415, "the body is application/json")
             return
         accept = headers.get(b"accept")
         if accept is not None and not _accepts(accept, b"application/json", b"text/event-stream"):
-            await call.say(406, "Accept: application/json, text/event-stream")
+            await call.send_text(406, "Accept: application/json, text/event-stream")
             return
         try:
             body = await call.body(self.settings.max_body)
-        except TooLarge:
+        except BodyTooLarge:
             limit = f"a message has at most {self.settings.max_body} bytes"
-            await call.say(413, limit, CLOSE)
+            await call.send_text(413, limit, CLOSE)
             return
         try:
             message = self.decoder.decode(body)
@@ -203,8 +216,8 @@ class HttpEdge:
         if isinstance(message, Batch):
             await self._batch(call, message, principal)
         elif isinstance(message, Request | Notification):
-            head = read_head(message.params)
-            if describes_itself(head):
+            head = read_params_head(message.params)
+            if is_self_describing(head):
                 await self._stateless(call, message, head, principal)
             elif message.method == "initialize" and isinstance(message, Request):
                 await self._initialize(call, message, principal)
@@ -214,7 +227,11 @@ class HttpEdge:
             await self._legacy(call, message, principal)
 
     async def _stateless(
-        self, call: AsgiCall, message: Request | Notification, head: Head, principal: Principal
+        self,
+        call: AsgiCall,
+        message: Request | Notification,
+        head: ParamsHead,
+        principal: Principal,
     ) -> None:
         try:
             caller = self.check_stateless(call, message, head, principal)
@@ -232,7 +249,11 @@ class HttpEdge:
             await work
 
     def check_stateless(
-        self, call: Call, message: Request | Notification, head: Head, principal: Principal
+        self,
+        call: HttpCall,
+        message: Request | Notification,
+        head: ParamsHead,
+        principal: Principal,
     ) -> Caller:
         """Who sends this message, if it and its headers are in order.
 
@@ -281,8 +302,8 @@ class HttpEdge:
             return
         frame = frames[-1][1]
         if session.settle_revision():
-            if self.sessions.reviver is not None:
-                await self.sessions.reviver.keep(session, message)
+            if self.sessions.restorer is not None:
+                await self.sessions.restorer.keep(session, message)
             given = [(b"mcp-session-id", session.id.encode())]
             await call.answer(200, frame, headers=given)
         else:
@@ -305,7 +326,7 @@ class HttpEdge:
         headers = call.headers
         session_id = headers.get(b"mcp-session-id")
         version = headers.get(b"mcp-protocol-version")
-        revision = None if version is None else known(version.decode("latin-1"))
+        revision = None if version is None else find_revision(version.decode("latin-1"))
         if session_id is not None:
             session = await self._session(call, session_id, principal)
             if session is None:
@@ -337,11 +358,11 @@ class HttpEdge:
             why = RpcError(INVALID_REQUEST, "Nothing was asked: there is no session")
             await self._refuse(call, message, why, 400)
             return
-        conversation = Conversation(Role.SERVER, assume=revision, principal=principal)
+        conversation = Conversation(ConversationRole.SERVER, assume=revision, principal=principal)
         event = conversation.receive(message)
-        if isinstance(event, Refused):
+        if isinstance(event, RequestRejected):
             await call.answer(200, encode(event.answer))
-        elif isinstance(event, Asked):
+        elif isinstance(event, RequestReceived):
             caller = event.caller
             parts, status = self._in_parts(call, message), self._legacy_status(call)
             work = self.posts.begin(call, message, caller, event.head, status, fragments=parts)
@@ -368,9 +389,9 @@ class HttpEdge:
 
     async def answer_in_session(
         self,
-        call: Call,
+        call: HttpCall,
         session: HttpSession,
-        stream: Stream,
+        stream: EventStream,
         *,
         batch: bool = False,
         late: bool = False,
@@ -404,7 +425,7 @@ class HttpEdge:
         revision = session.revision
         if revision is not None and revision.resumable:
             session.keep(stream)
-        await carry(
+        await write_stream(
             call,
             stream,
             heartbeat=settings.heartbeat,
@@ -412,7 +433,7 @@ class HttpEdge:
             retry=settings.retry,
         )
 
-    async def _wait_for_answer(self, call: Call, stream: Stream) -> bool:
+    async def _wait_for_answer(self, call: HttpCall, stream: EventStream) -> bool:
         """Wait for the first thing to send; True if it has to be a stream."""
         wants_events, late = _wants_events(call), False
 
@@ -442,7 +463,7 @@ class HttpEdge:
                 await self._refuse(call, batch, _no_session(), 404)
                 return
         version = headers.get(b"mcp-protocol-version", _ASSUMED.value.encode())
-        revision = session.revision if session else known(version.decode("latin-1"))
+        revision = session.revision if session else find_revision(version.decode("latin-1"))
         if revision is None or not revision.batches or (session is None and self._sessions_only):
             why = RpcError(INVALID_REQUEST, "Batches are not part of the agreed protocol version")
             await self._refuse(call, batch, why, 400)
@@ -482,10 +503,10 @@ class HttpEdge:
     async def _get(self, call: AsgiCall, principal: Principal) -> None:
         session_id = call.headers.get(b"mcp-session-id")
         if session_id is None:
-            await call.say(405, "GET is for clients with a session", [(b"allow", b"POST")])
+            await call.send_text(405, "GET is for clients with a session", [(b"allow", b"POST")])
             return
         if not _accepts(call.headers.get(b"accept", b""), b"text/event-stream"):
-            await call.say(406, "Accept: text/event-stream")
+            await call.send_text(406, "Accept: text/event-stream")
             return
         session = await self._session(call, session_id, principal)
         if session is None:
@@ -515,7 +536,7 @@ class HttpEdge:
                 why = RpcError(INVALID_REQUEST, f"The stream of event {last!r} is over")
                 await self._refuse(call, None, why, 400)
                 return
-            stream = Stream(session.id, name, None)
+            stream = EventStream(session.id, name, None)
             stream.numbered = stream.done = True
             stream.attach(call)
         replay = [(n, frame) for n, frame in missed or [] if upto is None or n <= upto]
@@ -525,14 +546,14 @@ class HttpEdge:
         self,
         call: AsgiCall,
         session: HttpSession,
-        stream: Stream,
+        stream: EventStream,
         replay: list[tuple[int, bytes]] | None,
     ) -> None:
         revision = session.revision or HANDSHAKE[-1]
         stream.attach(call)
         if stream is session.standalone and revision.resumable:
             stream.number_events()
-        await carry(
+        await write_stream(
             call,
             stream,
             heartbeat=self.settings.heartbeat,
@@ -544,7 +565,7 @@ class HttpEdge:
     async def _delete(self, call: AsgiCall, principal: Principal) -> None:
         session_id = call.headers.get(b"mcp-session-id")
         if session_id is None:
-            await call.say(405, "DELETE ends a session; name it", [(b"allow", b"POST")])
+            await call.send_text(405, "DELETE ends a session; name it", [(b"allow", b"POST")])
             return
         name = session_id.decode("latin-1")
         session = self.sessions.get(name, principal)
@@ -561,13 +582,13 @@ class HttpEdge:
         """The session that a request names, if there is one for this client."""
         name = session_id.decode("latin-1")
         found = self.sessions.get(name, principal)
-        if found is None and self.sessions.reviver is not None and not self.ending:
-            found = await self.sessions.revive(name, call.context, principal)
+        if found is None and self.sessions.restorer is not None and not self.ending:
+            found = await self.sessions.restore_session(name, call.context, principal)
         return found
 
     async def _drop(self, call: AsgiCall, session_id: str, principal: Principal) -> bool:
-        reviver = self.sessions.reviver
-        return reviver is not None and await reviver.drop(session_id, call.path, principal)
+        restorer = self.sessions.restorer
+        return restorer is not None and await restorer.drop(session_id, call.path, principal)
 
     # Refusing
 
@@ -588,7 +609,7 @@ class HttpEdge:
     ) -> None:
         if self._on_offence is not None:
             self._on_offence(
-                Offence(
+                MalformedFrame(
                     frame=frame,
                     size=len(frame),
                     kind=kind,
@@ -611,13 +632,13 @@ class HttpEdge:
     def _legacy_status(self, call: AsgiCall) -> Callable[[int], int]:
         return mapped_status if self._maps(call) else _always_ok
 
-    def _session_status(self, call: Call, frame: bytes) -> int:
+    def _session_status(self, call: HttpCall, frame: bytes) -> int:
         if not self._maps(call):
             return 200
         answer = self.decoder.decode(frame)
         return mapped_status(answer.code) if hasattr(answer, "code") else 200
 
-    def _maps(self, call: Call) -> bool:
+    def _maps(self, call: HttpCall) -> bool:
         return (
             self.settings.error_status == "mapped"
             or b"status=mapped" in call.headers.get(b"prefer", b"").lower()
@@ -625,18 +646,18 @@ class HttpEdge:
 
     @staticmethod
     def _claims_stateless(headers: dict[bytes, bytes]) -> bool:
-        revision = known(headers.get(b"mcp-protocol-version", b"").decode("latin-1"))
+        revision = find_revision(headers.get(b"mcp-protocol-version", b"").decode("latin-1"))
         return revision is not None and revision.stateless
 
 
-async def refuse(call: AsgiCall, refusal: Refusal) -> None:
+async def send_rejection(call: AsgiCall, refusal: RequestRefusal) -> None:
     """Turn somebody away."""
     log.info("turned a request away with %d: %s", refusal.status, refusal.message)
     answer = failure(None, INVALID_REQUEST, refusal.message, absent_id=True)
     await call.answer(refusal.status, encode(answer), headers=refusal.headers)
 
 
-def describes_itself(head: Head) -> bool:
+def is_self_describing(head: ParamsHead) -> bool:
     """Whether a message carries its own metadata, so that it is one of the stateless era."""
     meta = head.meta
     return not isinstance(meta, UnsetType) and (
@@ -645,14 +666,14 @@ def describes_itself(head: Head) -> bool:
 
 
 def _accepts(accept: bytes, *kinds: bytes) -> bool:
-    """Whether `Accept` lets us answer with any of these."""
+    """Whether `AcceptSession` lets us answer with any of these."""
     accept = accept.lower()
     return b"*/*" in accept or any(
         kind in accept or kind.partition(b"/")[0] + b"/*" in accept for kind in kinds
     )
 
 
-def _wants_events(call: Call) -> bool:
+def _wants_events(call: HttpCall) -> bool:
     accept = call.headers.get(b"accept")
     return accept is None or _accepts(accept, b"text/event-stream")
 
@@ -667,7 +688,7 @@ def repeated_header(call: AsgiCall) -> str | None:
 
 
 async def _say_later(call: AsgiCall, why: str) -> None:
-    await call.say(503, why, [(b"retry-after", b"5")])
+    await call.send_text(503, why, [(b"retry-after", b"5")])
 
 
 async def _no_beat() -> None:

@@ -19,7 +19,7 @@ from uvicorn.protocols.http.httptools_impl import (
 from ....limits import BODY_RATE, BODY_TIMEOUT
 from .asgi import BODY_TIMED
 
-__all__ = ["GuardedProtocol", "Stage"]
+__all__ = ["GuardedProtocol", "RequestPhase"]
 
 MAX_HEAD = 64 << 10  # bytes of request line and headers; and of trailers, and between pieces
 HEAD_TIME = 10.0  # seconds for a head to be complete
@@ -28,7 +28,7 @@ LINGER = 1.0  # seconds for a client that is still sending to read its response
 LEAST_TAKEN = 16 << 10  # bytes; who takes less of them in that time takes nothing
 
 
-class Stage(Enum):
+class RequestPhase(Enum):
     """Where in a request the client is."""
 
     BETWEEN = 0
@@ -43,7 +43,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.stage = Stage.BETWEEN
+        self.stage = RequestPhase.BETWEEN
         self.body_bytes = 0
         self.fed = 0  # bytes that the parser has at the moment
         self.other_bytes = 0  # before those, of the same request, since the last ones of its body
@@ -54,7 +54,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.deaf = False  # we have hung up, or will; what still comes does not count
         self._earlier: list[Any] = []  # cycles under way, before the last one
         self._timer: asyncio.TimerHandle | None = None  # for what the client has to send
-        self._timed: Stage | None = None  # which that timer is for
+        self._timed: RequestPhase | None = None  # which that timer is for
         self._stall_timer: asyncio.TimerHandle | None = None  # for what it has to take
         self._unsent = 0
 
@@ -92,20 +92,20 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         if self.deaf:
             return
-        if self.stage is not Stage.BETWEEN:
+        if self.stage is not RequestPhase.BETWEEN:
             # Only what is certainly part of this one request is counted against it.
-            if self._begun - begun == (stage is Stage.BETWEEN) and self.body_bytes == body:
+            if self._begun - begun == (stage is RequestPhase.BETWEEN) and self.body_bytes == body:
                 self.other_bytes += self.fed
                 if self.other_bytes > MAX_HEAD:
                     self._refuse_head()
                     return
-            elif self.stage is Stage.BODY:
+            elif self.stage is RequestPhase.BODY:
                 self.other_bytes = 0
         if self.stage is not self._timed or self._timer is None:
             self._watch_sender()
 
     def on_message_begin(self) -> None:
-        self.stage = Stage.HEAD
+        self.stage = RequestPhase.HEAD
         self._begun += 1
         self.other_bytes = 0
         self._timed = None
@@ -114,7 +114,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         # Trailers come as well, and are dropped: who checked the headers has not seen them.
-        if self.stage is Stage.HEAD:
+        if self.stage is RequestPhase.HEAD:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -129,12 +129,12 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         before = self.cycle
         super().on_headers_complete()
-        self.stage = Stage.BODY
+        self.stage = RequestPhase.BODY
         if self.cycle is before:
             return
         self._handed_over = self._begun
         self.scope[BODY_TIMED] = True  # type: ignore[literal-required]
-        self.cycle.transport = _Answering(self)  # type: ignore[assignment]  # writes and closes
+        self.cycle.transport = _ResponseTransport(self)  # type: ignore[assignment]  # writes and closes
         if before is not None and not before.response_complete:
             self._earlier.append(before)
         if self.scope["http_version"] != "1.1":
@@ -148,7 +148,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         if self.parser.should_upgrade() or self.deaf:
             return
-        self.stage = Stage.BETWEEN
+        self.stage = RequestPhase.BETWEEN
         if self.cycle is not None:
             super().on_message_complete()
 
@@ -197,7 +197,7 @@ class GuardedProtocol(HttpToolsProtocol):
             fields.append(b"connection: close\r\n")
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        self.stage = Stage.BETWEEN
+        self.stage = RequestPhase.BETWEEN
         head = b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, version, b"".join(fields))
         self._feed(head + rest)
 
@@ -214,11 +214,11 @@ class GuardedProtocol(HttpToolsProtocol):
         """The client owes us something else than before, or nothing."""
         self._stop(self._timer)
         self._timer, self._timed = None, self.stage
-        if self.stage is Stage.BODY:
+        if self.stage is RequestPhase.BODY:
             if self.body_timeout:
                 began = self.loop.time(), self._body_from
                 self._timer = self.loop.call_later(self.body_timeout, self._look_at_sender, *began)
-        elif self.stage is Stage.HEAD or not (self.busy or self.waits_for_next):
+        elif self.stage is RequestPhase.HEAD or not (self.busy or self.waits_for_next):
             self._timer = self.loop.call_later(HEAD_TIME, self._too_slow)
 
     def _too_slow(self) -> None:
@@ -287,7 +287,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.deaf = True
         if not self.busy:
             self._write_refusal(status, why)
-        elif self.stage is not Stage.BODY:
+        elif self.stage is not RequestPhase.BODY:
             self.cycle.keep_alive = False
         elif self._earlier or self.cycle.response_started:
             self.transport.close()
@@ -301,9 +301,9 @@ class GuardedProtocol(HttpToolsProtocol):
                 b"%bcontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n"
                 b"content-length: %d\r\n\r\n%b" % (STATUS_LINE[status], len(said), said)
             )
-            self.hang_up()
+            self.drop_connection()
 
-    def hang_up(self) -> None:
+    def drop_connection(self) -> None:
         """Close the connection after the data that was written.
 
         Closing a socket that still receives data resets the connection, and the client may lose the
@@ -311,7 +311,7 @@ class GuardedProtocol(HttpToolsProtocol):
         until the client closes its side, for `LINGER` seconds at most.
         """
         transport = self.transport
-        between = self.stage is Stage.BETWEEN or transport.get_protocol() is not self
+        between = self.stage is RequestPhase.BETWEEN or transport.get_protocol() is not self
         if between or transport.is_closing() or not transport.can_write_eof():
             transport.close()
             return
@@ -325,7 +325,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._timer = self.loop.call_later(LINGER, transport.close)
 
 
-class _Answering:
+class _ResponseTransport:
     """The transport of a request's cycle. Closing it gives the client time to read the response."""
 
     __slots__ = ("close", "is_closing", "write")
@@ -333,7 +333,7 @@ class _Answering:
     def __init__(self, connection: GuardedProtocol) -> None:
         self.write = connection.transport.write
         self.is_closing = connection.transport.is_closing
-        self.close = connection.hang_up
+        self.close = connection.drop_connection
 
 
 class _UnchunkedCycle(RequestResponseCycle):

@@ -18,9 +18,9 @@ from ....protocol.identity.principal import Principal
 from ....wire import Batch, Decoder, Message, Request, RequestId, encode, encode_success, failure
 from ....wire.sse import encode_event
 from ...client_shares import ClientShares, NoShareLeft
-from .asgi import AsgiCall, TooLarge, has_json
-from .sessions.event_stream import HIGH_WATER, Stream, carry
-from .sessions.session_manager import Accept, Served
+from .asgi import AsgiCall, BodyTooLarge, has_json
+from .sessions.event_stream import HIGH_WATER, EventStream, write_stream
+from .sessions.session_manager import AcceptSession, ServedPeer
 from .sessions.streamed_channel import StreamedChannel
 from .settings import HttpSettings
 
@@ -39,8 +39,8 @@ class SseSession(StreamedChannel):
         super().__init__(context)
         self.id = secrets.token_urlsafe(24)
         self.principal = principal
-        self.stream = Stream(self.id, "s", None, taken=self._taken)
-        self.served: Served | None = None
+        self.stream = EventStream(self.id, "s", None, taken=self._taken)
+        self.served: ServedPeer | None = None
 
     def send(self, message: Message, *, reply_to: RequestId | None = None) -> None:
         self._put(encode(message))
@@ -65,7 +65,7 @@ class SseSession(StreamedChannel):
 class LegacySse:
     """Serves the two paths of this transport; who may come in was checked before."""
 
-    def __init__(self, settings: HttpSettings, accept: Accept) -> None:
+    def __init__(self, settings: HttpSettings, accept: AcceptSession) -> None:
         self._settings = settings
         self._accept = accept
         self._sessions: dict[str, SseSession] = {}
@@ -82,13 +82,15 @@ class LegacySse:
     async def listen(self, call: AsgiCall, principal: Principal) -> None:
         """The stream: it begins with the URL to post to, and lasts as long as the client wants."""
         if call.method != "GET":
-            await call.say(405, "GET opens the stream", [(b"allow", b"GET")])
+            await call.send_text(405, "GET opens the stream", [(b"allow", b"GET")])
             return
         client = client_key(principal, call.client)
         try:
             victim = self._shares.make_room(client)
         except NoShareLeft:
-            await call.say(503, "too many sessions; try again later", [(b"retry-after", b"5")])
+            await call.send_text(
+                503, "too many sessions; try again later", [(b"retry-after", b"5")]
+            )
             return
         session = SseSession(call.context, principal)
         self._sessions[session.id] = session
@@ -99,7 +101,7 @@ class LegacySse:
             session.stream.attach(call)
             session.served = self._accept(session, principal)
             where = f"{call.scope.get('root_path', '')}{MESSAGES}?session_id={session.id}"
-            await carry(
+            await write_stream(
                 call,
                 session.stream,
                 heartbeat=self._settings.heartbeat,
@@ -113,27 +115,27 @@ class LegacySse:
     async def post(self, call: AsgiCall, principal: Principal) -> None:
         """A message of a client that has a stream."""
         if call.method != "POST":
-            await call.say(405, "messages are posted here", [(b"allow", b"POST")])
+            await call.send_text(405, "messages are posted here", [(b"allow", b"POST")])
             return
         if not has_json(call.headers):
-            await call.say(415, "the body is application/json")
+            await call.send_text(415, "the body is application/json")
             return
         query = parse_qs(call.scope.get("query_string", b"").decode("latin-1"))
         session = self._sessions.get((query.get("session_id") or [""])[0])
         if session is None or session.principal != principal:
-            await call.say(404, f"no such session: begin with GET {self._settings.sse_path}")
+            await call.send_text(404, f"no such session: begin with GET {self._settings.sse_path}")
             return
         try:
             message = self._decoder.decode(await call.body(self._settings.max_body))
-        except TooLarge:
-            await call.say(413, f"a message has at most {self._settings.max_body} bytes")
+        except BodyTooLarge:
+            await call.send_text(413, f"a message has at most {self._settings.max_body} bytes")
             return
         except RemoteProtocolError as exc:
             await call.answer(400, encode(failure(exc.request_id, exc.code, str(exc))))
             return
         items = message.items if isinstance(message, Batch) else (message,)
         if session.stream.size > MAX_UNREAD and any(isinstance(item, Request) for item in items):
-            await call.say(503, "read the stream first", [(b"retry-after", b"5")])
+            await call.send_text(503, "read the stream first", [(b"retry-after", b"5")])
             return
         await session.take_all(items)
         await call.answer(202, b"Accepted", b"text/plain")

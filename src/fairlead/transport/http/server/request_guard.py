@@ -15,12 +15,12 @@ from msgspec import Struct
 from ....protocol.identity.principal import ANONYMOUS, UNNAMED, Principal
 from .settings import HttpSettings
 
-__all__ = ["Guard", "Refusal"]
+__all__ = ["RequestGuard", "RequestRefusal"]
 
 _OUR_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 
 
-class Refusal(Struct, frozen=True):
+class RequestRefusal(Struct, frozen=True):
     """Why a request is not served."""
 
     status: int
@@ -28,14 +28,14 @@ class Refusal(Struct, frozen=True):
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
-_UNAUTHORIZED = Refusal(
+_UNAUTHORIZED = RequestRefusal(
     401,
     "A valid bearer token is needed: Authorization: Bearer ...",
     ((b"www-authenticate", b"Bearer"), (b"connection", b"close")),  # no body is waited for
 )
 
 
-class Guard:
+class RequestGuard:
     """Checks what every request has, whatever it asks for."""
 
     def __init__(self, settings: HttpSettings) -> None:
@@ -48,12 +48,12 @@ class Guard:
 
     def refuse(
         self, headers: Mapping[bytes, bytes], server: tuple[str, int | None] | None
-    ) -> Refusal | None:
+    ) -> RequestRefusal | None:
         """Why a request may not come in; None if it may. Tokens are another matter."""
         host = headers.get(b"host")
         if host is not None and (host, server) not in self._passed:
             if not self._host_fits(host, server):
-                return Refusal(
+                return RequestRefusal(
                     403,
                     f"Host {_shown(host)} is not served here; "
                     "list it in allowed_hosts if it is a name of this server",
@@ -62,16 +62,16 @@ class Guard:
                 self._passed.add((host, server))
         origin = headers.get(b"origin")
         if origin is not None and not self._origin_fits(origin, server):
-            return Refusal(
+            return RequestRefusal(
                 403,
                 f"Origin {_shown(origin)} may not use this server; "
                 "list it in allowed_origins to let its pages in",
             )
         if origin is None and _is_embedded(headers):
-            return Refusal(403, "Pages of other sites may not embed what this server serves")
+            return RequestRefusal(403, "Pages of other sites may not embed what this server serves")
         return None
 
-    def principal(self, headers: Mapping[bytes, bytes]) -> Principal | Refusal:
+    def principal(self, headers: Mapping[bytes, bytes]) -> Principal | RequestRefusal:
         """Return the principal that the token names; anonymous where no token is needed."""
         if self.open:
             return ANONYMOUS

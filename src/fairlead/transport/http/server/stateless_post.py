@@ -15,7 +15,7 @@ from msgspec import Raw
 from ....errors import LocalProtocolError, RemoteProtocolError, RpcError, TransportError
 from ....interceptor import Answer, Exchange, Handler
 from ....observe.log_filter import ABOUT
-from ....protocol.caller import Caller, Head
+from ....protocol.caller import Caller, ParamsHead
 from ....protocol.envelope import Direction, SessionContext, SessionState
 from ....protocol.headers import status_of
 from ....wire import (
@@ -30,25 +30,25 @@ from ....wire import (
 )
 from ....wire.error_codes import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND
 from ....wire.sse import HEARTBEAT, encode_event
-from .asgi import Call
+from .asgi import HttpCall
 
 __all__ = [
-    "FragmentEdge",
-    "Inline",
-    "PostEdge",
-    "Posts",
-    "TakeAlone",
+    "DelegatePost",
+    "FragmentReplyPath",
+    "InlinePostHandler",
+    "PostReplyPath",
+    "StatelessPosts",
     "failure_of",
     "mapped_status",
 ]
 
 log = logging.getLogger("fairlead.transport")
 
-Inline = Callable[[Exchange], Answer]
-Outcome = bytes | Raw | Exception
+InlinePostHandler = Callable[[Exchange], Answer]
+PostOutcome = bytes | Raw | Exception
 Start = Callable[[Coroutine[Any, Any, None]], None]
 # Takes a request over, and gives the callback its outcome; returns what cancels it, or None.
-TakeAlone = Callable[[Exchange, Callable[[Outcome], None]], Callable[[str], None] | None]
+DelegatePost = Callable[[Exchange, Callable[[PostOutcome], None]], Callable[[str], None] | None]
 
 _ACTIVE = SessionContext(state=SessionState.ACTIVE)
 
@@ -63,13 +63,13 @@ def mapped_status(code: int) -> int:
     return 500 if status == 200 else status
 
 
-class PostEdge:
+class PostReplyPath:
     """The way back to whoever sent a POST: notifications before the answer, and nothing else."""
 
     # `__weakref__`, because a subscription looks its session up in a weak dictionary.
     __slots__ = ("__weakref__", "_call", "_members", "log_level", "opened")
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: HttpCall) -> None:
         self._call = call
         self._members: dict[str, Raw] | None = None
         self.opened = False
@@ -79,13 +79,13 @@ class PostEdge:
     def session(self) -> SessionContext:
         return _ACTIVE
 
-    async def tell(self, exchange: Exchange, notification: Notification) -> None:
+    async def notify_caller(self, exchange: Exchange, notification: Notification) -> None:
         await self.write(encode_event(encode(notification)))
 
-    def hang_up(self, exchange: Exchange) -> None:
+    def detach(self, exchange: Exchange) -> None:
         """Nothing can be taken up again here."""
 
-    async def ask(
+    async def request_caller(
         self, exchange: Exchange, method: str, params: dict[str, Any] | Raw | None
     ) -> Raw:
         raise LocalProtocolError(
@@ -93,7 +93,7 @@ class PostEdge:
             code=METHOD_NOT_FOUND,
         )
 
-    def add_members(self, request_id: RequestId, members: dict[str, Raw]) -> None:
+    def add_extra_members(self, request_id: RequestId, members: dict[str, Raw]) -> None:
         """The answer will have these members besides its result."""
         self._members = members
 
@@ -118,12 +118,12 @@ class PostEdge:
         else:
             await self._call.answer(code, frame)
 
-    async def beat(self) -> None:
+    async def send_heartbeat(self) -> None:
         """Nothing was said for long: keep the connection from being taken for dead."""
         await self.write(HEARTBEAT)
 
 
-class FragmentEdge(PostEdge):
+class FragmentReplyPath(PostReplyPath):
     """The same in the fragment dialect: parts of a tool's result come before the whole of it."""
 
     __slots__ = ()
@@ -137,17 +137,17 @@ class FragmentEdge(PostEdge):
         await self._call.end()
 
 
-class Posts:
+class StatelessPosts:
     """Answers POSTs that stand for themselves."""
 
     def __init__(
         self,
         handler: Handler,
         *,
-        inline: Inline | None = None,
+        inline: InlinePostHandler | None = None,
         inline_methods: Container[str] = (),
         heartbeat: float = 15.0,
-        take: TakeAlone | None = None,
+        take: DelegatePost | None = None,
     ) -> None:
         self._take = take
         self._handler = handler
@@ -169,10 +169,10 @@ class Posts:
 
     def begin(
         self,
-        call: Call,
+        call: HttpCall,
         message: Request,
         caller: Caller,
-        head: Head,
+        head: ParamsHead,
         status: Callable[[int], int],
         start: Start | None = None,
         *,
@@ -183,7 +183,7 @@ class Posts:
         If the client leaves, the work is cancelled. With `start`, which starts a task, the request
         may be answered without one. With `fragments`, the answer is a stream of that dialect.
         """
-        edge = FragmentEdge(call) if fragments else PostEdge(call)
+        edge = FragmentReplyPath(call) if fragments else PostReplyPath(call)
         exchange = Exchange(message, caller, head, Direction.CLIENT_TO_SERVER, call.context, edge)
         code, failed = 200, False
         try:
@@ -204,15 +204,15 @@ class Posts:
 
     def _taken(
         self,
-        call: Call,
+        call: HttpCall,
         exchange: Exchange,
-        edge: PostEdge,
+        edge: PostReplyPath,
         status: Callable[[int], int],
         start: Start,
     ) -> bool:
         """Have the request answered without a task, if possible."""
 
-        def done(outcome: Outcome) -> None:
+        def done(outcome: PostOutcome) -> None:
             call.unwatch()
             if isinstance(outcome, TransportError) and not outcome.delivered:
                 start(self._finish(call, exchange, edge, status))  # the usual way, from the start
@@ -231,36 +231,36 @@ class Posts:
         cancel = self._take(exchange, done)
         if cancel is None:
             return False
-        call.watch(lambda: cancel("the client has gone"), edge.beat, self._heartbeat)
+        call.watch(lambda: cancel("the client has gone"), edge.send_heartbeat, self._heartbeat)
         return True
 
     async def _finish(
-        self, call: Call, exchange: Exchange, edge: PostEdge, status: Callable[[int], int]
+        self, call: HttpCall, exchange: Exchange, edge: PostReplyPath, status: Callable[[int], int]
     ) -> None:
         code, failed = 200, False
         try:
             frame = await self._run(call, exchange, edge)
-        except Gone:
+        except ClientDisconnected:
             return
         except Exception as exc:
             (frame, code), failed = _failed(cast(Request, exchange.message), exc, status), True
         await edge.finish(code, frame, failed=failed)
 
-    async def _run(self, call: Call, exchange: Exchange, edge: PostEdge) -> bytes:
+    async def _run(self, call: HttpCall, exchange: Exchange, edge: PostReplyPath) -> bytes:
         task = asyncio.current_task()
         assert task is not None
 
         def left() -> None:
             task.cancel()
 
-        call.watch(left, edge.beat, self._heartbeat)
+        call.watch(left, edge.send_heartbeat, self._heartbeat)
         try:
             answer = await self._handler(exchange)
         except asyncio.CancelledError as exc:
             # Ours, because the client has left; a server that ends cancels us as well.
             if call.gone and task.uncancel() == 0:
                 log.debug("%s cancelled: its client has left", exchange.method)
-                raise Gone from None
+                raise ClientDisconnected from None
             if not task.cancelling():
                 raise RuntimeError("what it waited for was cancelled") from exc
             raise
@@ -269,7 +269,7 @@ class Posts:
         return edge.frame(exchange.request_id, b"{}" if answer is None else answer)
 
 
-class Gone(Exception):
+class ClientDisconnected(Exception):
     """Nobody is there to be answered."""
 
 

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 import fairlead.transport.http.client.http1.happy_eyeballs as dialling
 import fairlead.transport.http.client.http1.pool as pooling
 from fairlead.errors import ChannelClosed, ConnectFailed, HttpError, TransportError
-from fairlead.transport.http.client.http1.connection import MAX_HEAD, Line
-from fairlead.transport.http.client.http1.http_client import Door
+from fairlead.transport.http.client.http1.connection import MAX_HEAD, Http1Connection
+from fairlead.transport.http.client.http1.http_client import HttpClient
 from fairlead.transport.http.client.http1.response import MAX_UNREAD
-from fairlead.transport.http.client.http1.url import Address
+from fairlead.transport.http.client.http1.url import EndpointUrl
 from tests.support.scripted_http_server import Call, RawServer, raw_server
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Type: Text/Plain; a=b\r\nX: 1\r\nx: 2\r\n"
@@ -92,7 +92,7 @@ class Wire:
 
 async def outcome(pieces: Sequence[bytes]) -> tuple[Any, ...]:
     """What comes of an answer that arrives like this before the connection ends."""
-    line, wire = Line("a.example", lambda _: None, lambda _: None), Wire()
+    line, wire = Http1Connection("a.example", lambda _: None, lambda _: None), Wire()
     line.connection_made(wire)  # type: ignore[arg-type]
     asked = asyncio.ensure_future(line.ask("http://a.example/", b"GET", None))
     await asyncio.sleep(0)
@@ -169,7 +169,7 @@ def test_noise_is_not_an_answer(noise: bytes) -> None:
     ids=["a header", "headers", "reason", "hints", "lines", "extension", "trailers"],
 )
 async def test_what_is_no_body_is_bounded(begin: bytes, more: bytes) -> None:
-    line, wire = Line("a.example", lambda _: None, lambda _: None), Wire()
+    line, wire = Http1Connection("a.example", lambda _: None, lambda _: None), Wire()
     line.connection_made(wire)  # type: ignore[arg-type]
     asked = asyncio.ensure_future(line.ask("http://a.example/", b"GET", None))
     await asyncio.sleep(0)
@@ -298,9 +298,9 @@ async def test_what_cannot_be_unpacked_is_refused(encoding: str, body: bytes) ->
 
 
 @contextlib.asynccontextmanager
-async def opened(handler: Any) -> AsyncIterator[tuple[Door, RawServer]]:
+async def opened(handler: Any) -> AsyncIterator[tuple[HttpClient, RawServer]]:
     async with asyncio.timeout(20), raw_server(handler) as server:
-        door = Door(Address.parse(server.url))
+        door = HttpClient(EndpointUrl.parse(server.url))
         try:
             yield door, server
         finally:
@@ -316,7 +316,7 @@ async def repeat(call: Call) -> None:
 
 
 async def test_sixty_four_at_once(loop_kind: str) -> None:
-    async def ask(door: Door, n: int) -> bytes:
+    async def ask(door: HttpClient, n: int) -> bytes:
         return await (await door.open("POST", {}, b"%d" % n)).read()
 
     async with opened(repeat) as (door, server):
@@ -510,7 +510,7 @@ async def test_a_connection_that_is_left_halfway_is_dropped(stage: str, loop_kin
             await call.gone()
         gone.set()
 
-    async def ask(door: Door) -> None:
+    async def ask(door: HttpClient) -> None:
         reply = await door.open("POST", {}, b"half")
         if stage == "chunk":
             assert await reply.chunk() == b"hello"
@@ -613,7 +613,7 @@ async def deaf_server(answer: bytes) -> AsyncIterator[str]:
 
 async def test_a_request_that_was_not_written_whole_was_not_delivered(loop_kind: str) -> None:
     async with deaf_server(b"") as url:
-        door = Door(Address.parse(url))
+        door = HttpClient(EndpointUrl.parse(url))
         with pytest.raises(ChannelClosed) as cut:
             await door.open("POST", {}, b"x" * (32 << 20))
         assert not cut.value.delivered
@@ -623,7 +623,7 @@ async def test_a_request_that_was_not_written_whole_was_not_delivered(loop_kind:
 async def test_an_answer_to_the_beginning_of_a_request_is_enough(loop_kind: str) -> None:
     refusal = b"HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\n\r\nno!"
     async with deaf_server(refusal) as url:
-        door = Door(Address.parse(url))
+        door = HttpClient(EndpointUrl.parse(url))
         reply = await door.open("POST", {}, b"x" * (32 << 20))
         error, body = await reply.refusal()
         assert isinstance(error, HttpError)
@@ -634,7 +634,7 @@ async def test_an_answer_to_the_beginning_of_a_request_is_enough(loop_kind: str)
 
 async def test_cancelling_a_large_request_drops_it(loop_kind: str) -> None:
     async with deaf_server(b"HTTP/1.1 100 Continue\r\n\r\n") as url:
-        door = Door(Address.parse(url))
+        door = HttpClient(EndpointUrl.parse(url))
         task = asyncio.ensure_future(door.open("POST", {}, b"x" * (32 << 20)))
         await asyncio.sleep(0.1)
         task.cancel()
@@ -709,8 +709,8 @@ async def test_a_connection_that_does_not_come_about_in_time(
     async def never(host: str, port: int) -> socket.socket:
         return await asyncio.Future()
 
-    monkeypatch.setattr(pooling, "dial", never)
-    door = Door(Address.parse("http://a.example"), connect_timeout=0.05)
+    monkeypatch.setattr(pooling, "connect_host", never)
+    door = HttpClient(EndpointUrl.parse("http://a.example"), connect_timeout=0.05)
     with pytest.raises(ConnectFailed, match=r"a\.example: no connection within 0\.05 s"):
         await door.open("GET", {})
     task = asyncio.ensure_future(door.open("GET", {}))
@@ -724,7 +724,7 @@ async def test_a_connection_that_does_not_come_about_in_time(
 async def test_a_port_where_nobody_listens() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        door = Door(Address.parse(f"http://127.0.0.1:{taken.getsockname()[1]}"))
+        door = HttpClient(EndpointUrl.parse(f"http://127.0.0.1:{taken.getsockname()[1]}"))
         with pytest.raises(ConnectFailed, match="Could not connect to"):
             await door.open("POST", {}, b"x")
         await door.close()
@@ -757,7 +757,7 @@ async def test_the_next_address_is_tried_as_well(
         with monkeypatch.context() as patch:
             patch.setattr(dialling, "_connect", connect)
             patch.setattr(dialling.asyncio, "get_running_loop", Loop)
-            made = await dialling.dial("a.example", server.port)
+            made = await dialling.connect_host("a.example", server.port)
         assert made.getpeername() == ("127.0.0.1", server.port)
         assert tried == [socket.AF_INET6, socket.AF_INET]
         made.close()

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fairlead.errors import ConfigError, ConnectFailed
-from fairlead.transport.http.client.http1.http_client import Door
-from fairlead.transport.http.client.http1.url import Address
+from fairlead.transport.http.client.http1.http_client import HttpClient
+from fairlead.transport.http.client.http1.url import EndpointUrl
 from tests.support.scripted_http_server import Call, RawServer, raw_server
 
 
@@ -28,17 +28,17 @@ async def test_certificates_are_verified(
     context.load_cert_chain(*certificate)
     served = RawServer(hello)
     server = await asyncio.start_server(served.serve, "127.0.0.1", 0, ssl=context)
-    address = Address.parse(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    address = EndpointUrl.parse(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
     match trust:
         case "file":
-            door = Door(address, ca_file=str(certificate[0]))
+            door = HttpClient(address, ca_file=str(certificate[0]))
         case "context":
             own = ssl.create_default_context(cafile=str(certificate[0]))
-            door = Door(address, ssl_context=own)
+            door = HttpClient(address, ssl_context=own)
         case "nobody":
-            door = Door(address, verify=False)
+            door = HttpClient(address, verify=False)
         case _:
-            door = Door(address)
+            door = HttpClient(address)
     try:
         if trust == "system":
             with pytest.raises(ConnectFailed, match="certificate") as failed:
@@ -61,14 +61,14 @@ def test_a_file_without_certificates_is_named(tmp_path: Path) -> None:
     empty.write_text("")
     for path in (empty, tmp_path / "missing.pem"):
         with pytest.raises(ConfigError) as wrong:
-            Door(Address.parse("https://a.example"), ca_file=str(path))
+            HttpClient(EndpointUrl.parse("https://a.example"), ca_file=str(path))
         assert wrong.value.path == str(path)
 
 
 @pytest.mark.covers("HTT-16")
 async def test_connections_are_used_again() -> None:
     async with raw_server(hello) as server:
-        door = Door(Address.parse(server.url))
+        door = HttpClient(EndpointUrl.parse(server.url))
         for _ in range(5):
             assert await (await door.open("POST", {}, b"x")).read() == b"hello"
         assert server.connections == 1
@@ -77,7 +77,7 @@ async def test_connections_are_used_again() -> None:
 
 async def test_a_header_that_may_not_be_sent_is_not() -> None:
     async with raw_server(hello) as server:
-        door = Door(Address.parse(server.url))
+        door = HttpClient(EndpointUrl.parse(server.url))
         with pytest.raises(ConnectionError) as refused:
             await door.open("POST", {"X-A": "1\r\nX-B: 2"}, b"x")
         assert refused.value.delivered is False  # type: ignore[attr-defined]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fairlead.errors import ConnectFailed
-from fairlead.transport.http.client.http1.http_client import Door
-from fairlead.transport.http.client.http1.url import Address
+from fairlead.transport.http.client.http1.http_client import HttpClient
+from fairlead.transport.http.client.http1.url import EndpointUrl
 from tests.support.scripted_http_server import Call, RawServer, raw_server
 
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
@@ -154,8 +154,8 @@ async def secure_server(certificate: tuple[Path, Path]) -> AsyncIterator[RawServ
 
 
 @contextlib.asynccontextmanager
-async def door_to(url: str, **options: object) -> AsyncIterator[Door]:
-    door = Door(Address.parse(url), **options)  # type: ignore[arg-type]
+async def door_to(url: str, **options: object) -> AsyncIterator[HttpClient]:
+    door = HttpClient(EndpointUrl.parse(url), **options)  # type: ignore[arg-type]
     try:
         yield door
     finally:
@@ -177,7 +177,7 @@ async def test_proxies_are_taken_from_the_environment(
         monkeypatch.setenv("http_proxy", f"http://ada:secret@127.0.0.1:{proxy.port}")
         if avoided:
             monkeypatch.setenv("no_proxy", "127.0.0.1")
-        door = Door(Address.parse(server.url))
+        door = HttpClient(EndpointUrl.parse(server.url))
         await (await door.open("POST", {}, b"x")).read()
         await door.close()
         used, unused = (server, proxy) if avoided else (proxy, server)

@@ -1,27 +1,27 @@
 import pytest
 
 from fairlead.errors import ConfigError
-from fairlead.transport.http.client.http1.url import Address, same_origin
+from fairlead.transport.http.client.http1.url import EndpointUrl, same_origin
 
 
 @pytest.mark.covers("DEC-22")
 @pytest.mark.parametrize(
     ("url", "address"),
     [
-        ("http://a.example", Address("http://a.example/mcp")),
-        ("http://a.example/", Address("http://a.example/mcp")),
-        ("https://a.example:8443", Address("https://a.example:8443/mcp")),
-        ("http://a.example/x/", Address("http://a.example/x/")),
-        ("http://a.example/x%2Fy?z=%7E#f", Address("http://a.example/x%2Fy?z=%7E")),
-        ("http://a.example?x=1", Address("http://a.example/?x=1")),
-        ("http://[::1]:80", Address("http://[::1]:80/mcp")),
-        ("http://u:p%40@a.example/x", Address("http://a.example/x", None, "Basic dTpwQA==")),
-        ("unix:///run/a%20b.sock", Address("http://localhost/mcp", "/run/a b.sock")),
-        ("unix:///run/a.sock#/there", Address("http://localhost/there", "/run/a.sock")),
+        ("http://a.example", EndpointUrl("http://a.example/mcp")),
+        ("http://a.example/", EndpointUrl("http://a.example/mcp")),
+        ("https://a.example:8443", EndpointUrl("https://a.example:8443/mcp")),
+        ("http://a.example/x/", EndpointUrl("http://a.example/x/")),
+        ("http://a.example/x%2Fy?z=%7E#f", EndpointUrl("http://a.example/x%2Fy?z=%7E")),
+        ("http://a.example?x=1", EndpointUrl("http://a.example/?x=1")),
+        ("http://[::1]:80", EndpointUrl("http://[::1]:80/mcp")),
+        ("http://u:p%40@a.example/x", EndpointUrl("http://a.example/x", None, "Basic dTpwQA==")),
+        ("unix:///run/a%20b.sock", EndpointUrl("http://localhost/mcp", "/run/a b.sock")),
+        ("unix:///run/a.sock#/there", EndpointUrl("http://localhost/there", "/run/a.sock")),
     ],
 )
-def test_urls(url: str, address: Address) -> None:
-    assert Address.parse(url) == address
+def test_urls(url: str, address: EndpointUrl) -> None:
+    assert EndpointUrl.parse(url) == address
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_urls(url: str, address: Address) -> None:
 )
 def test_what_is_no_address(url: str) -> None:
     with pytest.raises(ConfigError):
-        Address.parse(url)
+        EndpointUrl.parse(url)
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,11 @@
 import asyncio
 
 from fairlead.transport.http.server.sessions.event_store import MemoryEventStore
-from fairlead.transport.http.server.sessions.event_stream import MAX_EARLY, Stream
+from fairlead.transport.http.server.sessions.event_stream import MAX_EARLY, EventStream
 
 
 def test_a_stream_is_done_when_every_request_is_answered() -> None:
-    stream = Stream("s", "p1", None, {1, 2})
+    stream = EventStream("s", "p1", None, {1, 2})
     stream.put(b"note")
     assert (stream.done, stream.chatty) == (False, True)
     stream.put(b"one", answers=1)
@@ -19,7 +19,7 @@ def test_a_stream_is_done_when_every_request_is_answered() -> None:
 
 
 def test_a_stream_without_requests_ends_when_it_is_told() -> None:
-    stream = Stream("s", "g", None)
+    stream = EventStream("s", "g", None)
     stream.put(b"x", answers=1)
     assert (stream.done, stream.chatty) == (False, False)
     stream.end()
@@ -28,7 +28,7 @@ def test_a_stream_without_requests_ends_when_it_is_told() -> None:
 
 def test_frames_are_taken_once_and_their_size_is_known() -> None:
     emptied: list[int] = []
-    stream = Stream("s", "g", None, taken=lambda: emptied.append(1))
+    stream = EventStream("s", "g", None, taken=lambda: emptied.append(1))
     stream.put(b"12")
     stream.put(b"345")
     assert stream.size == 5
@@ -37,7 +37,7 @@ def test_frames_are_taken_once_and_their_size_is_known() -> None:
 
 
 def test_a_stream_without_a_connection_keeps_the_newest_messages() -> None:
-    stream = Stream("s", "g", None)
+    stream = EventStream("s", "g", None)
     for number in range(MAX_EARLY + 2):
         stream.put(b"%03d" % number)
     assert stream.size == 3 * MAX_EARLY
@@ -51,7 +51,7 @@ def test_a_stream_without_a_connection_keeps_the_newest_messages() -> None:
 
 async def test_numbered_events_are_stored_for_clients_that_resume() -> None:
     store = MemoryEventStore()
-    stream = Stream("s", "p1", store)
+    stream = EventStream("s", "p1", store)
     stream.attach(carrier := object())
     stream.put(b"early")
     stream.number_events()
@@ -68,13 +68,13 @@ async def test_numbered_events_are_stored_for_clients_that_resume() -> None:
 
 
 def test_events_have_no_numbers_without_a_store() -> None:
-    stream = Stream("s", "p1", None)
+    stream = EventStream("s", "p1", None)
     stream.number_events()
     assert not stream.numbered
 
 
 async def test_a_waiting_carrier_wakes_up_for_messages_and_the_end() -> None:
-    stream = Stream("s", "p1", None)
+    stream = EventStream("s", "p1", None)
     for happens in (lambda: stream.put(b"x"), stream.end, stream.leave, stream.wake):
         waiting = asyncio.create_task(stream.wait())
         await asyncio.sleep(0)

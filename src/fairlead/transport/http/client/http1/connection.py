@@ -12,9 +12,9 @@ from typing import Any
 import httptools
 
 from .....errors import ChannelClosed
-from .response import Reply
+from .response import HttpResponse
 
-__all__ = ["Line"]
+__all__ = ["Http1Connection"]
 
 MAX_HEAD = 64 << 10  # bytes of status line and headers; of trailers, and between pieces of a body
 AT_ONCE = 256 << 10  # bytes that are written without looking whether they are taken
@@ -22,11 +22,14 @@ AT_ONCE = 256 << 10  # bytes that are written without looking whether they are t
 _BODILESS = frozenset((204, 304))
 
 
-class Line(asyncio.Protocol):
+class Http1Connection(asyncio.Protocol):
     """A connection, and the parser's callbacks. Its owner gives it one request at a time."""
 
     def __init__(
-        self, host: str, idle: Callable[["Line"], None], lost: Callable[["Line"], None]
+        self,
+        host: str,
+        idle: Callable[["Http1Connection"], None],
+        lost: Callable[["Http1Connection"], None],
     ) -> None:
         """`idle` is told that the next request may come, `lost` that none may any more."""
         self.heard = False  # anything, since the last request
@@ -37,7 +40,7 @@ class Line(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._parser: Any = httptools.HttpResponseParser(self)
         self._transport: Any = None
-        self._answer: Reply | None = None
+        self._answer: HttpResponse | None = None
         self._begun: asyncio.Future[None] = self._loop.create_future()  # its head is there
         self._status = 0
         self._reason = b""
@@ -68,7 +71,7 @@ class Line(asyncio.Protocol):
             pass  # it is closed, or broken
         return False
 
-    async def ask(self, url: str, head: bytes, body: bytes | None) -> Reply:
+    async def ask(self, url: str, head: bytes, body: bytes | None) -> HttpResponse:
         """Send a request and wait for the head of its answer. Cancelling closes the connection.
 
         Raises:
@@ -76,7 +79,7 @@ class Line(asyncio.Protocol):
         """
         if self._transport.is_closing():
             raise ChannelClosed(f"{self._host} closed the connection", delivered=False)
-        answer = self._answer = Reply(self, self._loop, url)
+        answer = self._answer = HttpResponse(self, self._loop, url)
         begun = self._begun = self._loop.create_future()
         self.heard = self._until_close = False
         self._other = 0
@@ -226,7 +229,7 @@ class Line(asyncio.Protocol):
 
     # The end of an answer
 
-    def _finished(self, answer: Reply) -> None:
+    def _finished(self, answer: HttpResponse) -> None:
         self._answer = None
         if self._keep and not self._unsent:
             self.resume()

@@ -5,12 +5,12 @@ from typing import Any
 
 from .....errors import ChannelClosed
 
-__all__ = ["Unpacker"]
+__all__ = ["Decompressor"]
 
 GZIP, ZLIB, BARE = 31, 15, -15  # what zlib calls them
 
 
-class Unpacker:
+class Decompressor:
     """Unpacks a body as it comes, never more at once than was asked for."""
 
     def __init__(self, encoding: str) -> None:

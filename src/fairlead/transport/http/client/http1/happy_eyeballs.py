@@ -8,14 +8,14 @@ import socket
 from itertools import chain, zip_longest
 from typing import Any, TypeAlias
 
-__all__ = ["dial", "dial_unix"]
+__all__ = ["connect_host", "connect_unix_socket"]
 
 STAGGER = 0.25  # seconds before the next address is tried as well
 
 _Found: TypeAlias = tuple[Any, Any, int, str, Any]
 
 
-async def dial(host: str, port: int) -> socket.socket:
+async def connect_host(host: str, port: int) -> socket.socket:
     """Connect to whichever address answers first. Raises `OSError` if none does."""
     loop = asyncio.get_running_loop()
     found: list[_Found] = list(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))
@@ -24,7 +24,7 @@ async def dial(host: str, port: int) -> socket.socket:
     return await (_connect(found[0]) if len(found) == 1 else _race(_mixed(found)))
 
 
-async def dial_unix(path: str) -> socket.socket:
+async def connect_unix_socket(path: str) -> socket.socket:
     """Connect to a socket in the file system. Raises `OSError`."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

@@ -11,13 +11,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, TypedDict
 
 from .....errors import ChannelClosed, ConfigError, HttpError
-from .response import Reply
-from .url import Address, host_of
+from .response import HttpResponse
+from .url import EndpointUrl, host_of
 
 if TYPE_CHECKING:
-    from .pool import Pool
+    from .pool import ConnectionPool
 
-__all__ = ["Door", "DoorOptions", "Reply"]
+__all__ = ["DoorOptions", "HttpClient", "HttpResponse"]
 
 CONNECT_TIMEOUT = 30.0  # seconds for a connection, TLS and all
 MAX_REDIRECTS = 5
@@ -28,7 +28,7 @@ log = logging.getLogger("fairlead.transport")
 
 
 class DoorOptions(TypedDict, total=False):
-    """How the connections of a `Door` are made."""
+    """How the connections of a `HttpClient` are made."""
 
     ca_file: str | None
     ssl_context: ssl.SSLContext | None
@@ -36,12 +36,12 @@ class DoorOptions(TypedDict, total=False):
     connect_timeout: float  # seconds
 
 
-class Door:
+class HttpClient:
     """Requests to one server, over connections that are kept and used again."""
 
     def __init__(
         self,
-        address: Address,
+        address: EndpointUrl,
         *,
         ca_file: str | None = None,
         ssl_context: ssl.SSLContext | None = None,
@@ -63,7 +63,7 @@ class Door:
         elif ca_file is not None:
             self._tls = _trusting(ca_file)
         self._connect_timeout = connect_timeout
-        self._pool: Pool | None = None
+        self._pool: ConnectionPool | None = None
         self._moved: dict[str, str] = {}  # by a permanent redirect
         self._closed = False
 
@@ -78,7 +78,7 @@ class Door:
         headers: Mapping[str, str],
         body: bytes | None = None,
         url: str | None = None,
-    ) -> Reply:
+    ) -> HttpResponse:
         """Send a request and wait for the beginning of its answer, whatever its status is.
 
         The caller reads the reply or closes it. Cancelling closes the connection.
@@ -98,11 +98,11 @@ class Door:
             url = self._redirected(reply, method)
         raise HttpError(310, f"more than {MAX_REDIRECTS} redirects")
 
-    def _redirected(self, reply: Reply, method: str) -> str:
+    def _redirected(self, reply: HttpResponse, method: str) -> str:
         """Where to go on; a POST is never made a GET, and nothing goes to another origin."""
         location = reply.header("location") or ""
         reply.close()
-        target = Address(reply.url).resolve(location) if location else None
+        target = EndpointUrl(reply.url).resolve(location) if location else None
         if target is None:
             why = f"redirected to another origin ({host_of(location)}), which is not followed"
         elif method != "GET" and reply.status not in UNTOUCHED_BY:
@@ -122,16 +122,16 @@ class Door:
         if pool is not None:
             await pool.close()
 
-    def _begin(self) -> "Pool":
+    def _begin(self) -> "ConnectionPool":
         if self._closed:
             raise ChannelClosed(delivered=False)
-        from .pool import Pool
+        from .pool import ConnectionPool
         from .proxy import Proxy, proxy_url
 
         tls = self._context() if self.address.url.startswith("https:") else None
         through = None if self.address.socket is not None else proxy_url(self.address.url)
         proxy = None if through is None else Proxy(through, self._context)
-        self._pool = Pool(self.address, tls, self._connect_timeout, proxy)
+        self._pool = ConnectionPool(self.address, tls, self._connect_timeout, proxy)
         return self._pool
 
     def _context(self) -> ssl.SSLContext:

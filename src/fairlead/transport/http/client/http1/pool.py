@@ -11,13 +11,13 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from .....errors import ChannelClosed, ConnectFailed
-from .connection import Line
-from .happy_eyeballs import dial, dial_unix
+from .connection import Http1Connection
+from .happy_eyeballs import connect_host, connect_unix_socket
 from .proxy import Proxy, refusal
-from .response import Reply
-from .url import Address, same_origin
+from .response import HttpResponse
+from .url import EndpointUrl, same_origin
 
-__all__ = ["Pool"]
+__all__ = ["ConnectionPool"]
 
 # uvicorn and Node close connections that were idle for 5 s. A POST on one that is just being
 # closed fails, and nobody can say whether it arrived.
@@ -36,12 +36,12 @@ _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _PRINTABLE = "".join(map(chr, range(33, 127)))
 
 
-class Pool:
+class ConnectionPool:
     """HTTP/1.1 to the origin of one address, as many connections as there are requests."""
 
     def __init__(
         self,
-        address: Address,
+        address: EndpointUrl,
         tls: ssl.SSLContext | None,
         connect_timeout: float,
         proxy: Proxy | None = None,
@@ -60,8 +60,8 @@ class Pool:
             raise ConnectFailed(f"Not a URL: {exc}") from exc
         self._host = _host_field(self._name, parts.port, parts.scheme)
         self._starts: dict[tuple[str, str], str] = {}
-        self._kept: list[Line] = []  # the one used last at the end
-        self._lines: set[Line] = set()
+        self._kept: list[Http1Connection] = []  # the one used last at the end
+        self._lines: set[Http1Connection] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._loop = asyncio.get_running_loop()
@@ -73,7 +73,7 @@ class Pool:
 
     async def ask(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
-    ) -> Reply:
+    ) -> HttpResponse:
         """Send a request and wait for the head of its answer.
 
         Raises:
@@ -87,7 +87,7 @@ class Pool:
             if line.usable:
                 break
             line = self._take()
-        reply: Reply | None = None
+        reply: HttpResponse | None = None
         if line is not None:
             try:
                 reply = await line.ask(url, head, body)
@@ -116,7 +116,7 @@ class Pool:
 
     # Connections
 
-    def _take(self) -> Line | None:
+    def _take(self) -> Http1Connection | None:
         """The connection that was used last, if it is young enough and still there."""
         while self._kept:
             line = self._kept.pop()
@@ -126,7 +126,7 @@ class Pool:
                 line.drop()
         return None
 
-    async def _settled(self, line: Line) -> None:
+    async def _settled(self, line: Http1Connection) -> None:
         """Something waits in the socket: the end, most likely, or a message of TLS.
 
         The loop has not come to it yet, and a POST that is written now would be lost.
@@ -137,7 +137,7 @@ class Pool:
                 return
         line.drop()
 
-    async def _open(self) -> Line:
+    async def _open(self) -> Http1Connection:
         self._check_open()
         try:
             async with asyncio.timeout(self._connect_timeout or None):
@@ -162,14 +162,14 @@ class Pool:
         through = "" if self._proxy is None else f" through the proxy {self._proxy.name}"
         return ConnectFailed(f"Could not connect to {self._host}{through}: {why}")
 
-    async def _connect(self) -> Line:
+    async def _connect(self) -> Http1Connection:
         path, proxy = self._address.socket, self._proxy
         if path is not None:
-            made = await dial_unix(path)
+            made = await connect_unix_socket(path)
         elif proxy is not None:
-            made = await dial(proxy.host, proxy.port)
+            made = await connect_host(proxy.host, proxy.port)
         else:
-            made = await dial(self._name, self._port)
+            made = await connect_host(self._name, self._port)
         try:
             if proxy is not None and self._tls is not None:
                 line = await self._through_tunnel(made, proxy, self._tls)
@@ -181,7 +181,7 @@ class Pool:
         line.socket = made
         return line
 
-    async def _straight(self, made: socket) -> Line:
+    async def _straight(self, made: socket) -> Http1Connection:
         """Speak HTTP with the peer of the socket, which is the server or a proxy that forwards."""
         tls, name = self._tls, self._name
         if self._forwarder is not None:
@@ -190,10 +190,12 @@ class Pool:
         connect: Any = self._loop.create_connection
         if self._address.socket is not None:
             connect = self._loop.create_unix_connection
-        line: Line = (await connect(self._line, sock=made, **options))[1]
+        line: Http1Connection = (await connect(self._line, sock=made, **options))[1]
         return line
 
-    async def _through_tunnel(self, made: socket, proxy: Proxy, tls: ssl.SSLContext) -> Line:
+    async def _through_tunnel(
+        self, made: socket, proxy: Proxy, tls: ssl.SSLContext
+    ) -> Http1Connection:
         host = f"[{self._name}]" if ":" in self._name else self._name
         tunnel = await proxy.open_tunnel(made, f"{host}:{self._port}")
         line = self._line()
@@ -207,10 +209,10 @@ class Pool:
         line.connection_made(secured)  # `start_tls` does not call it
         return line
 
-    def _line(self) -> Line:
-        return Line(self._host, self._idle, self._lost)
+    def _line(self) -> Http1Connection:
+        return Http1Connection(self._host, self._idle, self._lost)
 
-    def _idle(self, line: Line) -> None:
+    def _idle(self, line: Http1Connection) -> None:
         if self._closed:
             line.drop()
             return
@@ -219,7 +221,7 @@ class Pool:
         if self._timer is None:
             self._timer = self._loop.call_later(KEEP_ALIVE, self._tidy)
 
-    def _lost(self, line: Line) -> None:
+    def _lost(self, line: Http1Connection) -> None:
         self._lines.discard(line)
         if line in self._kept:
             self._kept.remove(line)

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 from .....errors import ChannelClosed, HttpError, TransportError
 from .....wire import MAX_MESSAGE
-from .decompression import Unpacker
+from .decompression import Decompressor
 
 if TYPE_CHECKING:
-    from .connection import Line
+    from .connection import Http1Connection
 
-__all__ = ["Reply", "media_type"]
+__all__ = ["HttpResponse", "media_type"]
 
 MAX_ERROR_BODY = 1 << 20  # bytes that are read of a refusal
 MAX_UNREAD = 256 << 10  # bytes of a body that wait for their reader before the server has to
 
 
-class Reply:
+class HttpResponse:
     """A response whose body has not been read yet. Its connection fills it."""
 
     __slots__ = (
@@ -43,7 +43,7 @@ class Reply:
     reason: str
     content_type: str  # in lower case, without parameters
 
-    def __init__(self, line: "Line", loop: asyncio.AbstractEventLoop, url: str) -> None:
+    def __init__(self, line: "Http1Connection", loop: asyncio.AbstractEventLoop, url: str) -> None:
         self.url = url
         self.complete = False  # all of it has arrived, or will not
         self.seen = 0  # bytes of the body so far
@@ -56,7 +56,7 @@ class Reply:
         self._whole = False  # the reader wants nothing before the end
         self._waiter: asyncio.Future[None] | None = None
         self._error: ChannelClosed | None = None
-        self._unpacker: Unpacker | None = None
+        self._unpacker: Decompressor | None = None
 
     # For the line
 
@@ -155,7 +155,7 @@ class Reply:
         unpacker = self._unpacker
         if unpacker is None:
             encoding = (self.header("content-encoding") or "").strip().lower()
-            unpacker = self._unpacker = Unpacker(encoding)
+            unpacker = self._unpacker = Decompressor(encoding)
         while True:
             if plain := unpacker.take(MAX_UNREAD):
                 return plain

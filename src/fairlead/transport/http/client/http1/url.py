@@ -7,12 +7,12 @@ from msgspec import Struct
 
 from .....errors import ConfigError
 
-__all__ = ["Address", "basic_authorization", "host_of", "same_origin"]
+__all__ = ["EndpointUrl", "basic_authorization", "host_of", "same_origin"]
 
 _PORTS = {"http": 80, "https": 443}
 
 
-class Address(Struct, frozen=True):
+class EndpointUrl(Struct, frozen=True):
     """An HTTP endpoint, perhaps behind a unix socket."""
 
     url: str  # what is asked for, without credentials
@@ -20,7 +20,7 @@ class Address(Struct, frozen=True):
     authorization: str | None = None  # of credentials that stood in the URL
 
     @classmethod
-    def parse(cls, url: str) -> "Address":
+    def parse(cls, url: str) -> "EndpointUrl":
         """Read a URL. Without a path it means `/mcp`; `unix:///run/x.sock#/mcp` names a socket.
 
         Raises:

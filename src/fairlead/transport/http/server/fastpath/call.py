@@ -9,31 +9,31 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from .....protocol.envelope import TransportContext
 from .....wire import RequestId
-from ..asgi import JSON, STREAM, TEXT, Beat, Headers
-from ..endpoint import HttpEdge
-from ..sessions.event_stream import Stream
+from ..asgi import JSON, STREAM, TEXT, Headers, Heartbeat
+from ..endpoint import HttpEndpoint
+from ..sessions.event_stream import EventStream
 from ..sessions.session_manager import HttpSession
 
 if TYPE_CHECKING:
-    from .protocol import FastProtocol
+    from .protocol import FastPathProtocol
 
-__all__ = ["Head", "LaneCall", "SessionCall"]
+__all__ = ["FastPathCall", "FastPathSessionCall", "RequestHead"]
 
 
 _PLAIN = STATUS_LINE[200] + b"content-type: " + JSON + b"\r\ncontent-length: %d\r\n\r\n%b"
 
 
-class Head(Struct, frozen=True, gc=False):
+class RequestHead(Struct, frozen=True, gc=False):
     """What the request line and the headers of a POST say; checked, and the same every time."""
 
-    edge: HttpEdge
+    edge: HttpEndpoint
     headers: dict[bytes, bytes]
     context: TransportContext
     session_id: str | None  # None as well if its protocol version is none of ours
     keep_alive: bool
 
 
-class LaneCall:
+class FastPathCall:
     """One POST that was read and is answered on the connection itself.
 
     For uvicorn it stands where the request's cycle stands otherwise. What is nearly always the same
@@ -48,10 +48,10 @@ class LaneCall:
     disconnected = False
 
     _left: Callable[[], None] | None = None
-    _beat: Beat | None = None
+    _beat: Heartbeat | None = None
     _every = 0.0
 
-    def __init__(self, connection: "FastProtocol", head: Head) -> None:
+    def __init__(self, connection: "FastPathProtocol", head: RequestHead) -> None:
         self._connection = connection
         self._head = head
         self.keep_alive = head.keep_alive
@@ -77,7 +77,7 @@ class LaneCall:
         return self._head.context.path or "/"
 
     @property
-    def message_event(self) -> "LaneCall":
+    def message_event(self) -> "FastPathCall":
         """Where uvicorn keeps an event, and sets it if the connection is lost."""
         return self
 
@@ -142,7 +142,7 @@ class LaneCall:
         elif not (self.gone or self.response_complete):
             self._connection.transport.close()
 
-    def watch(self, left: Callable[[], None], beat: Beat, every: float) -> None:
+    def watch(self, left: Callable[[], None], beat: Heartbeat, every: float) -> None:
         if self.gone:  # while nobody watched
             left()
             return
@@ -165,11 +165,11 @@ class LaneCall:
     def _complete(self) -> None:
         self.response_complete = True
         if not self.keep_alive:
-            self._connection.hang_up()
-        self._connection.lane_complete()
+            self._connection.drop_connection()
+        self._connection.fast_path_complete()
 
 
-class SessionCall(LaneCall):
+class FastPathSessionCall(FastPathCall):
     """A request in a session, for whose answer no task and no stream waits.
 
     If something else comes first, or nothing for long, a task carries a stream.
@@ -178,7 +178,11 @@ class SessionCall(LaneCall):
     _late = False
 
     def __init__(
-        self, connection: "FastProtocol", head: Head, session: HttpSession, request_id: RequestId
+        self,
+        connection: "FastPathProtocol",
+        head: RequestHead,
+        session: HttpSession,
+        request_id: RequestId,
     ) -> None:
         self._connection = connection
         self._head = head
@@ -205,11 +209,11 @@ class SessionCall(LaneCall):
             connection = self._connection
             connection.transport.write(_PLAIN % (len(frame), frame))
             self.response_complete = True
-            connection.lane_complete()
+            connection.fast_path_complete()
         else:
             self.answer_now(200, frame)
 
-    def becomes(self, stream: Stream) -> None:
+    def switch_to_stream(self, stream: EventStream) -> None:
         connection, session = self._connection, self._session
         connection.patience.clear()
         if not self.gone:

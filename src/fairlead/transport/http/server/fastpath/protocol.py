@@ -11,21 +11,21 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from .....errors import RemoteProtocolError, RpcError
-from .....protocol.caller import read_head
+from .....protocol.caller import read_params_head
 from .....protocol.envelope import TransportContext
 from .....protocol.headers import status_of
 from .....protocol.identity.principal import ANONYMOUS, Principal
-from .....protocol.revisions import known
+from .....protocol.revisions import find_revision
 from .....wire import Request
 from ....lazy_timer import LazyTimer
 from ..asgi import HeaderMap
-from ..endpoint import HttpEdge, describes_itself
-from ..guarded_protocol import MAX_HEAD, GuardedProtocol, Stage
-from ..request_guard import Refusal
+from ..endpoint import HttpEndpoint, is_self_describing
+from ..guarded_protocol import MAX_HEAD, GuardedProtocol, RequestPhase
+from ..request_guard import RequestRefusal
 from ..settings import HttpSettings
-from .call import Head, LaneCall, SessionCall
+from .call import FastPathCall, FastPathSessionCall, RequestHead
 
-__all__ = ["lane_for"]
+__all__ = ["fast_path_protocol"]
 
 MAX_QUICK_HEADERS = 40
 _UNUSUAL = frozenset({b"origin", b"prefer", b"x-correlation-id", b"content-encoding"})
@@ -36,7 +36,7 @@ _END = b"\r\n\r\n"
 _STATELESS = b"io.modelcontextprotocol/"  # in the names of what a request says about itself
 
 
-class FastProtocol(GuardedProtocol):
+class FastPathProtocol(GuardedProtocol):
     """Answers complete POSTs without the way through ASGI, which costs more than they do.
 
     Whatever is not plainly one of those takes the usual way, as if nothing had happened: all other
@@ -48,7 +48,7 @@ class FastProtocol(GuardedProtocol):
     said of its head.
     """
 
-    edges: Mapping[str, HttpEdge]  # by path
+    edges: Mapping[str, HttpEndpoint]  # by path
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -56,10 +56,12 @@ class FastProtocol(GuardedProtocol):
         # between two of them.
         self.patience = LazyTimer(self.loop, self._out_of_patience)
         self._body: list[bytes] | None = None  # of a request that may be quick
-        self._head: Head | None = None  # and what its head says
+        self._head: RequestHead | None = None  # and what its head says
         self._piece = b""  # what is being read, if a request begins with it
-        self._known: dict[bytes, tuple[Head, int]] = {}  # by their bytes; with the body's length
-        self._last: tuple[bytes, Head | None, int] = (b"", None, 0)  # of those
+        self._known: dict[
+            bytes, tuple[RequestHead, int]
+        ] = {}  # by their bytes; with the body's length
+        self._last: tuple[bytes, RequestHead | None, int] = (b"", None, 0)  # of those
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -71,7 +73,7 @@ class FastProtocol(GuardedProtocol):
         cycle = self.cycle
         if (
             self._known
-            and self.stage is Stage.BETWEEN
+            and self.stage is RequestPhase.BETWEEN
             and (cycle is None or cycle.response_complete)
             and not self.deaf
             and not self.flow.write_paused  # else whoever does not read would pile up answers
@@ -87,7 +89,7 @@ class FastProtocol(GuardedProtocol):
                     self._watch_sender()
                 return
         # What begins inside of a request would mean something else where one begins.
-        self._piece = data if self.stage is Stage.BETWEEN else b""
+        self._piece = data if self.stage is RequestPhase.BETWEEN else b""
         super().data_received(data)
         self._piece = b""
         if self._body is not None and self._is_too_long():
@@ -115,7 +117,7 @@ class FastProtocol(GuardedProtocol):
         ):
             self._head = head
             self._body = []
-            self.stage = Stage.BODY
+            self.stage = RequestPhase.BODY
         else:
             super().on_headers_complete()
 
@@ -134,7 +136,7 @@ class FastProtocol(GuardedProtocol):
         if held is None:
             super().on_message_complete()
             return
-        self.stage = Stage.BETWEEN
+        self.stage = RequestPhase.BETWEEN
         body = held[0] if len(held) == 1 else b"".join(held)
         head = self._head
         assert head is not None
@@ -152,7 +154,7 @@ class FastProtocol(GuardedProtocol):
         for chunk in held or ():
             super().on_body(chunk)
 
-    def _read_head(self, edge: HttpEdge) -> Head | None:
+    def _read_head(self, edge: HttpEndpoint) -> RequestHead | None:
         """Return what the head says, unless it is unusual or the request is to be refused.
 
         Everything that the headers decide is decided here, before any of the body is kept.
@@ -162,13 +164,13 @@ class FastProtocol(GuardedProtocol):
             return None
         if b"host" not in headers or edge.guard.refuse(headers, self.server) is not None:
             return None
-        if not edge.guard.open and isinstance(_principal(edge, headers), Refusal | None):
+        if not edge.guard.open and isinstance(_principal(edge, headers), RequestRefusal | None):
             return None
         if headers.get(b"content-type") != b"application/json" or not _takes_both(headers):
             return None
         session_id = headers.get(b"mcp-session-id")
         version = headers.get(b"mcp-protocol-version")
-        if version is not None and known(version.decode("latin-1")) is None:
+        if version is not None and find_revision(version.decode("latin-1")) is None:
             session_id = None
         context = TransportContext(
             transport_type="http",
@@ -176,7 +178,7 @@ class FastProtocol(GuardedProtocol):
             path=self.url.decode("latin-1"),
             peer_address=self.client[0] if self.client else None,
         )
-        return Head(
+        return RequestHead(
             edge,
             headers,
             context,
@@ -184,7 +186,7 @@ class FastProtocol(GuardedProtocol):
             self.parser.should_keep_alive(),
         )
 
-    def _remember(self, head: Head, length: int) -> None:
+    def _remember(self, head: RequestHead, length: int) -> None:
         """A request like this one may come again; if all of it came at once, it is known."""
         piece = self._piece
         end = piece.find(_END) + len(_END)
@@ -199,11 +201,11 @@ class FastProtocol(GuardedProtocol):
                 del self._known[next(iter(self._known))]
             self._known[piece[:end]] = head, length
 
-    def _quick(self, head: Head, body: bytes) -> bool:
+    def _quick(self, head: RequestHead, body: bytes) -> bool:
         """Answer this POST, if it is in order."""
         edge = head.edge
         who = ANONYMOUS if edge.guard.open else _principal(edge, head.headers)
-        if who is None or isinstance(who, Refusal):
+        if who is None or isinstance(who, RequestRefusal):
             return False
         if edge.hides is not None and edge.hides(who):
             return False
@@ -213,10 +215,10 @@ class FastProtocol(GuardedProtocol):
                 return False
             if head.session_id is not None and _STATELESS not in body and b"\\u" not in body:
                 return self._quick_in_session(head, message, who)
-            said = read_head(message.params)
-            if not describes_itself(said):
+            said = read_params_head(message.params)
+            if not is_self_describing(said):
                 return self._quick_in_session(head, message, who)
-            call = LaneCall(self, head)
+            call = FastPathCall(self, head)
             caller = edge.check_stateless(call, message, said, who)
         except (RpcError, RemoteProtocolError):
             return False
@@ -226,14 +228,14 @@ class FastProtocol(GuardedProtocol):
             self.begin(work)
         return True
 
-    def _quick_in_session(self, head: Head, message: Request, who: Principal) -> bool:
+    def _quick_in_session(self, head: RequestHead, message: Request, who: Principal) -> bool:
         edge = head.edge
         if head.session_id is None or message.method == "initialize":
             return False
         session = edge.sessions.get(head.session_id, who)
         if session is None or session.asked(message.id):
             return False
-        call = SessionCall(self, head, session, message.id)
+        call = FastPathSessionCall(self, head, session, message.id)
         self._take_over(call)
         if edge.settings.answers == "sse":
             stream = session.open_stream([message])
@@ -247,7 +249,7 @@ class FastProtocol(GuardedProtocol):
             session.take(message)
         return True
 
-    def _take_over(self, call: LaneCall) -> None:
+    def _take_over(self, call: FastPathCall) -> None:
         self.patience.clear()
         if self.timeout_keep_alive_task is not None:
             super()._unset_keepalive_if_required()
@@ -265,14 +267,14 @@ class FastProtocol(GuardedProtocol):
         if task.cancelled() and (call := self._under_way()) is not None:
             call.give_up()
 
-    def _under_way(self) -> LaneCall | None:
+    def _under_way(self) -> FastPathCall | None:
         """The call that is being answered from here; others may wait behind it for their turn."""
         for cycle in (*self._earlier, self.cycle):
-            if isinstance(cycle, LaneCall) and not cycle.response_complete:
+            if isinstance(cycle, FastPathCall) and not cycle.response_complete:
                 return cycle
         return None
 
-    def lane_complete(self) -> None:
+    def fast_path_complete(self) -> None:
         """A request was answered from here: do what uvicorn does then, but for its timer."""
         if self.pipeline or self._earlier or self.flow.read_paused or self.lingers:
             self.patience.clear()
@@ -298,7 +300,9 @@ class FastProtocol(GuardedProtocol):
             self.timeout_keep_alive_handler()
 
 
-def _principal(edge: HttpEdge, headers: dict[bytes, bytes]) -> Principal | Refusal | None:
+def _principal(
+    edge: HttpEndpoint, headers: dict[bytes, bytes]
+) -> Principal | RequestRefusal | None:
     """Return the principal that the token names; None if `verify_token` raises."""
     try:
         return edge.guard.principal(headers)
@@ -311,10 +315,12 @@ def _takes_both(headers: dict[bytes, bytes]) -> bool:
     return accept is None or accept == b"application/json, text/event-stream" or accept == b"*/*"
 
 
-def lane_for(edges: Mapping[str, HttpEdge], settings: HttpSettings) -> type[HttpToolsProtocol]:
+def fast_path_protocol(
+    edges: Mapping[str, HttpEndpoint], settings: HttpSettings
+) -> type[HttpToolsProtocol]:
     """The protocol class that serves these endpoints, by path."""
     plain = settings.error_status == "spec" and settings.sse_dialect == "standard"
     limits = {"body_timeout": settings.body_timeout}
     if not (settings.fast_lane and plain):
         return type("Guarded", (GuardedProtocol,), limits)
-    return type("Lane", (FastProtocol,), {"edges": edges, **limits})
+    return type("Lane", (FastPathProtocol,), {"edges": edges, **limits})

@@ -9,16 +9,16 @@ from collections.abc import Callable
 
 from .....wire import RequestId
 from .....wire.sse import HEARTBEAT, encode_event
-from ..asgi import WHOLE_STREAM, Call
+from ..asgi import WHOLE_STREAM, HttpCall
 from .event_store import EventStore, event_id
 
-__all__ = ["HIGH_WATER", "Stream", "carry"]
+__all__ = ["HIGH_WATER", "EventStream", "write_stream"]
 
 HIGH_WATER = 1 << 20  # bytes that wait for the client to read them
 MAX_EARLY = 64  # messages kept for a stream that nobody has opened yet
 
 
-class Stream:
+class EventStream:
     """What one answer has to say: put by the session, taken by whoever carries it."""
 
     __slots__ = (
@@ -141,9 +141,9 @@ class Stream:
             self._waiter = None
 
 
-async def carry(
-    call: Call,
-    stream: Stream,
+async def write_stream(
+    call: HttpCall,
+    stream: EventStream,
     *,
     heartbeat: float,
     prime: bool,
@@ -187,14 +187,14 @@ async def carry(
         await call.end()
 
 
-def _priming(stream: Stream, retry: float) -> bytes:
+def _priming(stream: EventStream, retry: float) -> bytes:
     """An id and no data: what a client comes back with if it hears nothing else."""
     # Only what is not written yet is counted in: the priming event stands before it.
     number = stream.frames[0][0] - 1 if stream.frames else stream.number
     return encode_event(b"", id=event_id(stream.name, number), retry=round(retry * 1000))
 
 
-def _events(stream: Stream, frames: list[tuple[int, bytes]]) -> bytes:
+def _events(stream: EventStream, frames: list[tuple[int, bytes]]) -> bytes:
     if not stream.numbered:
         return b"".join([encode_event(frame) for _, frame in frames])
     name = stream.name

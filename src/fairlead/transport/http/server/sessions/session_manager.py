@@ -14,22 +14,29 @@ from .....limits import SESSIONS_PER_CLIENT
 from .....protocol.envelope import SessionContext, TransportContext
 from .....protocol.identity.client_key import client_key
 from .....protocol.identity.principal import Principal
-from .....protocol.revisions import Revision, known
+from .....protocol.revisions import Revision, find_revision
 from .....wire import Failure, Message, Request, RequestId, Success, encode, encode_success
 from ....channel import Channel
 from ....client_shares import ClientShares, NoShareLeft
 from ..settings import HttpSettings
 from .event_store import EventStore, MemoryEventStore
-from .event_stream import HIGH_WATER, Stream
-from .session_restore import Reviver
+from .event_stream import HIGH_WATER, EventStream
+from .session_restore import SessionRestorer
 from .streamed_channel import StreamedChannel
 
-__all__ = ["Accept", "Direct", "HttpSession", "Served", "Sessions", "TooManySessions"]
+__all__ = [
+    "AcceptSession",
+    "HttpSession",
+    "ServedPeer",
+    "SessionManager",
+    "StreamlessPost",
+    "TooManySessions",
+]
 
 log = logging.getLogger("fairlead.transport")
 
 
-class Served(Protocol):
+class ServedPeer(Protocol):
     """Whoever talks on a channel, as far as we have to know it."""
 
     @property
@@ -38,16 +45,18 @@ class Served(Protocol):
     async def close(self) -> None: ...
 
 
-Accept = Callable[[Channel, Principal], Served]  # the channel, and who is at its other end
+AcceptSession = Callable[
+    [Channel, Principal], ServedPeer
+]  # the channel, and who is at its other end
 
 
-class Direct(Protocol):
+class StreamlessPost(Protocol):
     """A POST that waits for nothing but its answer, and needs no stream for that."""
 
     def answered(self, frame: bytes | None) -> None:
         """Here it is; None if there is nothing to say, because the request was cancelled."""
 
-    def becomes(self, stream: Stream) -> None:
+    def switch_to_stream(self, stream: EventStream) -> None:
         """Something else comes before the answer, so that it is a stream from now on."""
 
 
@@ -68,12 +77,14 @@ class HttpSession(StreamedChannel):
         self.revision: Revision | None = None  # once `initialize` has been answered
         self.key: str | None = None  # under which it is kept, where sessions outlive a process
         self.used = time.monotonic()
-        self.served: Served | None = None
-        self.standalone = Stream(session_id, "g", store, taken=self._taken)
+        self.served: ServedPeer | None = None
+        self.standalone = EventStream(session_id, "g", store, taken=self._taken)
         self._store = store
-        self._posts: dict[RequestId, Stream] = {}
-        self._direct: dict[RequestId, Direct] = {}  # the same, where no stream is needed so far
-        self._resumable: dict[str, Stream] = {}  # streams with ids that are not done
+        self._posts: dict[RequestId, EventStream] = {}
+        self._direct: dict[
+            RequestId, StreamlessPost
+        ] = {}  # the same, where no stream is needed so far
+        self._resumable: dict[str, EventStream] = {}  # streams with ids that are not done
         self._queued = 0  # no fewer bytes than wait in all streams together
         self._streams = 0
 
@@ -145,18 +156,18 @@ class HttpSession(StreamedChannel):
 
     # What comes in
 
-    def open_stream(self, requests: list[Request]) -> Stream:
+    def open_stream(self, requests: list[Request]) -> EventStream:
         """The stream that answers these requests of one POST."""
         return self._open_stream({request.id for request in requests})
 
-    def _open_stream(self, owed: set[RequestId]) -> Stream:
+    def _open_stream(self, owed: set[RequestId]) -> EventStream:
         self._streams += 1
-        stream = Stream(self.id, f"p{self._streams}", self._store, owed, self._taken)
+        stream = EventStream(self.id, f"p{self._streams}", self._store, owed, self._taken)
         for request_id in owed:
             self._posts[request_id] = stream
         return stream
 
-    def expect(self, request_id: RequestId, direct: Direct) -> None:
+    def expect(self, request_id: RequestId, direct: StreamlessPost) -> None:
         """The same for one request that nothing but an answer is expected to."""
         self._direct[request_id] = direct
 
@@ -164,25 +175,25 @@ class HttpSession(StreamedChannel):
         """Such a request has to have a stream after all."""
         direct = self._direct.pop(request_id, None)
         if direct is not None:
-            direct.becomes(self._open_stream({request_id}))
+            direct.switch_to_stream(self._open_stream({request_id}))
 
     def settle_revision(self) -> bool:
         """`initialize` was answered: with which revision? False if it was refused."""
         if self.served is not None:
-            self.revision = known(self.served.session.protocol_version or "")
+            self.revision = find_revision(self.served.session.protocol_version or "")
         return self.revision is not None
 
     def asked(self, request_id: RequestId) -> bool:
         """Whether a request of that id is under way."""
         return request_id in self._posts or request_id in self._direct
 
-    def keep(self, stream: Stream) -> None:
+    def keep(self, stream: EventStream) -> None:
         """The client knows an id of this stream, so it may come back."""
         stream.number_events()
         if not stream.done:
             self._resumable[stream.name] = stream
 
-    def find(self, name: str) -> Stream | None:
+    def find(self, name: str) -> EventStream | None:
         """A stream that is still going on."""
         return self.standalone if name == "g" else self._resumable.get(name)
 
@@ -191,21 +202,21 @@ class HttpSession(StreamedChannel):
         """Whether something is under way, or somebody listens."""
         return bool(self._posts or self._direct) or self.standalone.carrier is not None
 
-    def _stream_of(self, request_id: RequestId) -> Stream | None:
+    def _stream_of(self, request_id: RequestId) -> EventStream | None:
         if request_id in self._direct:
             self.use_stream(request_id)
         return self._posts.get(request_id)
 
-    def _finished(self, stream: Stream) -> None:
+    def _finished(self, stream: EventStream) -> None:
         self.used = time.monotonic()  # a call may have lasted longer than a session may be idle
         if stream.done:
             self._resumable.pop(stream.name, None)
 
 
-class Sessions:
+class SessionManager:
     """All sessions of an endpoint, within bounds."""
 
-    def __init__(self, settings: HttpSettings, accept: Accept) -> None:
+    def __init__(self, settings: HttpSettings, accept: AcceptSession) -> None:
         self._settings = settings
         self._accept = accept
         self._store: EventStore = settings.event_store or MemoryEventStore(owner_of=self._client_of)
@@ -218,11 +229,11 @@ class Sessions:
             used=lambda session: session.used,
         )
         self._ending: set[asyncio.Task[None]] = set()
-        self.reviver: Reviver | None = None
+        self.restorer: SessionRestorer | None = None
         self._touched = 0.0  # when the store last heard which of them are in use
         if settings.session_store is not None:
             store, idle = settings.session_store, settings.session_idle
-            self.reviver = Reviver(store, idle, self._made, self._add, self.end)
+            self.restorer = SessionRestorer(store, idle, self._made, self._add, self.end)
         self._sweep: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -279,14 +290,14 @@ class Sessions:
         """What a client has missed on a stream; None if nobody knows."""
         return await self._store.after(session.id, stream, number)
 
-    async def revive(
+    async def restore_session(
         self, session_id: str, context: TransportContext, principal: Principal
     ) -> HttpSession | None:
         """A session that `get` does not know, if it can be taken up again."""
-        if self.reviver is None or session_id in self._sessions:
+        if self.restorer is None or session_id in self._sessions:
             return None
         try:
-            return await self.reviver.revive(session_id, context, principal)
+            return await self.restorer.restore_session(session_id, context, principal)
         except TooManySessions:
             log.warning("a session cannot be taken up again: there are too many")
             return None
@@ -295,8 +306,8 @@ class Sessions:
         """End a session: what is under way in it is cancelled."""
         self._remove(session)
         self._store.forget(session.id)
-        if for_good and self.reviver is not None and session.key is not None:
-            await self.reviver.forget(session.key)
+        if for_good and self.restorer is not None and session.key is not None:
+            await self.restorer.forget(session.key)
         if session.served is not None:
             await session.served.close()
 
@@ -305,8 +316,8 @@ class Sessions:
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
-        if self.reviver is not None:
-            await self.reviver.close()
+        if self.restorer is not None:
+            await self.restorer.close()
         await self._touch()
         for session in list(self._sessions.values()):
             await self.end(session, for_good=session.over)
@@ -336,7 +347,7 @@ class Sessions:
             if session.used <= oldest and not session.busy:
                 log.debug("session %s… was idle for too long", session.id[:6])
                 self._end_soon(session)
-        if self.reviver is not None:
+        if self.restorer is not None:
             self._begin(self._touch())
         if self._sessions:
             self._schedule()
@@ -345,7 +356,7 @@ class Sessions:
 
     async def _touch(self) -> None:
         """What was in use here since the last time is not too old for the next process."""
-        if self.reviver is not None:
+        if self.restorer is not None:
             since, self._touched = self._touched, time.monotonic()
             used = [one for one in self._sessions.values() if one.busy or one.used >= since]
-            await self.reviver.touch([one.key for one in used if one.key is not None])
+            await self.restorer.touch([one.key for one in used if one.key is not None])

@@ -15,7 +15,7 @@ from .session_store import SessionStore, StoredSession, key_of
 if TYPE_CHECKING:
     from .session_manager import HttpSession
 
-__all__ = ["Reviver"]
+__all__ = ["SessionRestorer"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -29,7 +29,7 @@ Add = Callable[["HttpSession"], None]
 End = Callable[["HttpSession", bool], Awaitable[None]]  # for good, or only here
 
 
-class Reviver:
+class SessionRestorer:
     """Keeps the sessions of one endpoint in a store, and takes them from there.
 
     A store that fails is no reason to refuse anybody: sessions are then as mortal as without one.
@@ -79,7 +79,7 @@ class Reviver:
             await self.forget(found.key)
         return found is not None
 
-    async def revive(
+    async def restore_session(
         self, session_id: str, context: TransportContext, principal: Principal
     ) -> "HttpSession | None":
         """The session, as if it had never been away; None if there is none for this client."""

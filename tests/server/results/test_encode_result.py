@@ -18,8 +18,8 @@ from fairlead.protocol.types.content import (
     TextContent,
 )
 from fairlead.protocol.types.tools import CallToolResult
+from fairlead.server.results.encode_result import as_content, prompt_messages, resource_contents
 from fairlead.server.results.media import Audio, File, Image
-from fairlead.server.results.result_encoding import as_content, prompt_messages, resource_contents
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

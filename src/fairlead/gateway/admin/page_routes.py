@@ -12,18 +12,18 @@ from msgspec import Struct
 from ...errors import ChannelClosed, ConfigError
 from ...limits import ADMIN_BODY_BYTES
 from ...protocol.identity.principal import Principal
-from ...transport.http.server.asgi import AsgiCall, TooLarge
+from ...transport.http.server.asgi import AsgiCall, BodyTooLarge
 
 if TYPE_CHECKING:
     from .http_pages import GatewayPages
 
-__all__ = ["Mistake", "PageRequest", "Route", "mistakes", "number_of"]
+__all__ = ["BadRequest", "PageRequest", "Route", "mistakes", "number_of"]
 
 MAX_BODY: Final = ADMIN_BODY_BYTES.value
 _VALUE: Final = re.compile(r"\{(\w+)(:path)?\}")
 
 
-class Mistake(ConfigError):
+class BadRequest(ConfigError):
     """The request itself is wrong."""
 
 
@@ -35,7 +35,7 @@ def mistakes(*others: type[ConfigError]) -> Iterator[None]:
     except others:
         raise
     except ConfigError as exc:
-        raise Mistake(str(exc)) from exc
+        raise BadRequest(str(exc)) from exc
 
 
 class PageRequest(Struct, frozen=True):
@@ -52,7 +52,7 @@ class PageRequest(Struct, frozen=True):
 
     @property
     def number(self) -> int:
-        """The same as a number. Raises `Mistake` if it is none."""
+        """The same as a number. Raises `BadRequest` if it is none."""
         return number_of(self.value)
 
     @property
@@ -71,13 +71,13 @@ class PageRequest(Struct, frozen=True):
         try:
             raw = await self.call.body(MAX_BODY)
             return msgspec.json.decode(raw or b"{}", type=kind)
-        except TooLarge:
+        except BodyTooLarge:
             ADMIN_BODY_BYTES.hit()
-            raise Mistake(f"that is more than {MAX_BODY} bytes") from None
+            raise BadRequest(f"that is more than {MAX_BODY} bytes") from None
         except ChannelClosed:
             raise ConfigError("nobody is there any more") from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-            raise Mistake(f"the body cannot be read: {exc}") from None
+            raise BadRequest(f"the body cannot be read: {exc}") from None
 
 
 class Route:
@@ -109,7 +109,7 @@ class Route:
 
 
 def number_of(text: str) -> int:
-    """Raises `Mistake` for what is none."""
+    """Raises `BadRequest` for what is none."""
     if not (text.isascii() and text.isdigit() and len(text) < 16):
-        raise Mistake(f"{text[:50]!r} is no number")
+        raise BadRequest(f"{text[:50]!r} is no number")
     return int(text)

@@ -17,7 +17,7 @@ from ..schema.foreign_types import to_plain
 from .media import Media, embedded
 
 __all__ = [
-    "Content",
+    "EncodedResult",
     "as_content",
     "error_content",
     "is_block_type",
@@ -38,14 +38,14 @@ _BLOCKS = frozenset(
 )
 
 
-class Content(Struct, frozen=True, gc=False):
+class EncodedResult(Struct, frozen=True, gc=False):
     """A tool's result. `plain`: every revision can read it, nobody has to look inside again."""
 
     result: bytes
     plain: bool = True
 
 
-def as_content(value: Any, tail: bytes = b"}") -> Content:
+def as_content(value: Any, tail: bytes = b"}") -> EncodedResult:
     """SRV-29: strings become text, content blocks pass, other values become JSON text.
 
     Bytes become an embedded resource; a list may mix strings and blocks.
@@ -53,18 +53,18 @@ def as_content(value: Any, tail: bytes = b"}") -> Content:
     `tail` closes the object, with the members that the era adds; so that a big text is copied once.
     """
     if type(value) is str:
-        return Content(text_result(value, tail))
+        return EncodedResult(text_result(value, tail))
     if value is None:
-        return Content(b'{"content":[{"type":"text","text":""}]%b' % tail)
+        return EncodedResult(b'{"content":[{"type":"text","text":""}]%b' % tail)
     if is_result(value):
         return _whole_result(value, tail)
     if _is_block(value):
-        return Content(b'{"content":%b%b' % (to_json([_block(value)]), tail), False)
+        return EncodedResult(b'{"content":%b%b' % (to_json([_block(value)]), tail), False)
     if isinstance(value, list | tuple) and _is_mixed_content(value):
         blocks = [{"type": "text", "text": v} if isinstance(v, str) else _block(v) for v in value]
-        return Content(b'{"content":%b%b' % (to_json(blocks), tail), False)
+        return EncodedResult(b'{"content":%b%b' % (to_json(blocks), tail), False)
     text = str(value) if isinstance(value, str) else json_of(value).decode()
-    return Content(b'{"content":[{"type":"text","text":%b}]%b' % (to_json(text), tail))
+    return EncodedResult(b'{"content":[{"type":"text","text":%b}]%b' % (to_json(text), tail))
 
 
 def json_of(value: Any) -> bytes:
@@ -88,10 +88,10 @@ def text_result(text: str, tail: bytes) -> bytes:
     return b"".join((b'{"content":[{"type":"text","text":', encoded, b"}]", tail))
 
 
-def error_content(error: MCPToolError, tail: bytes = b"}") -> Content:
+def error_content(error: MCPToolError, tail: bytes = b"}") -> EncodedResult:
     """SRV-20: one text block with the JSON of the error, and the flag."""
     text = to_json(to_json(error.to_dict()).decode())
-    return Content(b'{"content":[{"type":"text","text":%b}],"isError":true%b' % (text, tail))
+    return EncodedResult(b'{"content":[{"type":"text","text":%b}],"isError":true%b' % (text, tail))
 
 
 def resource_contents(uri: str, mime_type: str | None, value: Any) -> list[Any]:
@@ -167,11 +167,11 @@ def _is_mixed_content(values: Sequence[Any]) -> bool:
     return any(map(_is_block, values)) and all(_is_block(v) or isinstance(v, str) for v in values)
 
 
-def _whole_result(value: Any, tail: bytes) -> Content:
+def _whole_result(value: Any, tail: bytes) -> EncodedResult:
     body = to_json(value)
     if b'"content":[]' in body:  # DEC-14: at least one block
         body = to_json(msgspec.structs.replace(value, content=[Raw(b'{"type":"text","text":""}')]))
-    return Content(_merged(body, tail), False)
+    return EncodedResult(_merged(body, tail), False)
 
 
 def _merged(body: bytes, tail: bytes) -> bytes:

@@ -10,14 +10,14 @@ from msgspec import Raw, UnsetType
 
 from ..wire import Notification
 
-__all__ = ["Handed", "OnProgress", "Overhear", "Pending"]
+__all__ = ["CallbackPending", "OnProgress", "OnProgressNotification", "Pending"]
 
 log = logging.getLogger("fairlead.peer")
 
 # Called with what the peer said: progress, total, message. May be a coroutine function.
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None] | None]
 # The same for those who pass it on: the notification as it came, at once.
-Overhear = Callable[[Notification], None]
+OnProgressNotification = Callable[[Notification], None]
 
 
 class Pending:
@@ -41,7 +41,7 @@ class Pending:
         timeout: float,
         gives_up_at: float,
         on_progress: OnProgress | None,
-        overhear: Overhear | None = None,
+        overhear: OnProgressNotification | None = None,
     ) -> None:
         self.method = method
         self.future = future
@@ -79,7 +79,7 @@ class Pending:
             self._said = []
             self._runner = asyncio.ensure_future(self._run(waiting))
 
-    async def told(self) -> None:
+    async def progress_delivered(self) -> None:
         """Wait until the callback has heard all progress that came."""
         if self._runner is not None:
             await asyncio.wait((self._runner,))
@@ -116,7 +116,7 @@ class Pending:
             self.future.set_result(result)
 
 
-class Handed:
+class CallbackPending:
     """A request that was passed on for somebody else: its outcome goes to a callback, at once."""
 
     __slots__ = ("_overhear", "gives_up_at", "method", "settle", "timeout")
@@ -127,7 +127,7 @@ class Handed:
         timeout: float,
         gives_up_at: float,
         done: Callable[[Raw | Exception], None],
-        overhear: Overhear | None,
+        overhear: OnProgressNotification | None,
     ) -> None:
         self.method = method
         self.timeout = timeout

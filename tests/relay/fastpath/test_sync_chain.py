@@ -18,15 +18,20 @@ from fairlead.interceptor import (
     Interceptor,
     Outcome,
     Proceed,
-    TwoHalves,
+    SyncInterceptor,
     chain,
 )
 from fairlead.policy.actions import Allow, RateLimit, Redact
-from fairlead.protocol.caller import Caller, read_head
+from fairlead.protocol.caller import Caller, read_params_head
 from fairlead.protocol.envelope import Direction, TransportContext
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import NEWEST
-from fairlead.relay.fastpath.chain_stepper import Chain, ContinuedCall, fair, lead_back
+from fairlead.relay.fastpath.sync_chain import (
+    ContinuedCall,
+    SyncChain,
+    unwind,
+    without_stray_cancellation,
+)
 from fairlead.wire import Request
 from tests.support.raw_relay import HANDSHAKE, Client, Scene, Server, scene
 
@@ -38,7 +43,7 @@ def exchange(method: str = "tools/call") -> Exchange:
     return Exchange(
         Request(1, method, params),
         Caller(NEWEST, True, ANONYMOUS),
-        read_head(params),
+        read_params_head(params),
         Direction.CLIENT_TO_SERVER,
         TransportContext(transport_type="memory"),
         None,  # type: ignore[arg-type]  # nobody looks at it
@@ -88,7 +93,7 @@ class Quick:
         return await proceed(exchange)
 
 
-class Half(TwoHalves):
+class Half(SyncInterceptor):
     """The same in two halves."""
 
     def __init__(self, what: str, log: list[str]) -> None:
@@ -141,7 +146,7 @@ OUTCOMES: tuple[Answer | Exception, ...] = (
 
 
 async def led(
-    way: Chain, behind: Callable[[Exchange], Answer], at_once: bool
+    way: SyncChain, behind: Callable[[Exchange], Answer], at_once: bool
 ) -> Answer | Exception:
     """Lead a request through a chain as the relay does; `behind` answers it."""
     outcome: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()
@@ -149,12 +154,12 @@ async def led(
     try:
         asked = way.lead_in(exchange(), afters)
     except Exception as exc:
-        return lead_back(afters, fair(exc))
+        return unwind(afters, without_stray_cancellation(exc))
     if at_once and way.rest_passes(asked):
         try:
-            return lead_back(afters, behind(asked))
+            return unwind(afters, behind(asked))
         except Exception as exc:
-            return lead_back(afters, exc)
+            return unwind(afters, exc)
     ContinuedCall(way.rest, asked, afters, outcome.set_result)
     assert not outcome.done()
     return await outcome
@@ -201,7 +206,7 @@ def test_the_outcome_is_that_of_a_task(
         async def handler(exchange: Exchange) -> Answer:
             return answer(exchange)
 
-        outcome = await led(Chain([made(one, log) for one in what], handler), answer, at_once)
+        outcome = await led(SyncChain([made(one, log) for one in what], handler), answer, at_once)
         return repr(outcome) if isinstance(outcome, Exception) else outcome, log
 
     if what:
@@ -219,7 +224,7 @@ async def forever(exchange: Exchange) -> Answer:
 
 def continued(*interceptors: Interceptor) -> tuple[ContinuedCall, list[Answer | Exception]]:
     """Start a call that is never answered, and the outcomes that it delivers."""
-    way = Chain(interceptors, forever)
+    way = SyncChain(interceptors, forever)
     afters: list[After] = []
     outcomes: list[Answer | Exception] = []
     asked = way.lead_in(exchange(), afters)
@@ -249,7 +254,7 @@ async def test_the_first_halves_get_the_end_of_a_call_that_resists_cancellation(
     assert outcomes == []
 
 
-class Why(TwoHalves):
+class Why(SyncInterceptor):
     """Keeps the outcome."""
 
     outcome: Outcome = None
@@ -278,10 +283,10 @@ async def test_the_reason_of_a_cancellation_is_kept(turns: int) -> None:
 
 
 def test_a_chain_without_halves_and_looks_always_needs_a_task() -> None:
-    assert Chain([], forever).possible
-    assert Chain([made("half passes", [])], forever).possible
-    assert not Chain([made("passes", [])], forever).possible
-    assert not Chain([made("half passes", []), made("passes", [])], forever).possible
+    assert SyncChain([], forever).possible
+    assert SyncChain([made("half passes", [])], forever).possible
+    assert not SyncChain([made("passes", [])], forever).possible
+    assert not SyncChain([made("half passes", []), made("passes", [])], forever).possible
 
 
 # Through a relay

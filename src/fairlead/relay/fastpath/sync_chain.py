@@ -1,6 +1,6 @@
 """Interceptors without a task, as far as that is possible.
 
-A `TwoHalves` interceptor has a plain function for each direction, so a request passes it without a
+A `SyncInterceptor` has a plain function for each direction, so a request passes it without a
 coroutine. An interceptor with a method `passes` can say that a request is of no concern to it. A
 request that meets others, or that cannot be forwarded at once, continues in a task.
 """
@@ -19,18 +19,18 @@ from ...interceptor import (
     Handler,
     Interceptor,
     Outcome,
-    TwoHalves,
+    SyncInterceptor,
     chain,
-    claims,
+    declares,
 )
-from ...interceptor.sync_interceptor import ANSWERS, sensible
+from ...interceptor.sync_interceptor import ANSWERS, checked_outcome
 
-__all__ = ["Chain", "ContinuedCall", "fair", "lead_back"]
+__all__ = ["ContinuedCall", "SyncChain", "unwind", "without_stray_cancellation"]
 
 log = logging.getLogger("fairlead.gateway")
 
 
-class Chain:
+class SyncChain:
     """The interceptors of a relay, divided by what can run without a task."""
 
     def __init__(self, interceptors: Sequence[Interceptor], usual: Handler) -> None:
@@ -39,7 +39,7 @@ class Chain:
         self.usual = usual
         halves = list(takewhile(_comes_in_halves, interceptors))
         rest = interceptors[len(halves) :]
-        self.first = [cast(TwoHalves, one).before for one in halves]
+        self.first = [cast(SyncInterceptor, one).before for one in halves]
         self.only_halves = not rest
         self.rest = chain(rest, usual)
         self.looks = _looks_of(interceptors)
@@ -100,15 +100,15 @@ class ContinuedCall:
         self._started = True
         outcome: Answer | Exception
         try:
-            outcome = fair(await handler(exchange))
+            outcome = without_stray_cancellation(await handler(exchange))
         except Exception as exc:
             outcome = exc
         except BaseException as exc:
             if not isinstance(exc, asyncio.CancelledError) or self._task.cancelling():
-                lead_back(self._afters, exc)
+                unwind(self._afters, exc)
                 raise
-            outcome = fair(exc)
-        outcome = lead_back(self._afters, outcome)
+            outcome = without_stray_cancellation(exc)
+        outcome = unwind(self._afters, outcome)
         try:
             if not self._task.cancelling():
                 self._done(outcome)
@@ -120,15 +120,19 @@ class ContinuedCall:
             try:
                 task.result()
             except asyncio.CancelledError as cause:  # it carries the reason
-                lead_back(self._afters, cause)
+                unwind(self._afters, cause)
 
 
-def lead_back(afters: list[After], outcome: Outcome) -> Answer | Exception:
+def unwind(afters: list[After], outcome: Outcome) -> Answer | Exception:
     """Pass an outcome through the second halves, last one first, and return what they make of it.
 
     Only a request that was cancelled has a cancellation as its outcome.
     """
-    as_it_is = sensible if isinstance(outcome, asyncio.CancelledError) else fair
+    as_it_is = (
+        checked_outcome
+        if isinstance(outcome, asyncio.CancelledError)
+        else without_stray_cancellation
+    )
     while afters:
         try:
             outcome = afters.pop()(outcome)
@@ -139,10 +143,10 @@ def lead_back(afters: list[After], outcome: Outcome) -> Answer | Exception:
     return outcome  # type: ignore[return-value]  # a cast is a call
 
 
-def fair(outcome: object) -> Answer | Exception:
+def without_stray_cancellation(outcome: object) -> Answer | Exception:
     """Turn a cancellation that was not requested into an error."""
     if type(outcome) not in ANSWERS:
-        outcome = sensible(outcome)
+        outcome = checked_outcome(outcome)
         if isinstance(outcome, asyncio.CancelledError):
             failed = RuntimeError("what an interceptor waited for was cancelled")
             failed.__cause__, outcome = outcome, failed
@@ -151,13 +155,13 @@ def fair(outcome: object) -> Answer | Exception:
 
 def _comes_in_halves(interceptor: Interceptor) -> bool:
     """Return True if calling its halves is the same as calling it."""
-    return type(interceptor).__call__ is TwoHalves.__call__
+    return type(interceptor).__call__ is SyncInterceptor.__call__
 
 
 def _looks_of(interceptors: Sequence[Interceptor]) -> list[Callable[[Exchange], bool]]:
     """Return the `passes` methods of all interceptors, or nothing if one has none."""
     looks: list[Any] = [
-        getattr(one, "passes", None) if claims(one, "passes", "before") else None
+        getattr(one, "passes", None) if declares(one, "passes", "before") else None
         for one in interceptors
     ]
     return [] if None in looks else looks

@@ -13,17 +13,17 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-__all__ = ["Optional", "Step", "Variable", "match_steps"]
+__all__ = ["OptionalVariable", "TemplateStep", "TemplateVariable", "match_steps"]
 
 
-class Variable(Struct, frozen=True):
+class TemplateVariable(Struct, frozen=True):
     """One or more characters that are not among `without`."""
 
     name: str
     without: str
 
 
-class Optional(Struct, frozen=True):
+class OptionalVariable(Struct, frozen=True):
     """Nothing, or `first` and any number of characters that are not among `without`."""
 
     name: str
@@ -33,10 +33,10 @@ class Optional(Struct, frozen=True):
 
 _FEW = 8  # places, which are faster to look at one by one
 
-Step: TypeAlias = str | Variable | Optional  # a string stands for itself
+TemplateStep: TypeAlias = str | TemplateVariable | OptionalVariable  # a string stands for itself
 
 
-def match_steps(steps: Sequence[Step], uri: str) -> dict[str, str] | None:
+def match_steps(steps: Sequence[TemplateStep], uri: str) -> dict[str, str] | None:
     """Return the text of each variable, the first ones as long as possible; None: no match."""
     text = _text(uri)
     # Bit q of rests[i]: the steps from i on can match the last q characters.
@@ -78,19 +78,19 @@ class _Text:
         self._barriers: dict[str, int] = {}
         self._all = (1 << len(text)) - 1
 
-    def before(self, step: Step, rests: int) -> int:
+    def before(self, step: TemplateStep, rests: int) -> int:
         """Return how many characters may be left where a step begins, if `rests` may behind it."""
         if isinstance(step, str):
             return (rests & self._find(step)) << len(step)
         several = self._run(step.without, rests)
-        if isinstance(step, Variable):
+        if isinstance(step, TemplateVariable):
             return several
         return rests | (((rests | several) & self._place(step.first)) << 1)
 
-    def end(self, step: Variable | Optional, at: int, rests: int) -> int:
+    def end(self, step: TemplateVariable | OptionalVariable, at: int, rests: int) -> int:
         """Return where a step that begins at `at` ends: as far away as `rests` allows."""
         text, begin = self._text, at
-        if isinstance(step, Optional):
+        if isinstance(step, OptionalVariable):
             if not text.startswith(step.first, at):
                 return at
             begin = at + 1

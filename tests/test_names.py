@@ -1,0 +1,97 @@
+"""The tree tells a reader where things are: names, sizes, and where tests live."""
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "fairlead"
+TESTS = Path(__file__).parent
+MODULES = sorted(path for path in SOURCE.rglob("*.py"))
+PACKAGES = sorted(path.parent for path in SOURCE.rglob("__init__.py"))
+
+MOST_MODULES = 14  # in a package
+MOST_LINES = 500  # in a file
+# Lists of equals, in which a reader looks for one name.
+COLLECTIONS = {"config/hosts", "policy/actions", "protocol/types"}
+# One table each, read from top to bottom.
+TABLES = {"limits.py", "protocol/methods.py"}
+# Established nouns.
+GERUNDS = {"framing", "logging", "routing", "sampling", "testing"}
+# Parts of how servers are owned and connected to, which is going to change as a whole.
+EXEMPT = {
+    "gateway/backends/backend.py",
+    "gateway/backends/replica.py",
+    "manager/supervisor.py",
+    "relay/upstream_connection.py",
+    "relay/upstream_pool.py",
+}
+# Tests of several modules together, and those of the repository itself.
+ACROSS = {"attacks", "chaos", "conformance", "interop", "matrix", "scenarios", "suites", "support"}
+
+
+# Too long still: each holds two ideas.
+LONG = {
+    "errors.py",
+    "gateway/catalog/merged_catalog.py",
+    "gateway/gateway.py",
+    "manager/manager.py",
+    "protocol/conversation/conversation.py",
+    "protocol/downgrade.py",
+    "protocol/targets/targets.py",
+    "relay/relay.py",
+    "server/server.py",
+    "transport/http/client/channel.py",
+    "transport/http/server/endpoint.py",
+}
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(SOURCE).as_posix()
+
+
+def test_public_class_names_are_unique() -> None:
+    homes = defaultdict(list)
+    for path in MODULES:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].append(relative(path))
+    assert {name: places for name, places in homes.items() if len(places) > 1} == {}
+
+
+def test_modules_are_named_by_nouns() -> None:
+    names = {path.stem for path in MODULES} - GERUNDS
+    assert sorted(name for name in names if name.endswith("ing")) == []
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
+def test_a_package_can_be_taken_in_at_a_glance(package: Path) -> None:
+    assert ast.get_docstring(ast.parse((package / "__init__.py").read_text()))
+    modules = [path for path in package.glob("*.py") if path.stem != "__init__"]
+    if relative(package) not in COLLECTIONS:
+        assert len(modules) <= MOST_MODULES
+
+
+def test_files_are_short() -> None:
+    lengths = {
+        name: len(path.read_text().splitlines())
+        for path in MODULES
+        if (name := relative(path)) not in TABLES | EXEMPT | LONG
+    }
+    assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}
+
+
+def test_tests_are_where_their_module_is() -> None:
+    """At least 85 of 100 test files have the path of the module that they test."""
+    files = [
+        path.relative_to(TESTS)
+        for path in TESTS.rglob("test_*.py")
+        if len(path.relative_to(TESTS).parts) > 1 and path.relative_to(TESTS).parts[0] not in ACROSS
+    ]
+    lost = [
+        path
+        for path in files
+        if not (SOURCE / path.parent / f"{path.stem.removeprefix('test_')}.py").is_file()
+    ]
+    assert len(lost) <= 0.15 * len(files), lost
