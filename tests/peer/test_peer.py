@@ -587,6 +587,8 @@ async def test_a_peer_that_does_not_read_cannot_keep_a_request_from_timing_out()
 async def test_a_handler_that_ignores_its_cancellation_cannot_hold_up_the_end() -> None:
     started = asyncio.Event()
     release = asyncio.Event()
+    failures: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
 
     async def stubborn(exchange: Exchange) -> Answer:
         started.set()
@@ -605,6 +607,10 @@ async def test_a_handler_that_ignores_its_cancellation_cannot_hold_up_the_end() 
         with pytest.raises(ChannelClosed):
             await task
         release.set()
+        for _ in range(3):
+            await asyncio.sleep(0)
+    gc.collect()
+    assert failures == []
 
 
 @pytest.mark.covers("QUA-05")

@@ -155,9 +155,10 @@ class InboundRequests:
                 raise
             self.responses.fail(request_id, error_response(exchange, _not_ours(exc)))
         finally:
-            # Nearly always it is ours; after a cancellation the id may belong to another by now.
+            # After a cancellation the id may belong to another request, and after the end of the
+            # connection nothing is running any more.
             if not self._leaving or self._running.get(request_id) is asyncio.current_task():
-                del self._running[request_id]
+                self._running.pop(request_id, None)
             if self._queued:
                 self._queue.next()
 

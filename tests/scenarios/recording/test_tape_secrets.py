@@ -119,17 +119,24 @@ def test_a_server_behind_rules_has_the_environment_that_it_was_given(
     rules = person.folder / "rules.toml"
     rules.write_text(NO_RULES)
     call = {"name": "given", "arguments": {"name": "OTEL_SERVICE_NAME"}}
-    done = subprocess.run(
+    process = subprocess.Popen(
         [*TAP, "--rules", str(rules), "--no-tape", "--", *command],
-        input=talk({"id": 1, "method": "tools/call", "params": call}),
-        capture_output=True,
-        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         env={**os.environ, **person.env, **GIVEN, "OTEL_SERVICE_NAME": "shop"},
-        timeout=LIMIT,
-        check=False,
+        bufsize=0,
     )
-    answers = {one.get("id"): one for one in map(json.loads, done.stdout.splitlines())}
-    assert answers[1]["result"]["content"][0]["text"] == "shop", done.stderr
+    try:
+        assert process.stdin is not None
+        process.stdin.write(talk({"id": 1, "method": "tools/call", "params": call}).encode())
+        said = b""
+        while b'"id":1' not in said:
+            said += read_until(process, b"\n")
+        (answer,) = (line for line in said.splitlines() if b'"id":1' in line)
+        assert json.loads(answer)["result"]["content"][0]["text"] == "shop"
+    finally:
+        process.kill()
+        process.communicate(timeout=LIMIT)
 
 
 @pytest.mark.covers("OBS-05")
