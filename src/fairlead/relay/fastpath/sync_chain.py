@@ -3,6 +3,11 @@
 A `SyncInterceptor` has a plain function for each direction, so a request passes it without a
 coroutine. An interceptor with a method `passes` can say that a request is of no concern to it. A
 request that meets others, or that cannot be forwarded at once, continues in a task.
+
+Coroutine interceptors used to be stepped here without a task, too. For three empty ones that gained
+1.24 times the calls one at a time and 1.6 times with 64 in flight; for a `SyncInterceptor` it made
+no difference. It was removed, because the code was harder to follow than the gain was worth. An
+interceptor that has to be fast is a `SyncInterceptor`.
 """
 
 import asyncio
