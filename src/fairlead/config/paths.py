@@ -1,4 +1,8 @@
-"""Where things are kept on a machine: functions of platform, home and environment, nothing else."""
+"""Where things are kept on a machine: functions of platform, home and environment, nothing else.
+
+`platformdirs` answers for the machine it runs on only. The files of host programs need the same
+rules for any platform, home and environment, so Fairlead's own folders follow them too.
+"""
 
 import ntpath
 import os

@@ -1,6 +1,7 @@
 """Logs without secrets and hidden characters: the text of each record is looked over first.
 
-Only what is really written is looked at, so nothing is spent on calls that go well.
+A filter of the logger does it, and not the code that logs: no call can forget it. Only what is
+really written is looked at, so nothing is spent on calls that go well.
 """
 
 import logging

@@ -1,8 +1,10 @@
-"""One connection, driven: a channel, the rules of its conversation, and what is under way on it.
+"""One connection: a channel, the rules of its conversation, and the requests in flight on it.
 
-The owner task runs the channel and, in its `finally`, settles and cleans up everything; so any
-task may open, share and close a connection, in any order. What is said on it is the business of
-the parts: `asking` has what we ask, `answering` what we are asked, `hearing` what arrives.
+The owner task runs the channel and, in its `finally`, settles and cleans up everything; so any task
+may open, share and close a connection, in any order. Messages are handled by the parts:
+`inbound_dispatch` receives them, `outbound_requests` has the requests that we send,
+`inbound_requests` those of the peer, `taskless_requests` those of them that need no task. The parts
+share one `ConnectionState`.
 """
 
 import asyncio
@@ -94,8 +96,8 @@ class Peer:
             on_error=on_error,
             hang_up=self._give_up,
         )
-        # What the parts can do for everybody. These are theirs, because a method of ours in
-        # between would be one more call for every message.
+        # Methods of the parts, assigned instead of wrapped: a wrapper would be one more Python
+        # call for every message.
         self.request = self._asking.request
         self.forward = self._asking.forward
         self.forward_nowait = self._asking.forward_nowait

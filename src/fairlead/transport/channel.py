@@ -46,6 +46,8 @@ class Channel(Protocol):
     def send(self, message: Message, *, reply_to: RequestId | None = None) -> None:
         """Queue a message for writing. Never waits: see `congested`.
 
+        It is not a coroutine, because one for every message would cost as much as encoding it.
+
         `reply_to` is the peer's request that it belongs to, for channels with several streams.
 
         Raises:

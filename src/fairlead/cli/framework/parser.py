@@ -1,4 +1,8 @@
-"""What a command line looks like."""
+"""What a command line looks like.
+
+It uses `argparse` and no framework: `fairlead serve` is what hosts have configured, so the time it
+takes to start is added to the start of every server.
+"""
 
 import argparse
 from collections.abc import Sequence

@@ -1,7 +1,11 @@
 """The parent of processes that serve one socket: several at once, or one whose code changes.
 
-It holds the socket, so that nobody is refused while a process is replaced: who comes meanwhile
-waits in the queue of the socket. It never imports the code that is served.
+It holds the listening socket, so that no connection is refused while a process is replaced: new
+ones wait in the queue of the socket. It never imports the code that is served. Each worker is a
+fresh process that gets the socket and one end of a socket pair. On the pair it reports that its
+code is loaded, is told to begin, and sees when the parent is gone. So a new version takes over only
+once it could be imported, two lifespans never overlap, and no worker outlives a parent that was
+killed. The keys that seal the state between rounds are made once here and shared.
 """
 
 import asyncio

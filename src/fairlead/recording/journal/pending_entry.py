@@ -1,4 +1,8 @@
-"""One exchange in the memory of a journal, before anybody looks at it."""
+"""One exchange in the memory of a journal, before it is read.
+
+Most exchanges are never read. Durations, whether a tool reported an error, and the removal of
+secrets are therefore computed when a record is made of an entry, not when a message passes.
+"""
 
 from typing import Any, Final
 

