@@ -7,9 +7,10 @@ Some say more about themselves:
 
 * `also` names methods that they have to see whatever a rule's conditions say;
 * `pure` says that they only look and change: they may be tried out on a recording;
-* `waits`, if it is False, says that they wait for nothing but what is behind them, and use nothing
-  that needs a task of asyncio: a request that meets only such ones needs none either;
-* a `SyncInterceptor` is one of those, which says what it does before and what it does after;
+* `waits`, if it is False, says that they wait for nothing but what is behind them: they get no time
+  limit of their own, and the rules behind them need not be looked up again;
+* a `SyncInterceptor` is one of those, which says what it does before and what it does after: a
+  relay calls it without a task;
 * `passes(exchange)` says beforehand whether a message is none of their business, and so is its
   answer.
 
