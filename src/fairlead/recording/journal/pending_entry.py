@@ -1,7 +1,7 @@
 """One exchange in the memory of a journal, before it is read.
 
-Most exchanges are never read. Durations, whether a tool reported an error, and the removal of
-secrets are therefore computed when a record is made of an entry, not when a message passes.
+Most exchanges are never read. Durations, the removal of secrets, and whether a kept result reports
+an error of a tool are therefore computed when an entry is read, not when the message passes.
 """
 
 from typing import Any, Final
