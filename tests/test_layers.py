@@ -31,7 +31,7 @@ LAYERS = [
     {"cli"},
 ]
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
-PURE = {"errors", "lazy_names", "limits", "wire", "observe", "protocol", "interceptor"}
+PURE = {"errors", "lazy_names", "limits", "wire", "redaction", "observe", "protocol", "interceptor"}
 IMPURE = {"asyncio", "socket", "subprocess", "threading", "ssl", "selectors", "uvloop"}
 
 FILES = sorted(SOURCE.rglob("*.py"))

@@ -17,7 +17,7 @@ def run_one(
     """Run one command of a group: `run_NAME` of its module, or `run`. No group is `fairlead`.
 
     Raises:
-        Failed: there is no such command.
+        CommandError: there is no such command.
     """
     name = argv[0] if argv else "--help"
     if name in ("-h", "--help", "help"):

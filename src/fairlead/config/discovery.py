@@ -58,7 +58,7 @@ class DiscoveredServers(Struct, kw_only=True):
         ]
 
     def __repr__(self) -> str:  # keys and raw values do not belong into logs
-        return f"<Loaded {sorted(self.configs)}, {len(self.warnings)} warnings>"
+        return f"<DiscoveredServers {sorted(self.configs)}, {len(self.warnings)} warnings>"
 
 
 def load_all_mcp_configs(

@@ -1,4 +1,6 @@
-"""Configured servers: where they are found, what they need, and who may run them.
+"""Many configured servers in one program: connections, tools and calls for agents.
+
+Names of `fairlead.config` that programs need are exported here as well.
 
 `MCPServerConfig` means one configured server here (DEC-01); `fairlead.MCPServerConfig` is the
 configuration of a server of our own.

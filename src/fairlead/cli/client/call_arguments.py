@@ -31,7 +31,7 @@ class CallArguments:
         A key that the schema does not know stays a text: the server may decide about it.
 
         Raises:
-            Failed: if a text cannot be what the schema asks for.
+            CommandError: if a text cannot be what the schema asks for.
         """
         properties = schema.get("properties")
         known = properties if isinstance(properties, Mapping) else {}
@@ -52,7 +52,7 @@ def parse(words: Sequence[str], whole: str | None) -> CallArguments:
     """Read `key=value` words and what `--args` was given; words go over it, key by key.
 
     Raises:
-        Failed: saying which word is wrong, and how to write it.
+        CommandError: saying which word is wrong, and how to write it.
     """
     values = {} if whole is None else _read_whole(whole)
     texts: dict[str, str] = {}

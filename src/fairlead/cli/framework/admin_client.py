@@ -34,7 +34,7 @@ def ask_admin(
     """What the gateway says.
 
     Raises:
-        Failed: it is not there, or does not want to.
+        CommandError: it is not there, or does not want to.
     """
     try:
         parts = urlsplit(options.url if "//" in options.url else f"http://{options.url}")

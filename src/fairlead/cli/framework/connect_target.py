@@ -107,7 +107,7 @@ class ConnectTarget:
         """What is sent with every request.
 
         Raises:
-            Failed: for what is no header; values may be secret and are not shown.
+            CommandError: for what is no header; values may be secret and are not shown.
         """
         found = read_headers(options.header)
         has_one = any(name.lower() == "authorization" for name in found)
@@ -175,7 +175,7 @@ def parse_with_server(
     """Parse options and `SERVER | URL | -- COMMAND`, of which the first two are `options.server`.
 
     Raises:
-        Failed: there is no server, or more than one, or an option does not fit it.
+        CommandError: there is no server, or more than one, or an option does not fit it.
     """
     own, target = split_target(argv) if "--" in argv else (list(argv), ConnectTarget())
     options = parser.parse_intermixed_args(own)

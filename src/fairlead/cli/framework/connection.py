@@ -52,7 +52,7 @@ async def connected(
     """A client connected to a server; a server that we start ends with the block.
 
     Raises:
-        Failed: for everything that can go wrong with a server.
+        CommandError: for everything that can go wrong with a server.
     """
     silence_warnings()
     headers = target.headers(options) if target.url else {}

@@ -67,7 +67,7 @@ class ListenAddress:
         """What the options of a command line mean.
 
         Raises:
-            Failed: saying which is wrong.
+            CommandError: saying which is wrong.
         """
         host, port = _address(options)
         token = token or options.token
@@ -102,7 +102,7 @@ class ListenAddress:
         """For the application that is served; `auth_token` counts where the endpoint has none.
 
         Raises:
-            Failed: strangers could reach it, and nothing keeps them out.
+            CommandError: strangers could reach it, and nothing keeps them out.
         """
         settings = HttpSettings(
             allowed_hosts=self.hosts,
@@ -121,7 +121,7 @@ class ListenAddress:
         """Where sessions survive a restart, if anywhere.
 
         Raises:
-            Failed: not in that file.
+            CommandError: not in that file.
         """
         if self.sessions is None:
             return None
@@ -286,7 +286,7 @@ def run_http(
     """Serve a socket until a signal comes.
 
     Raises:
-        Failed: the server could not start.
+        CommandError: the server could not start.
     """
     from ...server.http_app.uvicorn_runner import serve_http
     from ...server.run_program import run_program

@@ -53,7 +53,7 @@ def find_server(name: str, loaded: DiscoveredServers, *, or_command: bool = Fals
     """The entry that a name stands for; `or_command` if a command could have been meant.
 
     Raises:
-        Failed: if there is none, or it is switched off.
+        CommandError: if there is none, or it is switched off.
     """
     name = loaded.duplicates.get(name, name)
     if name in loaded.found:
@@ -119,7 +119,7 @@ async def named_server(name: str, options: Namespace) -> NamedServer:
     """The server of a name, ready to be connected.
 
     Raises:
-        Failed: there is none, or something is missing or wrong in it.
+        CommandError: there is none, or something is missing or wrong in it.
     """
     found = find_server(name, every_server(), or_command=True)
     try:

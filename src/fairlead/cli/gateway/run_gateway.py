@@ -64,7 +64,7 @@ def serve_plan(plan: GatewayPlan) -> int:
     """Serve until a signal comes.
 
     Raises:
-        Failed: it cannot listen there, or should not.
+        CommandError: it cannot listen there, or should not.
         ConfigError: its files are wrong.
     """
     listening = listen(plan.endpoint)

@@ -102,7 +102,7 @@ def open_tape(name: str, *, exactly: bool = False) -> "TapeReader":
     """A tape; or, unless it is to be `exactly` that, the newest one whose name begins so.
 
     Raises:
-        Failed: there is none, or it cannot be read.
+        CommandError: there is none, or it cannot be read.
     """
     from ...recording.tape import TapeReader
 

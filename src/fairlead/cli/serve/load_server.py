@@ -31,7 +31,7 @@ def load(target: str, serve: Serve = MCPServer.run) -> MCPServer | None:
     `serve` is how it is run then.
 
     Raises:
-        Failed: if there is no such file, module or object, or if its code fails.
+        CommandError: if there is no such file, module or object, or if its code fails.
     """
     place, name = _split(target)
     is_file = _is_file(place)

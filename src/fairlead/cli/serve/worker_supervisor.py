@@ -38,7 +38,7 @@ def supervise(argv: Sequence[str], endpoint: ListenAddress, code: CodeFiles | No
     """Serve until a signal comes; `code` is watched, and what is served follows it.
 
     Raises:
-        Failed: it cannot listen there.
+        CommandError: it cannot listen there.
     """
     if sys.platform == "win32":
         raise CommandError(

@@ -31,7 +31,7 @@ def run_command(command: Sequence[str], start: Callable[[], "TapFeed"]) -> int:
     """Run it until it ends; its exit code. If a signal ended it, the same one ends us.
 
     Raises:
-        Failed: it cannot be started.
+        CommandError: it cannot be started.
     """
     try:
         # A group of its own, so that whatever it starts can be ended if we are killed.

@@ -35,7 +35,7 @@ def run_with_rules(command: Sequence[str], rules: str, about: dict[str, Any]) ->
     """Stand between the client on our stdin and stdout and a command, until one of them ends.
 
     Raises:
-        Failed: there is no such command.
+        CommandError: there is no such command.
         ConfigError: the rules have mistakes.
     """
     server = _Server(command)

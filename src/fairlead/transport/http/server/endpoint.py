@@ -666,7 +666,7 @@ def is_self_describing(head: ParamsHead) -> bool:
 
 
 def _accepts(accept: bytes, *kinds: bytes) -> bool:
-    """Whether `AcceptSession` lets us answer with any of these."""
+    """Return True if the `Accept` header allows one of these types."""
     accept = accept.lower()
     return b"*/*" in accept or any(
         kind in accept or kind.partition(b"/")[0] + b"/*" in accept for kind in kinds
