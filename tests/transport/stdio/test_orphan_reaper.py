@@ -260,7 +260,11 @@ def test_a_program_that_fails_leaves_nothing_and_says_nothing(loop: str, end: st
         from fairlead.transport.stdio.child_process import _spawner
         _spawner().shutdown()
         for task in os.listdir("/proc/self/task"):
-            with open(f"/proc/self/task/{{task}}/children") as children:
+            try:
+                children = open(f"/proc/self/task/{{task}}/children")
+            except FileNotFoundError:
+                continue  # a thread that has just ended
+            with children:
                 for pid in children.read().split():
                     with open(f"/proc/{{pid}}/cmdline") as command:
                         assert "groups=" in command.read()
