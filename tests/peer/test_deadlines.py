@@ -9,9 +9,9 @@ async def test_limits_expire_in_their_order_and_only_once(loop_kind: str) -> Non
     loop = asyncio.get_running_loop()
     deadlines: Deadlines[str] = Deadlines(loop)
     expired: asyncio.Queue[str] = asyncio.Queue()
-    deadlines.add("late", 0.06, expired.put_nowait)
+    deadlines.add("late", 0.5, expired.put_nowait)
     deadlines.add("early", 0.02, expired.put_nowait)
-    deadlines.add("done", 0.03, expired.put_nowait)
+    deadlines.add("done", 0.25, expired.put_nowait)
     deadlines.remove("done")
     deadlines.remove("never there")
     assert [await expired.get(), await expired.get()] == ["early", "late"]

@@ -461,14 +461,17 @@ async def test_a_client_that_drops_cancels_its_calls() -> None:
 async def flood(
     server: Busy, url: str, count: int
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A client that asks for a megabyte `count` times and reads nothing; 20 are on their way."""
+    """A client that asks for a megabyte `count` times and reads nothing; some are on their way.
+
+    How many calls a server begins before it stops reading depends on the sizes of socket buffers.
+    """
     reader, writer = await raw(url)
     await reader.readuntil(b"\r\n\r\n")
     reader._transport.pause_reading()  # type: ignore[attr-defined]
     for number in range(count):
         frame = json.dumps(call(number, "repeat", text="x" * 1024, times=1024))
         writer.write(masked(frame.encode()))
-    for _ in range(20):
+    for _ in range(3):
         await server.repeated.acquire()
     return reader, writer
 
