@@ -117,10 +117,14 @@ async def announce_journal(
                 speaking.pop(task).close()
             writer.close()
 
-    path.unlink(missing_ok=True)
+    # The name appears once the socket accepts connections; `find_journals` removes others.
+    hidden = path.with_suffix(".new")
+    hidden.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listening.bind(str(path))
-    path.chmod(0o600)
+    listening.bind(str(hidden))
+    hidden.chmod(0o600)
+    listening.listen(100)
+    hidden.replace(path)
     server = await asyncio.start_unix_server(speak, sock=listening)
     try:
         yield path
