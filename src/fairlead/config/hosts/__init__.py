@@ -3,44 +3,32 @@
 from ..host_files.host import ConfigLocation, Host
 from ..host_files.read_host import find_servers
 from . import (
-    claude_code as claude,
-)
-from . import (
-    claude_desktop as desktop,
-)
-from . import (
+    claude_code,
+    claude_desktop,
     cline,
     codex,
     continue_dev,
     cursor,
+    fairlead,
     gemini,
     goose,
     mcporter,
+    oh_my_pi,
     opencode,
+    project_mcp_json,
+    simple_hosts,
     vscode,
     windsurf,
     zed,
-)
-from . import (
-    fairlead as own,
-)
-from . import (
-    oh_my_pi as omp,
-)
-from . import (
-    project_mcp_json as root,
-)
-from . import (
-    simple_hosts as plain,
 )
 
 __all__ = ["HOSTS", "ConfigLocation", "Host", "find_servers"]
 
 HOSTS: tuple[Host, ...] = (
-    own.PROJECT,
-    own.USER,
-    claude.CODE,
-    desktop.DESKTOP,
+    fairlead.PROJECT,
+    fairlead.USER,
+    claude_code.CODE,
+    claude_desktop.DESKTOP,
     codex.CODEX,
     gemini.GEMINI,
     opencode.OPENCODE,
@@ -49,7 +37,7 @@ HOSTS: tuple[Host, ...] = (
     vscode.VSCODE,
     vscode.INSIDERS,
     zed.ZED,
-    omp.OMP,
+    oh_my_pi.OMP,
     cline.CLINE,
     cline.ROO,
     goose.GOOSE,
@@ -59,8 +47,8 @@ HOSTS: tuple[Host, ...] = (
     codex.GROK,
     codex.VIBE,
     windsurf.ANTIGRAVITY,
-    *plain.HOSTS,
+    *simple_hosts.HOSTS,
     mcporter.MCPORTER,
-    root.MCP_JSON,
-    root.DOT_MCP_JSON,
+    project_mcp_json.MCP_JSON,
+    project_mcp_json.DOT_MCP_JSON,
 )
