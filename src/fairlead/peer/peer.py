@@ -247,7 +247,7 @@ class Peer:
         """Take something else for the answer to a request of ours."""
         self._inbound_dispatcher.apply_event(self.conversation.receive(Success(request_id, result)))
 
-    # Edge: the way back to the caller of an exchange
+    # The interface `ReplyPath`
 
     @property
     def session(self) -> SessionContext:

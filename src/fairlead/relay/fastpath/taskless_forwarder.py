@@ -346,7 +346,7 @@ class _ForwardedCall:
             self._link.peer.cancel_forwarded(self._id, reason)
             self._link.unanswered()
         if self._done is not None:
-            self._done = _nobody_hears
+            self._done = _ignore_outcome
         afters, self._afters = self._afters, None
         if afters is not None:
             unwind(afters, asyncio.CancelledError(reason))
@@ -378,7 +378,7 @@ class _ForwardedCall:
                 self._forwarder.clean(outcome) if isinstance(outcome, Exception) else outcome
             )
         elif front is None:
-            pass  # such a call has somebody who is told
+            pass  # a call without a client session always has `done`
         elif not isinstance(outcome, Exception):
             front.peer.answer(self, call.exchange.request_id, outcome)
         else:
@@ -416,5 +416,5 @@ class _ForwardedCall:
         self._link.used = self._link.now()
 
 
-def _nobody_hears(outcome: ForwardOutcome) -> None:
-    """Whoever asked has gone."""
+def _ignore_outcome(outcome: ForwardOutcome) -> None:
+    """Drop the outcome of a call whose caller has gone."""

@@ -1,7 +1,7 @@
-"""The one door: everything that a client sends over HTTP goes through here.
+"""The HTTP client: proxies, TLS and redirects, independent of MCP.
 
-It knows proxies, TLS and redirects, and nothing about the protocol. The connections are loaded when
-the first request leaves.
+All HTTP requests of a client pass through it. The modules for connections are imported with the
+first request.
 """
 
 import logging
