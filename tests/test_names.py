@@ -41,7 +41,6 @@ LONG = {
     "protocol/downgrade.py",
     "protocol/targets/targets.py",
     "relay/relay.py",
-    "server/server.py",
     "transport/http/client/channel.py",
     "transport/http/server/endpoint.py",
 }

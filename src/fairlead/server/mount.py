@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from copy import copy
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw, structs
@@ -13,17 +13,24 @@ from ..wire import to_json
 from .features.paged_list import PagedList
 from .features.prompts import PromptEntry
 from .features.tools import ToolEntry
-
-if TYPE_CHECKING:
-    from .server import MCPServer
+from .registration import Registration
 
 __all__ = ["mount"]
 
 E = TypeVar("E")
 
 
-def mount(outer: "MCPServer", inner: "MCPServer", prefix: str = "") -> None:
+def mount(
+    outer: Registration,
+    inner: Registration,
+    prefix: str = "",
+    *,
+    info: dict[str, Any],
+    handler: Handler,
+) -> None:
     """Tools and prompts become `prefix_name`, resources keep their URIs; changes are followed.
+
+    `info` describes the outer server, `handler` is that of the inner one.
 
     Raises:
         ValueError: if a name or URI is taken, or a server would contain itself.
@@ -31,20 +38,20 @@ def mount(outer: "MCPServer", inner: "MCPServer", prefix: str = "") -> None:
     if inner is outer:
         raise ValueError("a server cannot be mounted in itself")
     stem = f"{prefix}_" if prefix else ""
-    unnamed = _home(inner, outer.info)
+    unnamed = _home(handler, info)
 
     def tool(entry: ToolEntry) -> ToolEntry:
         renamed = copy(entry)
         renamed.name = stem + entry.name
         renamed.definition = structs.replace(entry.definition, name=renamed.name)
         renamed.inline = False  # the inner server says where it runs
-        renamed.home = _home(inner, outer.info, entry.name)
+        renamed.home = _home(handler, info, entry.name)
         return renamed
 
     def prompt(entry: PromptEntry) -> PromptEntry:
         name = entry.definition.name
         definition = structs.replace(entry.definition, name=stem + name)
-        home = _home(inner, outer.info, name)
+        home = _home(handler, info, name)
         return structs.replace(entry, definition=definition, home=home)
 
     _follow(outer.registry.listing, inner.registry.listing, stem, tool)
@@ -65,11 +72,11 @@ def mount(outer: "MCPServer", inner: "MCPServer", prefix: str = "") -> None:
     inner.changes.followers.append(outer.resource_updated)
 
 
-def _home(inner: "MCPServer", info: dict[str, str], name: str | None = None) -> Handler:
+def _home(handler: Handler, info: dict[str, Any], name: str | None = None) -> Handler:
     """Has the inner server answer, under its own interceptors and limits and by its own name."""
 
     async def answer(exchange: Exchange) -> Answer:
-        result = await inner.handler(exchange if name is None else _renamed(exchange, name))
+        result = await handler(exchange if name is None else _renamed(exchange, name))
         return _signed(result, info) if exchange.caller.stateless else result
 
     return answer
@@ -83,7 +90,7 @@ def _renamed(exchange: Exchange, name: str) -> Exchange:
     return structs.replace(exchange, message=message, head=head)
 
 
-def _signed(result: Answer, info: dict[str, str]) -> Answer:
+def _signed(result: Answer, info: dict[str, Any]) -> Answer:
     """A stateless result says who answered: to the caller that is the outer server."""
     members = msgspec.json.decode(result or b"{}", type=dict[str, Raw])
     meta = msgspec.json.decode(members.get("_meta", b"{}"), type=dict[str, Raw])

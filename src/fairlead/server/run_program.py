@@ -7,20 +7,38 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ..errors import ConfigError
 from ..transport.event_loop import new_loop
+from .config import MCPServerConfig
 
-if TYPE_CHECKING:
-    from .server import MCPServer
-
-__all__ = ["freeze_memory", "print_url", "run_program", "run_server"]
+__all__ = ["RunnableServer", "freeze_memory", "print_url", "run_program", "run_server"]
 
 STOP_LIMIT = 5.0  # seconds from a signal to the end of the process
 
 
-def run_server(server: "MCPServer") -> None:
+class RunnableServer(Protocol):
+    """A server that runs as a program of its own."""
+
+    config: MCPServerConfig
+
+    @property
+    def name(self) -> str: ...
+
+    async def run_stdio(self) -> None: ...
+
+    async def run_http(
+        self,
+        host: str,
+        port: int,
+        *,
+        started: Callable[[str], None] | None = None,
+        **options: Any,
+    ) -> None: ...
+
+
+def run_server(server: RunnableServer) -> None:
     """Serve until the peer ends it, or SIGINT or SIGTERM do."""
     config = server.config
     if config.transport == "http":
@@ -38,7 +56,7 @@ def run_server(server: "MCPServer") -> None:
     run_program(server.run_stdio)
 
 
-def print_url(server: "MCPServer") -> Callable[[str], None]:
+def print_url(server: RunnableServer) -> Callable[[str], None]:
     """Tells the person at the terminal where the server is, once it is there."""
 
     def say(url: str) -> None:

@@ -1,50 +1,39 @@
-"""A server: what it offers, and how it answers, in both eras at once."""
+"""A server: its construction, its lifetime, and the channels it serves."""
 
-import logging
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Container, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
-from secrets import token_hex
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
 
-from ..errors import MCPErrorCode, MCPToolError, RemoteProtocolError, RpcError
 from ..interceptor import Answer, Exchange, Handler, Interceptor, chain, malformed_frame_hook
-from ..interceptor.direct_edge import NullReplyPath, direct_exchange
-from ..interceptor.rate_limiter import RateLimiter
 from ..peer import Peer
 from ..protocol.caller import SERVER_INFO_KEY, Caller
 from ..protocol.conversation.conversation import Conversation, ConversationRole
-from ..protocol.conversation.conversation_events import RequestReceived, RequestRejected
-from ..protocol.downgrade import downgrade_result
 from ..protocol.envelope import TransportContext
 from ..protocol.identity.principal import ANONYMOUS, Principal
-from ..protocol.methods import by_era
 from ..protocol.outgoing_params import Identity
-from ..protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
-from ..protocol.trace_context import is_traced, names_trace, request_trace
+from ..protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from ..transport.channel import Channel
 from ..transport.http.server.settings import HttpSettings
-from ..wire import Batch, Failure, Notification, decode, encode, encode_success, failure, to_json
-from ..wire.error_codes import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND
+from ..wire import Notification, to_json
 from .config import MCPServerConfig
-from .context.context import LOG_LEVELS, Context
-from .context.correlation_id import HEADER, correlation_id
-from .execution.handler_errors import error_for_caller, log_errors
-from .execution.input_required import run_or_request_input
+from .dispatch import MethodRoute, RequestDispatcher, make_routes
+from .execution.handler_errors import log_errors
 from .execution.tool_runner import ToolRunner
-from .features.paged_list import PagedList
-from .features.prompts import PromptEntry
-from .features.resources import ResourceEntry, TemplateEntry, not_found
+from .features.prompt_gets import PromptGets
+from .features.resource_reads import ResourceReads
+from .features.resources import CacheHints
+from .features.subscription_requests import SubscriptionRequests
+from .features.tool_calls import ToolCalls
 from .features.tool_registry import MCPToolRegistry
 from .http_app.http_runnable import HttpRunnable
+from .introduction import Introduction, server_info
 from .lifespan import Lifespan, LifespanFactory
 from .registration import Registration
-from .results.encode_result import error_content, prompt_messages, resource_contents
 from .results.result_envelope import ResultEnvelope
+from .single_message import answer_single_message
 
 if TYPE_CHECKING:
     from ..protocol.headers import ParamHeader
@@ -52,8 +41,6 @@ if TYPE_CHECKING:
     from .interception import InterceptedHandler
 
 __all__ = ["MCPServer"]
-
-log = logging.getLogger("fairlead.server")
 
 
 class MCPServer(HttpRunnable, Registration):
@@ -83,51 +70,70 @@ class MCPServer(HttpRunnable, Registration):
         `lifespan` takes the server and returns an asynchronous context that is open while it
         serves; what it yields is `server.state`.
         """
-        if isinstance(config, str):
-            config = MCPServerConfig(name=config, **settings)
-        elif config is None:
-            config = MCPServerConfig(**settings)
-        elif settings:
-            raise TypeError("give settings, or a configuration that has them, not both")
-        self.info = _without_none(name=config.name, version=config.version, title=config.title)
-        self.handler: Handler = self._handle
+        config = _make_config(config, settings)
+        self.info = server_info(config)
+        self._dispatcher = RequestDispatcher(inline=not interceptors)
+        self.handler: Handler = self._dispatcher.handle
         self._heard: InterceptedHandler | None = None
-        # Outside of a connection, notifications tell a server nothing: only its interceptors.
+        # Notifications outside a connection mean nothing to a server, only to its interceptors.
         self.on_stateless_notification: (
             Callable[[Notification, Caller, TransportContext], None] | None
         ) = None
         if interceptors:
-            from . import interception as heard
-
-            self._heard = heard.InterceptedHandler(tuple(interceptors), self.info, self._handle)
-            self.handler = chain((log_errors, *interceptors), self._heard)
-            self.on_stateless_notification = self._heard.on_stateless_notification
-        meta = {SERVER_INFO_KEY: self.info}
-        self._calls = ToolRunner(config, meta, lambda: self.state, self.handler)
-        # What is answered without a task; interceptors must see everything, so then nothing is.
-        self._inline_methods: set[str] = set()
+            self._intercept(tuple(interceptors))
         self.on_malformed = malformed_frame_hook(interceptors)
+        cache = CacheHints(config.cache_ttl, config.cache_scope)
+        self._envelope = ResultEnvelope(self.info, cache.members())
+        self._meta = {SERVER_INFO_KEY: self.info}
+        self._runner = ToolRunner(config, self._meta, lambda: self.state, self.handler)
         if registry is None:
-            registry = MCPToolRegistry(config, calls=self._calls)
-        super().__init__(config, registry, self._calls.workers)
-        routes = self._make_routes()
-        self._routes = by_era(routes)
-        if not interceptors:
-            self._inline_methods.update(name for name, one in routes.items() if not one.in_task)
-        limiter = RateLimiter(
-            config.rate_limit_rate,
-            config.rate_limit_burst,
-            config.per_tool_rate,
-            config.per_tool_burst,
+            registry = MCPToolRegistry(config, calls=self._runner)
+        self._calls = ToolCalls(config, registry.listing, self._runner, self._envelope.complete)
+        self.limiter = self._calls.limiter
+        super().__init__(config, registry, self._runner.workers)
+        self._introduction = Introduction(
+            config,
+            self.info,
+            self._envelope,
+            resources=self.resources,
+            prompts=self.prompts,
+            completions=self.completions,
+            changes=self.changes,
         )
-        self.limiter = limiter if limiter.active else None
-        self._said_limited = False
-        self._envelope = ResultEnvelope(self.info, self._cache.members())
-        self._complete = self._envelope.complete
+        self._dispatcher.register(self._make_routes())
         self._mounted: list[MCPServer] = []
         self._lifespan = Lifespan(lifespan, self)
         self._peers: weakref.WeakSet[Peer] = weakref.WeakSet()
         self._warm = not config.warm_up
+
+    def _intercept(self, interceptors: tuple[Interceptor, ...]) -> None:
+        """Have every request and notification pass the interceptors."""
+        from .interception import InterceptedHandler
+
+        self._heard = InterceptedHandler(interceptors, self.info, self._dispatcher.handle)
+        self.handler = chain((log_errors, *interceptors), self._heard)
+        self.on_stateless_notification = self._heard.on_stateless_notification
+
+    def _make_routes(self) -> dict[str, MethodRoute]:
+        context, envelope, meta = self._runner.context, self._envelope, self._meta
+        capabilities = self._introduction.capabilities
+        return make_routes(
+            introduction=self._introduction,
+            calls=self._calls,
+            reads=ResourceReads(self.resources, context, envelope, meta),
+            gets=PromptGets(self.prompts, self._workers, context, envelope, meta),
+            subscriptions=SubscriptionRequests(self.changes, self.resources, capabilities),
+            resources=self.resources,
+            prompts=self.prompts,
+            completions=self.completions,
+            envelope=envelope,
+        )
+
+    def _tools_changed(self) -> None:
+        super()._tools_changed()
+        self._calls.listing = self._registry.listing
+        if self._registry.has_inline:
+            self._dispatcher.allow_inline("tools/call")
 
     # How it is run
 
@@ -154,7 +160,7 @@ class MCPServer(HttpRunnable, Registration):
         from .http_app.rest import RestApi
 
         chosen = _settings(settings, options)
-        return HttpApp(self, chosen, pages=RestApi(self, chosen))
+        return HttpApp(self, chosen, pages=RestApi(self, self.handler, chosen))
 
     async def serve(self, channel: Channel) -> None:
         """Serve one channel with an anonymous client until it ends. Cancelling closes it."""
@@ -206,7 +212,7 @@ class MCPServer(HttpRunnable, Registration):
         """
         from .mount import mount
 
-        mount(self, other, prefix)
+        mount(self, other, prefix, info=self.info, handler=other.handler)
         self._mounted.append(other)
 
     async def close(self) -> None:
@@ -217,8 +223,19 @@ class MCPServer(HttpRunnable, Registration):
 
     @property
     def inline_methods(self) -> Container[str]:
-        """What `answer_inline` may be asked for; grows when a tool is registered as quick."""
-        return self._inline_methods
+        """Methods that `answer_inline` may be called for; inline tools add `tools/call`."""
+        return self._dispatcher.inline_methods
+
+    @property
+    def answer_inline(self) -> Callable[[Exchange], Answer]:
+        """Answer a request that needs no waiting; return None for all others.
+
+        A property, because callers keep the function: it saves a call for each request.
+
+        Raises:
+            RpcError: The request is refused.
+        """
+        return self._dispatcher.answer_inline
 
     def tool_param_headers(self, tool: str, principal: Principal) -> "tuple[ParamHeader, ...]":
         """Which arguments of a tool travel as headers too (stateless HTTP)."""
@@ -259,7 +276,7 @@ class MCPServer(HttpRunnable, Registration):
         return {
             "connections": len(peers),
             "malformed": sum(peer.malformed for peer in peers),
-            "workers": self._calls.metrics,
+            "workers": self._runner.metrics,
             "rate_limit": None if self.limiter is None else self.limiter.metrics,
             "mounted": [other.metrics() for other in self._mounted],
         }
@@ -272,7 +289,7 @@ class MCPServer(HttpRunnable, Registration):
         """
         if not self._warm:
             self.warm_up()
-        identity = Identity(self.info, self._capabilities())
+        identity = Identity(self.info, self._introduction.capabilities())
         conversation = Conversation(ConversationRole.SERVER, identity, principal=principal)
         make = Peer if self._heard is None else self._heard.make_peer
         attached: list[Peer] = []
@@ -281,7 +298,7 @@ class MCPServer(HttpRunnable, Registration):
             conversation,
             handler=self.handler,
             inline=self.answer_inline,
-            inline_methods=self._inline_methods,
+            inline_methods=self._dispatcher.inline_methods,
             on_eof=self.changes.stop,  # listeners would wait for ever
             on_close=lambda _: self.changes.forget(attached[0]),
             max_in_flight=self.config.max_in_flight,
@@ -300,355 +317,21 @@ class MCPServer(HttpRunnable, Registration):
 
         `correlation_id` names it in logs and error results; without one it gets one.
         """
-        answer = await self._handle_alone(to_json(message), correlation_id)
+        answer = await answer_single_message(self.handler, to_json(message), correlation_id)
         if answer is None:
             return None
         result: dict[str, Any] = msgspec.json.decode(answer)
         return result
 
-    async def _handle_alone(self, frame: bytes, name: str | None) -> bytes | None:
-        conversation = Conversation(
-            ConversationRole.SERVER, assume=NEWEST_HANDSHAKE, principal=ANONYMOUS
-        )
-        try:
-            message = decode(frame)
-            if isinstance(message, Batch):
-                raise RemoteProtocolError("Send one message at a time", code=INVALID_REQUEST)
-        except RemoteProtocolError as exc:
-            return _refusal(failure(exc.request_id, exc.code, str(exc)), name)
-        event = conversation.receive(message)
-        if isinstance(event, RequestRejected):
-            return _refusal(event.answer, name)
-        if not isinstance(event, RequestReceived):
-            return None
-        headers = None if name is None else {HEADER: name}
-        exchange = direct_exchange(event.message, event.caller, event.head, conversation, headers)
-        try:
-            answer = await self.handler(exchange)
-        except Exception as exc:
-            error = error_for_caller(exc, exchange)
-            return encode(failure(event.message.id, error.code, error.message, error.data))
-        return encode_success(event.message.id, answer or b"{}")
 
-    # How it answers. Every error is in the log before it is returned.
-
-    def _handle(self, exchange: Exchange) -> Awaitable[Answer]:
-        if is_traced(exchange.head.meta):
-            return self._traced(exchange)
-        return self._route(exchange)
-
-    async def _traced(self, exchange: Exchange) -> Answer:
-        meta = exchange.head.meta
-        if exchange.transport.transport_type == "direct" and not names_trace(meta):
-            return await self._route(exchange)  # asked from within: it belongs where that does
-        with request_trace(meta):
-            return await self._route(exchange)
-
-    def _route(self, exchange: Exchange) -> Awaitable[Answer]:
-        try:
-            answer = self._find_route(exchange).in_task
-        except RpcError as exc:
-            raise error_for_caller(exc, exchange) from None
-        return self._answer_later(exchange) if answer is None else answer(exchange)
-
-    async def _answer_later(self, exchange: Exchange) -> Answer:
-        return self.answer_inline(exchange)
-
-    def answer_inline(self, exchange: Exchange) -> Answer:
-        """Answer what needs no waiting; None for everything else.
-
-        Raises:
-            RpcError: to refuse.
-        """
-        try:
-            answer = self._find_route(exchange).at_once
-            return None if answer is None else answer(exchange)
-        except Exception as exc:
-            raise error_for_caller(exc, exchange) from None
-
-    def _find_route(self, exchange: Exchange) -> "_Route":
-        """Raises `RpcError`: there is none. Stateless callers may ask only for what is declared."""
-        stateless = exchange.caller.stateless
-        route = self._routes[stateless].get(exchange.message.method)
-        if route is None or (stateless and not route.offers):
-            raise RpcError(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
-        return route
-
-    def _make_routes(self) -> "dict[str, _Route]":
-        resources, prompts = self.resources, self.prompts
-        return {
-            "tools/call": _Route(self._call_inline, self._call_tool),
-            "tools/list": _Route(lambda exchange: self._list(self._tools, exchange)),
-            "resources/read": _Route(None, self._read_resource, resources),
-            "resources/list": _Route(partial(self._list, resources.fixed), offers=resources),
-            "resources/templates/list": _Route(
-                partial(self._list, resources.templates), offers=resources
-            ),
-            "resources/subscribe": _Route(self._subscribe),
-            "resources/unsubscribe": _Route(self._subscribe),
-            "prompts/get": _Route(None, self._get_prompt, prompts),
-            "prompts/list": _Route(partial(self._list, prompts), offers=prompts),
-            "completion/complete": _Route(None, self._complete_argument, self.completions),
-            "subscriptions/listen": _Route(None, self._listen),
-            "server/discover": _Route(self._discover),
-            "initialize": _Route(self._initialize),
-            "ping": _Route(lambda _: b"{}"),
-            "logging/setLevel": _Route(self._set_level),
-        }
-
-    def _call_inline(self, exchange: Exchange) -> bytes | None:
-        entry = self._tools.get(exchange.target or "")
-        if entry is None or not entry.inline:
-            return None
-        tail = self._complete if exchange.caller.stateless else b"}"
-        if self.limiter is not None and not self.limiter.allow(entry.name):
-            return self._limited(entry.name, exchange, tail)
-        return self._calls.run_inline(entry, exchange, tail)
-
-    def _list(self, listing: PagedList[Any], exchange: Exchange) -> bytes:
-        params = exchange.message.params
-        cursor = None
-        if not isinstance(params, UnsetType):
-            cursor = _decode(params, _CursorParams).cursor
-        members = listing.page(cursor, exchange.caller.revision)
-        return self._envelope.listed(members, exchange.caller)
-
-    def _initialize(self, exchange: Exchange) -> bytes:
-        caller, capabilities = exchange.caller, self._capabilities()
-        self.changes.introduced(exchange, capabilities)
-        result = {
-            "protocolVersion": caller.revision.value,
-            "capabilities": capabilities,
-            "serverInfo": self.info,
-            **_without_none(instructions=self.config.instructions),
-        }
-        return bytes(downgrade_result("initialize", Raw(to_json(result)), caller.revision))
-
-    def _discover(self, exchange: Exchange) -> bytes:
-        result = {
-            "supportedVersions": [revision.value for revision in reversed(Revision)],
-            "capabilities": self._capabilities(),
-            **_without_none(instructions=self.config.instructions),
-        }
-        return self._envelope.listed(to_json(result)[1:-1], exchange.caller)
-
-    def _capabilities(self) -> dict[str, Any]:
-        capabilities: dict[str, Any] = {"tools": {"listChanged": True}, "logging": {}}
-        if len(self.resources):
-            capabilities["resources"] = {"subscribe": True, "listChanged": True}
-        if len(self.prompts):
-            capabilities["prompts"] = {"listChanged": True}
-        if self.completions:
-            capabilities["completions"] = {}
-        return capabilities
-
-    def _tools_changed(self) -> None:
-        super()._tools_changed()
-        if self._registry.has_inline and self._heard is None:
-            self._inline_methods.add("tools/call")
-
-    def _subscribe(self, exchange: Exchange) -> bytes:
-        uri, edge = _uri(exchange), exchange.edge
-        if exchange.message.method == "resources/unsubscribe":
-            self.changes.unsubscribe(edge, uri)
-        elif self.resources.find(uri) is None:
-            raise not_found(uri, RESOURCE_NOT_FOUND)
-        else:
-            self.changes.subscribe(edge, uri)
-        return b"{}"
-
-    async def _listen(self, exchange: Exchange) -> bytes:
-        try:
-            if isinstance(exchange.edge, NullReplyPath):
-                raise RpcError(INVALID_REQUEST, "subscriptions/listen needs a connection")
-            return await self.changes.listen(exchange, self._capabilities())
-        except Exception as exc:
-            raise error_for_caller(exc, exchange) from None
-
-    async def _complete_argument(self, exchange: Exchange) -> bytes:
-        try:
-            members = await self.completions.complete(exchange.message.params)
-        except Exception as exc:
-            raise error_for_caller(exc, exchange) from None
-        return self._envelope.answered(members, exchange.caller)
-
-    def _set_level(self, exchange: Exchange) -> bytes:
-        level = _decode(exchange.message.params, _LevelParams).level
-        if level not in LOG_LEVELS:
-            raise RpcError(
-                INVALID_PARAMS, f"No log level {level!r}; there are {', '.join(LOG_LEVELS)}"
-            )
-        exchange.edge.log_level = level
-        return b"{}"
-
-    def _call_tool(self, exchange: Exchange) -> Awaitable[Answer]:
-        name = exchange.head.name
-        entry = None if isinstance(name, UnsetType) else self._tools.get(name)
-        if entry is None or isinstance(name, UnsetType):
-            raise error_for_caller(_unknown_tool(name), exchange)
-        tail = self._complete if exchange.caller.stateless else b"}"
-        if self.limiter is not None and not self.limiter.allow(name):
-            return _at_once(self._limited(name, exchange, tail))
-        if entry.home is not None:
-            return entry.home(exchange)
-        return self._calls.run(entry, exchange, tail)
-
-    def _limited(self, name: str, exchange: Exchange, tail: bytes) -> bytes:
-        """SRV-23: refused before any work is done."""
-        assert self.limiter is not None
-        error = MCPToolError(
-            f"Too many calls: '{name}' was not run",
-            code=MCPErrorCode.RATE_LIMITED,
-            tool_name=name,
-            correlation_id=correlation_id(exchange),
-            suggestion=f"Try again in {max(self.limiter.wait(name), 0.001):.3g} s",
-        )
-        extra = {"correlation_id": error.correlation_id}
-        if self._said_limited:
-            log.debug("%s [%s]: limited", name, error.correlation_id, extra=extra)
-        else:
-            self._said_limited = True
-            log.warning(
-                "%s [%s]: refused by the rate limit. The settings rate_limit_rate (%g a second) "
-                "and rate_limit_burst (%d), or per_tool_rate and per_tool_burst, change it; "
-                "0 turns it off. This is said once.",
-                name,
-                error.correlation_id,
-                self.config.rate_limit_rate,
-                self.config.rate_limit_burst,
-                extra=extra,
-            )
-        return error_content(error, tail).result
-
-    async def _read_resource(self, exchange: Exchange) -> Answer:
-        context = None
-        try:
-            uri, caller = _uri(exchange), exchange.caller
-            found = self.resources.find(uri)
-            if found is None:
-                raise not_found(uri, INVALID_PARAMS if caller.stateless else RESOURCE_NOT_FOUND)
-            entry, values = found
-            if entry.home is not None:
-                return await entry.home(exchange)
-            signature = entry.signature
-            if signature is None or signature.context_name is None:
-                return await self._contents(exchange, entry, values, None)
-            context = self._calls.context(exchange)
-            work = self._contents(exchange, entry, values, context)
-            return await run_or_request_input(context, work, {SERVER_INFO_KEY: self.info})
-        except Exception as exc:
-            raise error_for_caller(exc, exchange, context) from None
-
-    async def _contents(
-        self,
-        exchange: Exchange,
-        entry: ResourceEntry | TemplateEntry,
-        values: dict[str, str],
-        context: Context | None,
-    ) -> bytes:
-        uri, caller = _uri(exchange), exchange.caller
-        value = await self.resources.read(entry, values, context)
-        contents = resource_contents(uri, entry.mime_type, value)
-        members = to_json({"contents": contents})[1:-1]
-        hints = None if entry.cache is None else entry.cache.members()
-        answer = self._envelope.listed(members, caller, hints)
-        return bytes(downgrade_result("resources/read", Raw(answer), caller.revision))
-
-    async def _get_prompt(self, exchange: Exchange) -> Answer:
-        context = None
-        try:
-            params = _decode(exchange.message.params, _PromptParams)
-            entry = self.prompts.get(params.name)
-            if entry is None:
-                raise RpcError(INVALID_PARAMS, f"Unknown prompt: {params.name}")
-            if entry.home is not None:
-                return await entry.home(exchange)
-            given = params.arguments or {}
-            entry.check(given)
-            if not entry.wants_context:
-                return await self._messages(exchange, entry, given, None)
-            context = self._calls.context(exchange)
-            work = self._messages(exchange, entry, given, context)
-            return await run_or_request_input(context, work, {SERVER_INFO_KEY: self.info})
-        except Exception as exc:
-            raise error_for_caller(exc, exchange, context) from None
-
-    async def _messages(
-        self,
-        exchange: Exchange,
-        entry: PromptEntry,
-        given: dict[str, str],
-        context: Context | None,
-    ) -> bytes:
-        caller = exchange.caller
-        if entry.asynchronous:
-            value = await entry.render(given, context)
-        else:
-            value = await self._workers.run(entry.render, given, context)
-        result: dict[str, Any] = {"messages": prompt_messages(value)}
-        if entry.definition.description is not UNSET:
-            result["description"] = entry.definition.description
-        answer = self._envelope.answered(to_json(result)[1:-1], caller)
-        return bytes(downgrade_result("prompts/get", Raw(answer), caller.revision))
-
-
-class _Route(NamedTuple):
-    """How a method is answered."""
-
-    at_once: Callable[[Exchange], Answer] | None  # may return None if it has to wait after all
-    in_task: Callable[[Exchange], Awaitable[Answer]] | None = None  # None: as `at_once` does
-    offers: object = True  # what has to be there before `server/discover` declares it
-
-
-class _CursorParams(msgspec.Struct):
-    cursor: str | None = None
-
-
-class _LevelParams(msgspec.Struct):
-    level: str
-
-
-class _PromptParams(msgspec.Struct):
-    name: str
-    arguments: dict[str, str] | None = None
-
-
-def _unknown_tool(name: str | UnsetType) -> RpcError:
-    if isinstance(name, UnsetType):
-        return RpcError(INVALID_PARAMS, "params.name is required: the name of a tool")
-    return RpcError(INVALID_PARAMS, f"Unknown tool: {name}")
-
-
-def _refusal(answer: Failure, name: str | None) -> bytes:
-    """A message that was not even a request, refused."""
-    name = name or token_hex(8)
-    log.warning("[%s]: %s", name, answer.message, extra={"correlation_id": name})
-    return encode(answer)
-
-
-P = TypeVar("P")
-
-
-def _decode(params: Raw | UnsetType, kind: type[P]) -> P:
-    try:
-        return msgspec.json.decode(b"{}" if isinstance(params, UnsetType) else params, type=kind)
-    except (msgspec.DecodeError, RecursionError) as exc:
-        raise RpcError(INVALID_PARAMS, f"Invalid params: {exc}") from exc
-
-
-def _without_none(**values: Any) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not None}
-
-
-def _uri(exchange: Exchange) -> str:
-    uri = exchange.head.uri
-    if isinstance(uri, UnsetType):
-        raise RpcError(INVALID_PARAMS, "params.uri is required: the URI of a resource")
-    return uri
-
-
-async def _at_once(answer: bytes) -> bytes:
-    return answer
+def _make_config(config: MCPServerConfig | str | None, settings: dict[str, Any]) -> MCPServerConfig:
+    if isinstance(config, str):
+        return MCPServerConfig(name=config, **settings)
+    if config is None:
+        return MCPServerConfig(**settings)
+    if settings:
+        raise TypeError("give settings, or a configuration that has them, not both")
+    return config
 
 
 def _settings(settings: HttpSettings | None, options: dict[str, Any]) -> HttpSettings:

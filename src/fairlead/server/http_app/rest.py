@@ -1,12 +1,12 @@
 """What a server offers, for plain HTTP clients and for people: JSON at a few paths, and a page."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Raw
 
 from ...errors import MCPErrorCode, MCPToolError, RpcError
-from ...interceptor import Exchange
+from ...interceptor import Exchange, Handler
 from ...interceptor.direct_edge import NullReplyPath
 from ...protocol.caller import Caller, read_params_head
 from ...protocol.envelope import Direction
@@ -16,11 +16,9 @@ from ...transport.http.server.asgi import AsgiCall, BodyTooLarge, has_json
 from ...transport.http.server.settings import HttpSettings
 from ...transport.http.server.stateless_post import mapped_status
 from ...wire import Request, to_json
+from ..registration import Registration
 from .openapi import describe_api
 from .status_page import render_page
-
-if TYPE_CHECKING:
-    from ..server import MCPServer
 
 __all__ = ["RestApi"]
 
@@ -47,8 +45,10 @@ _LOCKED = (
 class RestApi:
     """Serves the paths beside the MCP endpoint; who may come in was checked before."""
 
-    def __init__(self, server: "MCPServer", settings: HttpSettings) -> None:
+    def __init__(self, server: Registration, handler: Handler, settings: HttpSettings) -> None:
+        """`handler` answers the requests to the server."""
         self._server = server
+        self._handler = handler
         self._settings = settings
 
     async def serve(self, call: AsgiCall, path: str, principal: Principal) -> None:
@@ -167,7 +167,7 @@ class RestApi:
             call.context,
             NullReplyPath(principal),
         )
-        return bytes(await self._server.handler(exchange) or b"{}")
+        return bytes(await self._handler(exchange) or b"{}")
 
 
 _PATHS = frozenset({"/", "/health", "/openapi.json", *_LISTS})

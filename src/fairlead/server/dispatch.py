@@ -1,0 +1,182 @@
+"""The table from method to route, and the dispatch of one request through it."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from msgspec import Struct, UnsetType
+
+from ..errors import RpcError
+from ..interceptor import Answer, Exchange
+from ..protocol.methods import by_era
+from ..protocol.trace_context import is_traced, names_trace, request_trace
+from ..wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND
+from .context.context import LOG_LEVELS
+from .execution.handler_errors import error_for_caller
+from .features.completion import Completions
+from .features.paged_list import PagedList
+from .features.prompt_gets import PromptGets
+from .features.prompts import PromptEntry
+from .features.resource_reads import ResourceReads
+from .features.resources import Resources
+from .features.subscription_requests import SubscriptionRequests
+from .features.tool_calls import ToolCalls
+from .introduction import Introduction
+from .request_params import decode_params
+from .results.result_envelope import ResultEnvelope
+
+__all__ = ["MethodRoute", "RequestDispatcher", "make_routes"]
+
+
+class MethodRoute(NamedTuple):
+    """How a method is answered."""
+
+    at_once: Callable[[Exchange], Answer] | None  # may return None if it has to wait after all
+    in_task: Callable[[Exchange], Awaitable[Answer]] | None = None  # None: as `at_once` does
+    offers: object = True  # falsy while `server/discover` does not declare the method
+
+
+class RequestDispatcher:
+    """Answers each request by the route of its method. Errors are logged before they are raised."""
+
+    def __init__(self, *, inline: bool) -> None:
+        """`inline` is False if no request may be answered without passing the interceptors."""
+        self._routes: tuple[dict[str, MethodRoute], dict[str, MethodRoute]] = ({}, {})
+        self._inline = inline
+        self.inline_methods: set[str] = set()  # those that `answer_inline` may be called for
+
+    def register(self, routes: Mapping[str, MethodRoute]) -> None:
+        """Set the routes of all methods."""
+        self._routes = by_era(routes)
+        for method, route in routes.items():
+            if route.in_task is None:
+                self.allow_inline(method)
+
+    def allow_inline(self, method: str) -> None:
+        """Let `answer_inline` be called for this method too, unless there are interceptors."""
+        if self._inline:
+            self.inline_methods.add(method)
+
+    def handle(self, exchange: Exchange) -> Awaitable[Answer]:
+        """Answer a request.
+
+        Raises:
+            RpcError: The request is refused, now or when the result is awaited.
+        """
+        if is_traced(exchange.head.meta):
+            return self._traced(exchange)
+        return self._route(exchange)
+
+    def answer_inline(self, exchange: Exchange) -> Answer:
+        """Answer a request that needs no waiting; return None for all others.
+
+        Raises:
+            RpcError: The request is refused.
+        """
+        try:
+            answer = self._find_route(exchange).at_once
+            return None if answer is None else answer(exchange)
+        except Exception as exc:
+            raise error_for_caller(exc, exchange) from None
+
+    async def _traced(self, exchange: Exchange) -> Answer:
+        meta = exchange.head.meta
+        if exchange.transport.transport_type == "direct" and not names_trace(meta):
+            return await self._route(exchange)  # part of the trace of the code that sends it
+        with request_trace(meta):
+            return await self._route(exchange)
+
+    def _route(self, exchange: Exchange) -> Awaitable[Answer]:
+        try:
+            answer = self._find_route(exchange).in_task
+        except RpcError as exc:
+            raise error_for_caller(exc, exchange) from None
+        return self._answer_later(exchange) if answer is None else answer(exchange)
+
+    async def _answer_later(self, exchange: Exchange) -> Answer:
+        return self.answer_inline(exchange)
+
+    def _find_route(self, exchange: Exchange) -> MethodRoute:
+        """Return the route of a method; stateless callers may use only what is declared.
+
+        Raises:
+            RpcError: -32601, there is none.
+        """
+        stateless = exchange.caller.stateless
+        route = self._routes[stateless].get(exchange.message.method)
+        if route is None or (stateless and not route.offers):
+            raise RpcError(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
+        return route
+
+
+def make_routes(
+    *,
+    introduction: Introduction,
+    calls: ToolCalls,
+    reads: ResourceReads,
+    gets: PromptGets,
+    subscriptions: SubscriptionRequests,
+    resources: Resources,
+    prompts: PagedList[PromptEntry],
+    completions: Completions,
+    envelope: ResultEnvelope,
+) -> dict[str, MethodRoute]:
+    """Return the route of every method that a server answers."""
+    listed = partial(_list, envelope)
+    return {
+        "tools/call": MethodRoute(calls.call_inline, calls.call),
+        # Looked up each time: another registry may replace the listing.
+        "tools/list": MethodRoute(lambda exchange: _list(envelope, calls.listing, exchange)),
+        "resources/read": MethodRoute(None, reads.read, resources),
+        "resources/list": MethodRoute(partial(listed, resources.fixed), offers=resources),
+        "resources/templates/list": MethodRoute(
+            partial(listed, resources.templates), offers=resources
+        ),
+        "resources/subscribe": MethodRoute(subscriptions.subscribe),
+        "resources/unsubscribe": MethodRoute(subscriptions.unsubscribe),
+        "prompts/get": MethodRoute(None, gets.get, prompts),
+        "prompts/list": MethodRoute(partial(listed, prompts), offers=prompts),
+        "completion/complete": MethodRoute(
+            None, partial(_complete, envelope, completions), completions
+        ),
+        "subscriptions/listen": MethodRoute(None, subscriptions.listen),
+        "server/discover": MethodRoute(introduction.discover),
+        "initialize": MethodRoute(introduction.initialize),
+        "ping": MethodRoute(lambda _: b"{}"),
+        "logging/setLevel": MethodRoute(_set_level),
+    }
+
+
+def _list(envelope: ResultEnvelope, listing: PagedList[Any], exchange: Exchange) -> bytes:
+    params = exchange.message.params
+    cursor = None
+    if not isinstance(params, UnsetType):
+        cursor = decode_params(params, _CursorParams).cursor
+    members = listing.page(cursor, exchange.caller.revision)
+    return envelope.listed(members, exchange.caller)
+
+
+async def _complete(
+    envelope: ResultEnvelope, completions: Completions, exchange: Exchange
+) -> bytes:
+    try:
+        members = await completions.complete(exchange.message.params)
+    except Exception as exc:
+        raise error_for_caller(exc, exchange) from None
+    return envelope.answered(members, exchange.caller)
+
+
+def _set_level(exchange: Exchange) -> bytes:
+    level = decode_params(exchange.message.params, _LevelParams).level
+    if level not in LOG_LEVELS:
+        raise RpcError(INVALID_PARAMS, f"No log level {level!r}; there are {', '.join(LOG_LEVELS)}")
+    exchange.edge.log_level = level
+    return b"{}"
+
+
+class _CursorParams(Struct):
+    cursor: str | None = None
+
+
+class _LevelParams(Struct):
+    level: str

@@ -1,0 +1,55 @@
+"""Handlers of `resources/subscribe`, `resources/unsubscribe` and `subscriptions/listen`."""
+
+from collections.abc import Callable
+from typing import Any
+
+from ...errors import RpcError
+from ...interceptor import Exchange
+from ...interceptor.direct_edge import NullReplyPath
+from ...wire.error_codes import INVALID_REQUEST, RESOURCE_NOT_FOUND
+from ..execution.handler_errors import error_for_caller
+from ..request_params import required_uri
+from .resources import Resources, not_found
+from .subscriptions import ChangeBroadcaster
+
+__all__ = ["SubscriptionRequests"]
+
+
+class SubscriptionRequests:
+    """Registers callers with the broadcaster of changes."""
+
+    def __init__(
+        self,
+        changes: ChangeBroadcaster,
+        resources: Resources,
+        capabilities: Callable[[], dict[str, Any]],
+    ) -> None:
+        self._changes = changes
+        self._resources = resources
+        self._capabilities = capabilities
+
+    def subscribe(self, exchange: Exchange) -> bytes:
+        """Answer `resources/subscribe`. Raises `RpcError` for an unknown resource."""
+        uri = required_uri(exchange)
+        if self._resources.find(uri) is None:
+            raise not_found(uri, RESOURCE_NOT_FOUND)
+        self._changes.subscribe(exchange.edge, uri)
+        return b"{}"
+
+    def unsubscribe(self, exchange: Exchange) -> bytes:
+        """Answer `resources/unsubscribe`."""
+        self._changes.unsubscribe(exchange.edge, required_uri(exchange))
+        return b"{}"
+
+    async def listen(self, exchange: Exchange) -> bytes:
+        """Answer `subscriptions/listen` when the subscription ends.
+
+        Raises:
+            RpcError: The caller has no connection, or may not subscribe; the error is logged.
+        """
+        try:
+            if isinstance(exchange.edge, NullReplyPath):
+                raise RpcError(INVALID_REQUEST, "subscriptions/listen needs a connection")
+            return await self._changes.listen(exchange, self._capabilities())
+        except Exception as exc:
+            raise error_for_caller(exc, exchange) from None

@@ -1,0 +1,113 @@
+"""Handler of `tools/call`: lookup, rate limit, and where the tool runs."""
+
+import logging
+from collections.abc import Awaitable
+
+from msgspec import UnsetType
+
+from ...errors import MCPErrorCode, MCPToolError, RpcError
+from ...interceptor import Answer, Exchange
+from ...interceptor.rate_limiter import RateLimiter
+from ...wire.error_codes import INVALID_PARAMS
+from ..config import MCPServerConfig
+from ..context.correlation_id import correlation_id
+from ..execution.handler_errors import error_for_caller
+from ..execution.tool_runner import ToolRunner
+from ..results.encode_result import error_content
+from .paged_list import PagedList
+from .tools import ToolEntry
+
+__all__ = ["ToolCalls"]
+
+log = logging.getLogger("fairlead.server")
+
+
+class ToolCalls:
+    """Calls tools within the rate limit of the configuration."""
+
+    def __init__(
+        self,
+        config: MCPServerConfig,
+        listing: PagedList[ToolEntry],
+        runner: ToolRunner,
+        complete: bytes,
+    ) -> None:
+        """`complete` ends the results for stateless callers."""
+        self.listing = listing  # of the current registry of the server
+        self.limiter = _make_limiter(config)
+        self._config = config
+        self._runner = runner
+        self._complete = complete
+        self._logged_limit = False
+
+    def call(self, exchange: Exchange) -> Awaitable[Answer]:
+        """Answer `tools/call`. Raises `RpcError` for an unknown tool; the error is logged."""
+        name = exchange.head.name
+        entry = None if isinstance(name, UnsetType) else self.listing.get(name)
+        if entry is None or isinstance(name, UnsetType):
+            raise error_for_caller(_unknown_tool(name), exchange)
+        tail = self._complete if exchange.caller.stateless else b"}"
+        if self.limiter is not None and not self.limiter.allow(name):
+            return _completed(self._limited(self.limiter, name, exchange, tail))
+        if entry.home is not None:
+            return entry.home(exchange)
+        return self._runner.run(entry, exchange, tail)
+
+    def call_inline(self, exchange: Exchange) -> bytes | None:
+        """Answer the call of an inline tool; return None for all others."""
+        entry = self.listing.get(exchange.target or "")
+        if entry is None or not entry.inline:
+            return None
+        tail = self._complete if exchange.caller.stateless else b"}"
+        if self.limiter is not None and not self.limiter.allow(entry.name):
+            return self._limited(self.limiter, entry.name, exchange, tail)
+        return self._runner.run_inline(entry, exchange, tail)
+
+    def _limited(self, limiter: RateLimiter, name: str, exchange: Exchange, tail: bytes) -> bytes:
+        """SRV-23: refused before any work is done."""
+        error = MCPToolError(
+            f"Too many calls: '{name}' was not run",
+            code=MCPErrorCode.RATE_LIMITED,
+            tool_name=name,
+            correlation_id=correlation_id(exchange),
+            suggestion=f"Try again in {max(limiter.wait(name), 0.001):.3g} s",
+        )
+        self._log_limit(name, error.correlation_id)
+        return error_content(error, tail).result
+
+    def _log_limit(self, name: str, correlation_id: str | None) -> None:
+        extra = {"correlation_id": correlation_id}
+        if self._logged_limit:
+            log.debug("%s [%s]: limited", name, correlation_id, extra=extra)
+            return
+        self._logged_limit = True
+        log.warning(
+            "%s [%s]: refused by the rate limit. The settings rate_limit_rate (%g a second) "
+            "and rate_limit_burst (%d), or per_tool_rate and per_tool_burst, change it; "
+            "0 turns it off. This is said once.",
+            name,
+            correlation_id,
+            self._config.rate_limit_rate,
+            self._config.rate_limit_burst,
+            extra=extra,
+        )
+
+
+def _make_limiter(config: MCPServerConfig) -> RateLimiter | None:
+    limiter = RateLimiter(
+        config.rate_limit_rate,
+        config.rate_limit_burst,
+        config.per_tool_rate,
+        config.per_tool_burst,
+    )
+    return limiter if limiter.active else None
+
+
+def _unknown_tool(name: str | UnsetType) -> RpcError:
+    if isinstance(name, UnsetType):
+        return RpcError(INVALID_PARAMS, "params.name is required: the name of a tool")
+    return RpcError(INVALID_PARAMS, f"Unknown tool: {name}")
+
+
+async def _completed(answer: bytes) -> bytes:
+    return answer

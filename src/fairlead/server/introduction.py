@@ -1,0 +1,84 @@
+"""How a server introduces itself: `initialize`, `server/discover` and its capabilities."""
+
+from typing import Any
+
+from msgspec import Raw
+
+from ..interceptor import Exchange
+from ..protocol.downgrade import downgrade_result
+from ..protocol.revisions import Revision
+from ..wire import to_json
+from .config import MCPServerConfig
+from .features.completion import Completions
+from .features.paged_list import PagedList
+from .features.prompts import PromptEntry
+from .features.resources import Resources
+from .features.subscriptions import ChangeBroadcaster
+from .results.result_envelope import ResultEnvelope
+
+__all__ = ["Introduction", "server_info"]
+
+
+def server_info(config: MCPServerConfig) -> dict[str, Any]:
+    """Return the `serverInfo` of a configuration."""
+    return _without_none(name=config.name, version=config.version, title=config.title)
+
+
+class Introduction:
+    """Describes a server to clients of both eras."""
+
+    def __init__(
+        self,
+        config: MCPServerConfig,
+        info: dict[str, Any],
+        envelope: ResultEnvelope,
+        *,
+        resources: Resources,
+        prompts: PagedList[PromptEntry],
+        completions: Completions,
+        changes: ChangeBroadcaster,
+    ) -> None:
+        """`changes` is notified of the capabilities that each session was promised."""
+        self._config = config
+        self._info = info
+        self._envelope = envelope
+        self._resources = resources
+        self._prompts = prompts
+        self._completions = completions
+        self._changes = changes
+
+    def initialize(self, exchange: Exchange) -> bytes:
+        """Answer `initialize`."""
+        caller, capabilities = exchange.caller, self.capabilities()
+        self._changes.introduced(exchange, capabilities)
+        result = {
+            "protocolVersion": caller.revision.value,
+            "capabilities": capabilities,
+            "serverInfo": self._info,
+            **_without_none(instructions=self._config.instructions),
+        }
+        return bytes(downgrade_result("initialize", Raw(to_json(result)), caller.revision))
+
+    def discover(self, exchange: Exchange) -> bytes:
+        """Answer `server/discover`."""
+        result = {
+            "supportedVersions": [revision.value for revision in reversed(Revision)],
+            "capabilities": self.capabilities(),
+            **_without_none(instructions=self._config.instructions),
+        }
+        return self._envelope.listed(to_json(result)[1:-1], exchange.caller)
+
+    def capabilities(self) -> dict[str, Any]:
+        """Return the capabilities that follow from what is registered now."""
+        capabilities: dict[str, Any] = {"tools": {"listChanged": True}, "logging": {}}
+        if len(self._resources):
+            capabilities["resources"] = {"subscribe": True, "listChanged": True}
+        if len(self._prompts):
+            capabilities["prompts"] = {"listChanged": True}
+        if self._completions:
+            capabilities["completions"] = {}
+        return capabilities
+
+
+def _without_none(**values: Any) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}

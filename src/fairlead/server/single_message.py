@@ -1,0 +1,65 @@
+"""One JSON-RPC message, answered outside any connection."""
+
+import logging
+from secrets import token_hex
+
+from ..errors import RemoteProtocolError
+from ..interceptor import Exchange, Handler
+from ..interceptor.direct_edge import direct_exchange
+from ..protocol.conversation.conversation import Conversation, ConversationRole
+from ..protocol.conversation.conversation_events import RequestReceived, RequestRejected
+from ..protocol.identity.principal import ANONYMOUS
+from ..protocol.revisions import NEWEST_HANDSHAKE
+from ..wire import Batch, Failure, Message, decode, encode, encode_success, failure
+from ..wire.error_codes import INVALID_REQUEST
+from .context.correlation_id import HEADER
+from .execution.handler_errors import error_for_caller
+
+__all__ = ["answer_single_message"]
+
+log = logging.getLogger("fairlead.server")
+
+
+async def answer_single_message(
+    handler: Handler, frame: bytes, correlation_id: str | None
+) -> bytes | None:
+    """Return the response to a message; None if it is a notification."""
+    try:
+        message = _decode_one(frame)
+    except RemoteProtocolError as exc:
+        return _refuse(failure(exc.request_id, exc.code, str(exc)), correlation_id)
+    conversation = Conversation(
+        ConversationRole.SERVER, assume=NEWEST_HANDSHAKE, principal=ANONYMOUS
+    )
+    event = conversation.receive(message)
+    if isinstance(event, RequestRejected):
+        return _refuse(event.answer, correlation_id)
+    if not isinstance(event, RequestReceived):
+        return None
+    headers = None if correlation_id is None else {HEADER: correlation_id}
+    return await _answer(
+        handler, direct_exchange(event.message, event.caller, event.head, conversation, headers)
+    )
+
+
+def _decode_one(frame: bytes) -> Message:
+    message = decode(frame)
+    if isinstance(message, Batch):
+        raise RemoteProtocolError("Send one message at a time", code=INVALID_REQUEST)
+    return message
+
+
+async def _answer(handler: Handler, exchange: Exchange) -> bytes:
+    try:
+        answer = await handler(exchange)
+    except Exception as exc:
+        error = error_for_caller(exc, exchange)
+        return encode(failure(exchange.request_id, error.code, error.message, error.data))
+    return encode_success(exchange.request_id, answer or b"{}")
+
+
+def _refuse(answer: Failure, correlation_id: str | None) -> bytes:
+    """Log and encode the refusal of a message that is not a valid request."""
+    name = correlation_id or token_hex(8)
+    log.warning("[%s]: %s", name, answer.message, extra={"correlation_id": name})
+    return encode(answer)
