@@ -42,7 +42,6 @@ LONG = {
     "protocol/targets/targets.py",
     "relay/relay.py",
     "transport/http/client/channel.py",
-    "transport/http/server/endpoint.py",
 }
 
 

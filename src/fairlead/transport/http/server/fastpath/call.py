@@ -1,26 +1,19 @@
 """POSTs that are answered on their connection, without the way through ASGI."""
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
 
 from msgspec import Struct
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from .....protocol.envelope import TransportContext
-from .....wire import RequestId
+from ....lazy_timer import LazyTimer
 from ..asgi import JSON, STREAM, TEXT, Headers, Heartbeat
 from ..endpoint import HttpEndpoint
-from ..sessions.event_stream import EventStream
-from ..sessions.session_manager import HttpSession
 
-if TYPE_CHECKING:
-    from .protocol import FastPathProtocol
-
-__all__ = ["FastPathCall", "FastPathSessionCall", "RequestHead"]
-
-
-_PLAIN = STATUS_LINE[200] + b"content-type: " + JSON + b"\r\ncontent-length: %d\r\n\r\n%b"
+__all__ = ["FastPathCall", "FastPathConnection", "RequestHead"]
 
 
 class RequestHead(Struct, frozen=True, gc=False):
@@ -31,6 +24,27 @@ class RequestHead(Struct, frozen=True, gc=False):
     context: TransportContext
     session_id: str | None  # None as well if its protocol version is none of ours
     keep_alive: bool
+
+
+class FastPathConnection(Protocol):
+    """The connection of a call, as far as calls use it."""
+
+    transport: asyncio.Transport
+    flow: FlowControl
+    server: tuple[str, int | None] | None
+    patience: LazyTimer
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start a task that uvicorn waits for before it ends."""
+
+    def take_over(self, call: "FastPathCall") -> None:
+        """Make this the call that is being answered."""
+
+    def fast_path_complete(self) -> None:
+        """Go on after a call was answered."""
+
+    def drop_connection(self) -> None:
+        """Close the connection after the answer."""
 
 
 class FastPathCall:
@@ -51,7 +65,7 @@ class FastPathCall:
     _beat: Heartbeat | None = None
     _every = 0.0
 
-    def __init__(self, connection: "FastPathProtocol", head: RequestHead) -> None:
+    def __init__(self, connection: FastPathConnection, head: RequestHead) -> None:
         self._connection = connection
         self._head = head
         self.keep_alive = head.keep_alive
@@ -167,56 +181,3 @@ class FastPathCall:
         if not self.keep_alive:
             self._connection.drop_connection()
         self._connection.fast_path_complete()
-
-
-class FastPathSessionCall(FastPathCall):
-    """A request in a session, for whose answer no task and no stream waits.
-
-    If something else comes first, or nothing for long, a task carries a stream.
-    """
-
-    _late = False
-
-    def __init__(
-        self,
-        connection: "FastPathProtocol",
-        head: RequestHead,
-        session: HttpSession,
-        request_id: RequestId,
-    ) -> None:
-        self._connection = connection
-        self._head = head
-        self.keep_alive = head.keep_alive
-        self._session = session
-        self._request_id = request_id
-
-    def set(self) -> None:
-        super().set()
-        if self.gone:
-            self._session.use_stream(self._request_id)
-
-    def silent(self) -> None:
-        if self._beat is not None:
-            super().silent()
-        else:
-            self._late = True
-            self._session.use_stream(self._request_id)
-
-    def answered(self, frame: bytes | None) -> None:
-        if frame is None:
-            self.answer_now(202, b"")
-        elif self.keep_alive and not self.gone:
-            connection = self._connection
-            connection.transport.write(_PLAIN % (len(frame), frame))
-            self.response_complete = True
-            connection.fast_path_complete()
-        else:
-            self.answer_now(200, frame)
-
-    def switch_to_stream(self, stream: EventStream) -> None:
-        connection, session = self._connection, self._session
-        connection.patience.clear()
-        if not self.gone:
-            stream.attach(self)
-            edge = self._head.edge
-            connection.begin(edge.answer_in_session(self, session, stream, late=self._late))

@@ -18,6 +18,7 @@ from .....protocol.revisions import Revision, find_revision
 from .....wire import Failure, Message, Request, RequestId, Success, encode, encode_success
 from ....channel import Channel
 from ....client_shares import ClientShares, NoShareLeft
+from ..asgi import HttpCall
 from ..settings import HttpSettings
 from .event_store import EventStore, MemoryEventStore
 from .event_stream import HIGH_WATER, EventStream
@@ -235,6 +236,7 @@ class SessionManager:
             store, idle = settings.session_store, settings.session_idle
             self.restorer = SessionRestorer(store, idle, self._made, self._add, self.end)
         self._sweep: asyncio.TimerHandle | None = None
+        self.closing = False
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -284,6 +286,16 @@ class SessionManager:
         self._shares.touch(session)
         return session
 
+    async def find(
+        self, call: HttpCall, session_id: bytes, principal: Principal
+    ) -> HttpSession | None:
+        """Return the session that a request names, restored if necessary."""
+        name = session_id.decode("latin-1")
+        found = self.get(name, principal)
+        if found is None and self.restorer is not None and not self.closing:
+            found = await self.restore_session(name, call.context, principal)
+        return found
+
     async def after(
         self, session: HttpSession, stream: str, number: int
     ) -> list[tuple[int, bytes]] | None:
@@ -313,6 +325,7 @@ class SessionManager:
 
     async def close(self) -> None:
         """End them all; those that are kept go on in the next process."""
+        self.closing = True
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None

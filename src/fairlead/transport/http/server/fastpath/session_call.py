@@ -1,0 +1,98 @@
+"""The fast path of requests in a session: no ASGI, and no task or stream until one is needed.
+
+It makes calls in a session 3.5 times as fast for JSON answers and 2.5 times for SSE, measured with
+`python -m bench http-session --against` a build without it. Remove it when the ordinary path
+(`sessions/session_posts.py`) is within 1.3 times of it.
+"""
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from .....protocol.identity.principal import Principal
+from .....wire import Request, RequestId
+from ..asgi import JSON
+from ..sessions.event_stream import EventStream
+from ..sessions.session_manager import HttpSession
+from .call import FastPathCall, FastPathConnection, RequestHead
+
+__all__ = ["FastPathSessionCall", "answer_session_post"]
+
+_PLAIN = STATUS_LINE[200] + b"content-type: " + JSON + b"\r\ncontent-length: %d\r\n\r\n%b"
+
+
+def answer_session_post(
+    connection: FastPathConnection, head: RequestHead, message: Request, who: Principal
+) -> bool:
+    """Answer a request in a session; return False if the ordinary path has to do it."""
+    edge = head.edge
+    if head.session_id is None or message.method == "initialize":
+        return False
+    session = edge.sessions.get(head.session_id, who)
+    if session is None or session.asked(message.id):
+        return False
+    call = FastPathSessionCall(connection, head, session, message.id)
+    connection.take_over(call)
+    if edge.settings.answers == "sse":  # heads of this path accept both kinds of answer
+        stream = session.open_stream([message])
+        stream.attach(call)
+        session.take(message)
+        connection.begin(edge.session_posts.answer_with_events(call, session, stream))
+    else:
+        session.expect(message.id, call)
+        if edge.settings.heartbeat:
+            connection.patience.set(edge.settings.heartbeat)
+        session.take(message)
+    return True
+
+
+class FastPathSessionCall(FastPathCall):
+    """A request in a session, for whose answer no task and no stream waits.
+
+    If something else comes first, or nothing for long, a task carries a stream.
+    """
+
+    _late = False
+
+    def __init__(
+        self,
+        connection: FastPathConnection,
+        head: RequestHead,
+        session: HttpSession,
+        request_id: RequestId,
+    ) -> None:
+        self._connection = connection
+        self._head = head
+        self.keep_alive = head.keep_alive
+        self._session = session
+        self._request_id = request_id
+
+    def set(self) -> None:
+        super().set()
+        if self.gone:
+            self._session.use_stream(self._request_id)
+
+    def silent(self) -> None:
+        if self._beat is not None:
+            super().silent()
+        else:
+            self._late = True
+            self._session.use_stream(self._request_id)
+
+    def answered(self, frame: bytes | None) -> None:
+        if frame is None:
+            self.answer_now(202, b"")
+        elif self.keep_alive and not self.gone:
+            connection = self._connection
+            connection.transport.write(_PLAIN % (len(frame), frame))
+            self.response_complete = True
+            connection.fast_path_complete()
+        else:
+            self.answer_now(200, frame)
+
+    def switch_to_stream(self, stream: EventStream) -> None:
+        connection, session = self._connection, self._session
+        connection.patience.clear()
+        if not self.gone:
+            stream.attach(self)
+            posts = self._head.edge.session_posts
+            answer = posts.answer_with_events if self._late else posts.answer
+            connection.begin(answer(self, session, stream))

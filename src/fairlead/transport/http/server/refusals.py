@@ -1,0 +1,71 @@
+"""Requests that are refused: the log entry, the report to interceptors, and the answer."""
+
+import logging
+from typing import Literal
+
+from ....errors import RpcError
+from ....interceptor import MalformedFrame, OnMalformed
+from ....protocol.envelope import Direction
+from ....wire import Batch, Message, Request, encode, failure
+from ....wire.error_codes import INVALID_REQUEST
+from .asgi import AsgiCall
+from .request_guard import RequestRefusal
+from .stateless_post import failure_of
+
+__all__ = ["MessageRefusals", "send_later", "send_rejection", "unknown_session"]
+
+log = logging.getLogger("fairlead.transport")
+
+
+class MessageRefusals:
+    """Refuses messages of one endpoint."""
+
+    def __init__(self, on_malformed: OnMalformed | None) -> None:
+        self._on_malformed = on_malformed
+
+    async def refuse(
+        self, call: AsgiCall, message: Message | Batch | None, why: RpcError, status: int
+    ) -> None:
+        """Answer a request with an error and a status."""
+        log.info("refused a request with %d: %s", status, why.message)
+        if message is not None and not isinstance(message, Batch):
+            self.report("refused", call, encode(message), why.message)
+        if isinstance(message, Request):
+            answer = failure_of(message, why)
+        else:
+            answer = failure(None, why.code, why.message, why.data, absent_id=True)
+        await call.answer(status, encode(answer))
+
+    def report(
+        self, kind: Literal["no message", "refused"], call: AsgiCall, frame: bytes, why: str
+    ) -> None:
+        """Report a body that is not served as a message."""
+        if self._on_malformed is None:
+            return
+        self._on_malformed(
+            MalformedFrame(
+                frame=frame,
+                size=len(frame),
+                kind=kind,
+                why=why,
+                direction=Direction.CLIENT_TO_SERVER,
+                transport=call.context,
+            )
+        )
+
+
+async def send_rejection(call: AsgiCall, refusal: RequestRefusal) -> None:
+    """Answer a request that is not admitted."""
+    log.info("turned a request away with %d: %s", refusal.status, refusal.message)
+    answer = failure(None, INVALID_REQUEST, refusal.message, absent_id=True)
+    await call.answer(refusal.status, encode(answer), headers=refusal.headers)
+
+
+async def send_later(call: AsgiCall, why: str) -> None:
+    """Ask the client to try again in a few seconds."""
+    await call.send_text(503, why, [(b"retry-after", b"5")])
+
+
+def unknown_session() -> RpcError:
+    """Return the error for an `Mcp-Session-Id` that the client has no session of."""
+    return RpcError(INVALID_REQUEST, "No such session: begin again with initialize")

@@ -1,0 +1,229 @@
+"""POSTs in a session: the one that opens it, those that follow, and batches."""
+
+import asyncio
+
+from msgspec import Raw
+
+from .....errors import RemoteProtocolError, RpcError
+from .....protocol.identity.principal import Principal
+from .....protocol.revisions import Revision, find_revision
+from .....wire import Batch, Message, Notification, Request
+from .....wire.error_codes import INVALID_REQUEST
+from ..asgi import AsgiCall, HttpCall
+from ..error_status import ErrorStatus
+from ..refusals import MessageRefusals, send_later, unknown_session
+from ..request_headers import wants_events
+from ..settings import HttpSettings
+from .event_stream import EventStream, write_stream
+from .session_manager import HttpSession, SessionManager, TooManySessions
+
+__all__ = ["ASSUMED_REVISION", "SessionPosts"]
+
+ASSUMED_REVISION = Revision.V2025_03_26  # of clients that do not say, by the later texts
+
+
+class SessionPosts:
+    """Passes messages to sessions, and answers with JSON or a stream of events."""
+
+    def __init__(
+        self,
+        settings: HttpSettings,
+        sessions: SessionManager,
+        refusals: MessageRefusals,
+        status: ErrorStatus,
+    ) -> None:
+        self._settings = settings
+        self._sessions = sessions
+        self._refusals = refusals
+        self._status = status
+
+    async def initialize(self, call: AsgiCall, message: Request, principal: Principal) -> None:
+        """Open a session, and answer with its id once the server has agreed."""
+        session = await self._open(call, principal)
+        if session is None:
+            return
+        frames = await _receive_first(call, session, message)
+        if call.gone:  # the client cannot know the id
+            await self._sessions.end(session)
+        elif not frames:
+            await send_later(call, "the server ends")
+        elif session.settle_revision():
+            if self._sessions.restorer is not None:
+                await self._sessions.restorer.keep(session, message)
+            given = [(b"mcp-session-id", session.id.encode())]
+            await call.answer(200, frames[-1][1], headers=given)
+        else:
+            await call.answer(200, frames[-1][1])
+            await self._sessions.end(session)
+
+    async def _open(self, call: AsgiCall, principal: Principal) -> HttpSession | None:
+        """Open a session; if that is impossible, answer so and return None."""
+        if self._sessions.closing:
+            await send_later(call, "the server ends")
+            return None
+        try:
+            return self._sessions.open(call.context, principal)
+        except TooManySessions:
+            await send_later(call, "too many sessions; try again later")
+            return None
+
+    async def post(
+        self, call: AsgiCall, session: HttpSession, messages: list[Message], *, batch: bool = False
+    ) -> None:
+        """Pass the messages of one POST to a session and answer the requests among them."""
+        requests = [message for message in messages if isinstance(message, Request)]
+        if not requests:
+            await session.take_all(messages)
+            await call.answer(202)
+            return
+        for request in requests:
+            if session.asked(request.id):
+                why = RpcError(INVALID_REQUEST, f"Request id {request.id!r} is already in use")
+                await self._refusals.refuse(call, request, why, 400)
+                return
+        stream = session.open_stream(requests)
+        stream.attach(call)
+        await session.take_all(messages)
+        if self._settings.answers == "sse" and wants_events(call):
+            await self.answer_with_events(call, session, stream)
+        else:
+            await self.answer(call, session, stream, batch=batch)
+
+    async def answer(
+        self, call: HttpCall, session: HttpSession, stream: EventStream, *, batch: bool = False
+    ) -> None:
+        """Answer with JSON if only answers come, else with events.
+
+        A client that disconnects cancels nothing.
+        """
+        if not stream.done:
+            await asyncio.sleep(0)  # most tools answer at once, and need no watching
+        if stream.done:
+            as_events = stream.chatty and wants_events(call)
+        else:
+            as_events = await self._wait_for_answer(call, stream)
+        if as_events or not stream.done:
+            await self.answer_with_events(call, session, stream)
+            return
+        frames = [frame for _, frame in stream.take()]
+        stream.detach(call)
+        if batch:
+            await call.answer(200, b"[" + b",".join(frames) + b"]")
+        elif frames:
+            await call.answer(self._status.of_frame(call, frames[-1]), frames[-1])
+        else:
+            await call.answer(202)  # cancelled: there is no answer
+
+    async def answer_with_events(
+        self, call: HttpCall, session: HttpSession, stream: EventStream
+    ) -> None:
+        """Answer with a stream of events, which the client can resume if its revision allows it."""
+        if call.gone:
+            stream.detach(call)
+            return
+        revision = session.revision
+        if revision is not None and revision.resumable:
+            session.keep(stream)
+        await write_stream(
+            call,
+            stream,
+            heartbeat=self._settings.heartbeat,
+            prime=revision is not None and revision.polling,
+            retry=self._settings.retry,
+        )
+
+    async def _wait_for_answer(self, call: HttpCall, stream: EventStream) -> bool:
+        """Wait for something to send; return True if it has to be sent as events."""
+        events, late = wants_events(call), False
+
+        async def beat() -> None:
+            nonlocal late
+            late = True  # a proxy could take the connection for dead: begin the stream
+            stream.wake()
+
+        def begins() -> bool:
+            return events and (stream.chatty or stream.leaving or late)
+
+        call.watch(stream.wake, beat, self._settings.heartbeat)
+        try:
+            while not (stream.done or call.gone or begins()):
+                await stream.wait()
+        finally:
+            call.unwatch()
+        return begins()
+
+    async def batch(self, call: AsgiCall, batch: Batch, principal: Principal) -> None:
+        """Answer a batch, in the session it names or in one of its own."""
+        session_id = call.headers.get(b"mcp-session-id")
+        session = None
+        if session_id is not None:
+            session = await self._sessions.find(call, session_id, principal)
+            if session is None:
+                await self._refusals.refuse(call, batch, unknown_session(), 404)
+                return
+        revision = _batch_revision(call) if session is None else session.revision
+        unwanted = session is None and self._settings.require_session
+        if revision is None or not revision.batches or unwanted:
+            why = RpcError(INVALID_REQUEST, "Batches are not part of the agreed protocol version")
+            await self._refusals.refuse(call, batch, why, 400)
+            return
+        messages = [item for item in batch.items if not isinstance(item, RemoteProtocolError)]
+        if len(messages) != len(batch.items):
+            await self._refuse_items(call, batch)
+        elif session is not None:
+            await self.post(call, session, messages, batch=True)
+        else:
+            await self._batch_alone(call, messages, revision, principal)
+
+    async def _refuse_items(self, call: AsgiCall, batch: Batch) -> None:
+        wrong = next(item for item in batch.items if isinstance(item, RemoteProtocolError))
+        await self._refusals.refuse(call, batch, RpcError(wrong.code, str(wrong)), 400)
+
+    async def _batch_alone(
+        self, call: AsgiCall, messages: list[Message], revision: Revision, principal: Principal
+    ) -> None:
+        """Answer a batch in a session that ends with the answer."""
+        session = await self._open(call, principal)
+        if session is None:
+            return
+        try:
+            session.revision = revision
+            session.take(_introduction(revision))
+            session.take(Notification("notifications/initialized"))
+            await self.post(call, session, messages, batch=True)
+        finally:
+            await self._sessions.end(session)
+
+
+async def _receive_first(
+    call: AsgiCall, session: HttpSession, message: Request
+) -> list[tuple[int, bytes]]:
+    """Return what a session sends in answer to its first request; nothing if the client left."""
+    stream = session.open_stream([message])
+    stream.attach(call)
+    session.take(message)
+    call.watch(stream.wake, _no_beat, 0)
+    try:
+        while not (stream.done or call.gone):
+            await stream.wait()
+    finally:
+        call.unwatch()
+    if call.gone:
+        return []
+    frames = stream.take()
+    stream.detach(call)
+    return frames
+
+
+async def _no_beat() -> None:
+    """Send nothing: the headers of the answer depend on whether the session begins."""
+
+
+def _batch_revision(call: AsgiCall) -> Revision | None:
+    version = call.headers.get(b"mcp-protocol-version", ASSUMED_REVISION.value.encode())
+    return find_revision(version.decode("latin-1"))
+
+
+def _introduction(revision: Revision) -> Request:
+    params = b'{"protocolVersion":"%b","capabilities":{},"clientInfo":{"name":"","version":""}}'
+    return Request("_", "initialize", Raw(params % revision.value.encode()))

@@ -1,0 +1,115 @@
+"""GET and DELETE of a session: its stream of notifications, resumed streams, and its end."""
+
+from .....errors import RpcError
+from .....protocol.identity.principal import Principal
+from .....protocol.revisions import HANDSHAKE
+from .....wire.error_codes import INVALID_REQUEST
+from ..asgi import AsgiCall
+from ..refusals import MessageRefusals, unknown_session
+from ..request_headers import accepts
+from ..settings import HttpSettings
+from .event_store import read_event_id
+from .event_stream import EventStream, write_stream
+from .session_manager import HttpSession, SessionManager
+
+__all__ = ["StreamResumption"]
+
+_ALLOWED = [(b"allow", b"POST")]
+
+
+class StreamResumption:
+    """Serves clients that listen to a session, come back to a stream, or end the session."""
+
+    def __init__(
+        self, settings: HttpSettings, sessions: SessionManager, refusals: MessageRefusals
+    ) -> None:
+        self._settings = settings
+        self._sessions = sessions
+        self._refusals = refusals
+
+    async def get(self, call: AsgiCall, principal: Principal) -> None:
+        """Send the notifications of a session, or the rest of the stream in `Last-Event-ID`."""
+        session_id = call.headers.get(b"mcp-session-id")
+        if session_id is None:
+            await call.send_text(405, "GET is for clients with a session", _ALLOWED)
+            return
+        if not accepts(call.headers.get(b"accept", b""), b"text/event-stream"):
+            await call.send_text(406, "Accept: text/event-stream")
+            return
+        session = await self._sessions.find(call, session_id, principal)
+        if session is None:
+            await self._refusals.refuse(call, None, unknown_session(), 404)
+            return
+        last = call.headers.get(b"last-event-id")
+        if last is not None:
+            await self._resume(call, session, last.decode("latin-1"))
+        else:
+            await self._listen(call, session, session.standalone, None)
+
+    async def _resume(self, call: AsgiCall, session: HttpSession, last: str) -> None:
+        where = read_event_id(last)
+        if where is None:
+            await self._refuse(call, f"Last-Event-ID {last[:50]!r} is none of ours")
+            return
+        name, number = where
+        stream = session.find(name)
+        if stream is not None:
+            stream.attach(call)
+            stream.take()  # all of it is in the store
+        upto = stream.number if stream is not None else None
+        missed = await self._sessions.after(session, name, number)
+        if stream is None and missed is None:
+            await self._refuse(call, f"The stream of event {last!r} is over")
+            return
+        replay = [(n, frame) for n, frame in missed or [] if upto is None or n <= upto]
+        await self._listen(call, session, stream or _ended_stream(session, name), replay)
+
+    async def _refuse(self, call: AsgiCall, why: str) -> None:
+        await self._refusals.refuse(call, None, RpcError(INVALID_REQUEST, why), 400)
+
+    async def _listen(
+        self,
+        call: AsgiCall,
+        session: HttpSession,
+        stream: EventStream,
+        replay: list[tuple[int, bytes]] | None,
+    ) -> None:
+        revision = session.revision or HANDSHAKE[-1]
+        stream.attach(call)
+        if stream is session.standalone and revision.resumable:
+            stream.number_events()
+        await write_stream(
+            call,
+            stream,
+            heartbeat=self._settings.heartbeat,
+            prime=revision.polling and replay is None,
+            retry=self._settings.retry,
+            replay=replay,
+        )
+
+    async def delete(self, call: AsgiCall, principal: Principal) -> None:
+        """End a session."""
+        session_id = call.headers.get(b"mcp-session-id")
+        if session_id is None:
+            await call.send_text(405, "DELETE ends a session; name it", _ALLOWED)
+            return
+        name = session_id.decode("latin-1")
+        session = self._sessions.get(name, principal)
+        if session is not None:
+            await self._sessions.end(session)
+        elif not await self._drop(call, name, principal):
+            await self._refusals.refuse(call, None, unknown_session(), 404)
+            return
+        await call.answer(200)
+
+    async def _drop(self, call: AsgiCall, session_id: str, principal: Principal) -> bool:
+        """End a session that another process has, or had before a restart."""
+        restorer = self._sessions.restorer
+        return restorer is not None and await restorer.drop(session_id, call.path, principal)
+
+
+def _ended_stream(session: HttpSession, name: str) -> EventStream:
+    """Return a stream that is over; only its stored events are left to send."""
+    stream = EventStream(session.id, name, None)
+    stream.numbered = stream.done = True
+    return stream
