@@ -65,19 +65,21 @@ class PostRouter:
         except RemoteProtocolError as exc:
             await self._refuse_malformed(call, body, exc)
             return
+        named = b"mcp-session-id" in headers
+        handshake_era = self._in_session if named else self._without_session
         if len(headers) != len(call.scope["headers"]) and (twice := repeated_header(call)):
             why = RpcError(HEADER_MISMATCH, f"The header {twice} is there twice")
             await self._refusals.refuse(call, message, why, 400)
         elif isinstance(message, Batch):
             await self._session_posts.batch(call, message, principal)
         elif not isinstance(message, Request | Notification):
-            await self._handshake_era(call, message, principal)
+            await handshake_era(call, message, principal)
         elif is_self_describing(head := read_params_head(message.params)):
             await self._sessionless_posts.stateless(call, message, head, principal)
         elif message.method == "initialize" and isinstance(message, Request):
             await self._initialize(call, message, principal)
         else:
-            await self._handshake_era(call, message, principal)
+            await handshake_era(call, message, principal)
 
     async def _refuse_malformed(
         self, call: AsgiCall, body: bytes, error: RemoteProtocolError
@@ -93,29 +95,22 @@ class PostRouter:
         else:
             await self._sessionless_posts.standalone(call, message, None, principal)
 
-    async def _handshake_era(self, call: AsgiCall, message: Message, principal: Principal) -> None:
-        session_id = call.headers.get(b"mcp-session-id")
-        version = call.headers.get(b"mcp-protocol-version")
-        revision = None if version is None else find_revision(version.decode("latin-1"))
-        if session_id is None:
-            await self._without_session(call, message, version, revision, principal)
-            return
-        session = await self._sessions.find(call, session_id, principal)
+    async def _in_session(self, call: AsgiCall, message: Message, principal: Principal) -> None:
+        headers = call.headers
+        version = headers.get(b"mcp-protocol-version")
+        session = await self._sessions.find(call, headers[b"mcp-session-id"], principal)
         if session is None:
             await self._refusals.refuse(call, message, unknown_session(), 404)
-        elif version is not None and revision is None:
+        elif version is not None and find_revision(version.decode("latin-1")) is None:
             await self._refusals.refuse(call, message, _bad_version(version), 400)
         else:
             await self._session_posts.post(call, session, [message])
 
     async def _without_session(
-        self,
-        call: AsgiCall,
-        message: Message,
-        version: bytes | None,
-        revision: Revision | None,
-        principal: Principal,
+        self, call: AsgiCall, message: Message, principal: Principal
     ) -> None:
+        version = call.headers.get(b"mcp-protocol-version")
+        revision = None if version is None else find_revision(version.decode("latin-1"))
         why = None
         if version is not None and revision is None:
             why = _bad_version(version)
