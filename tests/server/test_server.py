@@ -7,46 +7,18 @@ import logging
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fairlead import Context, MCPServer, MCPServerConfig, MCPToolError, RpcError
-from fairlead.client import MCPClient, MCPClientConfig
 from fairlead.errors import MCPErrorCode
 from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.types.content import ImageContent, TextContent
 from fairlead.protocol.types.tools import CallToolResult, ToolAnnotations
 from fairlead.transport.memory import memory_pair
-
-META = {
-    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
-
-
-@pytest.fixture(params=["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "auto"])
-def version(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@contextlib.asynccontextmanager
-async def client_of(server: MCPServer, version: str = "auto") -> AsyncIterator[MCPClient]:
-    left, right = memory_pair()
-    peer = server.attach(right, ANONYMOUS)
-
-    async def open_channel():  # type: ignore[no-untyped-def]
-        return left
-
-    config = MCPClientConfig(protocol_version=version)
-    try:
-        async with MCPClient.connect_channel(open_channel, config) as client:
-            yield client
-    finally:
-        await peer.close()
+from tests.support.in_memory_client import META, ask, client_of
 
 
 def text_of(result: dict[str, Any]) -> str:
@@ -58,15 +30,6 @@ def text_of(result: dict[str, Any]) -> str:
 def error_of(result: dict[str, Any]) -> dict[str, Any]:
     assert result["isError"] is True
     return json.loads(text_of(result))  # type: ignore[no-any-return]
-
-
-async def ask(server: MCPServer, method: str, params: Any = None) -> dict[str, Any]:
-    message = {"jsonrpc": "2.0", "id": 1, "method": method}
-    if params is not None:
-        message["params"] = params
-    answer = await server.handle_request(message)
-    assert answer is not None
-    return answer
 
 
 @pytest.mark.covers("SRV-02", "SRV-29", "DEC-04")
@@ -174,29 +137,6 @@ async def test_numbers_and_booleans_in_strings_are_understood() -> None:
     async with client_of(server) as client:
         arguments = {"a": "3", "b": "1.5", "c": "true", "d": ["1", 2]}
         assert text_of(await client.call_tool("types", arguments)) == "(3, 1.5, True, [1, 2], None)"
-
-
-@pytest.mark.covers("DEC-16", "SRV-16")
-async def test_refusals_of_the_protocol_itself() -> None:
-    server = MCPServer("s")
-
-    @server.tool()
-    async def t() -> str:
-        return ""
-
-    unknown = await ask(server, "tools/call", {"name": "nope"})
-    assert unknown["error"] == {"code": -32602, "message": "Unknown tool: nope"}
-    assert (await ask(server, "tools/call", {"arguments": {}}))["error"]["code"] == -32602
-    bad = await ask(server, "tools/call", {"name": "t", "arguments": [1]})
-    assert bad["error"]["code"] == -32602
-    assert (await ask(server, "no/such"))["error"]["code"] == -32601
-    assert (await ask(server, "tools/list", {"cursor": 5}))["error"]["code"] == -32602
-    assert (await ask(server, "tools/list", {"cursor": "zzz"}))["error"]["code"] == -32602
-    assert (await ask(server, "logging/setLevel", {"level": "loud"}))["error"]["code"] == -32602
-    # In the stateless era the methods of the handshake era do not exist.
-    for method in ("initialize", "ping", "logging/setLevel"):
-        assert (await ask(server, method, {"_meta": META}))["error"]["code"] == -32601
-    assert (await ask(server, "server/discover"))["error"]["code"] == -32601
 
 
 @pytest.mark.covers("SRV-20", "SRV-21", "SRV-25", "SRV-31")
@@ -438,35 +378,6 @@ def test_how_a_server_is_configured() -> None:
     assert (config.version, config.input_timeout) == ("1.0.0", 600.0)
 
 
-@pytest.mark.covers("PRO-02", "PRO-03", "PRO-21")
-async def test_introductions() -> None:
-    server = MCPServer("s", title="The S", instructions="Be kind.")
-    server.register_prompt("p", template="x")
-    hello = {"protocolVersion": "1999-01-01", "capabilities": {}, "clientInfo": {}}
-    initialized = (await ask(server, "initialize", hello))["result"]
-    assert initialized == {
-        "protocolVersion": "2025-11-25",  # our newest with a handshake
-        "capabilities": {
-            "tools": {"listChanged": True},
-            "logging": {},
-            "prompts": {"listChanged": True},
-        },
-        "serverInfo": {"name": "s", "version": "1.0.0", "title": "The S"},
-        "instructions": "Be kind.",
-    }
-    modern = await ask(server, "initialize", {**hello, "protocolVersion": "2026-07-28"})
-    assert modern["result"]["protocolVersion"] == "2025-11-25"
-    old = await ask(server, "initialize", {**hello, "protocolVersion": "2024-11-05"})
-    assert old["result"]["serverInfo"] == {"name": "s", "version": "1.0.0"}
-    discovered = (await ask(server, "server/discover", {"_meta": META}))["result"]
-    assert discovered["supportedVersions"][0] == "2026-07-28"
-    assert discovered["instructions"] == "Be kind."
-    assert discovered["resultType"] == "complete"
-    assert (discovered["ttlMs"], discovered["cacheScope"]) == (0, "private")
-    info = discovered["_meta"]["io.modelcontextprotocol/serverInfo"]
-    assert info["name"] == "s"
-
-
 @pytest.mark.covers("SRV-15", "PRO-34")
 async def test_lists_come_in_pages_and_in_order(version: str) -> None:
     server = MCPServer("s", page_size=7)
@@ -532,110 +443,6 @@ def test_references_in_schemas_are_never_fetched() -> None:
     schema = {"type": "object", "properties": {"a": {"$ref": "file:///etc/passwd"}}}
     with pytest.raises(ValueError, match="not followed"):
         MCPServer("s").register_tool("t", schema, lambda a: a)
-
-
-@pytest.mark.covers("SRV-04", "SRV-05", "SRV-32")
-async def test_resources(version: str, tmp_path: Path) -> None:
-    server = MCPServer("s")
-    (tmp_path / "a file.md").write_text("# hé")
-    (tmp_path / "x.bin").write_bytes(b"\0\1\2")
-    server.register_resource("mem://text", "text", "Some text", content_provider="hello")
-    server.register_resource(
-        "mem://bytes", "bytes", mime_type="image/png", content_provider=lambda: b"\x89PNG"
-    )
-    markdown = server.register_file_resource(str(tmp_path / "a file.md"))
-    binary = server.register_file_resource(str(tmp_path / "x.bin"))
-    with pytest.raises(FileNotFoundError):
-        server.register_file_resource(str(tmp_path / "nothing"))
-
-    @server.resource("mem://live", mime_type="application/json")
-    async def live() -> dict[str, int]:
-        """Changes all the time."""
-        return {"now": 1}
-
-    async with client_of(server, version) as client:
-        listed = {r["uri"]: r for r in await client.list_resources()}
-        assert listed["mem://text"]["description"] == "Some text"
-        assert listed["mem://live"]["name"] == "live"
-        assert markdown.endswith("/a%20file.md")
-        assert listed[markdown]["mimeType"] == "text/markdown"
-
-        async def contents(uri: str) -> Any:
-            return (await client.read_resource(uri))["contents"]
-
-        assert await contents("mem://text") == [
-            {"uri": "mem://text", "mimeType": "text/plain", "text": "hello"}
-        ]
-        assert await contents("mem://bytes") == [
-            {"uri": "mem://bytes", "mimeType": "image/png", "blob": "iVBORw=="}
-        ]
-        assert (await contents(markdown))[0]["text"] == "# hé"
-        assert (await contents(binary))[0]["blob"] == "AAEC"
-        assert (await contents("mem://live"))[0]["text"] == '{"now":1}'
-        with pytest.raises(RpcError) as missing:
-            await client.read_resource("mem://none")
-        assert missing.value.code == (-32602 if version == "auto" else -32002)
-        assert missing.value.data == {"uri": "mem://none"}
-
-
-@pytest.mark.covers("SRV-06", "SRV-33")
-async def test_prompts(version: str) -> None:
-    server = MCPServer("s")
-    server.register_prompt(
-        "greet",
-        "Greets",
-        [{"name": "who", "required": True}, {"name": "how"}],
-        "Dear {who}, {{not this}} {how}",
-    )
-
-    @server.prompt()
-    async def review(code: str, style: str = "kind") -> list[str]:
-        """Review some code."""
-        return [f"Review ({style}):", code]
-
-    async with client_of(server, version) as client:
-        greet, second = await client.list_prompts()
-        assert greet["arguments"] == [{"name": "who", "required": True}, {"name": "how"}]
-        assert second["arguments"] == [
-            {"name": "code", "required": True},
-            {"name": "style", "required": False},
-        ]
-        got = await client.get_prompt("greet", {"who": "{how}", "how": "x"})
-        assert got["description"] == "Greets"
-        assert got["messages"] == [
-            {"role": "user", "content": {"type": "text", "text": "Dear {how}, {not this} x"}}
-        ]
-        messages = (await client.get_prompt("review", {"code": "1+1"}))["messages"]
-        assert [m["content"]["text"] for m in messages] == ["Review (kind):", "1+1"]
-        with pytest.raises(RpcError, match="needs who") as missing:
-            await client.get_prompt("greet")
-        assert missing.value.code == -32602
-        with pytest.raises(RpcError, match="Unknown prompt"):
-            await client.get_prompt("nope")
-
-
-@pytest.mark.covers("SRV-07")
-async def test_single_messages_without_any_connection() -> None:
-    server = MCPServer("s")
-
-    @server.tool()
-    async def add(a: int, b: int) -> int:
-        return a + b
-
-    call = {"name": "add", "arguments": {"a": 1, "b": 2}}
-    answer = await ask(server, "tools/call", call)
-    assert answer == {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "result": {"content": [{"type": "text", "text": "3"}]},
-    }
-    assert await server.handle_request({"jsonrpc": "2.0", "method": "notifications/x"}) is None
-    invalid = await server.handle_request({"jsonrpc": "2.0", "id": "q", "method": 1})
-    assert invalid is not None
-    assert (invalid["id"], invalid["error"]["code"]) == ("q", -32600)
-    stateless = await ask(server, "tools/call", {**call, "_meta": META})
-    assert stateless["result"]["resultType"] == "complete"
-    assert (await ask(server, "ping"))["result"] == {}
 
 
 async def test_interceptors_stand_around_every_request() -> None:
@@ -761,72 +568,6 @@ async def test_a_handler_reads_resources_of_its_server_as_its_caller_would(versi
         for uri, why in (("mem://secret", "not for you"), ("other://x", "Resource not found")):
             with pytest.raises(RpcError, match=why):
                 await client.call_tool("look", {"uri": uri})
-
-
-@pytest.mark.covers("SRV-15")
-async def test_every_method_of_a_server_is_answered_in_its_era() -> None:
-    server = MCPServer("s")
-    server.tool("t")(lambda: "x")
-    server.register_resource("r://1", "r", content_provider="x")
-    server.resource("r://{a}/b")(lambda a: a)
-
-    @server.prompt()
-    def p(word: str) -> str:
-        return word
-
-    server.completion("p", "word")(lambda typed: ["x"])
-    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c"}}
-    reference = {"type": "ref/prompt", "name": "p"}
-    both = {
-        "tools/list": {},
-        "tools/call": {"name": "t"},
-        "resources/list": {},
-        "resources/templates/list": {},
-        "resources/read": {"uri": "r://1"},
-        "prompts/list": {},
-        "prompts/get": {"name": "p", "arguments": {"word": "x"}},
-        "completion/complete": {"ref": reference, "argument": {"name": "word", "value": ""}},
-    }
-    handshake = {
-        "initialize": hello,
-        "ping": {},
-        "resources/subscribe": {"uri": "r://1"},
-        "resources/unsubscribe": {"uri": "r://1"},
-        "logging/setLevel": {"level": "info"},
-    }
-    for method, params in (handshake | both).items():
-        assert "result" in await ask(server, method, params), method
-    for method, params in (both | {"server/discover": {}}).items():
-        answer = await ask(server, method, {**params, "_meta": META})
-        assert answer["result"]["resultType"] == "complete", method
-    async with client_of(server) as client:  # this one needs a connection
-        await client.listen("tools")
-    alone = await ask(server, "subscriptions/listen", {"notifications": {}, "_meta": META})
-    assert alone["error"]["code"] == -32600
-
-
-async def test_stateless_callers_may_only_ask_for_what_is_declared() -> None:
-    server = MCPServer("s")
-    discovered = await ask(server, "server/discover", {"_meta": META})
-    assert discovered["result"]["capabilities"].keys() == {"tools", "logging"}
-    for method, params in {
-        "resources/list": {},
-        "resources/templates/list": {},
-        "resources/read": {"uri": "r://1"},
-        "prompts/list": {},
-        "prompts/get": {"name": "p"},
-        "completion/complete": {
-            "ref": {"type": "ref/prompt", "name": "p"},
-            "argument": {"name": "word", "value": ""},
-        },
-    }.items():
-        refused = await ask(server, method, {**params, "_meta": META})
-        assert refused["error"]["code"] == -32601, method
-    assert await ask(server, "prompts/list", {}) == {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "result": {"prompts": []},
-    }
 
 
 @pytest.mark.covers("SRV-08")

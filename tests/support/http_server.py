@@ -133,6 +133,12 @@ async def next_event(response: aiohttp.ClientResponse) -> dict[str, str]:
     return {}
 
 
+async def happens(event: asyncio.Event) -> None:
+    """Wait for an event, with a time limit."""
+    async with asyncio.timeout(LIMIT):
+        await event.wait()
+
+
 async def next_message(response: aiohttp.ClientResponse) -> Any:
     """The next event that carries something, decoded."""
     while event := await next_event(response):

@@ -15,23 +15,12 @@ from tests.support.http_server import (
     Session,
     Web,
     call,
+    happens,
     make_server,
-    next_event,
     next_message,
     serving,
     stateless,
 )
-
-
-@pytest.fixture(params=[True, False], ids=["lane", "asgi"])
-def options(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return {"fast_lane": request.param}
-
-
-async def happens(event: asyncio.Event) -> None:
-    async with asyncio.timeout(LIMIT):
-        await event.wait()
-
 
 # Stateless
 
@@ -149,157 +138,6 @@ async def test_listening_begins_with_an_acknowledgement_and_hears_of_changes(
 # Sessions
 
 
-@pytest.mark.covers("SRV-40", "SSE-10")
-@pytest.mark.parametrize("version", ["2025-03-26", "2025-06-18", "2025-11-25"])
-async def test_a_stream_has_ids_and_is_primed_where_the_revision_asks_for_it(version: str) -> None:
-    async with serving(make_server(), retry=0.25) as web:
-        session = await web.initialize(version)
-        answer = await session.post(call("steps", progressToken="t"))
-        assert answer.kind == "text/event-stream"
-        ids = [event["id"] for event in answer.events]
-        assert len(ids) == len(set(ids))
-        assert len({name.rpartition("_")[0] for name in ids}) == 1
-        primed = answer.events[0].get("data") == ""
-        assert primed == (version == "2025-11-25")
-        if primed:
-            assert answer.events[0]["retry"] == "250"
-        assert answer.messages[-1]["id"] == 7
-
-
-async def test_answers_may_always_be_streams() -> None:
-    async with serving(make_server(), answers="sse") as web:
-        session = await web.initialize()
-        answer = await session.call("add", {"a": 1, "b": 2})
-        assert answer.kind == "text/event-stream"
-        assert answer.messages[-1]["result"]["content"][0]["text"] == "3"
-        only_json = await session.post(
-            call("add", {"a": 1, "b": 2}), {"Accept": "application/json"}
-        )
-        assert only_json.kind == "application/json"
-
-
-async def test_a_question_goes_out_on_the_stream_of_the_call() -> None:
-    async with serving(make_server()) as web:
-        session = await web.initialize(elicitation={})
-        async with session.stream(call("name")) as response:
-            question = await next_message(response)
-            assert question["method"] == "elicitation/create"
-            reply = {"action": "accept", "content": {"value": "Ada"}}
-            told = await session.post({"jsonrpc": "2.0", "id": question["id"], "result": reply})
-            assert (told.status, told.body) == (202, b"")
-            answer = await next_message(response)
-            assert answer["result"]["content"][0]["text"] == "accept Ada"
-            assert await next_event(response) == {}  # SSE-11: it ends with the answer
-
-
-@pytest.mark.covers("SSE-10", "SSE-11")
-async def test_a_caller_with_a_session_that_leaves_cancels_nothing_and_may_come_back() -> None:
-    desk = Desk()
-    server = make_server(desk)
-
-    @server.tool()
-    async def talk(ctx: Context) -> str:
-        await ctx.progress(1)
-        desk.started.set()
-        await desk.go_on.wait()
-        await ctx.progress(2)
-        return "told"
-
-    async with serving(server) as web:
-        session = await web.initialize("2025-06-18")
-        async with session.stream(call("talk", progressToken="t")) as response:
-            first = await next_event(response)
-            await happens(desk.started)
-        desk.go_on.set()
-        async with session.stream(**{"Last-Event-ID": first["id"]}) as response:
-            assert (await next_message(response))["params"]["progress"] == 2
-            assert (await next_message(response))["result"]["content"][0]["text"] == "told"
-            assert await next_event(response) == {}
-        # Once more, after it is over: the store still has it, and only that stream.
-        async with session.stream(**{"Last-Event-ID": first["id"]}) as response:
-            assert (await next_message(response))["params"]["progress"] == 2
-
-
-async def test_an_event_nobody_knows_cannot_be_resumed() -> None:
-    async with serving(make_server()) as web:
-        session = await web.initialize()
-        for last in ("nonsense", "p99_1", "p1_99999999999999999999999"):
-            async with session.stream(**{"Last-Event-ID": last}) as response:
-                assert response.status == 400
-
-
-@pytest.mark.covers("SSE-10")
-async def test_a_server_may_hang_up_and_be_asked_again() -> None:
-    desk = Desk()
-    async with serving(make_server(desk), retry=0.01) as web:
-        session = await web.initialize("2025-11-25")
-        answer = await session.call("come_back")
-        assert answer.kind == "text/event-stream"
-        (priming,) = answer.events
-        assert priming["data"] == ""
-        desk.go_on.set()
-        async with session.stream(**{"Last-Event-ID": priming["id"]}) as response:
-            assert (await next_message(response))["result"]["content"][0]["text"] == "here it is"
-
-
-@pytest.mark.covers("SSE-11")
-async def test_what_belongs_to_no_request_goes_to_the_listening_stream_alone() -> None:
-    server = make_server()
-    async with serving(server) as web:
-        session = await web.initialize("2025-06-18")
-        async with session.stream() as response:
-            server.remove_tool("fail")
-            told = await next_event(response)
-            assert json.loads(told["data"])["method"] == "notifications/tools/list_changed"
-            answer = await session.call("add", {"a": 1, "b": 2})
-            assert answer.kind == "application/json"
-        # What happens while nobody listens is heard by the one who comes back.
-        await asyncio.sleep(0)
-        server.remove_tool("steps")
-        async with session.stream(**{"Last-Event-ID": told["id"]}) as response:
-            assert (await next_message(response))["method"] == "notifications/tools/list_changed"
-
-
-async def test_news_from_before_the_first_listener_waits_for_it() -> None:
-    server = make_server()
-    async with serving(server) as web:
-        session = await web.initialize()
-        server.remove_tool("fail")
-        await session.call("add", {"a": 1, "b": 2})
-        async with session.stream() as response:
-            assert (await next_message(response))["method"] == "notifications/tools/list_changed"
-
-
-@pytest.mark.covers("SRV-40", "SRV-44")
-async def test_a_session_ends_when_its_client_says_so() -> None:
-    desk = Desk()
-    async with serving(make_server(desk)) as web:
-        session = await web.initialize()
-        waiting = asyncio.create_task(session.call("wait"))
-        await happens(desk.started)
-        async with session.stream() as listening:
-            async with web.http.delete(web.url, headers=session.headers) as response:
-                assert response.status == 200
-            assert await next_event(listening) in ({}, _priming(listening))
-        await happens(desk.cancelled)
-        await waiting
-        assert (await session.call("add", {"a": 1, "b": 2})).status == 404
-        async with web.http.delete(web.url, headers=session.headers) as response:
-            assert response.status == 404
-        async with web.http.delete(web.url) as response:
-            assert response.status == 405
-
-
-def _priming(_: object) -> Any:
-    class Priming(dict[str, str]):
-        def __eq__(self, other: object) -> bool:
-            return isinstance(other, dict) and other.get("data") == ""
-
-        __hash__ = None  # type: ignore[assignment]
-
-    return Priming()
-
-
 @pytest.mark.covers("SRV-44")
 async def test_a_session_nobody_uses_expires_and_one_in_use_does_not() -> None:
     async with serving(make_server(), session_idle=0.2) as web:
@@ -362,30 +200,6 @@ async def test_a_session_belongs_to_whom_it_was_made_for() -> None:
         bobs = {**session, "Authorization": "Bearer b-token"}
         assert (await web.post(request, bobs)).status == 404
         assert (await web.post(request, session)).status == 401
-
-
-async def test_an_id_in_use_is_not_used_twice() -> None:
-    desk = Desk()
-    async with serving(make_server(desk)) as web:
-        session = await web.initialize()
-        waiting = asyncio.create_task(session.call("wait", request_id=3))
-        await happens(desk.started)
-        again = await session.call("add", {"a": 1, "b": 2}, request_id=3)
-        assert (again.status, again.error) == (400, -32600)
-        desk.go_on.set()
-        assert (await waiting).text == "waited"
-
-
-async def test_a_cancelled_request_ends_without_an_answer() -> None:
-    desk = Desk()
-    async with serving(make_server(desk)) as web:
-        session = await web.initialize()
-        waiting = asyncio.create_task(session.call("wait", request_id=3))
-        await happens(desk.started)
-        told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 3}}
-        assert (await session.post(told)).status == 202
-        await happens(desk.cancelled)
-        assert (await waiting).body == b""
 
 
 @pytest.mark.covers("SRV-10")
@@ -468,12 +282,3 @@ async def test_who_asks_for_parts_gets_them_and_others_hear_of_progress() -> Non
         answer = await web.stateless("tools/call", params)
         assert answer.events[-1]["event"] == "complete"
         assert (await web.stateless("tools/list")).kind == "application/json"
-
-
-async def test_who_accepts_only_json_gets_only_the_answer() -> None:
-    async with serving(make_server()) as web:
-        session = await web.initialize()
-        body = call("steps", progressToken="t")
-        answer = await session.post(body, {"Accept": "application/json"})
-        assert answer.kind == "application/json"
-        assert answer.text == "done"

@@ -1,0 +1,42 @@
+"""Rendering prompts in every revision."""
+
+import pytest
+
+from fairlead import MCPServer, RpcError
+from tests.support.in_memory_client import client_of
+
+
+@pytest.mark.covers("SRV-06", "SRV-33")
+async def test_prompts(version: str) -> None:
+    server = MCPServer("s")
+    server.register_prompt(
+        "greet",
+        "Greets",
+        [{"name": "who", "required": True}, {"name": "how"}],
+        "Dear {who}, {{not this}} {how}",
+    )
+
+    @server.prompt()
+    async def review(code: str, style: str = "kind") -> list[str]:
+        """Review some code."""
+        return [f"Review ({style}):", code]
+
+    async with client_of(server, version) as client:
+        greet, second = await client.list_prompts()
+        assert greet["arguments"] == [{"name": "who", "required": True}, {"name": "how"}]
+        assert second["arguments"] == [
+            {"name": "code", "required": True},
+            {"name": "style", "required": False},
+        ]
+        got = await client.get_prompt("greet", {"who": "{how}", "how": "x"})
+        assert got["description"] == "Greets"
+        assert got["messages"] == [
+            {"role": "user", "content": {"type": "text", "text": "Dear {how}, {not this} x"}}
+        ]
+        messages = (await client.get_prompt("review", {"code": "1+1"}))["messages"]
+        assert [m["content"]["text"] for m in messages] == ["Review (kind):", "1+1"]
+        with pytest.raises(RpcError, match="needs who") as missing:
+            await client.get_prompt("greet")
+        assert missing.value.code == -32602
+        with pytest.raises(RpcError, match="Unknown prompt"):
+            await client.get_prompt("nope")

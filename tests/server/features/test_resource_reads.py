@@ -1,0 +1,53 @@
+"""Reading resources in every revision."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead import MCPServer, RpcError
+from tests.support.in_memory_client import client_of
+
+
+@pytest.mark.covers("SRV-04", "SRV-05", "SRV-32")
+async def test_resources(version: str, tmp_path: Path) -> None:
+    server = MCPServer("s")
+    (tmp_path / "a file.md").write_text("# hé")
+    (tmp_path / "x.bin").write_bytes(b"\0\1\2")
+    server.register_resource("mem://text", "text", "Some text", content_provider="hello")
+    server.register_resource(
+        "mem://bytes", "bytes", mime_type="image/png", content_provider=lambda: b"\x89PNG"
+    )
+    markdown = server.register_file_resource(str(tmp_path / "a file.md"))
+    binary = server.register_file_resource(str(tmp_path / "x.bin"))
+    with pytest.raises(FileNotFoundError):
+        server.register_file_resource(str(tmp_path / "nothing"))
+
+    @server.resource("mem://live", mime_type="application/json")
+    async def live() -> dict[str, int]:
+        """Changes all the time."""
+        return {"now": 1}
+
+    async with client_of(server, version) as client:
+        listed = {r["uri"]: r for r in await client.list_resources()}
+        assert listed["mem://text"]["description"] == "Some text"
+        assert listed["mem://live"]["name"] == "live"
+        assert markdown.endswith("/a%20file.md")
+        assert listed[markdown]["mimeType"] == "text/markdown"
+
+        async def contents(uri: str) -> Any:
+            return (await client.read_resource(uri))["contents"]
+
+        assert await contents("mem://text") == [
+            {"uri": "mem://text", "mimeType": "text/plain", "text": "hello"}
+        ]
+        assert await contents("mem://bytes") == [
+            {"uri": "mem://bytes", "mimeType": "image/png", "blob": "iVBORw=="}
+        ]
+        assert (await contents(markdown))[0]["text"] == "# hé"
+        assert (await contents(binary))[0]["blob"] == "AAEC"
+        assert (await contents("mem://live"))[0]["text"] == '{"now":1}'
+        with pytest.raises(RpcError) as missing:
+            await client.read_resource("mem://none")
+        assert missing.value.code == (-32602 if version == "auto" else -32002)
+        assert missing.value.data == {"uri": "mem://none"}

@@ -1,0 +1,120 @@
+"""POSTs that open a session, follow in it, or come as a batch."""
+
+import asyncio
+
+import pytest
+
+from tests.support.http_server import (
+    Desk,
+    call,
+    happens,
+    introduction,
+    make_server,
+    next_event,
+    next_message,
+    serving,
+)
+
+
+@pytest.mark.parametrize(
+    ("asked", "agreed"),
+    [("2024-11-05", "2024-11-05"), ("2026-07-28", "2025-11-25"), ("1999-01-01", "2025-11-25")],
+)
+async def test_a_handshake_never_agrees_on_a_stateless_revision(asked: str, agreed: str) -> None:
+    async with serving(make_server()) as web:
+        answer = await web.post(introduction(asked))
+        assert answer.result["protocolVersion"] == agreed
+        assert answer.headers["mcp-session-id"].isascii()
+
+
+@pytest.mark.covers("RPC-13", "PRO-04")
+async def test_a_batch_is_for_the_revision_that_has_it() -> None:
+    batch = [call("add", {"a": 1, "b": 2}, 1), call("add", {"a": 3, "b": 4}, 2)]
+    async with serving(make_server()) as web:
+        old = await web.initialize("2025-03-26")
+        both = (await old.post(batch)).json
+        assert sorted(answer["id"] for answer in both) == [1, 2]
+        new = await web.initialize("2025-06-18")
+        refused = await new.post(batch)
+        assert (refused.status, refused.error) == (400, -32600)
+        alone = await web.post(batch)  # no session, no header: the revision that has them
+        assert [answer["id"] for answer in sorted(alone.json, key=lambda a: a["id"])] == [1, 2]
+        assert (await web.post(batch, {"MCP-Protocol-Version": "2026-07-28"})).error == -32600
+        only_told = [{"jsonrpc": "2.0", "method": "notifications/x"}]
+        assert (await old.post(only_told)).status == 202
+
+
+@pytest.mark.covers("SRV-40", "SSE-10")
+@pytest.mark.parametrize("version", ["2025-03-26", "2025-06-18", "2025-11-25"])
+async def test_a_stream_has_ids_and_is_primed_where_the_revision_asks_for_it(version: str) -> None:
+    async with serving(make_server(), retry=0.25) as web:
+        session = await web.initialize(version)
+        answer = await session.post(call("steps", progressToken="t"))
+        assert answer.kind == "text/event-stream"
+        ids = [event["id"] for event in answer.events]
+        assert len(ids) == len(set(ids))
+        assert len({name.rpartition("_")[0] for name in ids}) == 1
+        primed = answer.events[0].get("data") == ""
+        assert primed == (version == "2025-11-25")
+        if primed:
+            assert answer.events[0]["retry"] == "250"
+        assert answer.messages[-1]["id"] == 7
+
+
+async def test_answers_may_always_be_streams() -> None:
+    async with serving(make_server(), answers="sse") as web:
+        session = await web.initialize()
+        answer = await session.call("add", {"a": 1, "b": 2})
+        assert answer.kind == "text/event-stream"
+        assert answer.messages[-1]["result"]["content"][0]["text"] == "3"
+        only_json = await session.post(
+            call("add", {"a": 1, "b": 2}), {"Accept": "application/json"}
+        )
+        assert only_json.kind == "application/json"
+
+
+async def test_a_question_goes_out_on_the_stream_of_the_call() -> None:
+    async with serving(make_server()) as web:
+        session = await web.initialize(elicitation={})
+        async with session.stream(call("name")) as response:
+            question = await next_message(response)
+            assert question["method"] == "elicitation/create"
+            reply = {"action": "accept", "content": {"value": "Ada"}}
+            told = await session.post({"jsonrpc": "2.0", "id": question["id"], "result": reply})
+            assert (told.status, told.body) == (202, b"")
+            answer = await next_message(response)
+            assert answer["result"]["content"][0]["text"] == "accept Ada"
+            assert await next_event(response) == {}  # SSE-11: it ends with the answer
+
+
+async def test_an_id_in_use_is_not_used_twice() -> None:
+    desk = Desk()
+    async with serving(make_server(desk)) as web:
+        session = await web.initialize()
+        waiting = asyncio.create_task(session.call("wait", request_id=3))
+        await happens(desk.started)
+        again = await session.call("add", {"a": 1, "b": 2}, request_id=3)
+        assert (again.status, again.error) == (400, -32600)
+        desk.go_on.set()
+        assert (await waiting).text == "waited"
+
+
+async def test_a_cancelled_request_ends_without_an_answer() -> None:
+    desk = Desk()
+    async with serving(make_server(desk)) as web:
+        session = await web.initialize()
+        waiting = asyncio.create_task(session.call("wait", request_id=3))
+        await happens(desk.started)
+        told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 3}}
+        assert (await session.post(told)).status == 202
+        await happens(desk.cancelled)
+        assert (await waiting).body == b""
+
+
+async def test_who_accepts_only_json_gets_only_the_answer() -> None:
+    async with serving(make_server()) as web:
+        session = await web.initialize()
+        body = call("steps", progressToken="t")
+        answer = await session.post(body, {"Accept": "application/json"})
+        assert answer.kind == "application/json"
+        assert answer.text == "done"

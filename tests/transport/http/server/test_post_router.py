@@ -1,0 +1,129 @@
+"""What a POST has to be, and which era it belongs to."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.http_server import call, introduction, make_server, serving, stateless
+
+Headers = dict[str, str]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"{", 400, -32700),
+        (b"\xff\xfe", 400, -32700),
+        (b"", 400, -32700),
+        (b"17", 400, -32600),
+        (b'{"id": 1, "method": "ping"}', 400, -32600),
+        (b"[" * 100_000, 400, -32700),
+        (b"[]", 400, -32600),
+    ],
+)
+async def test_what_is_no_message_is_answered_so(
+    body: bytes, status: int, code: int, options: dict[str, Any]
+) -> None:
+    async with serving(make_server(), **options) as web:
+        answer = await web.post(body, {"MCP-Protocol-Version": "2026-07-28"})
+        assert (answer.status, answer.error) == (status, code)
+        assert answer.json.get("id") == (1 if b'"id": 1' in body else None)
+
+
+@pytest.mark.covers("SRV-41")
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Content-Type": "text/plain"}, 415),
+        ({"Content-Type": "application/json; charset=utf-8"}, 200),
+        ({"Accept": "text/html"}, 406),
+        ({"Accept": "*/*"}, 200),
+        ({"Accept": "application/json"}, 200),
+    ],
+)
+async def test_the_kind_of_body_and_answer_must_fit(
+    headers: Headers, status: int, options: dict[str, Any]
+) -> None:
+    async with serving(make_server(), **options) as web:
+        assert (await web.stateless("server/discover", headers=headers)).status == status
+
+
+@pytest.mark.covers("SRV-41")
+async def test_a_body_over_the_limit_is_not_read(options: dict[str, Any]) -> None:
+    async with serving(make_server(), max_body=1000, **options) as web:
+        assert (await web.post(b" " * 2000)).status == 413
+        assert (await web.stateless("server/discover")).status == 200
+
+
+@pytest.mark.covers("SRV-40")
+@pytest.mark.parametrize("method", ["initialize", "ping", "logging/setLevel", "no/such/method"])
+async def test_what_describes_itself_is_stateless_whatever_it_asks(
+    method: str, options: dict[str, Any]
+) -> None:
+    async with serving(make_server(), **options) as web:
+        answer = await web.stateless(method)
+        assert (answer.status, answer.error, answer.json["id"]) == (404, -32601, 5)
+        assert "mcp-session-id" not in answer.headers
+
+
+async def test_a_stateless_header_without_a_description_is_refused() -> None:
+    async with serving(make_server()) as web:
+        body, headers = stateless("tools/list")
+        del body["params"]["_meta"]
+        answer = await web.post(body, headers)
+        assert (answer.status, answer.error, answer.json["id"]) == (400, -32602, 5)
+
+
+@pytest.mark.covers("SRV-44")
+async def test_a_session_that_is_not_ours_is_not_found() -> None:
+    async with serving(make_server()) as web:
+        answer = await web.post(call("add"), {"Mcp-Session-Id": "guessed"})
+        assert (answer.status, answer.json["id"]) == (404, 7)
+        assert (await web.get(headers={"Mcp-Session-Id": "guessed"})).status in (404, 406)
+
+
+@pytest.mark.covers("DEC-18", "PRO-04")
+async def test_a_message_without_a_session_stands_alone() -> None:
+    async with serving(make_server()) as web:
+        assert (await web.post(call("add", {"a": 1, "b": 2}))).text == "3"
+        headers = {"MCP-Protocol-Version": "2025-06-18"}
+        assert (await web.post(call("add", {"a": 1, "b": 2}), headers)).text == "3"
+        wrong = {"MCP-Protocol-Version": "1999-01-01"}
+        assert (await web.post(call("add"), wrong)).status == 400
+        session = await web.initialize()
+        assert (await session.post(call("add", {"a": 1, "b": 2}), wrong)).status == 400
+        told = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        assert (await web.post(told)).status == 202
+        assert (await web.post({"jsonrpc": "2.0", "id": 1, "result": {}})).status == 400
+
+
+@pytest.mark.covers("DEC-18")
+async def test_a_server_may_insist_on_sessions() -> None:
+    async with serving(make_server(), require_session=True) as web:
+        answer = await web.post(call("add", {"a": 1, "b": 2}))
+        assert (answer.status, answer.error) == (400, -32600)
+        session = await web.initialize()
+        assert (await session.call("add", {"a": 1, "b": 2})).text == "3"
+        assert (await web.stateless("server/discover")).status == 200
+
+
+async def test_without_sessions_a_handshake_client_is_served_all_the_same() -> None:
+    async with serving(make_server(), sessions=False) as web:
+        answer = await web.post(introduction())
+        assert answer.result["protocolVersion"] == "2025-11-25"
+        assert "mcp-session-id" not in answer.headers
+        headers = {"MCP-Protocol-Version": "2025-11-25"}
+        assert (await web.post(call("add", {"a": 1, "b": 2}), headers)).text == "3"
+        assert (await web.get()).status == 405
+
+
+async def test_a_routing_header_that_is_there_twice_is_refused(options: dict[str, Any]) -> None:
+    import multidict
+
+    async with serving(make_server(), **options) as web:
+        body, headers = stateless("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}})
+        sent = multidict.CIMultiDict({**headers, "Content-Type": "application/json"})
+        sent.add("Mcp-Name", "sub")
+        async with web.http.post(web.url, json=body, headers=sent) as response:
+            assert response.status == 400
+            assert (await response.json())["error"]["code"] == -32020
