@@ -10,6 +10,6 @@ path answers 2.5 to 3 times as many stateless calls as the same application thro
 sessions 3.5 times as many with JSON and 2.5 times as many with SSE responses. The figures of
 sessions come from `python -m bench http-session --against COMMIT`, where COMMIT is a build without
 the path for sessions. The path may be removed when such a comparison shows no clear gain any more.
-The part for sessions (`_quick_in_session`, `FastPathSessionCall`, `StreamlessPost`) may also be
+The part for sessions (`session_call.py`) may also be
 removed when clients of the handshake era no longer matter.
 """
