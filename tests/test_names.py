@@ -41,7 +41,6 @@ LONG = {
     "protocol/downgrade.py",
     "protocol/targets/targets.py",
     "relay/relay.py",
-    "transport/http/client/channel.py",
 }
 
 

@@ -892,8 +892,8 @@ async def test_a_refused_listening_stream_is_not_asked_for_again(status: int) ->
     ):
         channel.on_error = host.errors.append
         await peer.request("tools/list")
-        assert channel._listening is not None
-        await asyncio.wait((channel._listening,))
+        assert channel._listener.task is not None
+        await asyncio.wait((channel._listener.task,))
         assert len(server.of("GET")) == 1
         assert host.errors == []
 
@@ -1317,7 +1317,7 @@ async def test_nothing_is_left_after_requests_that_end_in_every_way(era: str) ->
             elif n % 10 == 0:
                 await asyncio.sleep(0)
         await asyncio.wait(tasks)
-        assert channel._posted == {}
+        assert channel._receiver.pending == {}
         async with asyncio.timeout(5):
             for _ in range(5):
                 await channel._slots.take(1)  # every slot is free again

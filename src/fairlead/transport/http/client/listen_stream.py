@@ -3,15 +3,16 @@
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
-from ....errors import ChannelClosed, HttpError, TransportError
+from ....errors import ChannelClosed, FairleadError, HttpError, TransportError
 from ....wire import MAX_MESSAGE
 from ....wire.sse import Event, EventParser, EventTooLong
 from ...backoff import exponential
 from .http1.http_client import HttpClient, HttpResponse
 
-__all__ = ["ListenStream", "OnEvent", "backoff", "read_events"]
+__all__ = ["ListenStream", "OnEvent", "SessionListener", "backoff", "read_events"]
 
 LASTED = 5.0  # seconds after which a stream that ends has been worth opening
 SHORTEST, LONGEST = 0.5, 30.0  # seconds before it is opened again
@@ -143,3 +144,62 @@ class ListenStream:
         if self._opened:
             raise ChannelClosed(f"the listening stream cannot be restored: {problem}") from problem
         log.debug("no listening stream: %s", problem)
+
+
+class SessionListener:
+    """Follows one `ListenStream` at a time, and another one when the session was renewed."""
+
+    def __init__(
+        self,
+        make: Callable[[], ListenStream],
+        *,
+        start: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"],
+        lost: Callable[[ChannelClosed], None],
+        on_error: Callable[[Exception], None],
+    ) -> None:
+        """`lost` is called if a stream was open once and cannot be restored."""
+        self.task: asyncio.Task[None] | None = None
+        self._stream: ListenStream | None = None
+        self._make = make
+        self._start = start
+        self._lost = lost
+        self._on_error = on_error
+
+    @property
+    def active(self) -> bool:
+        return self.task is not None and not self.task.done()
+
+    async def open(self, seconds: float) -> None:
+        """Listen, and wait so long until the stream is open or known to be missing."""
+        if not self.active:
+            self._begin()
+        assert self._stream is not None
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stream.settled.wait()
+        except TimeoutError:
+            log.debug("the listening stream takes its time")
+
+    def reopen(self) -> None:
+        """Listen in a new session. A stream that was refused in the old one does so by itself."""
+        if self.task is None or self.task.done():
+            return
+        if self._stream is not None and not self._stream.mending:
+            self.task.cancel()
+            self._begin()
+
+    def cancel(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+
+    def _begin(self) -> None:
+        self._stream = self._make()
+        self.task = self._start(self._follow(self._stream))
+
+    async def _follow(self, stream: ListenStream) -> None:
+        try:
+            await stream.run()
+        except ChannelClosed as exc:
+            self._lost(exc)
+        except FairleadError as exc:
+            self._on_error(exc)

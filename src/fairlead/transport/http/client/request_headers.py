@@ -1,16 +1,21 @@
 """The headers of what a client sends: those configured, and those that the protocol wants."""
 
-from collections.abc import Callable, Container, Mapping
-from typing import Any
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Container, Mapping
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import UnsetType
 
+from ....errors import FairleadError, HttpError
 from ....protocol.caller import ParamsHead
 from ....protocol.headers import ParamHeader, encode_value, mirrored_name, param_values
 from ....wire import Request
 
-__all__ = ["RequestHeaders"]
+__all__ = ["HeaderRefresh", "OnAuthError", "ParamHeadersOf", "RequestHeaders"]
+
+log = logging.getLogger("fairlead.transport")
 
 _POST = {
     "Content-Type": "application/json",
@@ -20,6 +25,10 @@ _POST = {
 _GET = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "Cache-Control": "no-store"}
 
 ParamHeadersOf = Callable[[str], tuple[ParamHeader, ...]]
+
+_Headers: TypeAlias = Mapping[str, str] | None
+# Learns of a 401 or 403, and may give headers with which the request is repeated once.
+OnAuthError: TypeAlias = Callable[[HttpError], _Headers | Awaitable[_Headers]]
 
 
 class RequestHeaders:
@@ -127,6 +136,40 @@ class RequestHeaders:
                 if marks:
                     _mirror_arguments(headers, marks, head)
         return headers
+
+
+class HeaderRefresh:
+    """Asks for other headers when a server refuses the credentials in the present ones."""
+
+    def __init__(self, headers: RequestHeaders) -> None:
+        self.on_auth_error: OnAuthError | None = None
+        self._headers = headers
+
+    async def refreshed(self, error: HttpError, generation: int) -> bool:
+        """Whether there are other credentials now than those of `generation`, refused with `error`.
+
+        Raises:
+            HttpError: the hook failed.
+            FairleadError: the hook raised it.
+        """
+        if error.status not in (401, 403):
+            return False
+        if generation != self._headers.generation:
+            return True  # another request has renewed them meanwhile
+        if self.on_auth_error is None:
+            return False
+        try:
+            fresh = self.on_auth_error(error)
+            headers = await fresh if inspect.isawaitable(fresh) else fresh
+        except FairleadError:
+            raise
+        except Exception as exc:
+            log.exception("on_auth_error failed")
+            raise error from exc
+        if not headers:
+            return False
+        self._headers.configure(headers)
+        return True
 
 
 def _mirror_arguments(

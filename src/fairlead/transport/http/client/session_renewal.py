@@ -23,13 +23,16 @@ from ....wire import (
 from ....wire.sse import Event, EventParser, EventTooLong
 from .http1.http_client import HttpClient, HttpResponse
 from .listen_stream import OnEvent
+from .post_response_stream import PendingPost
 from .request_headers import RequestHeaders
 from .response_messages import session_id_of
 from .session_teardown import SessionTeardown
 
-__all__ = ["WORTH_REMEMBERING", "RestorableState", "SessionRenewal", "agreed_version"]
+__all__ = ["RestorableState", "SessionRenewal"]
 
 TIME_LIMIT = 30.0  # seconds for a new session
+
+_RESTORED = frozenset(("logging/setLevel", "resources/subscribe", "resources/unsubscribe"))
 
 log = logging.getLogger("fairlead.transport")
 
@@ -98,7 +101,7 @@ class SessionRenewal:
         limit: int = MAX_MESSAGE,
     ) -> None:
         """`take` gets what comes besides the answers, `over` hears how each renewal ended."""
-        self.remembered = RestorableState()
+        self._state = RestorableState()
         self.task: asyncio.Task[None] | None = None  # while one is under way
         self._door = door
         self._request_headers = heading
@@ -107,6 +110,24 @@ class SessionRenewal:
         self._take = take
         self._over = over
         self._limit = limit
+
+    def opening(self, initialize: Request) -> None:
+        """A client opens a session, and leaves the one before."""
+        self._state = RestorableState(initialize)
+        self._request_headers.opened(None, None)
+
+    def initialized(self) -> None:
+        """The client has said `notifications/initialized`."""
+        self._state.initialized = True
+
+    def succeeded(self, posted: PendingPost, answer: Success) -> None:
+        """Keep what a request has changed in the session."""
+        method = posted.message.method
+        if method == "initialize" and not posted.stateless:
+            if (version := _agreed_version(answer.result)) is not None:
+                self._request_headers.agreed(version)
+        elif method in _RESTORED:
+            self._state.succeeded(posted.message)
 
     async def renewed(self, stale: str, error: HttpError) -> None:
         """Have a session that is not that one. Raises `error` if the server gives none."""
@@ -129,13 +150,13 @@ class SessionRenewal:
             self._over(problem if isinstance(problem, Exception) else None)
 
     async def _renew(self) -> None:
-        introduction = self.remembered.introduction()
+        introduction = self._state.introduction()
         if introduction is None:
             raise ChannelClosed("the server has forgotten a session that we did not open")
         log.debug("the server has forgotten our session; opening a new one")
         async with asyncio.timeout(TIME_LIMIT):
             await self._begin(introduction)
-            for message in self.remembered.rest():
+            for message in self._state.rest():
                 if isinstance(message, Request):
                     await self._ask(message)
                 else:
@@ -153,7 +174,7 @@ class SessionRenewal:
         except BaseException:
             self._teardown.end(given)
             raise
-        self._request_headers.opened(given, agreed_version(answer.result))
+        self._request_headers.opened(given, _agreed_version(answer.result))
 
     async def _ask(self, request: Request) -> None:
         """Ask something that nobody above has asked."""
@@ -194,10 +215,7 @@ class _Aside:
         return False
 
 
-WORTH_REMEMBERING = frozenset(("logging/setLevel", "resources/subscribe", "resources/unsubscribe"))
-
-
-def agreed_version(result: Raw) -> str | None:
+def _agreed_version(result: Raw) -> str | None:
     """The revision that an answer to `initialize` names."""
     try:
         return msgspec.json.decode(result, type=_Agreed).version

@@ -1,0 +1,114 @@
+"""Messages received from a server over HTTP, on any stream, delivered in the order of arrival."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from ....errors import FairleadError, RemoteProtocolError
+from ....wire import Batch, Decoder, Failure, Message, Request, RequestId, Success
+from ....wire.error_codes import INVALID_REQUEST
+from ....wire.sse import Event, EventTooLong
+from ...channel import Deliver, RequestLost
+from .fragments import EVENTS, FragmentAssembler, OnFragment
+from .post_response_stream import PendingPost
+
+__all__ = ["MessageReceiver"]
+
+log = logging.getLogger("fairlead.transport")
+
+
+class MessageReceiver:
+    """Matches responses with pending requests, and hands every message to the channel's owner."""
+
+    def __init__(
+        self,
+        *,
+        succeeded: Callable[[PendingPost, Success], None],
+        on_fragment: OnFragment,
+        limit: int,
+    ) -> None:
+        """`succeeded` is called with each request that has a result, before it is delivered."""
+        self.pending: dict[RequestId, PendingPost] = {}
+        # While something is delivered: the request whose own stream brought it.
+        self.related_request_id: RequestId | None = None
+        self._succeeded = succeeded
+        self._on_fragment = on_fragment
+        self._limit = limit
+        self._decode = Decoder().decode
+        self._deliver: Deliver | None = None
+        self._early: list[Any] = []  # received before `begin`
+
+    def begin(self, deliver: Deliver) -> None:
+        """Deliver what has been received, and from now on everything at once."""
+        self._deliver = deliver
+        early, self._early = self._early, []
+        for item in early:
+            deliver(item)
+
+    def receive_event(self, event: Event | EventTooLong, posted: PendingPost | None = None) -> None:
+        """Take in one event of a stream that belongs to a request, or to none.
+
+        Raises:
+            RemoteProtocolError: it cannot be read, and belongs to a request without an answer.
+        """
+        try:
+            if isinstance(event, EventTooLong):
+                why = f"An event of {event.size} bytes is over the limit of {self._limit}"
+                raise RemoteProtocolError(why, code=INVALID_REQUEST)
+            if not event.data:
+                return  # it only moved the last event id
+            if event.event == "message":
+                message = self._decode(event.data)
+                if posted is not None:
+                    if isinstance(message, Request):
+                        posted.questions.append(message.id)
+                    self.related_request_id = posted.message.id
+                self.receive(message)
+            elif posted is not None and event.event in EVENTS:
+                self._receive_fragment(event, posted)
+        except RemoteProtocolError as exc:
+            if posted is not None and not posted.answered:
+                raise
+            if isinstance(event, Event):
+                exc.excerpt, exc.frame = repr(event.data[:200]), event.data
+                exc.size = len(event.data)
+            self.deliver(exc)
+        finally:
+            self.related_request_id = None
+
+    def receive(self, message: Message | Batch) -> None:
+        """Deliver a message; a response settles its request first."""
+        if isinstance(message, Success | Failure):
+            self._settle(message)
+        elif isinstance(message, Batch):
+            for item in message.items:
+                if isinstance(item, Success | Failure):
+                    self._settle(item)
+        self.deliver(message)
+
+    def deliver(self, item: Any) -> None:
+        """Hand over a message, or what happened instead of one."""
+        if self._deliver is not None:
+            self._deliver(item)
+        else:
+            self._early.append(item)
+
+    def lose(self, posted: PendingPost, error: FairleadError) -> None:
+        """Report that a request will not be answered, unless it is no longer pending."""
+        if self.pending.get(posted.message.id) is posted:
+            del self.pending[posted.message.id]
+            self.deliver(RequestLost(posted.message.id, error))
+
+    def _receive_fragment(self, event: Event, posted: PendingPost) -> None:
+        if posted.fragments is None:
+            posted.fragments = FragmentAssembler(posted.message.id, self._limit)
+        answer = posted.fragments.take(event, self._on_fragment)
+        if answer is not None:
+            self.receive(answer)
+
+    def _settle(self, answer: Success | Failure) -> None:
+        if answer.id is None or (posted := self.pending.pop(answer.id, None)) is None:
+            return
+        posted.answered = True
+        if isinstance(answer, Success):
+            self._succeeded(posted, answer)
