@@ -38,7 +38,6 @@ LONG = {
     "gateway/gateway.py",
     "manager/manager.py",
     "protocol/conversation/conversation.py",
-    "protocol/downgrade.py",
     "protocol/targets/targets.py",
     "relay/relay.py",
 }

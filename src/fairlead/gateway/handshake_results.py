@@ -6,7 +6,7 @@ from msgspec import Raw
 
 from ..interceptor import Answer, Exchange
 from ..limits import INSTRUCTIONS_TEXT, MERGED_INSTRUCTIONS_TEXT
-from ..protocol.downgrade import downgrade_result
+from ..protocol.downgrade.results import downgrade_result
 from ..protocol.revisions import Revision
 from ..wire import to_json
 from .clients.client_sessions import Visitor

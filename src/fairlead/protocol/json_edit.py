@@ -11,14 +11,12 @@ from typing import Final, TypeAlias, TypeVar
 import msgspec
 from msgspec import Raw
 
-from .revisions import Revision
-
 __all__ = [
     "Edit",
     "Encoded",
+    "Presence",
     "RawMembers",
     "Rewrite",
-    "Table",
     "all_of",
     "apply",
     "each",
@@ -37,8 +35,8 @@ __all__ = [
 
 Encoded = TypeVar("Encoded", Raw, bytes)
 
-# Which feature of a revision (a property of `Revision`) brings which member.
-Table: TypeAlias = Mapping[str, str]
+# Names of members, and whether the reader knows them.
+Presence: TypeAlias = Mapping[str, bool]
 
 RawMembers: TypeAlias = dict[str, Raw]
 Edit: TypeAlias = Callable[
@@ -77,9 +75,9 @@ def edit_object(*edits: Edit | None) -> Rewrite | None:
     return rewrite
 
 
-def without(table: Table, revision: Revision) -> Edit | None:
-    """Leave out the members whose feature the revision does not have."""
-    unknown = [name for name, feature in table.items() if not getattr(revision, feature)]
+def without(known: Presence) -> Edit | None:
+    """Leave out the members that the reader does not know."""
+    unknown = [name for name, present in known.items() if not present]
     if not unknown:
         return None
 
@@ -139,9 +137,9 @@ def each_member(rewrite: Rewrite | None) -> Rewrite | None:
     return edit_object(edit)
 
 
-def without_keys(name: str, table: Table, revision: Revision) -> Edit | None:
+def without_keys(name: str, known: Presence) -> Edit | None:
     """Leave out keys of a map; when it has no others, the map too."""
-    unknown = edit_object(without(table, revision))
+    unknown = edit_object(without(known))
     if unknown is None:
         return None
 

@@ -11,7 +11,8 @@ from ..errors import RpcError
 from ..interceptor import Answer, Exchange, Interceptor, extra_members_hook, malformed_frame_hook
 from ..peer import Peer
 from ..peer.notification_pipeline import NotificationPipeline
-from ..protocol.downgrade import DowngradeError, downgrade_params
+from ..protocol.downgrade.downgrade_error import DowngradeError
+from ..protocol.downgrade.params import downgrade_params
 from ..protocol.envelope import Direction, SessionState
 from ..protocol.identity.principal import Principal
 from ..protocol.revisions import Revision

@@ -17,7 +17,8 @@ from ..peer import Peer
 from ..peer.notification_pipeline import NotificationPipeline
 from ..protocol.caller import Caller
 from ..protocol.conversation.conversation import Conversation, ConversationRole
-from ..protocol.downgrade import DowngradeError, downgrade_result
+from ..protocol.downgrade.downgrade_error import DowngradeError
+from ..protocol.downgrade.results import downgrade_result
 from ..protocol.envelope import Direction, TransportContext
 from ..protocol.headers import ParamHeader
 from ..protocol.identity.client_key import connection_key

@@ -9,7 +9,7 @@ from msgspec import Struct, UnsetType
 
 from ..interceptor import Exchange
 from ..protocol.caller import read_params_head
-from ..protocol.downgrade import downgrade_params
+from ..protocol.downgrade.params import downgrade_params
 from ..protocol.methods import METHODS
 from ..server.context.context import LOG_LEVELS as LEVELS
 from ..wire import Notification, RequestId

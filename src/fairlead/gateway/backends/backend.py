@@ -23,7 +23,7 @@ from ...errors import (
 from ...interceptor import Answer, Exchange
 from ...limits import LIST_SECONDS, RELISTING, REMEMBERED_ROUNDS
 from ...protocol.caller import SUBSCRIPTION_KEY
-from ...protocol.downgrade import DowngradeError
+from ...protocol.downgrade.downgrade_error import DowngradeError
 from ...protocol.methods import has_capability
 from ...protocol.own_errors import own_error, unreachable_error
 from ...relay.relayed_call import ASKING

@@ -26,7 +26,7 @@ from ...limits import (
     SERVER_CATALOG_BYTES,
     TEMPLATES,
 )
-from ...protocol.downgrade import downgrade_result
+from ...protocol.downgrade.results import downgrade_result
 from ...protocol.headers import ParamHeader
 from ...protocol.json_edit import encoded, members_of, string_of
 from ...protocol.param_headers import read_param_headers

@@ -19,7 +19,7 @@ from msgspec import Raw, Struct
 
 from ...errors import ConfigError, MCPErrorCode, MCPToolError
 from ...limits import SEARCH_QUERY, SEARCHED_TEXT
-from ...protocol.downgrade import downgrade_result
+from ...protocol.downgrade.results import downgrade_result
 from ...protocol.json_edit import items_of, members_of, string_of
 from ...protocol.revisions import Revision
 from ...protocol.targets.unicode_forms import nfkc, without_long_mark_runs

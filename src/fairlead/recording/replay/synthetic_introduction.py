@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec import Raw
 
 from ...protocol.caller import SERVER_INFO_KEY, VERSION_KEY
-from ...protocol.downgrade import upgrade_result
+from ...protocol.downgrade.results import upgrade_result
 from ...protocol.json_edit import members_of
 from ...protocol.methods import METHODS
 from ...wire import to_json

@@ -5,7 +5,7 @@ from functools import lru_cache
 import msgspec
 from msgspec import Raw
 
-from ...protocol.downgrade import downgrade_capabilities
+from ...protocol.downgrade.capabilities import downgrade_capabilities
 from ...protocol.json_edit import encoded, members_of
 from ...protocol.revisions import NEWEST_HANDSHAKE
 

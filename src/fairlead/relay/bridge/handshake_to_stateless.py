@@ -10,7 +10,8 @@ from ...client.connection.listen_request import ACKNOWLEDGED, CANCELLED, ListenR
 from ...errors import RpcError
 from ...interceptor import Answer, Exchange
 from ...protocol.caller import CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY, VERSION_KEY
-from ...protocol.downgrade import downgrade_capabilities, downgrade_result
+from ...protocol.downgrade.capabilities import downgrade_capabilities
+from ...protocol.downgrade.results import downgrade_result
 from ...protocol.json_edit import RawMembers, encoded, members_of, string_of
 from ...protocol.methods import has_capability
 from ...protocol.own_errors import own_error

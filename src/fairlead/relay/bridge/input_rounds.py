@@ -13,7 +13,8 @@ from msgspec import Raw, Struct, UnsetType
 
 from ...errors import FairleadError, RpcError, public_reason
 from ...interceptor import Answer, Exchange
-from ...protocol.downgrade import DowngradeError, downgrade_params
+from ...protocol.downgrade.downgrade_error import DowngradeError
+from ...protocol.downgrade.params import downgrade_params
 from ...protocol.json_edit import RawMembers, encoded, members_of, string_of
 from ...protocol.methods import has_capability
 from ...protocol.own_errors import own_error

@@ -12,7 +12,8 @@ from ...interceptor import Answer, Exchange
 from ...limits import SESSION_SUBSCRIPTIONS
 from ...peer.intercepted_peer import InterceptedNotifier
 from ...protocol.caller import ROUND_MEMBERS
-from ...protocol.downgrade import DowngradeError, downgrade_result, upgrade_result
+from ...protocol.downgrade.downgrade_error import DowngradeError
+from ...protocol.downgrade.results import downgrade_result, upgrade_result
 from ...protocol.json_edit import RawMembers, encoded, members_of, string_of
 from ...protocol.methods import has_capability
 from ...protocol.own_errors import own_error

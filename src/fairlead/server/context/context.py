@@ -15,7 +15,8 @@ from ...errors import CannotAsk, LocalProtocolError, RpcError
 from ...interceptor import Exchange, Handler
 from ...interceptor.direct_edge import direct_exchange
 from ...protocol.caller import Caller
-from ...protocol.downgrade import DowngradeError, downgrade_params
+from ...protocol.downgrade.downgrade_error import DowngradeError
+from ...protocol.downgrade.params import downgrade_params
 from ...protocol.identity.principal import principal_name
 from ...protocol.revisions import NEWEST_HANDSHAKE
 from ...protocol.sealed_state import KeyRing

@@ -14,7 +14,7 @@ from ...interceptor import Exchange, Handler
 from ...limits import ABANDONED_CALLS
 from ...observe.log_filter import ABOUT
 from ...peer import Deadlines
-from ...protocol.downgrade import downgrade_result
+from ...protocol.downgrade.results import downgrade_result
 from ...protocol.schema.validation import InvalidArguments
 from ...protocol.sealed_state import KeyRing
 from ...wire import to_json

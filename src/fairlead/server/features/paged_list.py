@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from msgspec import Raw
 
 from ...errors import RpcError
-from ...protocol.downgrade import downgrade_result
+from ...protocol.downgrade.results import downgrade_result
 from ...protocol.revisions import Revision
 from ...wire import to_json
 from ...wire.error_codes import INVALID_PARAMS

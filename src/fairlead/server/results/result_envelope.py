@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Raw
 
 from ...protocol.caller import SERVER_INFO_KEY, Caller
-from ...protocol.downgrade import downgrade_result
+from ...protocol.downgrade.results import downgrade_result
 from ...wire import to_json
 
 __all__ = ["ResultEnvelope"]

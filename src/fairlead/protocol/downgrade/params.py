@@ -1,0 +1,52 @@
+"""Params of requests and notifications, as a revision knows them."""
+
+from functools import cache
+from typing import Final
+
+from ..json_edit import Encoded, Rewrite, apply, edit_object, within, without, without_keys
+from ..revisions import Revision
+from .capabilities import rewrite_capabilities
+from .elicitation import edit_elicitation
+from .known_members import implementation_members, meta_members
+from .sampling import edit_sampling
+
+__all__ = ["downgrade_params"]
+
+
+_ANY: Final = ""  # every method without an entry of its own
+
+
+def downgrade_params(method: str, params: Encoded, revision: Revision) -> Encoded:
+    """The params of a request or notification, as a peer that speaks `revision` knows them.
+
+    Raises:
+        DowngradeError: the peer cannot be asked this: an elicitation in a form or mode it does not
+            have, or sampling with tools.
+    """
+    plan = _params(revision)
+    return apply(plan.get(method, plan[_ANY]), params)
+
+
+@cache
+def _params(revision: Revision) -> dict[str, Rewrite | None]:
+    plain = without_keys("_meta", meta_members(revision))
+    task = without({"task": revision.core_tasks})
+    return {
+        _ANY: edit_object(plain),
+        "initialize": edit_object(
+            plain,
+            within("clientInfo", edit_object(without(implementation_members(revision)))),
+            within("capabilities", rewrite_capabilities(revision)),
+        ),
+        "tools/call": edit_object(plain, task),
+        "completion/complete": edit_object(
+            plain,
+            without({"context": revision.completion_context}),
+            within("ref", edit_object(without({"title": revision.titles}))),
+        ),
+        "notifications/progress": edit_object(
+            plain, without({"message": revision.progress_message})
+        ),
+        "sampling/createMessage": edit_object(plain, task, edit_sampling(revision)),
+        "elicitation/create": edit_object(plain, edit_elicitation(revision)),
+    }

@@ -1,0 +1,133 @@
+"""Results, as a revision knows them, and results of older servers for stateless clients."""
+
+from functools import cache
+from typing import Any, Final
+
+from msgspec import Raw
+
+from ..json_edit import (
+    Edit,
+    Encoded,
+    RawMembers,
+    Rewrite,
+    all_of,
+    apply,
+    each,
+    edit_object,
+    encoded,
+    members_of,
+    same_type,
+    string_of,
+    within,
+    without,
+    without_keys,
+)
+from ..methods import METHODS
+from ..revisions import Revision
+from .capabilities import rewrite_capabilities
+from .content import edit_resource, rewrite_content
+from .downgrade_error import DowngradeError
+from .known_members import (
+    SERVER_INFO_KEY,
+    block_members,
+    cache_members,
+    implementation_members,
+    meta_members,
+    named_members,
+)
+from .sampling import rewrite_sampling_content
+from .tools import edit_tool_output, rewrite_tool
+
+__all__ = ["CACHEABLE", "downgrade_result", "upgrade_result"]
+
+
+CACHEABLE: Final = frozenset(row.name for row in METHODS if row.cacheable)
+"""The methods whose results say how long they stay fresh, in the stateless revisions."""
+
+_ANY: Final = ""  # every method without an entry of its own
+
+
+def downgrade_result(method: str, result: Encoded, revision: Revision) -> Encoded:
+    """The result of a request, as a peer that speaks `revision` knows it.
+
+    Raises:
+        DowngradeError: the result asks for input or names a task, which a peer with a handshake
+            learns in other ways; or it is a sampled message that does not fit into one block.
+    """
+    plan = _results(revision)
+    return apply(plan.get(method, plan[_ANY]), result)
+
+
+def upgrade_result(
+    method: str, result: Encoded, *, server_info: Raw | bytes | None = None
+) -> Encoded:
+    """The result of a server with a handshake, with what a stateless caller expects besides.
+
+    Existing members are left alone, and a result that may be kept is stale at once. Run
+    `downgrade_result` first: it takes out what only handshake revisions have.
+    """
+    members = members_of(result)
+    if members is None:
+        return result
+    added: dict[str, Any] = {}
+    if "resultType" not in members:
+        added["resultType"] = "complete"
+    if method in CACHEABLE and string_of(members.get("resultType")) in (None, "complete"):
+        fresh = {"ttlMs": 0, "cacheScope": "private"}
+        added |= {name: value for name, value in fresh.items() if name not in members}
+    meta = members_of(members.get("_meta", Raw(b"{}")))
+    if server_info is not None and meta is not None and SERVER_INFO_KEY not in meta:
+        added["_meta"] = {**meta, SERVER_INFO_KEY: Raw(server_info)}
+    return same_type(result, encoded({**members, **added})) if added else result
+
+
+@cache
+def _results(revision: Revision) -> dict[str, Rewrite | None]:
+    plain = all_of(_complete(revision), without_keys("_meta", meta_members(revision)))
+    cached = all_of(plain, without(cache_members(revision)))
+    prompt = edit_object(
+        without(named_members(revision)),
+        within("arguments", each(edit_object(without({"title": revision.titles})))),
+    )
+    contents = each(edit_object(without(block_members(revision))))
+    resources = each(edit_object(edit_resource(revision)))
+    return {
+        _ANY: edit_object(plain),
+        "initialize": edit_object(
+            plain,
+            within("serverInfo", edit_object(without(implementation_members(revision)))),
+            within("capabilities", rewrite_capabilities(revision)),
+        ),
+        "tools/list": edit_object(cached, within("tools", each(rewrite_tool(revision)))),
+        "tools/call": edit_object(plain, edit_tool_output(revision)),
+        "prompts/list": edit_object(cached, within("prompts", each(prompt))),
+        "prompts/get": edit_object(
+            plain,
+            within("messages", each(edit_object(within("content", rewrite_content(revision))))),
+        ),
+        "resources/list": edit_object(cached, within("resources", resources)),
+        "resources/templates/list": edit_object(cached, within("resourceTemplates", resources)),
+        "resources/read": edit_object(cached, within("contents", contents)),
+        "sampling/createMessage": edit_object(
+            plain, within("content", rewrite_sampling_content(revision))
+        ),
+        "roots/list": edit_object(
+            plain, within("roots", each(edit_object(without(block_members(revision)))))
+        ),
+    }
+
+
+def _complete(revision: Revision) -> Edit | None:
+    """Take the type off a result; only a complete one means anything without."""
+    if revision.stateless:
+        return None
+
+    def edit(members: RawMembers) -> bool:
+        kind = members.pop("resultType", None)
+        if kind is not None and string_of(kind) != "complete":
+            raise DowngradeError(
+                f"MCP {revision} has only complete results, and this is another kind"
+            )
+        return kind is not None
+
+    return edit

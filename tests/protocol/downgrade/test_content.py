@@ -1,0 +1,58 @@
+"""Content blocks in the terms of the revision of the client."""
+
+from typing import Any
+
+import pytest
+
+from fairlead.protocol.downgrade.results import downgrade_result
+from fairlead.protocol.revisions import HANDSHAKE, NEWEST, Revision
+from tests.support.downgrade_examples import (
+    LINK,
+    ODD,
+    V2024_11_05,
+    V2025_03_26,
+    V2025_11_25,
+    result_for,
+)
+
+
+def blocks_for(revision: Revision, *blocks: object) -> Any:
+    return result_for(revision, "tools/call", {"content": blocks})["content"]
+
+
+@pytest.mark.covers("RPC-06")
+@pytest.mark.parametrize("revision", HANDSHAKE)
+def test_blocks_keep_their_text(revision: Revision) -> None:
+    blocks = b'[{"type":"new"},{"type":"text","text":"\\u0041","odd":%s,"annotations":%s}]' % (
+        ODD,
+        ODD,
+    )
+    result = downgrade_result("tools/call", b'{"content":%s,"odd":%s}' % (blocks, ODD), revision)
+    assert result.count(ODD) == 3
+    assert b'"text":"\\u0041"' in result
+
+
+def test_a_link_becomes_a_text_with_its_address() -> None:
+    kept = {"audience": ["user"], "priority": 0.5}
+    text = {"type": "text", "text": "A title: file:///a", "annotations": kept}
+    for revision in (V2024_11_05, V2025_03_26):
+        assert blocks_for(revision, LINK) == [text]
+    assert blocks_for(V2024_11_05, {"type": "resource_link", "uri": "x:y"})[0]["text"] == "x:y"
+
+
+def test_a_block_nobody_knows_stays_in_the_newest_revision_only() -> None:
+    block = {"type": "video", "mimeType": "video/mp4", "data": "AAAA"}
+    assert blocks_for(NEWEST, block) == [block]
+    for revision in HANDSHAKE:
+        note = f"[video/mp4 content left out: MCP {revision} has no blocks of type 'video']"
+        assert blocks_for(revision, block) == [{"type": "text", "text": note}]
+
+
+def test_a_block_without_a_type_is_nothing_anybody_knows() -> None:
+    note = "[some content left out: MCP 2025-11-25 has no blocks without a type]"
+    assert blocks_for(V2025_11_25, {"type": 3}) == [{"type": "text", "text": note}]
+
+
+def test_what_is_no_block_at_all_is_not_ours_to_mend() -> None:
+    assert result_for(V2024_11_05, "tools/call", {"content": 3}) == {"content": 3}
+    assert blocks_for(V2024_11_05, 3, None, "text") == [3, None, "text"]
