@@ -36,7 +36,6 @@ LONG = {
     "errors.py",
     "gateway/catalog/merged_catalog.py",
     "gateway/gateway.py",
-    "manager/manager.py",
     "protocol/conversation/conversation.py",
     "protocol/targets/targets.py",
     "relay/relay.py",

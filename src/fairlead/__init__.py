@@ -7,7 +7,7 @@ from .lazy_names import lazy_names
 if TYPE_CHECKING:
     from .client import MCPClient, MCPClientConfig, MCPTransport
     from .errors import FairleadError, MCPClientError, MCPToolError, RpcError
-    from .manager.configured_servers import discover_and_load_mcp_tools, discover_mcp_servers
+    from .manager.discover_tools import discover_and_load_mcp_tools, discover_mcp_servers
     from .manager.manager import MCPManager
     from .manager.tools.tool import DeferredMCPTool, MCPTool
     from .manager.tools.tool_cache import MCPToolCache
@@ -52,8 +52,8 @@ _HOMES = {
     "MCPToolError": "fairlead.errors",
     "MCPTransport": "fairlead.client",
     "RpcError": "fairlead.errors",
-    "discover_and_load_mcp_tools": "fairlead.manager.configured_servers",
-    "discover_mcp_servers": "fairlead.manager.configured_servers",
+    "discover_and_load_mcp_tools": "fairlead.manager.discover_tools",
+    "discover_mcp_servers": "fairlead.manager.discover_tools",
     "mcp_tool": "fairlead.server.features.tool_modules",
 }
 

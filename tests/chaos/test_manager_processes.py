@@ -13,8 +13,9 @@ import pytest
 from fairlead.client import MCPClientConfig
 from fairlead.client.connection.era_cache import known_eras
 from fairlead.errors import ConnectFailed, FairleadError
-from fairlead.manager.manager import MCPManager, StatusEvent
+from fairlead.manager.manager import MCPManager
 from fairlead.manager.open_connection import connect_to_server, disconnect_server
+from fairlead.manager.status_events import StatusEvent
 from fairlead.manager.supervisor import Rules
 from tests.support.faulty_servers import Rough, nothing_left, run, until
 

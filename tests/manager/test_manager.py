@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from fairlead.client.connection.era_cache import known_eras
+from fairlead.config.found_server import Source
 from fairlead.errors import ConfigError, FairleadError, RpcError
-from fairlead.manager.manager import MCPManager, Source, StatusEvent
+from fairlead.manager.manager import MCPManager
+from fairlead.manager.status_events import StatusEvent
 from fairlead.manager.supervisor import Rules
 from fairlead.manager.tools.tool import DeferredMCPTool
 from fairlead.manager.tools.tool_cache import MCPToolCache, MemoryStore

@@ -23,7 +23,7 @@ from ..config.validate import is_server_name
 from ..config.variables.variable_syntax import VariableScope, substitute
 from ..errors import ConfigError
 from ..manager.configured_servers import configured_servers
-from ..manager.manager import ServerSpec
+from ..manager.server_spec import ServerSpec
 from ..protocol.identity.principal import UNNAMED
 from ..relay.settings import RelaySettings
 from .catalog.views import View

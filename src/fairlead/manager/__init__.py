@@ -28,8 +28,8 @@ from ..config.variables.secret_commands import SecretCommands
 from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from .configured_servers import discover_and_load_mcp_tools, discover_mcp_servers
-    from .manager import MCPManager, StatusEvent
+    from .discover_tools import discover_and_load_mcp_tools, discover_mcp_servers
+    from .manager import MCPManager
     from .open_connection import (
         MCPServerConnection,
         call_tool,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         disconnect_server,
         list_tools,
     )
+    from .status_events import StatusEvent
     from .supervisor import Rules
     from .tools.provider_adapters import (
         as_callables,
@@ -112,15 +113,15 @@ _HOMES = {
     "MCPTool": "fairlead.manager.tools.tool",
     "MCPToolCache": "fairlead.manager.tools.tool_cache",
     "Rules": "fairlead.manager.supervisor",
-    "StatusEvent": "fairlead.manager.manager",
+    "StatusEvent": "fairlead.manager.status_events",
     "ToolSession": "fairlead.manager.tools.tool_session",
     "as_callables": "fairlead.manager.tools.provider_adapters",
     "call_tool": "fairlead.manager.open_connection",
     "connect_to_server": "fairlead.manager.open_connection",
     "create_tool_session": "fairlead.manager.tools.tool_session",
     "disconnect_server": "fairlead.manager.open_connection",
-    "discover_and_load_mcp_tools": "fairlead.manager.configured_servers",
-    "discover_mcp_servers": "fairlead.manager.configured_servers",
+    "discover_and_load_mcp_tools": "fairlead.manager.discover_tools",
+    "discover_mcp_servers": "fairlead.manager.discover_tools",
     "list_tools": "fairlead.manager.open_connection",
     "run_anthropic": "fairlead.manager.tools.provider_adapters",
     "run_openai": "fairlead.manager.tools.provider_adapters",

@@ -4,18 +4,19 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
 from ..config.files.reader import FileStamp, stamp_of
 from ..config.trust import Trust
 from .configured_servers import configured_servers, load_configured
-from .manager import MCPManager, ServerSpec
+from .server_spec import ConnectReport, ServerSpec, Startup
 
 __all__ = [
     "ConfigSnapshot",
     "FileStamp",
+    "ReloadTarget",
     "Reloader",
     "apply_changes",
     "file_stamps",
@@ -25,6 +26,17 @@ __all__ = [
 log = logging.getLogger("fairlead.manager")
 
 INTERVAL = 1.0  # seconds between looks
+
+
+class ReloadTarget(Protocol):
+    """A manager, as far as its servers are replaced."""
+
+    def get_all_server_names(self) -> list[str]: ...
+    def get_configured(self, name: str) -> ServerSpec | None: ...
+    async def disconnect_server(self, name: str) -> None: ...
+    async def connect_servers(
+        self, configs: Mapping[str, ServerSpec], /, *, startup: Startup | None = None
+    ) -> ConnectReport: ...
 
 
 class ConfigSnapshot(Struct, frozen=True):
@@ -57,7 +69,7 @@ def snapshot_reader(
     return read
 
 
-async def apply_changes(manager: MCPManager, now: ConfigSnapshot) -> None:
+async def apply_changes(manager: ReloadTarget, now: ConfigSnapshot) -> None:
     """Make a manager have the servers of these files; those that stay as they were are left alone.
 
     A file that cannot be read, perhaps because it is just being written, changes nothing. Neither
@@ -86,7 +98,7 @@ class Reloader:
 
     def __init__(
         self,
-        manager: MCPManager,
+        manager: ReloadTarget,
         load: Callable[[], ConfigSnapshot],
         *,
         interval: float | None = None,

@@ -1,11 +1,11 @@
-"""From configuration files to tools: everything that was found, connected as far as it goes."""
+"""Servers that configuration files name, read and connected."""
 
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from msgspec import Struct
+from msgspec.structs import replace
 
 from ..client.server_entry import MCPServerEntry
 from ..config.discovery import DiscoveredServers, load_all_mcp_configs
@@ -14,87 +14,43 @@ from ..config.server_filters import ServerFilter
 from ..config.trust import Trust
 from ..config.variables.resolve import resolve_in_thread
 from ..config.variables.secret_commands import SecretCommands
-from .manager import MCPManager, ServerSpec
-from .tools.tool import MCPTool
-from .tools.tool_cache import MCPToolCache
+from .server_spec import ConnectReport, ServerSpec
 
-__all__ = [
-    "Discovered",
-    "configured_servers",
-    "discover_and_load_mcp_tools",
-    "discover_mcp_servers",
-]
+__all__ = ["ServerConnector", "configured_servers", "connect_configured", "load_configured"]
 
 log = logging.getLogger("fairlead.manager")
 
 
-class Discovered(Struct, frozen=True, kw_only=True):
-    """What discovery brought. The manager is yours: close it when you are done."""
+class ServerConnector(Protocol):
+    """A manager, as far as connecting servers goes."""
 
-    manager: MCPManager
-    tools: list[MCPTool]
-    errors: list[dict[str, str]]  # {path, error}
-    connected_servers: list[str]
-    exa_api_keys: list[str]
-
-    def __repr__(self) -> str:  # keys do not belong into logs
-        return f"<Discovered {len(self.tools)} tools of {self.connected_servers}>"
+    async def connect_servers(self, configs: Mapping[str, ServerSpec], /) -> ConnectReport: ...
 
 
-async def discover_and_load_mcp_tools(
-    cwd: str | os.PathLike[str] | None = None,
+async def connect_configured(
+    manager: ServerConnector,
+    cwd: str | os.PathLike[str] | None,
     *,
-    manager: MCPManager | None = None,
-    cache: MCPToolCache | None = None,
-    enable_project_config: bool = True,
-    filter_exa: bool = True,
-    filters: Sequence[ServerFilter] = (),
     trust: Trust | None = None,
     inputs: Mapping[str, str] | None = None,
-    loading: Mapping[str, Any] | None = None,
     **options: Any,
-) -> Discovered:
-    """Find every configured server, connect them, and return their tools. Never raises.
+) -> tuple[ConnectReport, list[str]]:
+    """Find every configured server and connect it. Never raises.
 
-    `inputs` answers `${input:...}`; `loading` are more options of `load_all_mcp_configs`, other
-    options those of `MCPManager`. Entries of project files that nobody approved are errors.
+    Options are those of `discover_and_load_mcp_tools`; what is not about files has no effect. The
+    second value are the API keys of Exa that were found.
     """
-    if manager is None:
-        manager = MCPManager(cwd, cache=cache or MCPToolCache(), **options)
     try:
-        found = load_configured(
-            cwd,
-            enable_project_config=enable_project_config,
-            filter_exa=filter_exa,
-            filters=filters,
-            loading=loading,
-        )
+        found = load_configured(cwd, **options)
     except Exception as exc:  # whatever a file made us do
         log.exception("discovery failed")
-        return Discovered(
-            manager=manager,
-            tools=[],
-            errors=[{"path": ".mcp.json", "error": str(exc)}],
-            connected_servers=[],
-            exa_api_keys=[],
-        )
+        errors = [{"path": ".mcp.json", "error": str(exc)}]
+        return ConnectReport(tools=[], errors=errors, connected_servers=[]), []
     for warning in found.warnings:
         log.warning("%s", warning)
-    loaded = await manager.connect_servers(configured_servers(found, trust=trust, inputs=inputs))
-    return Discovered(
-        manager=manager,
-        tools=loaded.tools,
-        errors=[*({"path": w.path, "error": str(w)} for w in found.warnings), *loaded.errors],
-        connected_servers=loaded.connected_servers,
-        exa_api_keys=found.exa_api_keys,
-    )
-
-
-async def discover_mcp_servers(
-    cwd: str | os.PathLike[str] | None = None, **options: Any
-) -> Discovered:
-    """The same; for those who think of servers, not of tools."""
-    return await discover_and_load_mcp_tools(cwd, **options)
+    report = await manager.connect_servers(configured_servers(found, trust=trust, inputs=inputs))
+    errors = [*({"path": w.path, "error": str(w)} for w in found.warnings), *report.errors]
+    return replace(report, errors=errors), found.exa_api_keys
 
 
 def load_configured(

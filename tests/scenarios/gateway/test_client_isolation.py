@@ -18,7 +18,7 @@ from fairlead.errors import FairleadError
 from fairlead.gateway import Gateway, View
 from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.manager import MCPManager
-from fairlead.manager.manager import ServerSpec
+from fairlead.manager.server_spec import ServerSpec
 from tests.support.gateway_servers import (
     BOTH,
     HANDSHAKE,

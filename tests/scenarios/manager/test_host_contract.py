@@ -18,7 +18,9 @@ from fairlead.client.server_entry import read_entry
 from fairlead.config.found_server import Source
 from fairlead.config.server_filters import ExaFilter
 from fairlead.errors import ConnectFailed, FairleadError
-from fairlead.manager.manager import MCPManager, ServerSpec, StatusEvent
+from fairlead.manager.manager import MCPManager
+from fairlead.manager.server_spec import ServerSpec
+from fairlead.manager.status_events import StatusEvent
 from fairlead.manager.supervisor import Rules
 from fairlead.manager.tools.provider_adapters import run_anthropic, to_anthropic
 from fairlead.manager.tools.tool import DeferredMCPTool

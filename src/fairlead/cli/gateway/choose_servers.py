@@ -16,7 +16,7 @@ from ...config.variables.variable_syntax import VariableScope, substitute
 from ...errors import ConfigError
 from ...gateway.gateway_file import GatewayFile, read_gateway_file
 from ...manager.configured_servers import configured_servers
-from ...manager.manager import ServerSpec
+from ...manager.server_spec import ServerSpec
 from ..framework.output import visible
 from ..framework.suggested_commands import suggest_any
 

@@ -7,7 +7,7 @@ from ...errors import ConfigError
 from ...gateway import Gateway
 from ...gateway.clients.admission import ClientAccess
 from ...manager.config_watch import FileStamp, file_stamps
-from ...manager.manager import ServerSpec
+from ...manager.server_spec import ServerSpec
 from .choose_servers import ChosenServers, ReadServers
 
 __all__ = ["GatewayReloader"]

@@ -12,7 +12,7 @@ from ...client.server_entry import MCPHttpServerConfig, MCPServerEntry, MCPStdio
 from ...config.edit.export_entry import export
 from ...gateway import Gateway
 from ...gateway.admin.status import status
-from ...manager.manager import StatusEvent
+from ...manager.status_events import StatusEvent
 from ...observe.safe_display import json_text
 from ...redaction.redact_text import redact
 from ..framework.errors import print_message, styled

@@ -13,7 +13,7 @@ from ...errors import ChannelClosed, ConnectFailed, FairleadError
 from ...interceptor import Answer, Exchange, Interceptor
 from ...interceptor.circuit_breaker import CircuitBreaker
 from ...manager import MCPManager
-from ...manager.manager import ServerSpec
+from ...manager.server_spec import ServerSpec
 from ...protocol.methods import has_capability
 from ...relay.bridge.parked_calls import ParkedCalls
 from ...relay.client_session import Front

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from ...client.server_entry import MCPServerEntry, read_entry
 from ...errors import ConfigError, HttpError, ServerBusy, TransportError
 from ...interceptor.circuit_breaker import CircuitBreaker
-from ...manager.manager import ServerSpec, StatusEvent
+from ...manager.server_spec import ServerSpec
+from ...manager.status_events import StatusEvent
 from ...server.features.subscriptions import UPDATED
 from ..catalog.merged_catalog import ListKind
 from ..clients.upstream_subscriptions import Watching, log_failure

@@ -16,7 +16,7 @@ from .tape_control import TapeControl, learn_secrets
 from .tool_lock_lookup import tool_finder, tool_waiter
 
 if TYPE_CHECKING:
-    from ...manager.manager import StatusEvent
+    from ...manager.status_events import StatusEvent
     from ..gateway import Gateway
 
 __all__ = ["Observability"]

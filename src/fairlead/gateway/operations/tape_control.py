@@ -19,7 +19,7 @@ from ...recording.tape.tape_interceptor import Recorder
 from ...redaction.redact_messages import Redactor
 
 if TYPE_CHECKING:
-    from ...manager.manager import StatusEvent
+    from ...manager.status_events import StatusEvent
     from ..gateway import Gateway
 
 __all__ = ["TapeControl", "about_tape", "learn_secrets"]

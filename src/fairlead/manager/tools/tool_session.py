@@ -144,7 +144,7 @@ async def create_tool_session(
         session = ToolSession(manager, registry=registry, wrap=wrap, owned=False)
         await session.refresh_mcp_tools(manager.get_tools())
         return session
-    from ..configured_servers import discover_and_load_mcp_tools
+    from ..discover_tools import discover_and_load_mcp_tools
 
     found = await discover_and_load_mcp_tools(cwd, **options)
     for error in found.errors:

@@ -1,0 +1,36 @@
+"""How long connecting servers is waited for."""
+
+import asyncio
+from collections.abc import Collection
+
+from .supervisor import Supervisor
+
+__all__ = ["STARTUP_TIMEOUT_MS", "StartupGate"]
+
+STARTUP_TIMEOUT_MS = 250
+
+
+class StartupGate:
+    """Waits until servers have an outcome: connected, failed, or at rest."""
+
+    def __init__(self) -> None:
+        self._happened = asyncio.Event()
+
+    def notify(self) -> None:
+        """Look again at the servers that are waited for."""
+        self._happened.set()
+
+    async def wait_briefly(self, supervisors: Collection[Supervisor], began: float) -> None:
+        """Wait at most `STARTUP_TIMEOUT_MS` after `began`, a time of the loop."""
+        left = STARTUP_TIMEOUT_MS / 1000 - (asyncio.get_running_loop().time() - began)
+        try:
+            async with asyncio.timeout(max(left, 0.0)):
+                await self.wait(supervisors)
+        except TimeoutError:
+            pass
+
+    async def wait(self, supervisors: Collection[Supervisor]) -> None:
+        """Wait until all of them have an outcome."""
+        while not all(supervisor.settled.is_set() for supervisor in supervisors):
+            self._happened.clear()
+            await self._happened.wait()
