@@ -22,7 +22,8 @@
     └── MCPToolError              a tool may raise it; it becomes that tool's result
 
 Facts are attributes; `__str__` makes the sentence, for the owner of a server: it may quote what the
-server printed and name its command. `public_reason` makes the one for the clients of a gateway.
+server printed and name its command. `protocol/public_reason.py` makes the one for the clients of a
+gateway.
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,7 +54,6 @@ __all__ = [
     "ServerBusy",
     "TransportError",
     "UrlElicitationRequired",
-    "public_reason",
 ]
 
 
@@ -430,83 +430,6 @@ _TOOL_ERROR_KEYS = frozenset(
 # The names under which the requirements know two of them.
 MCPClientError = FairleadError
 ClientClosedError = ChannelClosed
-
-
-def public_reason(error: BaseException | None) -> str:
-    """Return what clients may know about a failure of the server behind a gateway.
-
-    The phrase continues "server 'notes' ...". It is built from types and numbers alone: what the
-    server printed, how it was started, where it is and what libraries say about it stays with
-    its owner, who reads `str(error)`.
-    """
-    reason = ""
-    for _ in range(_MAX_CAUSES):
-        if error is None:
-            break
-        found = _reason(error)
-        if found and found != _CLOSED:
-            return found
-        reason = reason or found  # the cause may know more
-        error = error.__cause__
-    return reason or "could not be reached"
-
-
-_MAX_CAUSES = 8  # failures that wrap each other
-_CLOSED = "closed the connection"
-_NO_JSON = -32700
-
-# By name, so that neither `ssl` nor `socket` is loaded for it.
-_REASONS = {
-    "ConnectionRefusedError": "refused the connection",
-    "ConnectionError": _CLOSED,
-    "gaierror": "could not be reached: its host name cannot be resolved",
-    "SSLError": "could not be reached: the TLS handshake failed",
-    "TimeoutError": "did not answer in time",
-}
-
-
-def _reason(error: BaseException) -> str:
-    """Return what one exception says by itself; empty if that is for its cause to say."""
-    if isinstance(error, TransportError) and error.public:
-        return error.public
-    match error:
-        case RequestTimeout():
-            return f"did not answer within {error.seconds:g} s"
-        case HttpError() if 300 <= error.status < 400:
-            return "redirected the request, which is not followed"
-        case HttpError():
-            return f"answered with HTTP {error.status}"
-        case NoAnswer():
-            return "ended its answer without a result"
-        case RemoteProtocolError() if error.code == _NO_JSON:
-            return "sent a message that cannot be read"
-        case RemoteProtocolError():
-            return "sent a message that is not valid"
-        case RpcError():
-            return f"answered with error {error.code}"
-        case ConfigError():
-            return "is not configured correctly"
-        case ConnectFailed() if error.exit_code is not None:
-            return f"{_exited(error.exit_code)} during start-up"
-        case ChannelClosed() if error.exit_code is not None:
-            return _exited(error.exit_code)
-        case ChannelClosed():
-            return _CLOSED
-        case FairleadError():
-            return ""
-    names = (kind.__name__ for kind in type(error).__mro__)
-    return next((_REASONS[name] for name in names if name in _REASONS), "")
-
-
-def _exited(code: int) -> str:
-    if code >= 0:
-        return f"exited with code {code}"
-    import signal  # only here, so that the tree itself stands alone
-
-    try:
-        return f"was ended by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was ended by signal {-code}"
 
 
 def _with_last_words(message: str, stderr: Sequence[str]) -> str:

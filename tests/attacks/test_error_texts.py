@@ -25,10 +25,10 @@ from fairlead.errors import (
     RemoteProtocolError,
     RequestTimeout,
     RetriesExhausted,
-    public_reason,
 )
 from fairlead.gateway import Gateway, Relay
 from fairlead.manager import MCPManager
+from fairlead.protocol.public_reason import public_reason
 
 LIMIT = 40.0
 ADMIN = {"X-Admin-Token": "open sesame"}

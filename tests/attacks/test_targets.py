@@ -31,8 +31,9 @@ from fairlead.policy.actions.tool_lock import ToolLock
 from fairlead.policy.rules import RuleSet, dry_run_tape
 from fairlead.policy.tool_lock import ToolLockData, lock_tools
 from fairlead.protocol.envelope import Direction
-from fairlead.protocol.targets.targets import Patterns, Target, uri_forms
+from fairlead.protocol.targets.targets import Patterns, Target
 from fairlead.protocol.targets.unique_names import full_name, merge_names
+from fairlead.protocol.targets.uri_forms import uri_forms
 from fairlead.recording.tape import TapeEntry
 from tests.support.gateway_servers import (
     HANDSHAKE,

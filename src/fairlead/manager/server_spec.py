@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from ..client.server_entry import MCPServerEntry, read_entry
 from ..config.found_server import Source
-from ..protocol.targets.targets import normalize_name
+from ..protocol.targets.name_forms import normalize_name
 from .tools.tool import MCPTool
 
 __all__ = ["ConnectReport", "ServerSpec", "Startup", "read_spec"]

@@ -26,8 +26,8 @@ from ..errors import (
     HttpError,
     RequestTimeout,
     RetriesExhausted,
-    public_reason,
 )
+from ..protocol.public_reason import public_reason
 from ..transport.backoff import Backoff
 from ..upstream.liveness import LivenessProbe
 from .connection_tasks import Attending

@@ -1,7 +1,8 @@
 """Refusals that come from whoever passes messages on, and not from a server."""
 
-from ..errors import HttpError, RpcError, public_reason
+from ..errors import HttpError, RpcError
 from ..wire.error_codes import INTERNAL_ERROR
+from .public_reason import public_reason
 
 __all__ = ["own_error", "unreachable_error"]
 

@@ -10,14 +10,7 @@ import msgspec
 from msgspec import Raw, Struct, UnsetType
 
 from ..client.connection.listen_request import ACKNOWLEDGED
-from ..errors import (
-    ChannelClosed,
-    FairleadError,
-    LocalProtocolError,
-    RequestTimeout,
-    RpcError,
-    public_reason,
-)
+from ..errors import ChannelClosed, FairleadError, LocalProtocolError, RequestTimeout, RpcError
 from ..interceptor import (
     Answer,
     Exchange,
@@ -36,6 +29,7 @@ from ..protocol.identity.principal import ANONYMOUS, Principal
 from ..protocol.methods import exists
 from ..protocol.outgoing_params import Identity
 from ..protocol.own_errors import own_error
+from ..protocol.public_reason import public_reason
 from ..protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from ..transport.channel import Channel
 from ..wire import Notification, Request, RequestId

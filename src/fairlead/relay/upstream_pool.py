@@ -17,15 +17,7 @@ import msgspec
 from msgspec import Raw
 
 from ..client.connection.handshake import HandshakeOptions, open_conversation
-from ..errors import (
-    ChannelClosed,
-    ConnectFailed,
-    FairleadError,
-    HttpError,
-    RpcError,
-    ServerBusy,
-    public_reason,
-)
+from ..errors import ChannelClosed, ConnectFailed, FairleadError, HttpError, RpcError, ServerBusy
 from ..interceptor import Interceptor
 from ..limits import CONNECTIONS_PER_CLIENT
 from ..protocol.caller import Caller
@@ -33,6 +25,7 @@ from ..protocol.conversation.era_probe import judge_initialize
 from ..protocol.identity.principal import ANONYMOUS, Principal
 from ..protocol.methods import has_capability
 from ..protocol.outgoing_params import Identity
+from ..protocol.public_reason import public_reason
 from ..protocol.revisions import NEWEST
 from ..transport.backoff import Backoff
 from ..upstream.liveness import LivenessProbe

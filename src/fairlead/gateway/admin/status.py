@@ -3,8 +3,8 @@
 import time
 from typing import TYPE_CHECKING, Any
 
-from ...errors import public_reason
 from ...protocol.identity.principal import Principal
+from ...protocol.public_reason import public_reason
 from ...protocol.revisions import Revision
 from ..catalog.merged_catalog import ListKind
 from ..catalog.views import View

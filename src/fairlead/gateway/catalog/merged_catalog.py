@@ -31,7 +31,8 @@ from ...protocol.headers import ParamHeader
 from ...protocol.json_edit import encoded, members_of, string_of
 from ...protocol.param_headers import read_param_headers
 from ...protocol.revisions import Revision
-from ...protocol.targets.targets import Target, TargetKind, normalize_name
+from ...protocol.targets.name_forms import normalize_name
+from ...protocol.targets.targets import Target, TargetKind
 from ...protocol.targets.unique_names import Pair, full_name, merge_names
 from ...protocol.uri_templates.template import UriTemplate
 from ...wire import single_line, to_json

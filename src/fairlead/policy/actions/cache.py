@@ -12,7 +12,7 @@ from ...interceptor import Answer, Exchange, Proceed
 from ...protocol.caller import ROUND_MEMBERS
 from ...protocol.envelope import Direction
 from ...protocol.json_edit import encoded, members_of, string_of
-from ...protocol.targets.targets import normalize_uri
+from ...protocol.targets.uri_forms import normalize_uri
 from ...protocol.types.base import CacheableResult, decode
 
 __all__ = ["Cache"]

@@ -24,7 +24,7 @@ from ...protocol.caller import ROUND_MEMBERS
 from ...protocol.envelope import Direction
 from ...protocol.identity.client_key import network_of
 from ...protocol.own_errors import own_error
-from ...protocol.targets.targets import normalize_name
+from ...protocol.targets.name_forms import normalize_name
 from ...wire import Request
 from ...wire.error_codes import INTERNAL_ERROR
 from ...wire.json import read_json

@@ -7,7 +7,7 @@ from msgspec import Raw, UnsetType
 from ...interceptor import Answer, Exchange, Proceed
 from ...protocol.envelope import Direction
 from ...protocol.json_edit import encoded, items_of, members_of, string_of
-from ...protocol.targets.targets import normalize_name
+from ...protocol.targets.name_forms import normalize_name
 from ...wire.error_codes import INVALID_PARAMS
 from ..edit_message import with_params
 from .block import blocked_error

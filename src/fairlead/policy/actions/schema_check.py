@@ -12,7 +12,7 @@ from ...protocol.envelope import Direction
 from ...protocol.json_edit import items_of, members_of, string_of
 from ...protocol.own_errors import own_error
 from ...protocol.schema.validation import Checker, bounded
-from ...protocol.targets.targets import normalize_name
+from ...protocol.targets.name_forms import normalize_name
 from ...redaction.redact_messages import repeats_a_name
 from ...wire.error_codes import INVALID_PARAMS
 

@@ -9,7 +9,9 @@ are the negation of the other way.
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
-from ...protocol.targets.targets import Patterns, Target, normalize_name, normalize_uri
+from ...protocol.targets.name_forms import normalize_name
+from ...protocol.targets.targets import Patterns, Target
+from ...protocol.targets.uri_forms import normalize_uri
 from .operators import OPERATORS, Test, compare, name_test
 
 __all__ = ["TargetTest", "server_test", "target_test"]

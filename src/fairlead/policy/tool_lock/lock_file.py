@@ -22,7 +22,7 @@ from msgspec import Struct, field
 from ...config.files.atomic_write import write_atomically
 from ...config.files.reader import stamp_of
 from ...errors import ConfigError
-from ...protocol.targets.targets import normalize_name
+from ...protocol.targets.name_forms import normalize_name
 
 __all__ = [
     "FILE",

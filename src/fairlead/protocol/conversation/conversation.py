@@ -10,9 +10,9 @@ from enum import Enum, auto
 from typing import Any, Literal
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType, field
+from msgspec import UNSET, Raw, Struct, UnsetType
 
-from ...errors import LocalProtocolError, RpcError
+from ...errors import RpcError
 from ...wire import (
     Failure,
     Message,
@@ -24,11 +24,11 @@ from ...wire import (
     failure,
     to_json,
 )
-from ...wire.error_codes import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
+from ...wire.error_codes import INVALID_PARAMS, INVALID_REQUEST
 from ..caller import Caller, check_declaration, read_params_head, stateless_caller
 from ..envelope import SessionContext, SessionState
 from ..identity.principal import Principal
-from ..methods import exists, find
+from ..methods import find
 from ..outgoing_params import Identity, with_meta
 from ..revisions import NEWEST_HANDSHAKE, STATELESS, Revision, negotiate_revision
 from ..trace_context import outgoing_trace
@@ -42,6 +42,13 @@ from .conversation_events import (
     ResponseReceived,
     UnmatchedMessage,
 )
+from .lifecycle_params import (
+    cancel_reason_of,
+    cancelled_id_of,
+    decode_initialize,
+    progress_token_of,
+)
+from .request_rules import check_before_handshake, check_server_request
 
 __all__ = ["Agreement", "Conversation", "ConversationRole", "Fill"]
 
@@ -170,7 +177,7 @@ class Conversation:
         if self._agreement is not None:
             return RequestRejected(failure(request.id, INVALID_REQUEST, "Already initialized"))
         try:
-            params = _decode_initialize(b"{}" if request.params is UNSET else request.params)
+            params = decode_initialize(b"{}" if request.params is UNSET else request.params)
         except (msgspec.DecodeError, RecursionError) as exc:
             why = f"initialize needs protocolVersion, capabilities and clientInfo: {exc}"
             return RequestRejected(failure(request.id, INVALID_PARAMS, why))
@@ -192,7 +199,7 @@ class Conversation:
         if method == "notifications/cancelled":
             return self._cancelled(message)
         if method == "notifications/progress":
-            token = _read(message, _decode_progress, "progress_token")
+            token = progress_token_of(message)
             if token in self._waiting:
                 return ProgressReceived(token, message)
             return UnmatchedMessage(message, "progress of a request that is not under way")
@@ -214,11 +221,10 @@ class Conversation:
     def _cancelled(
         self, message: Notification
     ) -> RequestCancelled | NotificationReceived | UnmatchedMessage:
-        request_id = _read(message, _decode_cancelled, "request_id")
+        request_id = cancelled_id_of(message)
         if request_id in self._owed and request_id != self._owed_initialize:
             self._owed.discard(request_id)
-            reason = _read(message, _decode_cancelled, "reason") or ""
-            return RequestCancelled(request_id, reason, message)
+            return RequestCancelled(request_id, cancel_reason_of(message), message)
         if self.stateless and request_id in self._waiting:
             return NotificationReceived(message)  # a server ends a subscription this way
         return UnmatchedMessage(message, "cancels a request that is not under way")
@@ -289,9 +295,10 @@ class Conversation:
     def _next_id(self, method: str, reserved: RequestId | None = None) -> RequestId:
         """Raises `LocalProtocolError` if that may not be asked now."""
         if self.state is not SessionState.ACTIVE:
-            self._check_opening(method)
-        elif self.role is ConversationRole.SERVER and self.gated:
-            self._check_asking(method)
+            check_before_handshake(method, self.state, self._is_client, self.gated)
+        elif self.gated and not self._is_client:
+            assert self._caller is not None
+            check_server_request(method, self._caller)
         if reserved is not None:
             return reserved
         number = self._last_id = self._last_id + 1
@@ -448,59 +455,6 @@ class Conversation:
             instructions=agreement.instructions if agreement else None,
         )
 
-    # Private
-
-    def _check_opening(self, method: str) -> None:
-        """Nothing but `ping` before the handshake is done (PRO-01), nothing after the end."""
-        if self.state is SessionState.CLOSING or self.state is SessionState.CLOSED:
-            raise LocalProtocolError("Transport not connected", code=INVALID_REQUEST)
-        if not self.gated:
-            return
-        if self.role is ConversationRole.SERVER:
-            if self.state is SessionState.INITIALIZING and method == "ping":
-                return
-            raise LocalProtocolError(
-                f"{method} cannot be asked: this peer has made no handshake", code=METHOD_NOT_FOUND
-            )
-        if method not in ("initialize", "server/discover", "ping"):
-            raise LocalProtocolError(
-                f"{method} cannot be sent before the handshake is done", code=INVALID_REQUEST
-            )
-
-    def _check_asking(self, method: str) -> None:
-        """A server asks only what its client declared."""
-        assert self._caller is not None
-        row = find(method, self._caller.revision)
-        if row is None and exists(method):
-            raise LocalProtocolError(
-                f"{method} is not part of {self._caller.revision}", code=METHOD_NOT_FOUND
-            )
-        if row is not None and row.capability and not self._caller.can(row.capability):
-            raise LocalProtocolError(
-                f"{method} needs the client capability {row.capability!r}, which "
-                f"{self._caller.name} did not declare",
-                code=METHOD_NOT_FOUND,
-            )
-
-
-class _InitializeParams(Struct):
-    protocol_version: str = field(name="protocolVersion")
-    capabilities: Raw = Raw(b"{}")
-    client_info: Raw | UnsetType = field(default=UNSET, name="clientInfo")
-
-
-class _Cancelled(Struct):
-    request_id: int | str | None = field(default=None, name="requestId")
-    reason: str | None = None
-
-
-class _Progress(Struct):
-    progress_token: int | str | None = field(default=None, name="progressToken")
-
-
-_decode_initialize = msgspec.json.Decoder(_InitializeParams).decode
-_decode_cancelled = msgspec.json.Decoder(_Cancelled).decode
-_decode_progress = msgspec.json.Decoder(_Progress).decode
 
 _NOT_INTRODUCED = (
     "Send initialize first, or carry _meta with io.modelcontextprotocol/protocolVersion and "
@@ -513,16 +467,6 @@ def _long_id(number: int) -> str:
     from time import time_ns
 
     return f"{token_hex(8)}-{time_ns() // 1_000_000:x}-{number}"
-
-
-def _read(message: Notification, decode: Any, attribute: str) -> Any:
-    """A member of a notification's params; malformed ones are ignored, as the text asks."""
-    if isinstance(message.params, UnsetType):
-        return None
-    try:
-        return getattr(decode(message.params), attribute)
-    except (msgspec.DecodeError, RecursionError):
-        return None
 
 
 def _plain(raw: bytes | None) -> dict[str, Any] | None:

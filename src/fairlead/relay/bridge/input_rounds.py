@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Raw, Struct, UnsetType
 
-from ...errors import FairleadError, RpcError, public_reason
+from ...errors import FairleadError, RpcError
 from ...interceptor import Answer, Exchange
 from ...protocol.downgrade.downgrade_error import DowngradeError
 from ...protocol.downgrade.params import downgrade_params
 from ...protocol.json_edit import RawMembers, encoded, members_of, string_of
 from ...protocol.methods import has_capability
 from ...protocol.own_errors import own_error
+from ...protocol.public_reason import public_reason
 from ...wire import Notification, Request
 from ...wire.error_codes import INTERNAL_ERROR, METHOD_NOT_FOUND, MISSING_CAPABILITY
 from ..relayed_call import RelayedCall

@@ -1,0 +1,60 @@
+"""Params that a conversation itself reads: of `initialize`, of progress and of cancellations."""
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType, field
+
+from ...wire import Notification
+
+__all__ = [
+    "cancel_reason_of",
+    "cancelled_id_of",
+    "decode_initialize",
+    "progress_token_of",
+]
+
+
+class _InitializeParams(Struct):
+    protocol_version: str = field(name="protocolVersion")
+    capabilities: Raw = Raw(b"{}")
+    client_info: Raw | UnsetType = field(default=UNSET, name="clientInfo")
+
+
+class _Cancelled(Struct):
+    request_id: int | str | None = field(default=None, name="requestId")
+    reason: str | None = None
+
+
+class _Progress(Struct):
+    progress_token: int | str | None = field(default=None, name="progressToken")
+
+
+decode_initialize = msgspec.json.Decoder(_InitializeParams).decode
+_decode_cancelled = msgspec.json.Decoder(_Cancelled).decode
+_decode_progress = msgspec.json.Decoder(_Progress).decode
+
+
+def progress_token_of(message: Notification) -> Any:
+    """Return the token of a `notifications/progress`, or None."""
+    return _read(message, _decode_progress, "progress_token")
+
+
+def cancelled_id_of(message: Notification) -> Any:
+    """Return the id that a `notifications/cancelled` names, or None."""
+    return _read(message, _decode_cancelled, "request_id")
+
+
+def cancel_reason_of(message: Notification) -> str:
+    """Return the reason that a `notifications/cancelled` gives, or an empty text."""
+    return _read(message, _decode_cancelled, "reason") or ""
+
+
+def _read(message: Notification, decode: Any, attribute: str) -> Any:
+    """Return a member of a notification's params. The specification has malformed ones ignored."""
+    if isinstance(message.params, UnsetType):
+        return None
+    try:
+        return getattr(decode(message.params), attribute)
+    except (msgspec.DecodeError, RecursionError):
+        return None

@@ -1,0 +1,93 @@
+"""Failures of a server, in words that the clients of a gateway may read."""
+
+from ..errors import (
+    ChannelClosed,
+    ConfigError,
+    ConnectFailed,
+    FairleadError,
+    HttpError,
+    NoAnswer,
+    RemoteProtocolError,
+    RequestTimeout,
+    RpcError,
+    TransportError,
+)
+from ..wire.error_codes import PARSE_ERROR
+
+__all__ = ["public_reason"]
+
+
+def public_reason(error: BaseException | None) -> str:
+    """Return what clients may know about a failure of the server behind a gateway.
+
+    The phrase continues "server 'notes' ...". It is built from types and numbers alone: what the
+    server printed, how it was started, where it is and what libraries say about it stays with
+    its owner, who reads `str(error)`.
+    """
+    reason = ""
+    for _ in range(_MAX_CAUSES):
+        if error is None:
+            break
+        found = _reason(error)
+        if found and found != _CLOSED:
+            return found
+        reason = reason or found  # the cause may know more
+        error = error.__cause__
+    return reason or "could not be reached"
+
+
+_MAX_CAUSES = 8  # failures that wrap each other
+_CLOSED = "closed the connection"
+
+# By name, so that neither `ssl` nor `socket` is loaded for it.
+_REASONS = {
+    "ConnectionRefusedError": "refused the connection",
+    "ConnectionError": _CLOSED,
+    "gaierror": "could not be reached: its host name cannot be resolved",
+    "SSLError": "could not be reached: the TLS handshake failed",
+    "TimeoutError": "did not answer in time",
+}
+
+
+def _reason(error: BaseException) -> str:
+    """Return what one exception says by itself; empty if that is for its cause to say."""
+    if isinstance(error, TransportError) and error.public:
+        return error.public
+    match error:
+        case RequestTimeout():
+            return f"did not answer within {error.seconds:g} s"
+        case HttpError() if 300 <= error.status < 400:
+            return "redirected the request, which is not followed"
+        case HttpError():
+            return f"answered with HTTP {error.status}"
+        case NoAnswer():
+            return "ended its answer without a result"
+        case RemoteProtocolError() if error.code == PARSE_ERROR:
+            return "sent a message that cannot be read"
+        case RemoteProtocolError():
+            return "sent a message that is not valid"
+        case RpcError():
+            return f"answered with error {error.code}"
+        case ConfigError():
+            return "is not configured correctly"
+        case ConnectFailed() if error.exit_code is not None:
+            return f"{_exited(error.exit_code)} during start-up"
+        case ChannelClosed() if error.exit_code is not None:
+            return _exited(error.exit_code)
+        case ChannelClosed():
+            return _CLOSED
+        case FairleadError():
+            return ""
+    names = (kind.__name__ for kind in type(error).__mro__)
+    return next((_REASONS[name] for name in names if name in _REASONS), "")
+
+
+def _exited(code: int) -> str:
+    if code >= 0:
+        return f"exited with code {code}"
+    import signal  # only here: most failures need none
+
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"

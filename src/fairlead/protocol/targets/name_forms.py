@@ -1,0 +1,83 @@
+"""Spellings of names that servers may take for the same."""
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from ...limits import TARGET_LENGTH
+from .unicode_forms import nfkc
+
+__all__ = ["UnclearError", "fold", "is_short", "name_forms", "normalize_name"]
+
+_CACHED: Final = 256  # characters of a name whose normal form is remembered
+
+# Characters without a glyph: controls, and those that Unicode has text processes ignore.
+_INVISIBLE: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
+    "\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+_PLAIN_NAME: Final = re.compile(r"[!-~]*")
+
+
+def normalize_name(name: str) -> str:
+    """Return a name in compatibility form (NFKC), without invisible characters and outer space.
+
+    A name that is too long, or not normalisable in linear time, is returned as it is.
+    """
+    if len(name) <= _CACHED:
+        return _normal_name(name)
+    return _normal_form(name)
+
+
+def name_forms(name: str) -> tuple[str, ...] | None:
+    """Return the forms of a name, the name as it is first; None if they are unclear."""
+    if _PLAIN_NAME.fullmatch(name) and len(name) <= TARGET_LENGTH.value:
+        return (name,)
+    if not is_short(name):
+        return None
+    try:
+        normal = fold(name)
+    except UnclearError:
+        return None
+    return (name,) if normal == name else (name, normal)
+
+
+@lru_cache(maxsize=4096)
+def _normal_name(name: str) -> str:
+    return name if _PLAIN_NAME.fullmatch(name) else _normal_form(name)
+
+
+def _normal_form(name: str) -> str:
+    try:
+        return fold(name) if is_short(name) else name
+    except UnclearError:
+        return name
+
+
+class UnclearError(ValueError):
+    """A text that is not normalised, because that would take too long."""
+
+
+def fold(text: str) -> str:
+    """Fold what is not visible or only another form of a character, until nothing changes.
+
+    Raises:
+        UnclearError: for too many combining marks in a row.
+    """
+    while True:
+        folded = nfkc(_INVISIBLE.sub("", text))
+        if folded is None:
+            raise UnclearError
+        folded = folded.strip()
+        if folded == text:
+            return text
+        text = folded
+
+
+def is_short(text: str) -> bool:
+    """Return True if a text is short enough to be read; count it if not."""
+    if len(text) > TARGET_LENGTH.value:
+        TARGET_LENGTH.hit()
+        return False
+    return True
