@@ -11,11 +11,6 @@ from ..interceptor import Answer, Exchange, Handler, Interceptor, chain, malform
 from ..peer import Peer
 from ..protocol.caller import SERVER_INFO_KEY, Caller
 from ..protocol.conversation.conversation import Conversation, ConversationRole
-<<<<<<< HEAD
-=======
-from ..protocol.conversation.conversation_events import RequestReceived, RequestRejected
-from ..protocol.downgrade.results import downgrade_result
->>>>>>> 26ece44 (protocol: make downgrade a package, one module for each kind)
 from ..protocol.envelope import TransportContext
 from ..protocol.identity.principal import ANONYMOUS, Principal
 from ..protocol.outgoing_params import Identity
