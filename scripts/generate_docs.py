@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evidence_tables import BENCHMARKS, EVIDENCE_TABLES
+from settings_tables import SETTINGS_TABLES, amount
 
-from fairlead.limits import Limit, all_limits
+from fairlead.limits import all_limits
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -40,9 +41,8 @@ def limits_table() -> str:
     ]
     for limit in all_limits():
         setting = f"`{limit.setting}`" if limit.setting else ""
-        lines.append(
-            f"| `{limit.name}` | {_amount(limit)} | {limit.per} | {limit.outcome} | {setting} |"
-        )
+        value = amount(limit.value, limit.unit)
+        lines.append(f"| `{limit.name}` | {value} | {limit.per} | {limit.outcome} | {setting} |")
     return "\n".join(lines) + "\n"
 
 
@@ -66,6 +66,7 @@ def attacks() -> Iterator[Attack]:
 TABLES: Mapping[str, Callable[[], str]] = {
     "limits": limits_table,
     "attacks": attacks_table,
+    **SETTINGS_TABLES,
     **EVIDENCE_TABLES,
 }
 
@@ -84,17 +85,6 @@ def pages() -> list[Path]:
 def plot() -> str | None:
     """Return the plot of the last full run of the benchmarks; None if there was none."""
     return draw(json.loads(BENCHMARKS.read_text())) if BENCHMARKS.exists() else None
-
-
-def _amount(limit: Limit) -> str:
-    value, unit = limit.value, limit.unit
-    if unit == "bytes":
-        for size, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-            if value % size == 0 and value:
-                return f"{value // size} {name}"
-    if unit == "seconds":
-        return f"{value:g} s"
-    return f"{value:,} {unit}"
 
 
 def main() -> int:

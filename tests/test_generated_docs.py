@@ -1,5 +1,6 @@
 """Tables in the documentation are those that the code and the tests produce."""
 
+import ast
 import importlib
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
 generate_docs = importlib.import_module("generate_docs")
+settings_tables = importlib.import_module("settings_tables")
 
 
 @pytest.mark.parametrize("page", generate_docs.pages(), ids=lambda page: page.name)
@@ -31,3 +33,41 @@ def test_every_limit_has_a_name_of_its_own() -> None:
 
 def test_every_limit_has_a_value_and_says_what_happens() -> None:
     assert all(limit.value > 0 and limit.outcome for limit in generate_docs.all_limits())
+
+
+def test_every_class_of_settings_has_a_table() -> None:
+    found = {
+        node.name
+        for path in (generate_docs.ROOT / "src").rglob("*.py")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef)
+        and node.name.endswith(("Settings", "Config", "Rules"))
+        and not node.name.startswith("_")
+    }
+    places = settings_tables.SETTINGS_TYPES.values()
+    assert found - {place.rpartition(":")[2] for place in places} == set()
+
+
+def test_every_table_of_settings_is_on_the_page() -> None:
+    text = (generate_docs.ROOT / "docs" / "settings.md").read_text()
+    missing = [
+        name
+        for name in settings_tables.SETTINGS_TABLES
+        if f"<!-- generated: {name} -->" not in text
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "shown"),
+    [
+        (0.5, "seconds", "0.5 s"),
+        (16 << 20, "bytes", "16 MiB"),
+        (1000, "bytes", "1,000 bytes"),
+        (0, "bytes", "0 bytes"),
+        (10_000, "", "10,000"),
+        (50.0, "per second", "50 per second"),
+    ],
+)
+def test_amounts_are_shown_with_their_unit(value: float, unit: str, shown: str) -> None:
+    assert settings_tables.amount(value, unit) == shown

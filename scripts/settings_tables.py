@@ -1,0 +1,265 @@
+"""Tables for docs/settings.md: names, types and defaults of settings, with their comments."""
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import io
+import re
+import tokenize
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from fairlead.client.mcp_transport.network import HttpOptions
+from fairlead.gateway import gateway_file
+from fairlead.policy.actions.action_registry import ACTIONS
+from fairlead.policy.rules import build_actions
+from fairlead.policy.rules.gateway_actions import gateway_actions
+from fairlead.transport.http.client.channel import HttpChannel
+from fairlead.transport.http.client.http1.http_client import HttpClient
+
+__all__ = ["SETTINGS_TABLES", "SETTINGS_TYPES", "amount"]
+
+# Classes whose fields can be set, by the name of their table.
+SETTINGS_TYPES: Mapping[str, str] = {
+    "server-settings": "fairlead.server.config:MCPServerConfig",
+    "http-settings": "fairlead.transport.http.server.settings:HttpSettings",
+    "client-settings": "fairlead.client.config:MCPClientConfig",
+    "request-options": "fairlead.client.mcp_transport.base:RequestOptions",
+    "stdio-entry": "fairlead.client.server_entry:MCPStdioServerConfig",
+    "http-entry": "fairlead.client.server_entry:MCPHttpServerConfig",
+    "sse-entry": "fairlead.client.server_entry:MCPSseServerConfig",
+    "websocket-entry": "fairlead.client.server_entry:MCPWebSocketServerConfig",
+    "manager-rules": "fairlead.manager.supervisor:Rules",
+    "gateway-settings": "fairlead.gateway.settings:GatewaySettings",
+    "relay-settings": "fairlead.relay.settings:RelaySettings",
+    "view-settings": "fairlead.gateway.catalog.views:View",
+}
+# Classes whose keyword arguments can be set.
+CONSTRUCTORS: Mapping[str, str] = {
+    "manager-arguments": "fairlead.manager.manager:MCPManager",
+    "event-store-arguments": "fairlead.transport.http.server.sessions.event_store:MemoryEventStore",
+    "session-store-arguments": (
+        "fairlead.transport.http.server.sessions.sqlite_session_store:SqliteSessionStore"
+    ),
+}
+# Numbers that are neither seconds nor counts; a colon follows the name of an action.
+_UNITS = {
+    "rate_limit_rate": "per second",
+    "per_tool_rate": "per second",
+    "rate": "per second",
+    "burst": "",
+    "chance": "",
+    "max_body": "bytes",
+    "max_payload": "bytes",
+    "max_total": "bytes",
+    "size:params": "bytes",
+    "size:result": "bytes",
+}
+_IDENTIFIERS = ("port", "code")  # numbers that are written without separators
+_IN_FILE = {"endpoint": "path", "discovered": "include"}  # attributes of `GatewayFile`
+_REQUIRED = "required"
+_QUALIFIED = re.compile(r"\b(?:[a-z_]\w*\.)+(?=[A-Z])")  # `collections.abc.` and the like
+
+
+class Setting(NamedTuple):
+    """A row of a table."""
+
+    name: str
+    type: str
+    default: str
+    about: str
+
+
+def amount(value: float, unit: str) -> str:
+    """Return a number with its unit, as people write it."""
+    if unit == "bytes":
+        for size, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+            if value % size == 0 and value:
+                return f"{value // size} {name}"
+    if unit == "seconds":
+        return f"{value:g} s"
+    number = f"{value:,}" if isinstance(value, int) else f"{value:g}"
+    return f"{number} {unit}".rstrip()
+
+
+def fields_of(cls: type[Any]) -> Iterator[Setting]:
+    """Yield the fields of a struct or dataclass, those of its bases first."""
+    defaults = dict(_defaults(cls))
+    for base in reversed(cls.__mro__):
+        if base.__module__.startswith("fairlead"):
+            for node, about in _annotated(base):
+                name = node.target.id  # type: ignore[union-attr]
+                kind = ast.unparse(node.annotation)
+                shown, value = defaults[name]
+                yield Setting(shown, _type(kind), _default(name, kind, value), about)
+
+
+def arguments_of(function: Callable[..., Any], action: str = "") -> Iterator[Setting]:
+    """Yield the arguments of a function or constructor, which may be that of an action."""
+    for name, one in inspect.signature(function).parameters.items():
+        if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
+            kind = one.annotation
+            kind = kind if isinstance(kind, str) else inspect.formatannotation(kind)
+            value = msgspec.NODEFAULT if one.default is one.empty else one.default
+            unit_of = f"{action}:{name}" if f"{action}:{name}" in _UNITS else name
+            yield Setting(name, _type(kind), _default(unit_of, kind, value), "")
+
+
+def http_options() -> Iterator[Setting]:
+    """Yield the options of `HttpTransport`, with the defaults of the classes that take them."""
+    taken = [*arguments_of(HttpClient), *arguments_of(HttpChannel)]
+    defaults = {one.name: one.default for one in taken}
+    for node, about in _annotated(HttpOptions):
+        name = node.target.id  # type: ignore[union-attr]
+        yield Setting(
+            name, _type(ast.unparse(node.annotation)), defaults.get(name, "`None`"), about
+        )
+
+
+def gateway_file_settings() -> Iterator[Setting]:
+    """Yield what the top of a gateway's file may say besides the settings of gateway and relay."""
+    for one in fields_of(gateway_file.GatewayFile):
+        name = _IN_FILE.get(one.name, one.name)
+        if name in gateway_file._PLACE and one.default != _REQUIRED:
+            kind = inspect.formatannotation(gateway_file._PLACE[name])
+            default = "`None`" if name == "include" else one.default
+            yield one._replace(name=name, type=_type(kind), default=default)
+
+
+def actions_table() -> str:
+    """Return the options of every action of rules."""
+    lines = ["| Action | Option | Type | Default |", "|---|---|---|---|"]
+    for action, factory in sorted({**ACTIONS, **gateway_actions()}.items()):
+        for one in arguments_of(factory, action):
+            if one.name not in build_actions._OURS:  # which no file can set
+                lines.append(f"| `{action}` | `{one.name}` | {one.type} | {one.default} |")
+    return "\n".join(lines) + "\n"
+
+
+def _table(rows: Iterator[Setting]) -> str:
+    found = list(rows)
+    explained = any(one.about for one in found)
+    lines = ["| Name | Type | Default |", "|---|---|---|"]
+    if explained:
+        lines = [lines[0] + " Meaning |", lines[1] + "---|"]
+    for one in found:
+        about = f" {one.about} |" if explained else ""
+        lines.append(f"| `{one.name}` | {one.type} | {one.default} |{about}")
+    return "\n".join(lines) + "\n"
+
+
+def _load(place: str) -> type[Any]:
+    module, _, name = place.partition(":")
+    found: type[Any] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def _defaults(cls: type[Any]) -> Iterator[tuple[str, tuple[str, object]]]:
+    """Yield each field with its name in files and its default."""
+    if dataclasses.is_dataclass(cls):
+        for one in dataclasses.fields(cls):
+            missing = one.default is dataclasses.MISSING
+            yield one.name, (one.name, msgspec.NODEFAULT if missing else one.default)
+    else:
+        for each in msgspec.structs.fields(cls):
+            made = each.default_factory is not msgspec.NODEFAULT
+            value = each.default_factory() if made else each.default
+            yield each.name, (each.encode_name, value)
+
+
+def _annotated(cls: type[Any]) -> Iterator[tuple[ast.AnnAssign, str]]:
+    """Yield the fields that a class itself defines, with the comment or docstring of each."""
+    text = Path(inspect.getfile(cls)).read_text()
+    comments = {
+        token.start[0]: token.string.lstrip("# ")
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type == tokenize.COMMENT
+    }
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.ClassDef) and node.name == cls.__name__:
+            for one, following in zip(node.body, [*node.body[1:], None], strict=True):
+                if isinstance(one, ast.AnnAssign):
+                    lines = range(one.lineno, (one.end_lineno or one.lineno) + 1)
+                    about = " ".join(comments[line] for line in lines if line in comments)
+                    yield one, about or _docstring(following)
+
+
+def _docstring(node: ast.stmt | None) -> str:
+    match node:
+        case ast.Expr(ast.Constant(str(text))):
+            return " ".join(text.split())
+    return ""
+
+
+def _type(annotation: str) -> str:
+    """Return a type without `|`, which ends the cell of a table."""
+    plain = _QUALIFIED.sub("", annotation.strip("\"'"))
+    tree = ast.parse(plain, mode="eval").body
+    return " or ".join(f"`{one}`" for one in _alternatives(tree))
+
+
+def _alternatives(node: ast.expr) -> Iterator[str]:
+    match node:
+        case ast.BinOp(left, ast.BitOr(), right):
+            yield from _alternatives(left)
+            yield from _alternatives(right)
+        case ast.Subscript(ast.Name("Optional"), inner):
+            yield from _alternatives(inner)
+            yield "None"
+        case ast.Subscript(ast.Name("Union"), ast.Tuple(members)):
+            for one in members:
+                yield from _alternatives(one)
+        case ast.Subscript(ast.Name("Literal"), ast.Tuple(values)):
+            for one in values:
+                yield ast.unparse(one).replace("'", '"')
+        case ast.Subscript(ast.Name("Literal"), inner):
+            yield ast.unparse(inner).replace("'", '"')
+        case _:
+            text = ast.unparse(node).replace("'", '"')
+            # Containers and callables of unions are named without what they contain.
+            yield text.partition("[")[0] if "|" in text or "Literal" in text else text
+
+
+def _default(name: str, annotation: str, value: object) -> str:
+    if value is msgspec.NODEFAULT:
+        return _REQUIRED
+    if isinstance(value, bool) or value is None:
+        return f"`{value}`"
+    if name in _IDENTIFIERS:
+        return f"`{value}`"
+    if isinstance(value, int | float):
+        return amount(value, _UNITS.get(name, _unit(name, annotation)))
+    if isinstance(value, str):
+        return f'`"{value}"`'
+    if isinstance(value, tuple | list | dict):
+        return f"`{value!r}`".replace("'", '"')
+    if isinstance(value, msgspec.Struct):
+        return f"`{type(value).__name__}`, as below"
+    return ""
+
+
+def _unit(name: str, annotation: str) -> str:
+    if "bytes" in name:
+        return "bytes"
+    return "seconds" if annotation.startswith("float") else ""
+
+
+def _fields_table(place: str) -> str:
+    return _table(fields_of(_load(place)))
+
+
+def _arguments_table(place: str) -> str:
+    return _table(arguments_of(_load(place)))
+
+
+SETTINGS_TABLES: Mapping[str, Callable[[], str]] = {
+    **{name: (lambda at=place: _fields_table(at)) for name, place in SETTINGS_TYPES.items()},
+    **{name: (lambda at=place: _arguments_table(at)) for name, place in CONSTRUCTORS.items()},
+    "http-options": lambda: _table(http_options()),
+    "gateway-file": lambda: _table(gateway_file_settings()),
+    "action-options": actions_table,
+}
