@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.support.virtual_time import VirtualTime
+
 # Examples are small; a slow one means that the machine is busy, not that we are.
 settings.register_profile("full", deadline=None)
 settings.register_profile("quick", deadline=None, max_examples=20)
@@ -57,13 +59,14 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     names = pyfuncitem._fixtureinfo.argnames
     arguments = {name: pyfuncitem.funcargs[name] for name in names}
+    limit = None if "virtual_time" in pyfuncitem.funcargs else LIMIT
     with asyncio.Runner(loop_factory=_loop_factory(pyfuncitem)) as runner:
-        runner.run(_bounded(pyfuncitem.obj(**arguments)))
+        runner.run(_bounded(pyfuncitem.obj(**arguments), limit))
     return True
 
 
-async def _bounded(test):  # type: ignore[no-untyped-def]
-    async with asyncio.timeout(LIMIT):
+async def _bounded(test, limit):  # type: ignore[no-untyped-def]
+    async with asyncio.timeout(limit):
         await test
     # Tasks that were told to stop may need a turn or two; whatever is left then has leaked.
     for _ in range(20):
@@ -75,7 +78,9 @@ async def _bounded(test):  # type: ignore[no-untyped-def]
 
 
 def _loop_factory(item: pytest.Function):  # type: ignore[no-untyped-def]
-    """uvloop, unless the test asks for the plain loop with a `loop` fixture or parameter."""
+    """uvloop, unless the test asks for another one with `loop_kind` or `virtual_time`."""
+    if isinstance(clock := item.funcargs.get("virtual_time"), VirtualTime):
+        return clock.new_event_loop
     if item.funcargs.get("loop_kind") == "asyncio":
         return asyncio.new_event_loop
     import uvloop
@@ -100,3 +105,11 @@ def _no_stray_settings(
     yield
     if inspect.iscoroutinefunction(request.function):
         gc.collect()  # so that a resource warning hits the test that caused it
+
+
+@pytest.fixture
+def virtual_time(monkeypatch: pytest.MonkeyPatch) -> VirtualTime:
+    """Ask for this to wait for time limits without waiting, see `tests/support/virtual_time.py`."""
+    clock = VirtualTime()
+    monkeypatch.setattr("time.monotonic", clock)
+    return clock
