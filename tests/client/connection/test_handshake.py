@@ -1,0 +1,151 @@
+"""The first requests to a server: what is remembered of it decides which of them is sent."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from fairlead import MCPClientConfig
+from fairlead.client.connection.era_cache import known_eras
+from fairlead.client.connection.handshake import negotiate
+from fairlead.errors import ConnectFailed
+from fairlead.peer import Peer
+from fairlead.protocol.conversation.conversation import Agreement, Conversation, ConversationRole
+from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.outgoing_params import Identity
+from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
+from fairlead.transport.memory import memory_pair
+from fairlead.wire import Failure, Request, Success, to_json
+from tests.support.virtual_time import VirtualTime
+
+KEY = "the server"
+INITIALIZED = {
+    "protocolVersion": NEWEST_HANDSHAKE.value,
+    "capabilities": {},
+    "serverInfo": {"name": "raw", "version": "1"},
+}
+DISCOVERED = {
+    "resultType": "complete",
+    "supportedVersions": [NEWEST.value],
+    "capabilities": {},
+    "serverInfo": {"name": "raw", "version": "1"},
+}
+
+
+class RawServer:
+    """Answers some methods after some seconds; the others never, or with an error."""
+
+    def __init__(self, clock: VirtualTime, **answers: tuple[float, Any]) -> None:
+        self.asked: list[str] = []
+        self.answers = answers
+        self.peer_channel, self._channel = memory_pair()
+        self._clock = clock
+
+    def _deliver(self, message: Any) -> None:
+        if isinstance(message, Request):
+            self.asked.append(message.method)
+            answer = self.answers.get(message.method.partition("/")[2] or message.method)
+            if answer is not None:
+                asyncio.get_running_loop().call_later(answer[0], self._reply, message, answer[1])
+
+    def _reply(self, request: Request, result: Any) -> None:
+        if result is None:
+            error = Raw(b'{"code":-32601,"message":"no such method"}')
+            self._channel.send(Failure(request.id, -32601, "no such method", error))
+        else:
+            self._channel.send(Success(request.id, Raw(to_json(result))))
+
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[Peer]:
+        running = asyncio.ensure_future(self._channel.run(self._deliver))
+        peer = Peer(self.peer_channel, Conversation(ConversationRole.CLIENT, principal=ANONYMOUS))
+        peer.start()
+        try:
+            yield peer
+        finally:
+            await peer.close()
+            await self._channel.close()
+            await running
+
+    async def negotiate(self, stateless: bool | None, **config: Any) -> Agreement:
+        async with self.opened() as peer:
+            return await negotiate(peer, Identity(), MCPClientConfig(**config), stateless, KEY)
+
+
+@pytest.fixture(autouse=True)
+def nothing_known() -> Iterator[None]:
+    known_eras.clear()
+    yield
+    known_eras.clear()
+
+
+async def test_a_server_that_is_known_to_need_the_handshake_is_not_probed(
+    virtual_time: VirtualTime,
+) -> None:
+    first = RawServer(virtual_time, discover=(0, None), initialize=(0, INITIALIZED))
+    await first.negotiate(None)
+    assert first.asked == ["server/discover", "initialize"]
+    again = RawServer(virtual_time, discover=(0, None), initialize=(0, INITIALIZED))
+    await again.negotiate(None)
+    assert again.asked == ["initialize"]
+
+
+async def test_a_guess_of_the_era_counts_more_than_what_is_known(
+    virtual_time: VirtualTime,
+) -> None:
+    known_eras.remember(KEY, stateless=True)
+    server = RawServer(virtual_time, discover=(0, DISCOVERED), initialize=(0, INITIALIZED))
+    agreement = await server.negotiate(False)
+    assert (server.asked, agreement.revision) == (["initialize"], NEWEST_HANDSHAKE)
+    assert known_eras.stateless(KEY) is False
+
+
+async def test_what_is_known_of_a_server_is_forgotten_when_it_fails(
+    virtual_time: VirtualTime,
+) -> None:
+    known_eras.remember(KEY, stateless=False)
+    server = RawServer(virtual_time, discover=(0, DISCOVERED), initialize=(0, None))
+    with pytest.raises(ConnectFailed, match="no such method"):
+        await server.negotiate(None)
+    assert known_eras.stateless(KEY) is None
+
+
+async def test_what_is_known_of_a_server_is_forgotten_when_nobody_waits_for_it(
+    virtual_time: VirtualTime,
+) -> None:
+    known_eras.remember(KEY, stateless=False)
+    server = RawServer(virtual_time)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(10):
+            await server.negotiate(None)
+    assert known_eras.stateless(KEY) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "asked"),
+    [(0.9, ["server/discover"]), (1.1, ["server/discover", "initialize"])],
+)
+async def test_a_probe_without_an_answer_is_followed_by_the_handshake_after_a_second(
+    virtual_time: VirtualTime, seconds: float, asked: list[str]
+) -> None:
+    server = RawServer(virtual_time, discover=(seconds, DISCOVERED))
+    agreement = await server.negotiate(None)
+    assert (server.asked, agreement.revision) == (asked, NEWEST)
+
+
+async def test_an_initialize_on_its_way_may_be_answered_for_another_second(
+    virtual_time: VirtualTime,
+) -> None:
+    """Some servers of both eras take it for the choice of one: then they are asked again."""
+    server = RawServer(virtual_time, discover=(0.2, DISCOVERED), initialize=(0.9, INITIALIZED))
+    await server.negotiate(None, probe_timeout=0.1)
+    assert server.asked == ["server/discover", "initialize", "server/discover"]
+    late = RawServer(virtual_time, discover=(0.2, DISCOVERED), initialize=(1.2, INITIALIZED))
+    begun = virtual_time.now
+    known_eras.clear()
+    await late.negotiate(None, probe_timeout=0.1)
+    assert late.asked == ["server/discover", "initialize"]
+    assert virtual_time.now - begun == pytest.approx(1.2)

@@ -1,0 +1,76 @@
+"""Secrets that are known by their value are found wherever they stand, and in every encoding."""
+
+import base64
+import json
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.redaction.known_values import KnownValues
+
+SECRET = st.text(
+    st.characters(min_codepoint=33, max_codepoint=126), min_size=6, max_size=40
+).filter(lambda text: "#" not in text)
+FORMS = {
+    "plain": lambda text: text,
+    "base64": lambda text: base64.b64encode(text.encode()).decode(),
+    "hexadecimal": lambda text: text.encode().hex(),
+    "percent": lambda text: quote(text, safe=""),
+    "json": lambda text: json.dumps(text)[1:-1],
+}
+
+
+def test_a_value_of_six_characters_is_secret_and_a_shorter_one_is_not() -> None:
+    known = KnownValues()
+    assert known.add(["abcde", "abcdef"]) == {"abcdef"}
+    assert known.replace("x abcde y abcdef z", "#") == "x abcde y # z"
+
+
+@pytest.mark.parametrize("length", range(6, 33))
+def test_a_value_is_found_at_every_offset_of_a_long_text(length: int) -> None:
+    """Values of 7 and of 15 bytes are looked for in another way than shorter ones."""
+    secret = "".join(chr(65 + number % 57) for number in range(length))
+    known = KnownValues()
+    known.add([secret])
+    for before in range(17):
+        for behind in range(9):
+            text = "." * before + secret + "." * behind
+            assert known.may_be_in(text.encode())
+            assert known.replace(text, "#") == "." * before + "#" + "." * behind
+
+
+@given(SECRET, st.sampled_from(sorted(FORMS)), st.integers(0, 9))
+def test_a_value_is_found_in_every_encoding(secret: str, form: str, before: int) -> None:
+    known = KnownValues()
+    known.add([secret])
+    written = FORMS[form](secret)
+    assert "#" in known.replace("." * before + written + "!", "#")
+
+
+def test_values_that_are_known_already_are_not_new() -> None:
+    known = KnownValues()
+    assert known.add(["first value"]) == {"first value"}
+    assert known.add(["first value", "second value"]) == {"second value"}
+    assert known.values == {"first value", "second value"}
+
+
+def test_a_value_that_is_added_later_is_found_too() -> None:
+    known = KnownValues()
+    known.add(["first value"])
+    assert known.replace("first value", "#") == "#"
+    assert known.replace(r"\u0066irst value", "#") == "#"
+    known.add(["second value"])
+    assert known.replace("first value, second value", "#") == "#, #"
+    assert known.replace(r"\u0073econd value", "#") == "#"
+
+
+@pytest.mark.parametrize(
+    ("line", "secret"),
+    [("a" * 16, True), ("a" * 15, False), ("-----BEGIN KEY-----", False)],
+)
+def test_a_line_of_a_key_is_secret_by_itself_if_it_is_long(line: str, secret: bool) -> None:
+    known = KnownValues()
+    known.add([f"-----BEGIN KEY-----\n{line}\n-----END KEY-----"])
+    assert known.replace(f"x{line}x", "#") == ("x#x" if secret else f"x{line}x")
