@@ -2,10 +2,14 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from fairlead.errors import RpcError
 from fairlead.policy.actions import SchemaCheck
+from fairlead.protocol.identity.principal import principal_from
 from tests.support.raw_relay import Client, Server, scene
+from tests.support.single_exchange import Behind, exchange
 
 SCHEMA = {
     "type": "object",
@@ -67,3 +71,33 @@ async def test_tools_that_no_list_has_shown_can_be_refused() -> None:
         call = client.ask("tools/call", {"name": "x"})
         server.reply(await server.method("tools/call"), {"content": []})
         assert "result" in await client.answer_to(call)
+
+
+@pytest.mark.parametrize(("wrong", "told"), [(9, 9), (10, 10), (11, 10)])
+async def test_an_error_names_at_most_ten_problems(wrong: int, told: int) -> None:
+    check = SchemaCheck()
+    numbers = {f"n{number}": {"type": "integer"} for number in range(20)}
+    tool = {"name": "count", "inputSchema": {"type": "object", "properties": numbers}}
+    await check(exchange("tools/list"), Behind(msgspec.json.encode({"tools": [tool]})))
+    arguments = {f"n{number}": "x" for number in range(wrong)}
+    call = exchange("tools/call", {"name": "count", "arguments": arguments})
+    with pytest.raises(RpcError) as refused:
+        await check(call, Behind())
+    assert len(refused.value.data["errors"]) == told
+    assert call.did == ["blocked: arguments do not fit"]
+
+
+async def test_the_tools_of_a_thousand_principals_are_known_at_once() -> None:
+    check = SchemaCheck(unknown="refuse")
+    tool = {"name": "count", "inputSchema": {"type": "object"}}
+    page = Behind(msgspec.json.encode({"tools": [tool]}))
+    everybody = [principal_from(f"user {number}") for number in range(1001)]
+    for principal in everybody[:1000]:
+        await check(exchange("tools/list", principal=principal), page)
+    call = {"name": "count", "arguments": {}}
+    assert await check(exchange("tools/call", call, principal=everybody[0]), Behind()) == b"{}"
+    await check(exchange("tools/list", principal=everybody[1000]), page)
+    with pytest.raises(RpcError, match="Unknown tool: count"):
+        await check(exchange("tools/call", call, principal=everybody[0]), Behind())
+    for principal in everybody[1:]:
+        assert await check(exchange("tools/call", call, principal=principal), Behind()) == b"{}"

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.errors import ConfigError
+from fairlead.errors import ConfigError, RpcError
 from fairlead.policy.actions.tool_lock import ToolLock
 from fairlead.policy.hold_desk import HoldDesk
 from fairlead.policy.tool_lock import (
@@ -21,6 +21,7 @@ from fairlead.policy.tool_lock import (
     write_lock,
 )
 from tests.support.raw_relay import LIMIT, Client, Server, scene
+from tests.support.single_exchange import Behind, exchange
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 ADD = {"name": "add", "description": "Add numbers.", "inputSchema": SCHEMA}
@@ -280,3 +281,31 @@ def test_a_hidden_name_of_a_member_is_flagged_and_depth_is_bounded() -> None:
     for _ in range(500):
         deep = {"a": deep}
     assert find_suspicious_text({**ADD, "inputSchema": deep}) == []
+
+
+@pytest.mark.parametrize("policy", ["warn", "refuse"])
+async def test_every_call_of_a_changed_tool_is_noted(policy: Any) -> None:
+    """The first note comes from the list; whoever reads the journal looks at the call."""
+    lock = ToolLock(LOCK, policy)
+    listed = Behind(msgspec.json.encode({"tools": [EVIL]}))
+    await lock(exchange("tools/list"), listed)
+    for _ in range(2):
+        call = exchange("tools/call", {"name": "add"})
+        text = "add has changed since it was approved"
+        if policy == "warn":
+            await lock(call, Behind())
+            assert call.did == [f"tool lock: {text}"]
+        else:
+            with pytest.raises(RpcError, match=text):
+                await lock(call, Behind())
+            assert call.did == [f"tool lock: refused: {text}"]
+
+
+async def test_a_changed_and_a_new_tool_are_noted_once_with_the_list() -> None:
+    lock = ToolLock(LOCK, "warn")
+    behind = Behind(msgspec.json.encode({"tools": [EVIL, {**SUB, "name": "mul"}]}))
+    first, second = exchange("tools/list"), exchange("tools/list")
+    await lock(first, behind)
+    await lock(second, behind)
+    assert first.did == ["tool lock: add has changed", "tool lock: mul is new"]
+    assert second.did is None

@@ -12,6 +12,13 @@ from hypothesis import strategies as st
 from fairlead.errors import RpcError
 from fairlead.interceptor import Answer, Exchange
 from fairlead.policy.conditions.facts import Facts
+from fairlead.policy.conditions.rule_index_hints import (
+    IndexHint,
+    IndexHook,
+    hints_of_name,
+    hints_of_value,
+    most_selective,
+)
 from fairlead.policy.rules import RuleSet
 from fairlead.protocol.caller import Caller, read_params_head
 from fairlead.protocol.envelope import Direction, SessionContext, SessionState, TransportContext
@@ -212,3 +219,56 @@ def test_two_hundred_rules_that_do_not_match_cost_little_more_than_one(kind: str
 
     one, many = rules_of([KINDS[kind](0)]), rules_of([KINDS[kind](n) for n in range(200)])
     assert asyncio.run(cost(many)) < 5 * asyncio.run(cost(one))
+
+
+EQUAL_A, THERE = IndexHint("equal", "a"), IndexHint("there")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "hints"),
+    [
+        ("a", (EQUAL_A,)),
+        ("a*", (IndexHint("like", "a*"),)),
+        (["a", "b?"], (EQUAL_A, IndexHint("like", "b?"))),
+        ({"equals": "a"}, (EQUAL_A,)),
+        ({"in": ["a", "b"]}, (EQUAL_A, IndexHint("equal", "b"))),
+        ({"like": "a*", "not": "ab"}, (IndexHint("like", "a*"),)),
+        ({"matches": "^a"}, (THERE,)),
+        ({"exists": True}, (THERE,)),
+        ({"exists": False}, None),
+        ({"not": "a"}, None),
+    ],
+)
+def test_a_condition_on_a_name_says_which_names_it_needs(wanted: Any, hints: Any) -> None:
+    """None would be right for all of them, and every rule would be looked at with each message."""
+    assert hints_of_name(wanted) == hints
+
+
+@pytest.mark.parametrize(
+    ("wanted", "hints"),
+    [
+        (1, (IndexHint("equal", 1),)),
+        ("a*", (IndexHint("equal", "a*"),)),
+        (["a", {"b": 1}], (EQUAL_A, THERE)),
+        ({"greater": 3}, (THERE,)),
+        ({"equals": {"b": 1}}, (THERE,)),
+        ({"not_in": ["a"]}, None),
+    ],
+)
+def test_a_condition_on_a_value_says_which_values_it_needs(wanted: Any, hints: Any) -> None:
+    assert hints_of_value(wanted) == hints
+
+
+def test_of_several_conditions_the_most_selective_one_is_asked_first() -> None:
+    def hook(source: str, hint: IndexHint) -> tuple[IndexHook, ...]:
+        return (IndexHook(source, (), hint),)
+
+    exact, there = hook("tool", EQUAL_A), hook("tool", THERE)
+    like = hook("tool", IndexHint("like", "a*"))
+    decoded = hook("params", EQUAL_A)
+    assert most_selective([None, there, like, exact]) == exact
+    assert most_selective([there, like]) == like
+    assert most_selective([decoded, exact]) == exact
+    assert most_selective([exact * 2, exact]) == exact
+    assert most_selective([exact, ()]) == ()
+    assert most_selective([None, None]) is None

@@ -9,6 +9,7 @@ import pytest
 from fairlead.errors import ConfigError
 from fairlead.recording.compare.compare_tapes import iter_differences
 from fairlead.recording.replay import script as cues
+from fairlead.recording.tape.integrity import integrity_warnings
 from fairlead.recording.tape.reader import TapeReader
 
 COUNT = 8_000
@@ -105,3 +106,43 @@ def test_an_index_forgets_what_was_answered_long_ago(
         tracemalloc.stop()
     assert len(found) == COUNT // 2
     assert peak - held < COUNT * 20 + (300 << 10), "the buffer, and little else"
+
+
+def write_numbers(base: Path, *numbers: int) -> TapeReader:
+    """Write a tape whose entries have these numbers."""
+    message = {"jsonrpc": "2.0", "method": "notifications/x"}
+    lines = (
+        {"seq": seq, "at": 0.0, "dir": "client_to_server", "message": message} for seq in numbers
+    )
+    Path(f"{base}.tape.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    about = {"status": "complete", "entries": len(numbers), "name": base.name}
+    Path(f"{base}.tape.json").write_text(json.dumps(about))
+    return TapeReader(base)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "warnings"),
+    [
+        ((1, 2, 5), []),
+        ((1, 2, 2, 2, 3), ["the same number twice in a row, 2 times"]),
+        (
+            (1, 3, 2, 4),
+            ["its numbers go back in 1 place: it is taken in the order of its lines"],
+        ),
+        (
+            (4, 4, 1, 3, 2),
+            [
+                "the same number twice in a row, 1 time",
+                "its numbers go back in 2 places: it is taken in the order of its lines",
+            ],
+        ),
+    ],
+)
+def test_numbers_that_repeat_or_go_back_are_counted_apart(
+    tmp_path: Path, numbers: tuple[int, ...], warnings: list[str]
+) -> None:
+    tape = write_numbers(tmp_path / "odd", *numbers)
+    for _ in range(2):  # what the last reading found does not add up
+        assert [entry.seq for entry in tape] == list(numbers)
+        assert integrity_warnings(tape) == warnings
+    assert (tape.read, tape.whole) == (len(numbers), True)

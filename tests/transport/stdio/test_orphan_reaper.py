@@ -379,3 +379,49 @@ def popen() -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
         CAT, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=True
     )
+
+
+def test_a_group_that_could_not_be_registered_is_not_ended_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its number may belong to another program by the time the reaper is started again."""
+    monkeypatch.setattr(reaper, "_groups", set())
+    monkeypatch.setattr(reaper, "_pipe", None)
+
+    def cannot_start() -> int:
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(reaper, "_start", cannot_start)
+    with pytest.raises(OSError, match="no more processes"):
+        reaper.register(111)
+    theirs, ours = os.pipe()
+    monkeypatch.setattr(reaper, "_start", lambda: ours)
+    try:
+        reaper.register(222)
+        reaper.unregister(111)  # whoever failed to register cleans up all the same
+        reaper.unregister(222)
+        assert os.read(theirs, 100) == b"+ 222\n- 222\n"
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_a_reaper_that_is_started_again_learns_of_all_groups(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reaper, "_groups", set())
+    monkeypatch.setattr(reaper, "_pipe", None)
+    pipes = [os.pipe(), os.pipe()]
+    starts = iter(pipes)
+    monkeypatch.setattr(reaper, "_start", lambda: next(starts)[1])
+    reaper.register(111)
+    os.close(pipes[0][0])  # it was killed
+    try:
+        reaper.register(222)
+        told = os.read(pipes[1][0], 100).splitlines()
+        assert sorted(told) == [b"+ 111", b"+ 222"]
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(pipes[0][1])
+    finally:
+        os.close(pipes[1][0])
+        os.close(pipes[1][1])
