@@ -406,7 +406,7 @@ def test_a_group_that_could_not_be_registered_is_not_ended_later(
         os.close(theirs)
 
 
-def test_a_reaper_that_is_started_again_learns_of_all_groups(
+def test_a_reaper_that_is_started_again_learns_of_all_groups_that_are_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(reaper, "_groups", set())
@@ -415,6 +415,8 @@ def test_a_reaper_that_is_started_again_learns_of_all_groups(
     starts = iter(pipes)
     monkeypatch.setattr(reaper, "_start", lambda: next(starts)[1])
     reaper.register(111)
+    reaper.register(333)
+    reaper.unregister(333)
     os.close(pipes[0][0])  # it was killed
     try:
         reaper.register(222)

@@ -1,0 +1,94 @@
+"""Frames for a peer that reads slowly, or not at all."""
+
+import asyncio
+
+import pytest
+
+from fairlead.transport.line_channel import HARD_LIMIT, HIGH_WATER
+from fairlead.transport.websocket.write_queue import WriteQueue
+from tests.support.virtual_time import VirtualTime
+
+
+class SlowPeer:
+    """Takes one frame whenever it is told to."""
+
+    def __init__(self) -> None:
+        self.turns = asyncio.Semaphore(0)
+        self.taken: list[int] = []
+        self.failures: list[Exception] = []
+        self.given_up: list[str] = []
+        self.queue = WriteQueue(
+            self._send, failed=self.failures.append, given_up=self.given_up.append
+        )
+
+    async def _send(self, frame: bytes) -> None:
+        await self.turns.acquire()
+        self.taken.append(len(frame))
+
+
+async def test_a_peer_that_takes_nothing_for_a_minute_is_given_up(
+    virtual_time: VirtualTime,
+) -> None:
+    peer = SlowPeer()
+    for _ in range(3):
+        peer.queue.put(bytes(HIGH_WATER))
+    for _ in range(2):  # whatever it takes counts
+        await asyncio.sleep(59)
+        assert peer.given_up == []
+        peer.turns.release()
+        await asyncio.sleep(1)
+    assert peer.queue.congested
+    await asyncio.sleep(59)
+    assert peer.given_up == []
+    await asyncio.sleep(1)
+    assert peer.given_up == ["nothing is read"]
+    assert (peer.queue.congested, peer.queue.full) == (False, False)
+
+
+async def test_a_queue_that_is_short_is_not_watched(virtual_time: VirtualTime) -> None:
+    peer = SlowPeer()
+    peer.queue.put(bytes(HIGH_WATER))
+    await asyncio.sleep(600)
+    assert (peer.given_up, peer.queue.congested) == ([], False)
+    peer.queue.drop()
+    crowded = SlowPeer()
+    crowded.queue.put(bytes(HIGH_WATER))
+    crowded.queue.put(b"x")
+    assert crowded.queue.congested
+    crowded.turns.release()
+    await crowded.queue.drain()
+    assert crowded.taken == [HIGH_WATER]
+    await asyncio.sleep(600)
+    assert crowded.given_up == []
+    crowded.queue.drop()
+
+
+async def test_sixteen_times_the_hard_limit_is_too_much() -> None:
+    peer = SlowPeer()
+    frame = bytes(HARD_LIMIT)  # one object: the queue counts bytes, and copies none
+    peer.queue.put(frame)
+    assert not peer.queue.full
+    for _ in range(15):
+        peer.queue.put(frame)
+    assert (peer.given_up, peer.queue.full) == ([], True)
+    peer.queue.put(b"x")
+    assert peer.given_up == ["too much is waiting to be read"]
+    assert not peer.queue.full
+    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(("seconds", "taken"), [(3.0, [1, 2]), (0.5, [])])
+async def test_what_is_flushed_leaves_in_time_or_not_at_all(
+    virtual_time: VirtualTime, seconds: float, taken: list[int]
+) -> None:
+    peer = SlowPeer()
+    peer.queue.put(b"x")
+    peer.queue.put(b"xx")
+    loop = asyncio.get_running_loop()
+    for later in (1.0, 2.0):
+        loop.call_later(later, peer.turns.release)
+    begun = virtual_time.now
+    await peer.queue.flush(seconds)
+    assert virtual_time.now - begun == pytest.approx(min(seconds, 2.0))
+    await asyncio.sleep(5)
+    assert peer.taken == taken
