@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Raw
 
 from ..interceptor import Exchange
-from ..protocol.downgrade import downgrade_result
+from ..protocol.downgrade.results import downgrade_result
 from ..protocol.revisions import Revision
 from ..wire import to_json
 from .config import MCPServerConfig

@@ -7,7 +7,7 @@ from msgspec import UNSET, Raw, Struct
 
 from ...errors import RpcError
 from ...interceptor import Answer, Exchange
-from ...protocol.downgrade import downgrade_result
+from ...protocol.downgrade.results import downgrade_result
 from ...wire import to_json
 from ...wire.error_codes import INVALID_PARAMS
 from ..context.context import Context

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Raw
 
 from ...interceptor import Answer, Exchange
-from ...protocol.downgrade import downgrade_result
+from ...protocol.downgrade.results import downgrade_result
 from ...wire import to_json
 from ...wire.error_codes import INVALID_PARAMS, RESOURCE_NOT_FOUND
 from ..context.context import Context
