@@ -4,13 +4,17 @@ import asyncio
 import os
 import signal
 from collections import Counter
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from fairlead import MCPClient, RpcError
 from fairlead.client import accept
+from fairlead.errors import ConnectFailed
 from fairlead.gateway import Gateway
 from fairlead.gateway.admin.status import status
+from fairlead.gateway.backends.backend import Member
 from tests.support.gateway_servers import (
     BOTH,
     HANDSHAKE,
@@ -25,6 +29,7 @@ from tests.support.gateway_servers import (
     serving,
     until,
 )
+from tests.support.virtual_time import VirtualTime
 
 
 def three() -> list[dict[str, object]]:
@@ -173,3 +178,68 @@ async def test_the_list_comes_from_whichever_is_there() -> None:
         async with joining(gateway) as client:
             assert "red_who" in await names(client)  # the dead one ends nobody's wait for the other
             assert (await client.call("red_who")).text.startswith("red")
+
+
+class FakeReplica:
+    """A server that lists nothing, at times that are noted."""
+
+    rank = 0
+    configured = SimpleNamespace(only_tools=None, without_tools=())
+
+    def __init__(self, clock: VirtualTime) -> None:
+        self.listings: list[float] = []
+        self.failure: Exception | None = None
+        self.changed: Any = None
+        self._clock = clock
+
+    async def base(self) -> Any:
+        self.listings.append(round(self._clock.now, 3))
+        if self.failure is not None:
+            raise self.failure
+        return SimpleNamespace(agreement=None)
+
+
+def member_of(replica: FakeReplica) -> Member:
+    catalog: Any = SimpleNamespace(put=lambda *of: False)
+    replicas: Any = [replica]
+    return Member("red", replicas, catalog, lambda kind: None)
+
+
+async def test_a_list_that_failed_is_tried_with_the_next_request_also_after_a_boot(
+    virtual_time: VirtualTime,
+) -> None:
+    """The clock starts when the machine does, and so may a gateway."""
+    virtual_time.now = 5.0
+    replica = FakeReplica(virtual_time)
+    replica.failure = ConnectFailed("no network yet")
+    member = member_of(replica)
+    member.refresh_if_older(60)
+    await member.listed.wait()
+    await asyncio.sleep(1)
+    replica.failure = None
+    member.refresh_if_older(60)
+    await asyncio.sleep(1)
+    assert replica.listings == [5.0, 6.0]
+    member.refresh_if_older(60)  # which is known now
+    await asyncio.sleep(58.9)
+    member.refresh_if_older(60)
+    await asyncio.sleep(0.1)
+    assert replica.listings == [5.0, 6.0]
+    member.refresh_if_older(60)
+    await asyncio.sleep(0)
+    assert replica.listings == [5.0, 6.0, 66.0]
+
+
+async def test_a_server_that_always_has_changes_is_listed_ever_less_often(
+    virtual_time: VirtualTime,
+) -> None:
+    replica = FakeReplica(virtual_time)
+    member = member_of(replica)
+    begun = virtual_time.now
+    while virtual_time.now < begun + 20:
+        member.refresh()
+        await asyncio.sleep(0.05)
+    member.retire()
+    await asyncio.sleep(0)
+    gaps = [b - a for a, b in zip(replica.listings, replica.listings[1:], strict=False)]
+    assert gaps == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0], abs=0.06)

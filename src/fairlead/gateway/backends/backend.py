@@ -6,6 +6,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from math import inf
 from typing import Any, Final
 
 import msgspec
@@ -70,7 +71,7 @@ class Member:
         self.listed = asyncio.Event()  # its lists are known, or why they are not
         self.introduced = asyncio.Event()  # and it said so itself; they are not from last time
         self.began = time.monotonic()
-        self.listed_at = 0.0  # when it was last asked for them
+        self.listed_at = -inf  # when it was last asked for them
         self.error: BaseException | None = None  # of the last listing
         self._catalog = catalog
         self._changed = changed
@@ -80,7 +81,7 @@ class Member:
         self._rounds: OrderedDict[bytes, Replica] = OrderedDict()  # by the state of a round
         self._arrival = asyncio.Event()  # of the next replica that is connected
         self._listing: asyncio.Task[None] | None = None
-        self._listed_last = 0.0  # when the last list was begun
+        self._listed_last = -inf  # when the last list was begun
         self._pause = PAUSE  # until the next one may begin
         self._again = False
         self._retired = False
@@ -272,7 +273,7 @@ class Member:
                 await self._list_once()
             except Exception as exc:  # it is one server of many
                 self.error = exc
-                self.listed_at = 0.0  # so the next who asks has it tried again
+                self.listed_at = -inf  # so the next who asks has it tried again
                 log.warning("%s: what it offers cannot be listed: %s", self.name, exc)
             self.listed.set()
             self.introduced.set()

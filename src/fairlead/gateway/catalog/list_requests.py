@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from math import inf
 from typing import TYPE_CHECKING
 
 from ...interceptor import Exchange
@@ -19,7 +20,7 @@ class MergedLists:
 
     def __init__(self, gateway: "Gateway") -> None:
         self._gateway = gateway
-        self._looked = 0.0  # when lists were last looked over
+        self._looked = -inf  # when lists were last looked over
 
     async def ready(self) -> None:
         """Each server has until the deadline, once."""
