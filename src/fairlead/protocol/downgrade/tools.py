@@ -66,7 +66,7 @@ def edit_tool_output(revision: Revision) -> Edit | None:
 
 
 def _structured(revision: Revision) -> Edit | None:
-    """Leave out a structured value that the revision cannot carry, and add a text with it if there is none."""
+    """Remove a structured value that the revision cannot carry; add it as text if there is none."""
     if revision.any_structured_value:
         return None
 

@@ -43,7 +43,7 @@ _DRIVE: Final = re.compile(r"(file:[/\\]*[a-z])\|(?=[/\\?#]|\Z)", re.IGNORECASE)
 _DRIVE_HOST: Final = re.compile(r"[A-Za-z][:|]")
 _DEVICE: Final = re.compile(r"file:[/\\]+(?:[?.]|\?\?)[/\\]+(?:unc[/\\]+)?", re.IGNORECASE)
 _STREAM: Final = re.compile(r":[^/\\:]*:\$\w+")
-# Characters that URL parsers leave out: blanks and controls around a URL, tabs and line ends inside.
+# Characters that URL parsers drop: blanks and controls around a URL, tabs and line ends inside.
 _CONTROLS: Final = re.compile(r"\A[\x00- ]+|(?<![\x00- ])[\x00- ]+\Z|[\t\n\r]")
 _NESTED_PERCENT: Final = re.compile(r"%(?:25)+(?=[0-9A-Fa-f]{2})")
 
