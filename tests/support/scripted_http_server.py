@@ -312,3 +312,12 @@ async def shake_hands(peer: Peer, version: str = Revision.V2025_11_25) -> None:
 async def discover(peer: Peer) -> None:
     verdict = judge_discover(Success(0, await peer.request("server/discover", quiet=True)))
     peer.conversation.set_agreement(verdict)  # type: ignore[arg-type]
+
+
+async def echo(call: Call) -> None:
+    await call.result({"said": call.message.get("params")})
+
+
+def progress(n: int) -> dict[str, Any]:
+    params = {"level": "info", "data": n}
+    return {"jsonrpc": "2.0", "method": "notifications/message", "params": params}

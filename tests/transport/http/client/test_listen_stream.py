@@ -1,7 +1,27 @@
+"""The stream on which a server of the handshake era sends by itself."""
+
+import asyncio
+import json
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlead.errors import (
+    ChannelClosed,
+    RemoteProtocolError,
+)
 from fairlead.transport.http.client.listen_stream import LEAST, LONGEST, SHORTEST, backoff
+from tests.support.scripted_http_server import (
+    Call,
+    Host,
+    connected,
+    echo,
+    handshake_server,
+    handshake_server_with_listening,
+    progress,
+    raw_server,
+)
 
 
 @given(st.integers(0, 2000), st.none() | st.integers(0, 10_000))
@@ -12,3 +32,118 @@ def test_waits_respect_the_server_and_grow_with_failures(failures: int, retry: i
     assert waited <= max(asked, LONGEST) * 1.25
     if failures > 10:
         assert waited >= LONGEST
+
+
+@pytest.mark.covers("HTT-13", "HTT-14")
+async def test_the_listening_stream_is_restored() -> None:
+    async def rest(call: Call) -> None:
+        count = len(server.of("GET"))
+        await call.begin_events()
+        await call.event(progress(count), id=f"g_{count}", retry="1")
+        if count == 3:
+            await call.gone()
+        elif count == 2:
+            call.cut()
+        else:
+            await call.end()
+
+    host = Host()
+    async with (
+        raw_server(handshake_server_with_listening(rest)) as server,
+        connected(server.url, host=host) as (_, channel),
+    ):
+        channel.on_error = host.errors.append
+        told = [await host.told.get() for _ in range(3)]
+        assert [json.loads(bytes(n.params))["data"] for n in told] == [1, 2, 3]  # type: ignore[arg-type]
+        seen = [call.headers.get("last-event-id") for call in server.of("GET")]
+        assert seen == [None, "g_1", "g_2"]
+        assert server.of("GET")[0].headers["accept"] == "text/event-stream"
+        assert [type(error) for error in host.errors] == [ChannelClosed]
+
+
+@pytest.mark.covers("HTT-13")
+@pytest.mark.parametrize("status", [405, 400, 500])
+async def test_a_refused_listening_stream_is_not_asked_for_again(status: int) -> None:
+    async def rest(call: Call) -> None:
+        await (call.answer(status) if call.rpc == "GET" else call.result({}))
+
+    host = Host()
+    async with (
+        raw_server(handshake_server_with_listening(rest)) as server,
+        connected(server.url, host=host) as (peer, channel),
+    ):
+        channel.on_error = host.errors.append
+        await peer.request("tools/list")
+        assert channel._listener.task is not None
+        await asyncio.wait((channel._listener.task,))
+        assert len(server.of("GET")) == 1
+        assert host.errors == []
+
+
+@pytest.mark.covers("HTT-13")
+async def test_listening_can_be_turned_off() -> None:
+    async with raw_server(handshake_server(echo)) as server:
+        async with connected(server.url, listen=False) as (peer, _):
+            await peer.request("tools/list")
+        assert server.of("GET") == []
+
+
+@pytest.mark.covers("HTT-14")
+async def test_a_listening_stream_that_cannot_be_restored_ends_the_channel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fairlead.transport.http.client.listen_stream.TRIES", 2)
+    monkeypatch.setattr("fairlead.transport.http.client.listen_stream.SHORTEST", 0.01)
+
+    async def rest(call: Call) -> None:
+        if len(server.of("GET")) == 1:
+            await call.begin_events()
+            call.cut()
+        else:
+            await call.answer(503)
+
+    host = Host()
+    async with (
+        raw_server(handshake_server_with_listening(rest)) as server,
+        connected(server.url, host=host) as (peer, _),
+    ):
+        end = await peer.wait_closed()
+        assert "cannot be restored" in str(end)
+        assert len(host.ends) == 1
+
+
+@pytest.mark.covers("HTT-12")
+async def test_an_unreadable_event_on_the_listening_stream_is_reported() -> None:
+    async def rest(call: Call) -> None:
+        await call.begin_events()
+        await call.event("{no json")
+        await call.event(progress(1))
+        await call.gone()
+
+    host = Host()
+    async with (
+        raw_server(handshake_server_with_listening(rest)) as server,
+        connected(server.url, host=host),
+    ):
+        await host.told.get()
+        assert [type(error) for error in host.errors] == [RemoteProtocolError]
+
+
+async def test_answers_may_come_on_the_listening_stream() -> None:
+    """Some servers take every POST with a 202."""
+    listening: list[Call] = []
+
+    async def rest(call: Call) -> None:
+        if call.rpc == "GET":
+            listening.append(call)
+            await call.begin_events()
+            await call.gone()
+        else:
+            await call.accept()
+            await listening[0].event({"jsonrpc": "2.0", "id": call.message["id"], "result": {}})
+
+    async with (
+        raw_server(handshake_server_with_listening(rest)) as server,
+        connected(server.url) as (peer, _),
+    ):
+        assert bytes(await peer.request("tools/list")) == b"{}"

@@ -2,11 +2,26 @@
 
 import asyncio
 import contextlib
+import json
 import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
+
 from fairlead import Context, MCPClient, MCPClientConfig, MCPServer
+from fairlead.errors import (
+    HttpError,
+    RpcError,
+)
+from tests.support.scripted_http_server import (
+    Call,
+    Host,
+    connected,
+    handshake_server,
+    progress,
+    raw_server,
+)
 
 LIMIT = 10.0
 NOTE = "note://one"
@@ -102,3 +117,145 @@ async def test_who_follows_changes_looks_again_after_a_new_session() -> None:
         await client.call_tool("speak")
         change = await anext(aiter(changes))
         assert change.uri == NOTE
+
+
+@pytest.mark.covers("HTT-08")
+async def test_a_forgotten_session_is_renewed_once_for_all() -> None:
+    sessions: list[str] = []
+
+    async def handle(call: Call) -> None:
+        if call.rpc == "initialize":
+            sessions.append(f"s{len(sessions)}")
+            result = {"protocolVersion": "2025-06-18", "capabilities": {}}
+            await call.result(result, Mcp_Session_Id=sessions[-1])
+        elif call.rpc == "GET":
+            await call.answer(405)
+        elif call.headers.get("mcp-session-id") != sessions[-1]:
+            error = {"code": -32600, "message": "Session not found"}
+            await call.json({"jsonrpc": "2.0", "id": None, "error": error}, 404)
+        elif "id" in call.message:
+            await call.result({"n": call.message["id"]})
+        else:
+            await call.accept()
+
+    async with raw_server(handle) as server, connected(server.url) as (peer, channel):
+        renewals: list[bool] = []
+        channel.on_renewed = lambda: renewals.append(True)
+        await peer.request("logging/setLevel", {"level": "info"})
+        await peer.request("resources/subscribe", {"uri": "a:1"})
+        await peer.request("resources/subscribe", {"uri": "a:2"})
+        await peer.request("resources/unsubscribe", {"uri": "a:1"})
+        before = len(server.calls)
+        sessions.append("another")
+        results = await asyncio.gather(*(peer.request("tools/list") for _ in range(5)))
+        assert [json.loads(bytes(r))["n"] for r in results] == [6, 7, 8, 9, 10]
+        assert renewals == [True]
+        assert len(server.of("initialize")) == 2
+        again = server.of("initialize")[1]
+        assert "mcp-session-id" not in again.headers
+        assert again.message["params"] == server.of("initialize")[0].message["params"]
+        restored = [
+            (call.rpc, call.message.get("params"))
+            for call in server.calls[before:]
+            if call.rpc not in ("tools/list", "initialize", "GET")
+        ]
+        assert restored == [
+            ("notifications/initialized", None),
+            ("logging/setLevel", {"level": "info"}),
+            ("resources/subscribe", {"uri": "a:2"}),
+        ]
+        assert channel.session_id == "s2"
+
+
+@pytest.mark.covers("HTT-08")
+async def test_a_second_404_is_final() -> None:
+    async def rest(call: Call) -> None:
+        await call.answer(404, "who?")
+
+    async with (
+        raw_server(handshake_server(rest)) as server,
+        connected(server.url) as (peer, _),
+    ):
+        # The same id again would look like a session that somebody else has renewed.
+        with pytest.raises(HttpError, match="HTTP 404: who\\?"):
+            await peer.request("tools/list")
+        assert len(server.of("tools/list")) == 2
+
+
+async def test_a_404_that_speaks_of_the_method_is_an_answer() -> None:
+    async def rest(call: Call) -> None:
+        error = {"code": -32601, "message": "no such method"}
+        await call.json({"jsonrpc": "2.0", "id": call.message["id"], "error": error}, 404)
+
+    async with (
+        raw_server(handshake_server(rest)) as server,
+        connected(server.url) as (peer, _),
+    ):
+        with pytest.raises(RpcError, match="no such method"):
+            await peer.request("tools/list")
+        assert len(server.of("initialize")) == 1
+
+
+async def test_a_server_that_gives_no_new_session_is_reported() -> None:
+    refuse = False
+
+    async def rest(call: Call) -> None:
+        await call.answer(404, "who?")
+
+    async def handle(call: Call) -> None:
+        if call.rpc == "initialize" and refuse:
+            await call.answer(503, "later")
+        else:
+            await handshake_server(rest)(call)
+
+    async with raw_server(handle) as server, connected(server.url) as (peer, _):
+        refuse = True
+        with pytest.raises(HttpError, match="HTTP 404: who\\?") as lost:
+            await peer.request("tools/list")
+        assert isinstance(lost.value.__cause__, HttpError)
+        assert lost.value.__cause__.status == 503
+
+
+@pytest.mark.covers("HTT-08", "HTT-13")
+@pytest.mark.parametrize("who", ["request", "listener"])
+async def test_a_renewed_session_is_listened_to(who: str) -> None:
+    """Whoever notices first that the session is gone: the new one is heard."""
+    sessions: list[str] = []
+    forget = asyncio.Event()
+
+    async def handle(call: Call) -> None:
+        if call.rpc == "initialize":
+            sessions.append(f"s{len(sessions)}")
+            result = {"protocolVersion": "2025-06-18", "capabilities": {}}
+            await call.result(result, Mcp_Session_Id=sessions[-1])
+        elif call.headers.get("mcp-session-id") != sessions[-1]:
+            await call.answer(404)
+        elif call.rpc == "GET":
+            await call.begin_events()
+            await call.event(progress(len(sessions)), id=f"g{len(sessions)}", retry="1")
+            if who == "listener" and len(sessions) == 1:
+                await forget.wait()
+                await call.end()
+            else:
+                await call.gone()
+        elif "id" in call.message:
+            await call.result({})
+        else:
+            await call.accept()
+
+    host = Host()
+    async with (
+        raw_server(handle) as server,
+        connected(server.url, host=host) as (peer, channel),
+    ):
+        await host.told.get()
+        sessions.append("another")
+        forget.set()
+        if who == "request":
+            await peer.request("tools/list")
+        told = await host.told.get()
+        assert json.loads(bytes(told.params))["data"] == 3  # type: ignore[arg-type]
+        assert channel.session_id == "s2"
+        assert "last-event-id" not in server.of("GET")[-1].headers
+        assert len(server.of("initialize")) == 2
+        await peer.request("tools/list")
