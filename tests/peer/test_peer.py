@@ -20,12 +20,14 @@ from fairlead.errors import (
 )
 from fairlead.interceptor import Answer, Exchange, Handler
 from fairlead.peer import Peer
+from fairlead.peer.inbound_in_flight import InFlight
 from fairlead.protocol.conversation.conversation import Agreement, Conversation, ConversationRole
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE
 from fairlead.transport.line_channel import LineChannel
 from fairlead.transport.memory import memory_pair
 from fairlead.wire import Failure, Notification, Request, Success, decode
+from tests.support.virtual_time import VirtualTime
 
 
 @contextlib.asynccontextmanager
@@ -716,3 +718,100 @@ async def test_a_failing_handler_is_answered_with_what_the_peer_may_know(
         with pytest.raises(RpcError) as refused:
             await client.request("m")
     assert (refused.value.code, refused.value.message) == (code, message)
+
+
+@pytest.mark.parametrize(("seconds", "answered"), [(1.4, True), (1.6, False)])
+async def test_after_the_end_of_input_a_request_has_a_second_and_a_half(
+    virtual_time: VirtualTime, seconds: float, answered: bool
+) -> None:
+    async def slow(exchange: Exchange) -> Answer:
+        await asyncio.sleep(seconds)
+        return b"{}"
+
+    async with bare_server(handler=slow) as (client, frames, server):
+        client.send(Request(1, "x"))
+        await client.close_sink()
+        await server.wait_closed()
+        assert frames.got.qsize() == answered
+
+
+@pytest.mark.parametrize(("seconds", "cleaned"), [(0.9, True), (1.1, False)])
+async def test_a_cancelled_handler_has_a_second_to_clean_up(
+    virtual_time: VirtualTime, seconds: float, cleaned: bool
+) -> None:
+    done: list[float] = []
+    started = asyncio.Event()
+
+    async def untidy(exchange: Exchange) -> Answer:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(seconds)
+            done.append(virtual_time.now)
+        raise AssertionError
+
+    async with bare_server(handler=untidy) as (client, _, server):
+        client.send(Request(1, "x"))
+        await started.wait()
+        begun = virtual_time.now
+        await server.close()
+        assert virtual_time.now - begun == pytest.approx(min(seconds, 1.0))
+        assert bool(done) == cleaned
+    await asyncio.sleep(1)
+
+
+@pytest.mark.parametrize(("lines", "size", "closed"), [(99, 10, False), (100, 10, True)])
+async def test_a_program_that_writes_a_hundred_other_lines_is_no_server(
+    lines: int, size: int, closed: bool
+) -> None:
+    await chat(b"x" * size, lines, closed=closed)
+
+
+@pytest.mark.parametrize(("size", "closed"), [(32 << 10, True), ((32 << 10) - 1, False)])
+async def test_nor_is_one_that_writes_64_kilobytes(size: int, closed: bool) -> None:
+    await chat(b"x" * size, 2, closed=closed)
+
+
+async def chat(line: bytes, count: int, *, closed: bool) -> None:
+    """Write lines to a client that are no messages, then one that is."""
+    left, right = memory_pair()
+    told: asyncio.Queue[Notification] = asyncio.Queue()
+    conversation = Conversation(ConversationRole.CLIENT, principal=ANONYMOUS)
+    client = Peer(left, conversation, on_notification=told.put_nowait)
+    conversation.set_agreement(Agreement(revision=NEWEST_HANDSHAKE))
+    client.start()
+    reading = asyncio.create_task(right.run(lambda item: None))
+    for _ in range(count):
+        right.write(line + b"\n")
+    right.send(Notification("notifications/x"))
+    async with asyncio.timeout(5):
+        if closed:
+            end = await client.wait_closed()
+            assert "writes something else than MCP" in str(end)
+        else:
+            assert (await told.get()).method == "notifications/x"
+    await client.close()
+    await right.close()
+    await reading
+
+
+@pytest.mark.parametrize(("listening", "at_work", "full"), [(64, 1, False), (64, 2, True)])
+async def test_64_requests_that_only_listen_take_no_place(
+    listening: int, at_work: int, full: bool
+) -> None:
+    work = InFlight(2)
+    tasks = [asyncio.create_task(asyncio.Event().wait()) for _ in range(listening + at_work)]
+    for number, task in enumerate(tasks):
+        work.running[number] = task  # type: ignore[assignment]
+        if number < listening:
+            work.mark_long_lived(task)  # type: ignore[arg-type]
+    assert work.is_full == full
+    one_more = asyncio.create_task(asyncio.Event().wait())
+    work.running[-1] = one_more  # type: ignore[assignment]
+    work.mark_long_lived(one_more)  # type: ignore[arg-type]
+    assert work.is_full  # the 65th takes a place
+    for task in (*tasks, one_more):
+        task.cancel()
+    await asyncio.wait((*tasks, one_more))
+    assert work.lasting == set()

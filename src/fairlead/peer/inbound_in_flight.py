@@ -52,11 +52,8 @@ class InFlight:
         return task in self.leaving or task in self.running.values()
 
     def cancel_tasks(self, current: asyncio.Task[Any] | None) -> None:
-        """All but the current one, if that is among them."""
-        for task in self.running.values():
-            if task is not current:
-                task.cancel()
-        for task in self.leaving:  # those too whose cancellation was kept from them
+        """Cancel all but the current one, each once: a second time would end its clean-up."""
+        for task in (*self.running.values(), *self.leaving):
             if task is not current and not task.cancelling():
                 task.cancel()
 
