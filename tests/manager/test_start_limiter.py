@@ -11,6 +11,7 @@ from fairlead.manager import start_limiter as slots
 from fairlead.manager.manager import MCPManager
 from fairlead.manager.start_limiter import StartLimiter
 from tests.support.managed_servers import entry
+from tests.support.virtual_time import VirtualTime
 
 
 async def test_so_many_start_at_once_and_the_next_follows_the_first_that_answered() -> None:
@@ -116,3 +117,18 @@ async def test_the_first_answer_frees_a_slot_not_the_tools(
 async def _enter(places: StartLimiter) -> None:
     async with places.starting():
         pass
+
+
+async def test_a_start_that_says_nothing_holds_others_up_for_two_seconds(
+    virtual_time: VirtualTime,
+) -> None:
+    places, begun = StartLimiter(1), virtual_time.now
+    times: list[float] = []
+
+    async def start(seconds: float) -> None:
+        async with places.starting():
+            times.append(virtual_time.now - begun)
+            await asyncio.sleep(seconds)
+
+    await asyncio.gather(start(60), start(1.5), start(60), start(0))
+    assert times == pytest.approx([0, 2, 3.5, 5.5])

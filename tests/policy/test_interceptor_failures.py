@@ -17,6 +17,8 @@ from fairlead.policy.actions import FailurePolicy, load_interceptor, with_failur
 from fairlead.wire import Notification
 from tests.support.gateway_servers import BOTH, LIMIT, joining, program
 from tests.support.raw_relay import ASKED, Client, Scene, Server, scene
+from tests.support.single_exchange import Behind, exchange
+from tests.support.virtual_time import VirtualTime
 
 SECRET = "hunter2-hunter2"
 
@@ -247,3 +249,37 @@ def test_what_is_no_interceptor_is_a_mistake(
     with pytest.raises(ConfigError) as wrong:
         load_interceptor(target, options, folder=str(tmp_path))
     assert words in str(wrong.value)
+
+
+@pytest.mark.parametrize(("seconds", "fails"), [(29.9, False), (30.1, True)])
+async def test_an_interceptor_may_take_half_a_minute_for_itself(
+    virtual_time: VirtualTime, seconds: float, fails: bool
+) -> None:
+    async def behind(exchange: Exchange) -> Answer:
+        await asyncio.sleep(1000)  # which is not its own time
+        return b"{}"
+
+    async def slow(exchange: Exchange, proceed: Proceed) -> Answer:
+        answer = await proceed(exchange)
+        await asyncio.sleep(seconds)
+        return answer
+
+    one = exchange("tools/call")
+    guarded = with_failure_policy(slow, name="slow")
+    if fails:
+        with pytest.raises(RpcError, match="slow failed, so nothing passes"):
+            await guarded(one, behind)
+        assert one.did == ["slow failed"]
+    else:
+        assert await guarded(one, behind) == b"{}"
+
+
+async def test_one_that_failed_is_left_out_for_a_minute(virtual_time: VirtualTime) -> None:
+    bad = Bad("raises")
+    guarded = with_failure_policy(bad, "skip", clock=virtual_time)
+    behind = Behind()
+    for seconds, calls in ((0, 1), (59.9, 1), (0.2, 2)):
+        virtual_time.now += seconds
+        assert await guarded(exchange("tools/call"), behind) == b"{}"
+        assert bad.calls == calls
+    assert len(behind.seen) == 3

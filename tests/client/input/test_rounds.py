@@ -1,6 +1,7 @@
 """Requests that a stateless server answers with questions."""
 
 import asyncio
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from fairlead.client.input.answers import InputCallbacks, accept
 from fairlead.client.input.rounds import ClientInputRounds, is_input_required
 from fairlead.errors import InputNotGiven, RemoteProtocolError, RequestTimeout
 from tests.support.scripted_stdio_server import heard, program
+from tests.support.virtual_time import VirtualTime
 
 
 def raw(**members: Any) -> Raw:
@@ -396,3 +398,51 @@ async def test_an_envelope_carries_the_id_of_the_last_round(tmp_path: Path) -> N
         envelope = await client.call_tool("ask", errors="envelope")
     assert envelope["id"] == heard(tmp_path, "tools/call")[1]["id"]
     assert envelope["result"]["resultType"] == "complete"
+
+
+async def test_a_retry_that_the_server_asked_for_waits_up_to_two_seconds(
+    virtual_time: VirtualTime,
+) -> None:
+    times = [virtual_time.now]
+
+    async def ask(params: dict[str, Any]) -> Raw:
+        times.append(virtual_time.now)
+        return LATER if len(times) < 10 else DONE
+
+    await ClientInputRounds(InputCallbacks()).finish("tools/call", {}, LATER, ask)
+    pauses = [b - a for a, b in itertools.pairwise(times)]
+    assert pauses == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0])
+
+
+async def test_without_a_limit_of_its_own_a_server_may_ask_back_twenty_times() -> None:
+    question_of_server = raw(resultType="input_required", inputRequests={})
+    server = Server(*[question_of_server] * 19, DONE)
+    rounds = ClientInputRounds(InputCallbacks())
+    assert await rounds.finish("tools/call", {}, question_of_server, server) == DONE
+    endless = Server(*[question_of_server] * 30)
+    with pytest.raises(RemoteProtocolError, match="still asks back after 20 rounds"):
+        await rounds.finish("tools/call", {}, question_of_server, endless)
+    assert len(endless.asked) == 20
+
+
+@pytest.mark.parametrize(("seconds", "late"), [(599, False), (601, True)])
+async def test_everything_but_input_may_take_ten_minutes(
+    virtual_time: VirtualTime, seconds: float, late: bool
+) -> None:
+    async def ask(params: dict[str, Any]) -> Raw:
+        virtual_time.now += seconds
+        return LATER if not seen else DONE
+
+    seen: list[str] = []
+
+    async def slow(params: dict[str, Any]) -> Raw:
+        answer = await ask(params)
+        seen.append("once")
+        return answer
+
+    finishing = ClientInputRounds(InputCallbacks()).finish("tools/call", {}, LATER, slow)
+    if late:
+        with pytest.raises(RequestTimeout, match="600000ms"):
+            await finishing
+    else:
+        assert await finishing == DONE

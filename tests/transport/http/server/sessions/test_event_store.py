@@ -8,6 +8,7 @@ from fairlead.transport.http.server.sessions.event_store import (
     event_id,
     read_event_id,
 )
+from tests.support.virtual_time import VirtualTime
 
 
 @pytest.mark.parametrize(
@@ -103,3 +104,41 @@ async def test_a_session_keeps_as_many_bytes_as_it_may() -> None:
     assert await store.after("s", "b", 2) == [(3, b"123456")]
     assert await store.after("s", "b", 1) is None
     assert store.size == 6
+
+
+async def test_a_stream_keeps_1024_events_and_a_session_64_streams() -> None:
+    store = MemoryEventStore()
+    for number in range(1, 1026):
+        store.append("s", "g", number, b"x")
+    assert await store.after("s", "g", 0) is None
+    assert len(await store.after("s", "g", 1) or ()) == 1024
+    for stream in range(63):
+        store.append("s", f"p{stream}", 1, b"x")
+    assert await store.after("s", "g", 1025) == []
+    store.append("s", "p63", 1, b"x")
+    assert await store.after("s", "g", 1025) is None
+    assert await store.after("s", "p0", 0) == [(1, b"x")]
+    assert store.size == 64
+
+
+async def test_a_session_keeps_four_megabytes() -> None:
+    store = MemoryEventStore()
+    store.append("s", "p1", 1, bytes(1 << 20))
+    store.append("s", "p2", 1, bytes(3 << 20))
+    assert await store.after("s", "p1", 1) == []
+    store.append("s", "p3", 1, b"x")
+    assert await store.after("s", "p1", 1) is None
+    assert store.size == (3 << 20) + 1
+
+
+@pytest.mark.parametrize(("age", "kept"), [(600.0, True), (600.1, False)])
+async def test_a_stream_is_old_after_ten_minutes(
+    virtual_time: VirtualTime, age: float, kept: bool
+) -> None:
+    store = MemoryEventStore()
+    store.append("s", "p1", 1, b"x")
+    virtual_time.now += age
+    store.append("s", "p2", 1, b"y")
+    assert (await store.after("s", "p1", 1) is not None) == kept
+    store.forget("s")
+    assert store.size == 0
