@@ -413,3 +413,13 @@ async def test_a_changed_resource_drops_what_contains_it_or_is_in_it(
     for uri in ("memo://a/b", "memo://c"):
         await get(uri)
     assert [uri for uri in ("memo://a/b", "memo://c") if uri not in fetched] == left
+
+
+async def test_no_result_is_kept_for_more_than_a_day() -> None:
+    now = [0.0]
+    cache, source = ResultCache(lambda: now[0]), Source(ttl=10**12)
+    source.gate.set()
+    for moment, asked in ((0.0, 1), (24 * 3600.0 - 1, 1), (24 * 3600.0, 2)):
+        now[0] = moment
+        await cache.get("tools/list", None, source.fetch)
+        assert source.asked == asked

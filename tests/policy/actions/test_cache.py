@@ -110,3 +110,13 @@ async def test_a_changed_resource_is_read_again(changed: str, asked_again: bool)
     note = exchange("notifications/resources/updated", {"uri": changed}, way=DOWN, request=False)
     await cache(note, Behind(None))
     assert await asks(cache, behind, **dict(read)) is asked_again
+
+
+async def test_no_answer_is_kept_for_more_than_a_day() -> None:
+    clock, behind = Clock(), Behind(answered(ttlMs=10**12))
+    cache = Cache(clock=clock)
+    assert await asks(cache, behind)
+    clock.now += 24 * 3600 - 1
+    assert not await asks(cache, behind)
+    clock.now += 1
+    assert await asks(cache, behind)

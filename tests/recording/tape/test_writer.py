@@ -17,6 +17,7 @@ from fairlead.protocol.envelope import Direction
 from fairlead.recording.tape import TapeReader, TapeWriter, decode_entry, read_tape
 from fairlead.recording.tape.integrity import integrity_warnings
 from fairlead.recording.tape.tape_files import files_of, tapes_in
+from tests.support.virtual_time import VirtualTime
 
 UP = Direction.CLIENT_TO_SERVER
 
@@ -283,3 +284,35 @@ def test_everything_about_a_message_is_on_the_tape(tmp_path: Path) -> None:
     assert (second.server, second.transport) == ("red", {"type": "http"})
     assert (second.did, second.stopped) == (["changed"], True)
     assert 0 <= first.at <= second.at < 60
+
+
+def test_losses_are_reported_once_a_minute(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    virtual_time: VirtualTime,
+) -> None:
+    virtual_time.now = 5.0  # seconds after the machine was started
+
+    def full(file: int, data: bytes) -> int:
+        raise OSError("the disk is full")
+
+    with TapeWriter(tmp_path / "one") as tape:
+        with monkeypatch.context() as patched:
+            patched.setattr("fairlead.recording.tape.writer.os.write", full)
+            for n, seconds in enumerate((0, 1, 59, 0.1, 60)):
+                virtual_time.now += seconds
+                tape.write(note(n), UP)
+        tape.write(note(9), UP)
+    assert [text.partition(": ")[2] for text in caplog.messages] == [
+        "a message could not be recorded: the disk is full",
+        "4 messages could not be recorded: the disk is full",
+    ]
+    assert numbers(tmp_path / "one") == [9]
+
+
+def test_a_tape_has_at_most_eight_parts(tmp_path: Path) -> None:
+    with TapeWriter(tmp_path / "one", max_bytes=100) as tape:
+        for n in range(20):
+            tape.write(note(n, size=100), UP)
+    assert numbers(tmp_path / "one") == [0, *range(13, 20)]

@@ -1,0 +1,106 @@
+"""Connections to a server that cannot be opened, or that nobody uses."""
+
+import asyncio
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fairlead.errors import ConnectFailed
+from fairlead.protocol.identity.principal import ANONYMOUS, Principal, principal_from
+from fairlead.relay.server_target import Way
+from fairlead.relay.settings import RelaySettings
+from fairlead.relay.upstream_pool import Upstream, can_be_asked
+from fairlead.transport.channel import Channel
+from tests.support.single_exchange import exchange
+from tests.support.virtual_time import VirtualTime
+
+
+class FakeLink(SimpleNamespace):
+    """A connection of which only its use is known."""
+
+    __hash__ = object.__hash__
+
+
+class AbsentServer:
+    """A server that cannot be reached, with the times at which that was tried."""
+
+    def __init__(self, clock: VirtualTime) -> None:
+        self.tried: list[float] = []
+        self._clock = clock
+        way = Way(name="red", open=self._open, shared=True)
+        self.upstream = Upstream(way, RelaySettings(), {"name": "x", "version": "1"})
+
+    async def _open(self) -> Channel:
+        self.tried.append(self._clock.now)
+        raise ConnectFailed("no such program")
+
+    async def ask(self, principal: Principal = ANONYMOUS) -> bool:
+        """Ask for a connection; return True if that was tried."""
+        before = len(self.tried)
+        with pytest.raises(ConnectFailed, match="no such program"):
+            await self.upstream.for_caller(exchange(principal=principal).caller)
+        return len(self.tried) > before
+
+
+async def test_a_server_that_is_not_there_is_tried_ever_later_up_to_half_a_minute(
+    virtual_time: VirtualTime,
+) -> None:
+    server = AbsentServer(virtual_time)
+    for _ in range(1300):
+        await server.ask()
+        virtual_time.now += 0.1
+    gaps = [later - earlier for earlier, later in pairwise(server.tried)]
+    assert gaps == pytest.approx([0.5, 1, 2, 4, 8, 16, 30, 30, 30], abs=0.11)
+
+
+async def test_the_failures_of_1024_principals_are_remembered(virtual_time: VirtualTime) -> None:
+    server = AbsentServer(virtual_time)
+    everybody = [principal_from(f"user {number}") for number in range(1025)]
+    for principal in everybody[:1024]:
+        assert await server.ask(principal)
+    assert not await server.ask(everybody[0])
+    assert await server.ask(everybody[1024])
+    assert not await server.ask(everybody[1])
+    assert await server.ask(everybody[0])  # the oldest was forgotten
+
+
+@pytest.mark.parametrize(("unused", "ends"), [(5.0, True), (4.9, False)])
+async def test_room_is_made_by_ending_what_was_unused_for_five_seconds(
+    virtual_time: VirtualTime, unused: float, ends: bool
+) -> None:
+    upstream = AbsentServer(virtual_time).upstream
+    closed = asyncio.Event()
+
+    async def close() -> None:
+        closed.set()
+
+    def link(age: float, idle: bool) -> Any:
+        used = virtual_time.now - age
+        return FakeLink(idle=idle, used=used, close=close, alive=True)
+
+    links = [link(unused, True), link(0, True), link(60, False)]
+    if ends:
+        upstream._retire_one(links, 3)
+        await closed.wait()
+        await asyncio.sleep(0)
+        assert upstream._retiring == set()
+    else:
+        with pytest.raises(ConnectFailed, match="3 connections to it are in use"):
+            upstream._retire_one(links, 3)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "asked"),
+    [
+        (b"{}", False),
+        (b'{"sampling":{}}', True),
+        (b'{"roots":{},"x":"%b"}' % (b"y" * 2000), True),
+        (b'{"experimental":{}}', False),
+        (b"[]", False),
+        (b"{", False),
+    ],
+)
+def test_who_declares_a_way_to_be_asked_can_be(capabilities: bytes, asked: bool) -> None:
+    assert can_be_asked(capabilities) is asked
