@@ -286,3 +286,26 @@ def test_what_is_known_is_not_written_again_so_it_grows_old() -> None:
         eras.keep(CachedEraStore(store))
         eras.remember("a", False)
     assert store.writes == 1
+
+
+@pytest.mark.parametrize(("seconds", "known"), [(7 * 24 * 3600 - 1, True), (7 * 24 * 3600, False)])
+def test_a_verdict_holds_for_a_week(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, known: bool
+) -> None:
+    now = [1e9]
+    monkeypatch.setattr(time, "time", lambda: now[0])
+    store = CachedEraStore(MemoryStore())
+    store.save("a", True)
+    now[0] += seconds
+    assert store.load() == ({"a": True} if known else {})
+
+
+def test_the_verdicts_on_a_thousand_servers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1e9]
+    monkeypatch.setattr(time, "time", lambda: now[0])
+    store = CachedEraStore(MemoryStore())
+    for number in range(1001):
+        now[0] += 1
+        store.save(f"server {number}", number % 2 == 0)
+    found = store.load()
+    assert (len(found), "server 0" in found, found["server 1"]) == (1000, False, False)

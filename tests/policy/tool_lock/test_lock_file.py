@@ -16,6 +16,7 @@ from fairlead.policy.hold_desk import HoldDesk
 from fairlead.policy.tool_lock import LockFileWatcher, ToolLockData, lock_tools, write_lock
 from tests.support.gateway_servers import BOTH, LIMIT, config, joining, serving, until
 from tests.support.raw_relay import scene
+from tests.support.virtual_time import VirtualTime
 
 SCHEMA = {"type": "object", "properties": {}}
 OLD = {"name": "add", "description": "Add numbers.", "inputSchema": SCHEMA}
@@ -192,3 +193,18 @@ def test_a_lock_file_is_read_again_when_it_changed(
     write_lock(path, lock_of(OLD))
     now[0] = 140.0
     assert followed.reload_if_changed() is True
+
+
+@pytest.mark.parametrize(("seconds", "read"), [(0.49, False), (0.5, True)])
+def test_a_lock_file_is_looked_at_twice_a_second(
+    tmp_path: Path, virtual_time: VirtualTime, seconds: float, read: bool
+) -> None:
+    path = tmp_path / "tools.lock"
+    write_lock(path, lock_of(OLD))
+    watcher = LockFileWatcher(path)
+    write_lock(path, lock_of(NEW))
+    virtual_time.now += seconds
+    assert watcher.reload_if_changed() is read
+    assert watcher.lock == lock_of(NEW if read else OLD)
+    virtual_time.now += 1
+    assert watcher.reload_if_changed() is not read  # once is enough

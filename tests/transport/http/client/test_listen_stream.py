@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,9 +12,16 @@ from hypothesis import strategies as st
 
 from fairlead.errors import (
     ChannelClosed,
+    ConnectFailed,
     RemoteProtocolError,
 )
-from fairlead.transport.http.client.listen_stream import LEAST, LONGEST, SHORTEST, backoff
+from fairlead.transport.http.client.listen_stream import (
+    LEAST,
+    LONGEST,
+    SHORTEST,
+    ListenStream,
+    backoff,
+)
 from tests.support.scripted_http_server import (
     Call,
     Host,
@@ -22,6 +32,7 @@ from tests.support.scripted_http_server import (
     progress,
     raw_server,
 )
+from tests.support.virtual_time import VirtualTime
 
 
 @given(st.integers(0, 2000), st.none() | st.integers(0, 10_000))
@@ -147,3 +158,75 @@ async def test_answers_may_come_on_the_listening_stream() -> None:
         connected(server.url) as (peer, _),
     ):
         assert bytes(await peer.request("tools/list")) == b"{}"
+
+
+class FakeDoor:
+    """Opens as many streams as it is told, of some seconds each, and then none."""
+
+    def __init__(self, clock: VirtualTime, *lasting: float) -> None:
+        self.opened: list[float] = []
+        self._clock = clock
+        self._lasting = list(lasting)
+
+    async def open(self, method: str, headers: Any) -> Any:
+        self.opened.append(self._clock.now)
+        if not self._lasting:
+            raise ConnectFailed("gone")
+        seconds = self._lasting.pop(0)
+
+        async def chunk() -> bytes:
+            await asyncio.sleep(seconds)
+            return b""
+
+        return SimpleNamespace(ok=True, streams=True, status=200, chunk=chunk, close=lambda: None)
+
+
+def listener(door: Any) -> ListenStream:
+    async def refused(error: Exception) -> bool:
+        return False
+
+    return ListenStream(
+        door, lambda last: {}, lambda event: None, refused=refused, on_error=lambda error: None
+    )
+
+
+@pytest.fixture
+def no_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("random.uniform", lambda low, high: low)
+
+
+@pytest.mark.usefixtures("no_jitter")
+async def test_a_stream_that_was_open_is_given_up_after_nine_failures(
+    virtual_time: VirtualTime,
+) -> None:
+    door = FakeDoor(virtual_time, 6.0)
+    stream = listener(door)
+    with pytest.raises(ChannelClosed, match="cannot be restored"):
+        await stream.run()
+    assert stream.settled.is_set()
+    gaps = [later - earlier for earlier, later in pairwise(door.opened)]
+    assert gaps == pytest.approx([6.5, 1, 2, 4, 8, 16, 30, 30])
+
+
+@pytest.mark.usefixtures("no_jitter")
+async def test_one_that_never_was_is_not_missed(virtual_time: VirtualTime) -> None:
+    door = FakeDoor(virtual_time)
+    await listener(door).run()
+    assert len(door.opened) == 9
+
+
+@pytest.mark.usefixtures("no_jitter")
+@pytest.mark.parametrize(("seconds", "pause"), [(5.1, 0.5), (4.9, 1.0)])
+async def test_a_stream_that_lasted_five_seconds_is_opened_again_soon(
+    virtual_time: VirtualTime, seconds: float, pause: float
+) -> None:
+    door = FakeDoor(virtual_time, 0.0, seconds)
+    with pytest.raises(ChannelClosed):
+        await listener(door).run()
+    assert door.opened[1] - door.opened[0] == pytest.approx(0.5)
+    assert door.opened[2] - door.opened[1] == pytest.approx(seconds + pause)
+
+
+@pytest.mark.usefixtures("no_jitter")
+def test_a_server_may_ask_for_less_time_but_not_for_none() -> None:
+    assert [backoff(1, retry) for retry in (None, 0, 49, 51, 2000)] == [0.5, 0.05, 0.05, 0.051, 2.0]
