@@ -45,6 +45,9 @@ CONSTRUCTORS: Mapping[str, str] = {
     "session-store-arguments": (
         "fairlead.transport.http.server.sessions.sqlite_session_store:SqliteSessionStore"
     ),
+    "journal-arguments": "fairlead.recording.journal.journal:Journal",
+    "tape-arguments": "fairlead.recording.tape.writer:TapeWriter",
+    "desk-arguments": "fairlead.policy.hold_desk:HoldDesk",
 }
 # Numbers that are neither seconds nor counts; a colon follows the name of an action.
 _UNITS = {
@@ -56,6 +59,7 @@ _UNITS = {
     "max_body": "bytes",
     "max_payload": "bytes",
     "max_total": "bytes",
+    "longest": "bytes",
     "size:params": "bytes",
     "size:result": "bytes",
 }
@@ -253,7 +257,11 @@ def _fields_table(place: str) -> str:
 
 
 def _arguments_table(place: str) -> str:
-    return _table(arguments_of(_load(place)))
+    """Return the arguments of a constructor, followed by what its docstring says about them."""
+    cls = _load(place)
+    table = _table(one for one in arguments_of(cls) if one.name not in build_actions._OURS)
+    about = inspect.cleandoc(cls.__init__.__doc__ or "").partition("Raises:")[0].strip()
+    return f"{table}\n{about}\n" if about else table
 
 
 SETTINGS_TABLES: Mapping[str, Callable[[], str]] = {
