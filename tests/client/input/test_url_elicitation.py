@@ -10,8 +10,10 @@ from fairlead import Context, MCPClient, MCPClientConfig, MCPServer, RpcError
 from fairlead.client import InputNotGiven, Question, UrlElicitationRequired, accept, cancel, decline
 from fairlead.client.connection.era_cache import known_eras
 from fairlead.client.input import url_elicitation as visiting
+from fairlead.client.input.answers import InputCallbacks
 from fairlead.errors import ChannelClosed
 from tests.support.scripted_stdio_server import heard, program
+from tests.support.virtual_time import VirtualTime
 
 LATEST = MCPClientConfig(protocol_version="latest")
 
@@ -324,3 +326,47 @@ async def test_our_own_server_sends_people_to_pages_in_both_ways() -> None:
                 visited.clear()
                 assert (await client.call("refuse")).text == "welcome"
                 assert visited == ["https://example.com/before"]
+
+
+def wants(*pages: str) -> UrlElicitationRequired:
+    """A refusal that names pages."""
+    named = [
+        {"url": f"https://example.com/{page}", "elicitationId": page, "message": "Visit it"}
+        for page in pages
+    ]
+    return UrlElicitationRequired(RpcError(-32042, "Go there first", {"elicitations": named}))
+
+
+async def visits(question: Question) -> Any:
+    return accept()
+
+
+async def test_a_server_that_still_refuses_is_asked_again_every_ten_seconds(
+    virtual_time: VirtualTime,
+) -> None:
+    times: list[float] = []
+    begun = virtual_time.now
+
+    async def ask() -> Any:
+        times.append(virtual_time.now - begun)
+        raise wants("a")
+
+    elicitations = visiting.UrlElicitations(InputCallbacks(visits, elicit_url=True))
+    with pytest.raises(UrlElicitationRequired, match="not done within 600 seconds"):
+        await elicitations.finish(wants("a"), ask)
+    assert times[:9] == pytest.approx([0, 0.5, 1.5, 3.5, 7.5, 15.5, 25.5, 35.5, 45.5])
+    assert virtual_time.now - begun == pytest.approx(600)
+    assert elicitations._waiting == []
+
+
+async def test_a_request_may_name_new_pages_twenty_times() -> None:
+    asked: list[int] = []
+
+    async def ask() -> Any:
+        asked.append(len(asked))
+        raise wants(f"page {len(asked)}")
+
+    elicitations = visiting.UrlElicitations(InputCallbacks(visits, elicit_url=True))
+    with pytest.raises(UrlElicitationRequired, match="page 20"):
+        await elicitations.finish(wants("page 0"), ask)
+    assert len(asked) == 20
