@@ -1,12 +1,13 @@
-# Every target makes .venv and installs what it needs by itself.
-PYTHON ?= python3
-VENV   := .venv
-BIN    := $(VENV)/bin
-STAMP  := $(VENV)/.installed
+# Every target makes .venv and installs what it needs by itself: `make run` only what users need.
+PYTHON  ?= python3
+VENV    := .venv
+BIN     := $(VENV)/bin
+STAMP   := $(VENV)/.installed
+RUNTIME := $(VENV)/.installed-to-run
 
 .PHONY: run test test-slow test-all conformance interop-suites public-servers check bench docs tables mutants evidence clean format
 
-run: $(STAMP)  ## serve everything that is configured here, or two demo servers, as one
+run: $(RUNTIME)  ## serve everything that is configured here, or two demo servers, as one
 	@$(BIN)/fairlead up $(ARGS)
 
 PYTEST := $(BIN)/python -m pytest -n 4 --dist worksteal
@@ -60,13 +61,23 @@ evidence: $(STAMP)  ## run everything that docs/evidence.md reports, and write i
 docs: $(VENV)/.docs
 	@$(BIN)/mkdocs build --strict
 
-$(STAMP): pyproject.toml
+INSTALL = $(BIN)/python -m pip install --disable-pip-version-check
+
+# What users need, without the tools of developers; pip shows how far it is.
+$(RUNTIME): pyproject.toml
+	@echo "Installing Fairlead and the libraries it needs into $(VENV), once:"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
+	@$(INSTALL) -e .
 	@touch $@
 
+$(STAMP): pyproject.toml
+	@echo "Installing Fairlead and the development tools into $(VENV), once; this takes a minute or two ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(INSTALL) -q -e '.[dev]'
+	@touch $@ $(RUNTIME)
+
 $(VENV)/.docs: $(STAMP)
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[docs]'
+	@$(INSTALL) -q -e '.[docs]'
 	@touch $@
 
 clean:

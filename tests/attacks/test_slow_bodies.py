@@ -34,7 +34,7 @@ STATELESS = json.dumps(
     }
 ).encode()
 
-LANES = pytest.mark.parametrize("fast_lane", [True, False], ids=["lane", "asgi"])
+LANES = pytest.mark.parametrize("fast_path", [True, False], ids=["lane", "asgi"])
 FRAMES = pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
 
 
@@ -150,8 +150,8 @@ async def everywhere(
 
 @LANES
 @SERVED
-async def test_a_wrong_token_is_refused_before_the_body_comes(served: str, fast_lane: bool) -> None:
-    async with serving(served, fast_lane=fast_lane) as place:
+async def test_a_wrong_token_is_refused_before_the_body_comes(served: str, fast_path: bool) -> None:
+    async with serving(served, fast_path=fast_path) as place:
 
         async def attack(entry: Entry, chunked: bool) -> Outcome:
             found = set()
@@ -168,10 +168,10 @@ async def test_a_wrong_token_is_refused_before_the_body_comes(served: str, fast_
 @LANES
 @FRAMES
 async def test_a_wrong_admin_token_is_refused_before_the_body_comes(
-    chunked: bool, fast_lane: bool
+    chunked: bool, fast_path: bool
 ) -> None:
     entry = ENTRIES["admin"]._replace(headers="X-Admin-Token: wrong\r\n")
-    async with serving("gateway", fast_lane=fast_lane) as place:
+    async with serving("gateway", fast_path=fast_path) as place:
         reader, writer = await place.connect()
         writer.write(place.head(entry, token=TOKEN, chunked=chunked))
         assert await outcome(reader, writer) == (401, "close")
@@ -179,8 +179,8 @@ async def test_a_wrong_admin_token_is_refused_before_the_body_comes(
 
 @LANES
 @SERVED
-async def test_a_body_that_never_comes_is_answered_408(served: str, fast_lane: bool) -> None:
-    async with serving(served, fast_lane=fast_lane, body_timeout=0.2) as place:
+async def test_a_body_that_never_comes_is_answered_408(served: str, fast_path: bool) -> None:
+    async with serving(served, fast_path=fast_path, body_timeout=0.2) as place:
 
         async def attack(entry: Entry, chunked: bool) -> Outcome:
             reader, writer = await place.connect()
@@ -192,9 +192,9 @@ async def test_a_body_that_never_comes_is_answered_408(served: str, fast_lane: b
 
 @LANES
 @SERVED
-async def test_a_body_that_trickles_is_answered_408(served: str, fast_lane: bool) -> None:
+async def test_a_body_that_trickles_is_answered_408(served: str, fast_path: bool) -> None:
     """One byte at a time never counts as silence, so only a deadline ends it."""
-    async with serving(served, fast_lane=fast_lane, body_timeout=0.3) as place:
+    async with serving(served, fast_path=fast_path, body_timeout=0.3) as place:
 
         async def attack(entry: Entry, chunked: bool) -> Outcome:
             reader, writer = await place.connect()
@@ -211,11 +211,11 @@ async def test_a_body_that_trickles_is_answered_408(served: str, fast_lane: bool
 
 @LANES
 @FRAMES
-async def test_a_large_body_at_a_fair_rate_gets_more_time(chunked: bool, fast_lane: bool) -> None:
+async def test_a_large_body_at_a_fair_rate_gets_more_time(chunked: bool, fast_path: bool) -> None:
     """Received bytes extend the deadline, so that slow links can send large bodies."""
     size = BODY_RATE.value * 2
     entry = ENTRIES["endpoint"]._replace(body=BODY + b" " * (size - len(BODY)))
-    async with serving("server", fast_lane=fast_lane, body_timeout=0.2) as place:
+    async with serving("server", fast_path=fast_path, body_timeout=0.2) as place:
         reader, writer = await place.connect()
         writer.write(place.head(entry, token=TOKEN, chunked=chunked))
         writer.write(framed(entry.body[: size // 2], chunked))  # pays for a second
@@ -230,10 +230,10 @@ async def test_a_large_body_at_a_fair_rate_gets_more_time(chunked: bool, fast_la
 
 @LANES
 async def test_a_request_that_was_answered_is_closed_without_a_second_answer(
-    fast_lane: bool,
+    fast_path: bool,
 ) -> None:
     entry = ENTRIES["endpoint"]
-    async with serving("server", fast_lane=fast_lane, body_timeout=0.2) as place:
+    async with serving("server", fast_path=fast_path, body_timeout=0.2) as place:
         reader, writer = await place.connect()
         head = place.head(entry, token=TOKEN, chunked=False)
         writer.write(head.replace(b"POST /mcp", b"GET /health"))
@@ -245,9 +245,9 @@ async def test_a_request_that_was_answered_is_closed_without_a_second_answer(
 
 
 @LANES
-async def test_other_refusals_come_before_the_body_too(fast_lane: bool) -> None:
+async def test_other_refusals_come_before_the_body_too(fast_path: bool) -> None:
     entry = ENTRIES["endpoint"]
-    async with serving("server", fast_lane=fast_lane, body_timeout=60) as place:
+    async with serving("server", fast_path=fast_path, body_timeout=60) as place:
         for change, expected in (
             ((b"application/json", b"text/plain"), b"415"),
             ((b"POST /mcp", b"POST /nowhere"), b"404"),

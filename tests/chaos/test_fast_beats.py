@@ -64,7 +64,7 @@ def result(body: bytes) -> str:
 async def test_a_silent_call_with_others_behind_it_goes_on(lane: bool, era: str) -> None:
     desk = Desk()
     async with (
-        serving(make_server(desk), heartbeat=BEAT, fast_lane=lane) as web,
+        serving(make_server(desk), heartbeat=BEAT, fast_path=lane) as web,
         line_to(web) as line,
     ):
         session = await begin(line, era)
@@ -108,7 +108,7 @@ async def test_nothing_follows_an_answer_that_comes_with_a_heartbeat(
     lane: bool, era: str, chatty: bool, loop_kind: str
 ) -> None:
     async with (
-        serving(punctual_server(), heartbeat=BEAT, fast_lane=lane) as web,
+        serving(punctual_server(), heartbeat=BEAT, fast_path=lane) as web,
         line_to(web) as line,
     ):
         session = await begin(line, era)
@@ -127,7 +127,7 @@ async def test_blank_lines_between_requests_hurry_nobody(
 ) -> None:
     """They begin the time that a head may take; the request behind them ends it."""
     monkeypatch.setattr(connection, "HEAD_TIME", 0.1)
-    async with serving(make_server(), fast_lane=lane) as web, line_to(web) as line:
+    async with serving(make_server(), fast_path=lane) as web, line_to(web) as line:
         session = await begin(line, era)
         for number in (2, 3):
             line.send(asks(session, ADD, number))
@@ -149,7 +149,7 @@ async def test_a_request_that_comes_when_time_is_up_is_answered_or_not_read(
     monkeypatch.setattr(run_http, "round", float, raising=False)  # not to whole seconds
     dice = random.Random(5)
     answered = closed = 0
-    async with serving(make_server(), fast_lane=lane) as web:
+    async with serving(make_server(), fast_path=lane) as web:
         async with line_to(web) as first:
             session = await begin(first, era)
         for number in range(2, 14):
@@ -185,7 +185,7 @@ async def test_a_server_that_ends_answers_or_hangs_up(
         return "never"
 
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    running = asyncio.create_task(server.run_http(port=0, started=ready.set_result, fast_lane=lane))
+    running = asyncio.create_task(server.run_http(port=0, started=ready.set_result, fast_path=lane))
     async with asyncio.timeout(10):
         web = Web(await ready, None)  # type: ignore[arg-type]  # only its address is needed
     async with line_to(web) as first, line_to(web) as second, line_to(web) as idle:
@@ -224,7 +224,7 @@ async def test_whoever_knows_the_tokens_may_fail(lane: bool) -> None:
             raise LookupError("the database is away")
         return token
 
-    async with serving(make_server(), fast_lane=lane, verify_token=verify) as web:
+    async with serving(make_server(), fast_path=lane, verify_token=verify) as web:
         async with line_to(web) as line:
             data = request(ADD, "Authorization: Bearer me")
             for _ in range(2):

@@ -22,8 +22,8 @@ HEAD += b"\r\n\r\n"
 @contextlib.asynccontextmanager
 async def both_ways(**options: Any) -> AsyncIterator[tuple[Web, Web]]:
     async with (
-        serving(make_server(), fast_lane=True, **options) as lane,
-        serving(make_server(), fast_lane=False, **options) as asgi,
+        serving(make_server(), fast_path=True, **options) as lane,
+        serving(make_server(), fast_path=False, **options) as asgi,
     ):
         yield lane, asgi
 

@@ -372,7 +372,7 @@ async def storm(behind: str, looking: str, lane: bool) -> None:
     seed = f"{behind} {looking}"
     dice = random.Random(seed)
     async with target(behind, looking, dice) as served:
-        async with serving(served, fast_lane=lane, heartbeat=0.004) as web:
+        async with serving(served, fast_path=lane, heartbeat=0.004) as web:
             clients = [
                 Client(web, n, ("session", "stateless")[n % 2], behind, random.Random(f"{seed}{n}"))
                 for n in range(CLIENTS)

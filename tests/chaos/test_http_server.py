@@ -30,7 +30,7 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 @pytest.fixture(params=[True, False], ids=["lane", "asgi"])
 def options(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return {"fast_lane": request.param}
+    return {"fast_path": request.param}
 
 
 def errors_in(caplog: pytest.LogCaptureFixture) -> list[str]:

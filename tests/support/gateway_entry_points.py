@@ -368,7 +368,7 @@ class Host:
         unix = str(self._folder / f"{name}.http")
         urls = {
             "tcp": await stack.enter_async_context(_served(gateway, **guarded)),
-            "asgi": await stack.enter_async_context(_served(gateway, **guarded, fast_lane=False)),
+            "asgi": await stack.enter_async_context(_served(gateway, **guarded, fast_path=False)),
             "sessionless": await stack.enter_async_context(
                 _served(gateway, **guarded, sessions=False)
             ),

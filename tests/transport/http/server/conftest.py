@@ -8,4 +8,4 @@ import pytest
 @pytest.fixture(params=[True, False], ids=["lane", "asgi"])
 def options(request: pytest.FixtureRequest) -> dict[str, Any]:
     """The fast path, and the ordinary one through ASGI."""
-    return {"fast_lane": request.param}
+    return {"fast_path": request.param}

@@ -40,6 +40,6 @@ class HttpSettings:
     max_sockets: int = 10_000  # WebSockets open at once
     max_sockets_per_client: int = SOCKETS_PER_CLIENT.value
     retry: float = 1.0  # how long a client waits before it takes up a stream again
-    fast_lane: bool = True  # answer stateless POSTs without the way through ASGI (`run_http` only)
+    fast_path: bool = True  # answer stateless POSTs without the way through ASGI (`run_http` only)
     event_store: "EventStore | None" = None  # None: in memory
     session_store: "SessionStore | None" = None  # where sessions survive a restart; None: nowhere

@@ -119,7 +119,7 @@ async def test_whatever_the_pieces_are_the_answers_are_the_same(cuts: str | int)
     """With the lane and without it, each request is understood in the same way."""
     heard = []
     for lane in (True, False):
-        async with serving(make_server(), fast_lane=lane) as web:
+        async with serving(make_server(), fast_path=lane) as web:
             line = await Line.to(web)
             sent = requests(await line.open_session())
             random.Random(7).shuffle(sent)

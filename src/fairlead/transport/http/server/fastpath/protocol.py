@@ -308,6 +308,6 @@ def fast_path_protocol(
     """The protocol class that serves these endpoints, by path."""
     plain = settings.error_status == "spec" and settings.sse_dialect == "standard"
     limits = {"body_timeout": settings.body_timeout}
-    if not (settings.fast_lane and plain):
+    if not (settings.fast_path and plain):
         return type("Guarded", (GuardedProtocol,), limits)
     return type("Lane", (FastPathProtocol,), {"edges": edges, **limits})
