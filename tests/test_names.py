@@ -35,7 +35,6 @@ ACROSS = {"attacks", "chaos", "conformance", "interop", "matrix", "scenarios", "
 LONG = {
     "gateway/catalog/merged_catalog.py",
     "gateway/gateway.py",
-    "relay/relay.py",
 }
 
 

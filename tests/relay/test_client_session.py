@@ -7,21 +7,15 @@ from typing import Any
 import pytest
 
 from fairlead.relay.turn_lock import Turns
-from tests.support.raw_relay import ASKED, LIMIT, Client, Scene, Server, scene
+from tests.support.raw_relay import ASKED, LIMIT, scene, two_sessions
 
 FORM = {"mode": "form", "message": "?", "requestedSchema": {"type": "object", "properties": {}}}
-
-
-async def two(place: Scene, capabilities: Any = None) -> tuple[Client, Client, Server]:
-    """Two sessions on one connection to the server."""
-    one, other = await place.session(capabilities), await place.session(capabilities)
-    return one, other, await place.server()
 
 
 @pytest.mark.covers("GTW-03", "GTW-05")
 async def test_two_clients_with_the_same_ids_get_their_own_answers() -> None:
     async with scene() as place:
-        one, other, server = await two(place)
+        one, other, server = await two_sessions(place)
         for n in range(20):
             one.ask("tools/call", {"name": "one", "arguments": {"n": n}}, n)
             other.ask("tools/call", {"name": "other", "arguments": {"n": n}}, n)
@@ -100,7 +94,7 @@ async def test_progress_flows_both_ways_under_each_sides_own_token() -> None:
 @pytest.mark.covers("GTW-05")
 async def test_questions_go_to_the_client_whose_call_asks() -> None:
     async with scene(max_channels=1) as place:
-        one, other, server = await two(place, ASKED)
+        one, other, server = await two_sessions(place, ASKED)
         first = one.ask("tools/call", {"name": "one"})
         request = await server.method("tools/call")
         second = other.ask("tools/call", {"name": "other"})  # waits for its turn
@@ -146,7 +140,7 @@ async def test_a_session_that_joins_does_not_confuse_a_call_under_way() -> None:
 
 async def test_a_client_that_reads_nothing_does_not_hold_up_the_others() -> None:
     async with scene(max_channels=1) as place:
-        slow, other, server = await two(place, ASKED)
+        slow, other, server = await two_sessions(place, ASKED)
         slow.ask("tools/call", {"name": "slow", "_meta": {"progressToken": 1}})
         request = await server.method("tools/call")
         token = request["params"]["_meta"]["progressToken"]
@@ -157,103 +151,6 @@ async def test_a_client_that_reads_nothing_does_not_hold_up_the_others() -> None
         call = other.ask("tools/call", {"name": "other"})
         server.reply(await server.method("tools/call"), {"content": []})
         assert "result" in await other.answer_to(call)
-
-
-@pytest.mark.covers("GTW-05")
-async def test_logs_reach_only_the_client_they_are_about() -> None:
-    async with scene() as place:
-        one, other, server = await two(place)
-        await one.answer_to(one.ask("logging/setLevel", {"level": "error"}))
-        await other.answer_to(other.ask("logging/setLevel", {"level": "info"}))
-        assert server.seen[-1]["params"]["level"] == "info"
-        await one.answer_to(one.ask("logging/setLevel", {"level": "warning"}))
-        assert server.seen[-1]["params"]["level"] == "info"  # the other one still wants it
-        call = other.ask("tools/call", {"name": "x"})
-        request = await server.method("tools/call")
-        server.tell("notifications/message", {"level": "info", "data": "mine"})
-        server.tell("notifications/message", {"level": "debug", "data": "too much"})
-        second = one.ask("tools/call", {"name": "y"})
-        another = await server.method("tools/call")
-        server.tell("notifications/message", {"level": "emergency", "data": "whose?"})
-        server.reply(request, {"content": []})
-        await other.answer_to(call)
-        server.tell("notifications/message", {"level": "warning", "data": "ones"})
-        server.reply(another, {"content": []})
-        await one.answer_to(second)
-        assert [m["params"]["data"] for m in other.skipped] == ["mine"]
-        assert [m["params"]["data"] for m in one.skipped] == ["ones"]
-
-
-async def test_a_wrong_log_level_is_the_servers_to_refuse() -> None:
-    async with scene(quiet={"logging/setLevel"}) as place:
-        one, other, server = await two(place)
-        await server.method("notifications/initialized")
-        call = other.ask("logging/setLevel", {"level": "info"})
-        server.reply(await server.method("logging/setLevel"), {})
-        await other.answer_to(call)
-        call = one.ask("logging/setLevel", {"level": "loud"})
-        request = await server.method("logging/setLevel")
-        assert request["params"]["level"] == "loud"
-        server.refuse(request, -32602, "no such level")
-        assert (await one.answer_to(call))["error"]["message"] == "no such level"
-
-
-@pytest.mark.covers("GTW-05")
-async def test_updates_reach_only_those_who_subscribed() -> None:
-    async with scene() as place:
-        one, other, server = await two(place)
-        for end, uri in ((one, "x:1"), (other, "x:2"), (one, "x:both"), (other, "x:both")):
-            await end.answer_to(end.ask("resources/subscribe", {"uri": uri}))
-        for uri in ("x:1", "x:2", "x:both"):
-            server.tell("notifications/resources/updated", {"uri": uri})
-        await server.sync()
-        assert [(await one.read())["params"]["uri"] for _ in range(2)] == ["x:1", "x:both"]
-        assert [(await other.read())["params"]["uri"] for _ in range(2)] == ["x:2", "x:both"]
-        # The last one to go ends it at the server.
-        await one.answer_to(one.ask("resources/unsubscribe", {"uri": "x:both"}))
-        assert not any(m.get("method") == "resources/unsubscribe" for m in server.seen)
-        await other.answer_to(other.ask("resources/unsubscribe", {"uri": "x:both"}))
-        assert server.seen[-1]["method"] == "resources/unsubscribe"
-        await one.close()
-        async with asyncio.timeout(LIMIT):
-            while server.seen[-1].get("params", {}).get("uri") != "x:1":
-                await asyncio.sleep(0.002)
-        assert server.seen[-1]["method"] == "resources/unsubscribe"
-
-
-async def test_a_refused_subscription_is_none() -> None:
-    async with scene(quiet={"resources/subscribe"}) as place:
-        one, other, server = await two(place)
-        call = one.ask("resources/subscribe", {"uri": "x:1"})
-        server.refuse(await server.method("resources/subscribe"), -32602, "no")
-        assert (await one.answer_to(call))["error"]["message"] == "no"
-        server.tell("notifications/resources/updated", {"uri": "x:1"})
-        server.tell("notifications/tools/list_changed")
-        assert (await one.read())["method"] == "notifications/tools/list_changed"
-        assert (await other.read())["method"] == "notifications/tools/list_changed"
-
-
-async def test_a_server_that_came_back_hears_again_what_was_wanted() -> None:
-    async with scene() as place:
-        client = await place.session()
-        server = await place.server()
-        await client.answer_to(client.ask("logging/setLevel", {"level": "error"}))
-        await client.answer_to(client.ask("resources/subscribe", {"uri": "x:1"}))
-        await server.close()
-        calls = [client.ask("tools/list") for _ in range(5)]
-        server = await place.server()
-        for _ in calls:
-            server.reply(await server.method("tools/list"), {"tools": []})
-        for call in calls:
-            assert "result" in await client.answer_to(call)
-        methods = [m["method"] for m in server.seen]
-        assert methods.count("initialize") == 1
-        assert methods.count("logging/setLevel") == 1
-        assert methods.count("resources/subscribe") == 1
-        assert len(place.servers) == 2  # and not one for each of the calls
-        told = [m["method"] for m in client.skipped]
-        assert told.count("notifications/tools/list_changed") == 1
-        assert told.count("notifications/resources/updated") == 1
 
 
 @pytest.mark.covers("GTW-05")
@@ -269,21 +166,6 @@ async def test_each_session_has_its_own_connection_where_asked_for() -> None:
         call = other.ask("tools/list")
         second.reply(await second.method("tools/list"), {"tools": []})
         assert "result" in await other.answer_to(call)
-
-
-async def test_many_calls_at_once_after_a_loss_open_one_connection_for_a_session() -> None:
-    async with scene(upstream="per-session") as place:
-        client = await place.session()
-        server = await place.server()
-        await server.close()
-        calls = [client.ask("tools/list") for _ in range(8)]
-        server = await place.server()
-        for _ in calls:
-            server.reply(await server.method("tools/list"), {"tools": []})
-        for call in calls:
-            assert "result" in await client.answer_to(call)
-        assert len(place.servers) == 2
-        assert len(place.relay.upstream.links) == 1
 
 
 async def test_a_connection_that_nobody_uses_any_more_ends_after_a_while() -> None:
@@ -354,7 +236,7 @@ async def test_sessions_with_a_connection_each_are_counted_too() -> None:
 
 async def test_lists_that_change_during_a_call_are_told_to_all() -> None:
     async with scene() as place:
-        one, other, server = await two(place)
+        one, other, server = await two_sessions(place)
         call = one.ask("tools/call", {"name": "x"})
         request = await server.method("tools/call")
         server.tell("notifications/tools/list_changed", {"vendor": 1})

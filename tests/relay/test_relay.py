@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +11,6 @@ from fairlead.gateway import RelaySettings
 from tests.support.raw_relay import (
     HANDSHAKE,
     META,
-    SERVER_CAPABILITIES,
     STATELESS,
     Client,
     Scene,
@@ -175,61 +173,6 @@ async def test_depth_that_nobody_can_read_passes_or_is_refused_but_never_hangs()
         refused = await client.read()
         assert refused["error"]["code"] == -32700
         await client.sync()
-
-
-async def test_an_initialize_passes_both_ways_with_everything_in_it() -> None:
-    offers: dict[str, Any] = {
-        "instructions": "hé",
-        "vendor": {"n": 9007199254740993},
-        "capabilities": {**SERVER_CAPABILITIES, "vendor": {"deep": [1]}},
-    }
-    async with scene(offers=offers) as place:
-        client = await place.client()
-        params = (
-            '{"protocolVersion":"2025-11-25","capabilities":{"vendor":{"n":1.50}},'
-            '"clientInfo":{"name":"c","version":"1","vendor":1e400},"more":[1 ,2]}'
-        )
-        client.send(f'{{"jsonrpc":"2.0","id":"i","method":"initialize","params":{params}}}')
-        got = await client.line()
-        server = await place.server()
-        answered = members(members(got)["result"])
-        assert answered["vendor"] == b'{"n": 9007199254740993}'
-        assert b'"deep": [1]' in answered["capabilities"]
-        assert server.seen[0]["params"]["more"] == [1, 2]
-        client.send('{"jsonrpc":"2.0","method":"notifications/initialized","params":{"k":1.0}}')
-        client.send('{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}')
-        first, second = await server.line(), await server.line()
-        assert members(first)["params"] == b'{"k":1.0}'
-        assert members(second)["method"] == b'"notifications/roots/list_changed"'
-
-
-@pytest.mark.covers("GTW-04")
-async def test_an_older_version_that_the_server_answers_with_holds_for_both() -> None:
-    async with scene(version="2025-03-26") as place:
-        client = await place.client()
-        answer = await client.initialize(version="2025-11-25")
-        assert answer["result"]["protocolVersion"] == "2025-03-26"
-        server = await place.server()
-        await server.method("notifications/initialized")
-        # That revision has batches: they are taken apart, and each is answered.
-        client.send('[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","id":2,"method":"b"}]')
-        for name in "ab":
-            server.reply(await server.method(name), {"was": name})
-        answers = {m["id"]: m["result"]["was"] for m in (await client.read(), await client.read())}
-        assert answers == {1: "a", 2: "b"}
-
-
-async def test_a_server_that_answers_a_newer_version_is_put_into_older_words() -> None:
-    async with scene(version="2025-11-25") as place:
-        client = await place.client()
-        answer = await client.initialize(version="2024-11-05")
-        assert answer["result"]["protocolVersion"] == "2024-11-05"
-        server = await place.server()
-        call = client.ask("tools/call", {"name": "x"})
-        audio = {"type": "audio", "data": "aa", "mimeType": "audio/wav"}
-        server.reply(await server.method("tools/call"), {"content": [audio]})
-        got = await client.answer_to(call)
-        assert got["result"]["content"][0]["type"] == "text"
 
 
 # Clients that do not wait for the answer to their handshake.

@@ -11,7 +11,7 @@ from fairlead.errors import ConnectFailed
 from fairlead.protocol.identity.principal import ANONYMOUS, Principal, principal_from
 from fairlead.relay.server_target import Way
 from fairlead.relay.settings import RelaySettings
-from fairlead.relay.upstream_pool import Upstream, can_be_asked
+from fairlead.relay.upstream_pool import Upstream
 from fairlead.transport.channel import Channel
 from tests.support.single_exchange import exchange
 from tests.support.virtual_time import VirtualTime
@@ -89,18 +89,3 @@ async def test_room_is_made_by_ending_what_was_unused_for_five_seconds(
     else:
         with pytest.raises(ConnectFailed, match="3 connections to it are in use"):
             upstream._retire_one(links, 3)
-
-
-@pytest.mark.parametrize(
-    ("capabilities", "asked"),
-    [
-        (b"{}", False),
-        (b'{"sampling":{}}', True),
-        (b'{"roots":{},"x":"%b"}' % (b"y" * 2000), True),
-        (b'{"experimental":{}}', False),
-        (b"[]", False),
-        (b"{", False),
-    ],
-)
-def test_who_declares_a_way_to_be_asked_can_be(capabilities: bytes, asked: bool) -> None:
-    assert can_be_asked(capabilities) is asked

@@ -267,3 +267,9 @@ async def scene(
             finally:
                 await relay.close()
                 await place.close()
+
+
+async def two_sessions(place: Scene, capabilities: Any = None) -> tuple[Client, Client, Server]:
+    """Open two sessions on one connection to the server."""
+    one, other = await place.session(capabilities), await place.session(capabilities)
+    return one, other, await place.server()

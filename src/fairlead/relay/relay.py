@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Container, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,35 +18,30 @@ from ..peer.notification_pipeline import NotificationPipeline
 from ..protocol.caller import Caller
 from ..protocol.conversation.conversation import Conversation, ConversationRole
 from ..protocol.downgrade.downgrade_error import DowngradeError
-from ..protocol.downgrade.results import downgrade_result
 from ..protocol.envelope import Direction, TransportContext
 from ..protocol.headers import ParamHeader
 from ..protocol.identity.client_key import connection_key
 from ..protocol.identity.principal import ANONYMOUS, Principal
-from ..protocol.json_edit import encoded, members_of, string_of
 from ..protocol.methods import exists
 from ..protocol.outgoing_params import Identity
 from ..protocol.own_errors import own_error, unreachable_error
-from ..protocol.revisions import Revision
 from ..server.features.subscription_quota import SubscriptionQuota
 from ..server.http_app.http_runnable import HttpRunnable
 from ..transport.channel import Channel
 from ..transport.http.server.settings import HttpSettings
 from ..wire import Notification
-from ..wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND
-from .bridge.handshake_to_stateless import HandshakeToStateless, possibly_missed_changes
+from ..wire.error_codes import METHOD_NOT_FOUND
+from .bridge.handshake_to_stateless import HandshakeToStateless
 from .bridge.parked_calls import ParkedCalls
 from .bridge.stateless_to_handshake import StatelessToHandshake
 from .client_session import Front
 from .fastpath.taskless_forwarder import TasklessForwarder
-from .relayed_call import ASKING, LEVELS, RelayedCall
-from .relayed_params import RelayedParams, params_of
-from .request_params import uris_of
+from .same_era import SameEraForwarder, stop_watching
 from .server_target import Way, target_for
+from .session_restore import UpstreamSessionRestorer
 from .settings import RelaySettings
-from .turn_lock import Turn
 from .upstream_connection import Link
-from .upstream_pool import Upstream, can_be_asked
+from .upstream_pool import Upstream
 
 if TYPE_CHECKING:
     from ..server.http_app.app import HttpApp
@@ -54,8 +49,6 @@ if TYPE_CHECKING:
 __all__ = ["Relay"]
 
 log = logging.getLogger("fairlead.gateway")
-
-SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 
 class Relay(HttpRunnable):
@@ -97,6 +90,8 @@ class Relay(HttpRunnable):
         self.parked = parked or ParkedCalls(self.settings)
         self._owns_parked = parked is None
         self.quota = quota or SubscriptionQuota()
+        self._same_era = SameEraForwarder(self.settings, self.quota)
+        self._sessions = UpstreamSessionRestorer(self.upstream, self._bridge)
         self._stateless = StatelessToHandshake(self.upstream, self.parked, self.quota)
         self._forwarder = TasklessForwarder(
             self.upstream,
@@ -108,7 +103,6 @@ class Relay(HttpRunnable):
         self.delegate_post = self._forwarder.delegate_post if self._forwarder.possible else None
         self._bridges: dict[Link, HandshakeToStateless] = {}
         self._fronts: dict[object, Front] = {}  # by the peer that it is
-        self._listening: dict[asyncio.Future[Raw], object] = {}  # and who does
         self._ending: set[asyncio.Task[None]] = set()
 
     # Serving
@@ -222,7 +216,7 @@ class Relay(HttpRunnable):
         """Return the server that a message is for or from: there is only one."""
         return self.name
 
-    # Requests of clients
+    # Requests
 
     async def _handle(self, exchange: Exchange) -> Answer:
         front = self._fronts.get(exchange.edge)
@@ -262,7 +256,7 @@ class Relay(HttpRunnable):
                 link = await self.upstream.for_caller(caller)
                 try:
                     if link.stateless:
-                        return await self._same_era(exchange, front, link)
+                        return await self._same_era.forward_stateless(exchange, front, link)
                     return await self._stateless.answer(exchange, front, link)
                 except TransportError as exc:
                     if exc.delivered or not again or link.alive:
@@ -270,57 +264,22 @@ class Relay(HttpRunnable):
         if exchange.method == "initialize" and front is not None:
             return await self._initialize(exchange, front)
         for again in (True, False):
-            link = await self._link_of(exchange, front)
+            if front is None:  # a message that stands alone
+                link = await self.upstream.for_caller(caller)
+            else:
+                link = await self._sessions.connection_of(front, caller)
             try:
                 if link.stateless:
                     return await self._bridge(link).answer(exchange, front)
-                return await self._in_session(exchange, front, link)
+                return await self._same_era.forward_in_session(exchange, front, link)
             except TransportError as exc:
                 if exc.delivered or not again or link.alive:
                     raise
         raise AssertionError("unreachable")
 
-    # The same era on both sides
-
-    async def _same_era(self, exchange: Exchange, front: Front | None, link: Link) -> Answer:
-        """Stateless to stateless: everything is in the request."""
-        call = RelayedCall(exchange, front)
-        passing = params_of(exchange)
-        timeout = self.settings.call_timeout
-        if exchange.method == "subscriptions/listen":
-            key = connection_key(exchange.caller.principal, exchange.transport, exchange.edge)
-            with self.quota.listening(key, exchange.edge, _uris(exchange)):
-                return await self._listen(exchange, link.pass_on(call, passing, timeout=0))
-        if exchange.method == "server/discover":
-            return _for_everybody(await link.pass_on(call, passing, timeout=timeout))
-        headers = exchange.transport.headers
-        add = getattr(link.peer.channel, "add_headers", None)
-        if add is not None and headers is not None and exchange.method == "tools/call":
-            given = {k: v for k, v in headers.items() if k.startswith("mcp-param-")}
-            if given:
-                return await link.pass_on(
-                    call, passing, timeout=timeout, on_sent=lambda sent: add(sent, given)
-                )
-        return await link.pass_on(call, passing, timeout=timeout)
-
-    async def _listen(self, exchange: Exchange, hearing: Coroutine[Any, Any, Raw]) -> Answer:
-        """A subscription at the server, which lasts until one of the three of us ends it."""
-        work = asyncio.ensure_future(hearing)
-        self._listening[work] = exchange.edge
-        try:
-            await asyncio.wait((work,))
-        finally:
-            del self._listening[work]
-            work.cancel()
-            await asyncio.wait((work,))  # the server is told
-        result = Raw(b'{"resultType":"complete"}') if work.cancelled() else work.result()
-        return _tagged(result, exchange)
-
     def hang_up(self, edge: object | None = None) -> None:
         """End what one client listens to, or all of them."""
-        for work, whose in list(self._listening.items()):
-            if edge in (None, whose):
-                work.cancel()
+        self._same_era.hang_up(edge)
         for link in self.upstream.links:
             if link.changes is not None:
                 link.changes.stop(edge)
@@ -330,7 +289,7 @@ class Relay(HttpRunnable):
         link = front.link
         for uri in [uri for uri in front.uris if not permits(uri)]:
             front.uris.discard(uri)
-            if link is not None and not _unwatched(uri, front, link) and link.alive:
+            if link is not None and not stop_watching(uri, front, link) and link.alive:
                 if link.stateless:
                     link.background(self._bridge(link).follow())
                 else:
@@ -342,125 +301,18 @@ class Relay(HttpRunnable):
         front.introduction = introduction
         async with front.opening:  # what is asked meanwhile waits for it
             link = await self.upstream.for_session(front, introduction, exchange.caller)
-        if link.stateless:
+        if link.introduction is None:  # stateless, or opened for another purpose
             return self._bridge(link).initialized(exchange)
-        assert link.agreement is not None
-        asked, theirs = exchange.caller.revision, link.agreement.revision
-        if link.introduction is None:  # a connection that somebody else opened
-            return self._bridge(link).initialized(exchange)
-        if theirs < asked:
-            front.peer.conversation.set_revision(theirs)
-            return link.introduction
-        return _introduced(link.introduction, asked, theirs)
-
-    async def _link_of(self, exchange: Exchange, front: Front | None) -> Link:
-        if front is None:  # a message that stands alone
-            return await self.upstream.for_caller(exchange.caller)
-        link = front.link
-        if link is None or not link.alive or front.joining:
-            link = await self.reconnect_session(front, exchange.caller)
-        link.activate()
-        return link
+        return self._same_era.initialized(exchange, front, link)
 
     async def reconnect_session(self, front: Front, caller: Caller) -> Link:
-        """A session gets a connection in place of one that was lost.
+        """Give a session a connection in place of one that was lost.
 
         Raises:
-            RpcError: it is none, or the server said no.
-            FairleadError: the server cannot be reached.
+            RpcError: The client has not sent `initialize`, or the server refused it.
+            FairleadError: The server cannot be reached.
         """
-        if front.introduction is None:
-            raise own_error(INVALID_PARAMS, "Send initialize first")
-        front.joining += 1
-        try:
-            async with front.opening:  # one for all that the client asks meanwhile, in their order
-                link = front.link
-                if link is None or not link.alive:
-                    link = await self.upstream.for_session(front, front.introduction, caller)
-                    await self._restore(front, link)
-                return link
-        finally:
-            front.joining -= 1
-
-    async def _restore(self, front: Front, link: Link) -> None:
-        """A server that came back hears again what the client had asked for."""
-        if link.stateless:
-            await self._bridge(link).joined()
-            await self._bridge(link).follow()
-        else:
-            link.activate()
-            try:
-                if front.level is not None:
-                    await link.peer.request("logging/setLevel", {"level": front.level})
-                for uri in front.uris:
-                    link.uris.setdefault(uri, set()).add(front)
-                    await link.peer.request("resources/subscribe", {"uri": uri})
-            except RpcError as exc:
-                log.warning("%s: not everything could be restored: %s", self.name, exc)
-        # Nobody told what changed while it was away, so clients look again.
-        for note in possibly_missed_changes(link, front):
-            front.tell(note, link)
-
-    async def _in_session(self, exchange: Exchange, front: Front | None, link: Link) -> Answer:
-        """Handshake to handshake."""
-        method = exchange.method
-        call = RelayedCall(exchange, front)
-        passing = params_of(exchange)
-        if front is not None:
-            local = self._noted(exchange, front, link, passing)
-            if local is not None:
-                return local
-        turn = None
-        shared = front is not None and method in ASKING and not link.correlates_calls
-        if front is not None and shared and can_be_asked(exchange.caller.capabilities):
-            turn = await self._take_turn(link, front)
-        try:
-            timeout = self.settings.call_timeout
-            result = await link.pass_on(call, passing, timeout=timeout, turn=turn)
-        except RpcError:
-            if method == "resources/subscribe":
-                _unwatched(exchange.target, front, link)
-            raise
-        assert link.agreement is not None
-        revision = exchange.caller.revision
-        if link.agreement.revision > revision:
-            return downgrade_result(method, result, revision)
-        return result
-
-    async def _take_turn(self, link: Link, front: Front) -> Turn:
-        """One client at a time, because a question of the server does not say whom it is for.
-
-        Who is asked may have to call something before it can answer, so it need not wait.
-        """
-        try:
-            return await link.turns.take(front, self.settings.turn_timeout, urgent=front.asked > 0)
-        except TimeoutError:
-            raise own_error(
-                -32603, f"{self.name} is busy: other clients use it. Try again later"
-            ) from None
-
-    def _noted(
-        self, exchange: Exchange, front: Front, link: Link, passing: RelayedParams
-    ) -> Answer:
-        """Remember what a session wants; an answer only if the server need not be asked."""
-        match exchange.method:
-            case "logging/setLevel":
-                level = string_of((passing.members or {}).get("level"))
-                if level not in LEVELS:
-                    return None  # for the server to refuse
-                front.level = level
-                others = [f.level for f in link.fronts if f is not front and f.level is not None]
-                if others:
-                    passing.replace("level", min((level, *others), key=LEVELS.index))
-            case "resources/subscribe" if exchange.target is not None:
-                front.uris.add(exchange.target)
-                link.uris.setdefault(exchange.target, set()).add(front)
-            case "resources/unsubscribe" if exchange.target is not None:
-                if link.borrowed and exchange.target not in front.uris:
-                    return b"{}"  # the gateway itself may watch it here, for other clients
-                if _unwatched(exchange.target, front, link):
-                    return b"{}"  # another client still watches it
-        return None
+        return await self._sessions.reconnect(front, caller)
 
     def _bridge(self, link: Link) -> HandshakeToStateless:
         bridge = self._bridges.get(link)
@@ -535,54 +387,4 @@ class Relay(HttpRunnable):
         task.add_done_callback(self._ending.discard)
 
 
-def _introduced(introduction: Raw, asked: Revision, theirs: Revision) -> Answer:
-    """The server's answer to `initialize`, for a client that may have asked for less."""
-    if theirs == asked:
-        return introduction
-    members = members_of(introduction)
-    if members is None:
-        return introduction
-    members["protocolVersion"] = encoded(asked.value)
-    return downgrade_result("initialize", encoded(members), asked)
-
-
-def _uris(exchange: Exchange) -> int:
-    """Return how many resources a listen stream is about; the server refuses a bad request."""
-    try:
-        return len(uris_of(exchange))
-    except RpcError:
-        return 0
-
-
 _NAMING_A_REQUEST = frozenset({"notifications/cancelled", "notifications/progress"})
-
-
-def _unwatched(uri: str | None, front: Front | None, link: Link) -> bool:
-    """A client does not watch a resource any more; whether another one does."""
-    if uri is None or front is None:
-        return False
-    front.uris.discard(uri)
-    watching = link.uris.get(uri, set())
-    watching.discard(front)
-    if not watching:
-        link.uris.pop(uri, None)
-    return bool(watching)
-
-
-def _for_everybody(discovered: Raw) -> Raw:
-    """What the server says of itself, with the revisions that we speak to clients."""
-    members = members_of(discovered)
-    if members is None:
-        return discovered
-    spoken = [revision.value for revision in reversed(Revision)]
-    return encoded({**members, "supportedVersions": spoken})
-
-
-def _tagged(result: Raw, exchange: Exchange) -> Raw:
-    """The last answer of a subscription names it."""
-    members = members_of(result)
-    meta = None if members is None else members_of(members.get("_meta", Raw(b"{}")))
-    if members is None or meta is None:
-        return result
-    meta[SUBSCRIPTION] = encoded(exchange.request_id)
-    return encoded({**members, "_meta": meta})

@@ -10,7 +10,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -23,14 +23,13 @@ from ..limits import CONNECTIONS_PER_CLIENT
 from ..protocol.caller import Caller
 from ..protocol.conversation.era_probe import judge_initialize
 from ..protocol.identity.principal import ANONYMOUS, Principal
-from ..protocol.methods import has_capability
 from ..protocol.outgoing_params import Identity
 from ..protocol.public_reason import public_reason
 from ..protocol.revisions import NEWEST
 from ..transport.backoff import Backoff
 from ..upstream.liveness import LivenessProbe
 from ..wire import Success
-from .bridge.capabilities import fingerprint, for_handshake_server
+from .bridge.capabilities import can_be_asked, fingerprint, for_handshake_server
 from .client_session import Front
 from .param_headers import Marks
 from .server_target import Way
@@ -38,7 +37,7 @@ from .settings import RelaySettings
 from .turn_lock import Turn
 from .upstream_connection import Link
 
-__all__ = ["Upstream", "can_be_asked"]
+__all__ = ["Upstream"]
 
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds without another attempt after one that failed
 
@@ -47,25 +46,6 @@ EVICTABLE_AFTER = 5.0  # seconds without use; a client that declares something e
 # would otherwise start a process with each of them
 
 log = logging.getLogger("fairlead.gateway")
-
-ASKED_BACK = ("elicitation", "sampling", "roots")
-
-
-def can_be_asked(capabilities: bytes) -> bool:
-    """Whether somebody with these capabilities may be asked something by a server."""
-    short = len(capabilities) < 1024  # long ones are not worth remembering
-    return _remembered(capabilities) if short else _asks_back(capabilities)
-
-
-def _asks_back(capabilities: bytes) -> bool:
-    try:
-        declared = msgspec.json.decode(capabilities)
-    except (msgspec.DecodeError, RecursionError):
-        return False
-    return isinstance(declared, dict) and any(has_capability(declared, c) for c in ASKED_BACK)
-
-
-_remembered = lru_cache(maxsize=256)(_asks_back)  # asked with every call
 
 
 class _FailedAttempts:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from fairlead.relay.bridge.capabilities import (
+    can_be_asked,
     fingerprint,
     for_handshake_server,
     for_stateless_server,
@@ -41,3 +42,18 @@ def test_equal_capabilities_have_one_fingerprint_in_any_order() -> None:
     assert fingerprint(b'{"a":{},"b":{}}') == fingerprint(b'{"b": {}, "a": {}}')
     assert fingerprint(b'{"a":{}}') != fingerprint(b'{"a":{"b":1}}')
     assert fingerprint(b"no json") == b"no json"
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "asked"),
+    [
+        (b"{}", False),
+        (b'{"sampling":{}}', True),
+        (b'{"roots":{},"x":"%b"}' % (b"y" * 2000), True),
+        (b'{"experimental":{}}', False),
+        (b"[]", False),
+        (b"{", False),
+    ],
+)
+def test_who_declares_a_way_to_be_asked_can_be(capabilities: bytes, asked: bool) -> None:
+    assert can_be_asked(capabilities) is asked

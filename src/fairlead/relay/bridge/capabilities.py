@@ -7,12 +7,32 @@ from msgspec import Raw
 
 from ...protocol.downgrade.capabilities import downgrade_capabilities
 from ...protocol.json_edit import encoded, members_of
+from ...protocol.methods import has_capability
 from ...protocol.revisions import NEWEST_HANDSHAKE
 
-__all__ = ["fingerprint", "for_handshake_server", "for_stateless_server"]
+__all__ = ["can_be_asked", "fingerprint", "for_handshake_server", "for_stateless_server"]
 
 # Extensions whose messages pass as they are, whatever the era.
 _PASSED = ("io.modelcontextprotocol/ui",)
+
+_ASKED_BACK = ("elicitation", "sampling", "roots")
+
+
+def can_be_asked(capabilities: bytes) -> bool:
+    """Return True if a server may send requests to a client with these capabilities."""
+    short = len(capabilities) < 1024  # long ones are not worth remembering
+    return _remembered(capabilities) if short else _asks_back(capabilities)
+
+
+def _asks_back(capabilities: bytes) -> bool:
+    try:
+        declared = msgspec.json.decode(capabilities)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return isinstance(declared, dict) and any(has_capability(declared, c) for c in _ASKED_BACK)
+
+
+_remembered = lru_cache(maxsize=256)(_asks_back)  # looked up with every call
 
 
 @lru_cache(maxsize=256)

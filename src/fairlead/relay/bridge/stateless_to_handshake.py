@@ -24,6 +24,7 @@ from ...wire import to_json
 from ...wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND, URL_ELICITATION_REQUIRED
 from ..relayed_call import ASKING, LEVELS, RelayedCall
 from ..relayed_params import STATELESS_KEYS, RelayedParams, params_of
+from .capabilities import can_be_asked
 from .era_errors import for_stateless_client
 from .parked_calls import ParkedCalls
 
@@ -92,8 +93,6 @@ class StatelessToHandshake:
 
         Nearly all are so: the server cannot ask back, and nobody comes back with answers.
         """
-        from ..upstream_pool import can_be_asked
-
         method, caller = exchange.message.method, exchange.caller
         if method in _OURS or caller.log_level is not None or can_be_asked(caller.capabilities):
             return None
@@ -131,8 +130,6 @@ class StatelessToHandshake:
     async def _ask_back(
         self, exchange: Exchange, front: "Front | None", link: "Link", passing: RelayedParams
     ) -> Raw:
-        from ..upstream_pool import can_be_asked
-
         assert passing.members is not None
         members = passing.members
         given = members.pop("requestState", None)

@@ -1,0 +1,137 @@
+"""Requests between a client and a server of the same era."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.support.raw_relay import LIMIT, SERVER_CAPABILITIES, members, scene, two_sessions
+
+
+async def test_an_initialize_passes_both_ways_with_everything_in_it() -> None:
+    offers: dict[str, Any] = {
+        "instructions": "hé",
+        "vendor": {"n": 9007199254740993},
+        "capabilities": {**SERVER_CAPABILITIES, "vendor": {"deep": [1]}},
+    }
+    async with scene(offers=offers) as place:
+        client = await place.client()
+        params = (
+            '{"protocolVersion":"2025-11-25","capabilities":{"vendor":{"n":1.50}},'
+            '"clientInfo":{"name":"c","version":"1","vendor":1e400},"more":[1 ,2]}'
+        )
+        client.send(f'{{"jsonrpc":"2.0","id":"i","method":"initialize","params":{params}}}')
+        got = await client.line()
+        server = await place.server()
+        answered = members(members(got)["result"])
+        assert answered["vendor"] == b'{"n": 9007199254740993}'
+        assert b'"deep": [1]' in answered["capabilities"]
+        assert server.seen[0]["params"]["more"] == [1, 2]
+        client.send('{"jsonrpc":"2.0","method":"notifications/initialized","params":{"k":1.0}}')
+        client.send('{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}')
+        first, second = await server.line(), await server.line()
+        assert members(first)["params"] == b'{"k":1.0}'
+        assert members(second)["method"] == b'"notifications/roots/list_changed"'
+
+
+@pytest.mark.covers("GTW-04")
+async def test_an_older_version_that_the_server_answers_with_holds_for_both() -> None:
+    async with scene(version="2025-03-26") as place:
+        client = await place.client()
+        answer = await client.initialize(version="2025-11-25")
+        assert answer["result"]["protocolVersion"] == "2025-03-26"
+        server = await place.server()
+        await server.method("notifications/initialized")
+        # That revision has batches: they are taken apart, and each is answered.
+        client.send('[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","id":2,"method":"b"}]')
+        for name in "ab":
+            server.reply(await server.method(name), {"was": name})
+        answers = {m["id"]: m["result"]["was"] for m in (await client.read(), await client.read())}
+        assert answers == {1: "a", 2: "b"}
+
+
+async def test_a_server_that_answers_a_newer_version_is_put_into_older_words() -> None:
+    async with scene(version="2025-11-25") as place:
+        client = await place.client()
+        answer = await client.initialize(version="2024-11-05")
+        assert answer["result"]["protocolVersion"] == "2024-11-05"
+        server = await place.server()
+        call = client.ask("tools/call", {"name": "x"})
+        audio = {"type": "audio", "data": "aa", "mimeType": "audio/wav"}
+        server.reply(await server.method("tools/call"), {"content": [audio]})
+        got = await client.answer_to(call)
+        assert got["result"]["content"][0]["type"] == "text"
+
+
+@pytest.mark.covers("GTW-05")
+async def test_logs_reach_only_the_client_they_are_about() -> None:
+    async with scene() as place:
+        one, other, server = await two_sessions(place)
+        await one.answer_to(one.ask("logging/setLevel", {"level": "error"}))
+        await other.answer_to(other.ask("logging/setLevel", {"level": "info"}))
+        assert server.seen[-1]["params"]["level"] == "info"
+        await one.answer_to(one.ask("logging/setLevel", {"level": "warning"}))
+        assert server.seen[-1]["params"]["level"] == "info"  # the other one still wants it
+        call = other.ask("tools/call", {"name": "x"})
+        request = await server.method("tools/call")
+        server.tell("notifications/message", {"level": "info", "data": "mine"})
+        server.tell("notifications/message", {"level": "debug", "data": "too much"})
+        second = one.ask("tools/call", {"name": "y"})
+        another = await server.method("tools/call")
+        server.tell("notifications/message", {"level": "emergency", "data": "whose?"})
+        server.reply(request, {"content": []})
+        await other.answer_to(call)
+        server.tell("notifications/message", {"level": "warning", "data": "ones"})
+        server.reply(another, {"content": []})
+        await one.answer_to(second)
+        assert [m["params"]["data"] for m in other.skipped] == ["mine"]
+        assert [m["params"]["data"] for m in one.skipped] == ["ones"]
+
+
+async def test_a_wrong_log_level_is_the_servers_to_refuse() -> None:
+    async with scene(quiet={"logging/setLevel"}) as place:
+        one, other, server = await two_sessions(place)
+        await server.method("notifications/initialized")
+        call = other.ask("logging/setLevel", {"level": "info"})
+        server.reply(await server.method("logging/setLevel"), {})
+        await other.answer_to(call)
+        call = one.ask("logging/setLevel", {"level": "loud"})
+        request = await server.method("logging/setLevel")
+        assert request["params"]["level"] == "loud"
+        server.refuse(request, -32602, "no such level")
+        assert (await one.answer_to(call))["error"]["message"] == "no such level"
+
+
+@pytest.mark.covers("GTW-05")
+async def test_updates_reach_only_those_who_subscribed() -> None:
+    async with scene() as place:
+        one, other, server = await two_sessions(place)
+        for end, uri in ((one, "x:1"), (other, "x:2"), (one, "x:both"), (other, "x:both")):
+            await end.answer_to(end.ask("resources/subscribe", {"uri": uri}))
+        for uri in ("x:1", "x:2", "x:both"):
+            server.tell("notifications/resources/updated", {"uri": uri})
+        await server.sync()
+        assert [(await one.read())["params"]["uri"] for _ in range(2)] == ["x:1", "x:both"]
+        assert [(await other.read())["params"]["uri"] for _ in range(2)] == ["x:2", "x:both"]
+        # The last one to go ends it at the server.
+        await one.answer_to(one.ask("resources/unsubscribe", {"uri": "x:both"}))
+        assert not any(m.get("method") == "resources/unsubscribe" for m in server.seen)
+        await other.answer_to(other.ask("resources/unsubscribe", {"uri": "x:both"}))
+        assert server.seen[-1]["method"] == "resources/unsubscribe"
+        await one.close()
+        async with asyncio.timeout(LIMIT):
+            while server.seen[-1].get("params", {}).get("uri") != "x:1":
+                await asyncio.sleep(0.002)
+        assert server.seen[-1]["method"] == "resources/unsubscribe"
+
+
+async def test_a_refused_subscription_is_none() -> None:
+    async with scene(quiet={"resources/subscribe"}) as place:
+        one, other, server = await two_sessions(place)
+        call = one.ask("resources/subscribe", {"uri": "x:1"})
+        server.refuse(await server.method("resources/subscribe"), -32602, "no")
+        assert (await one.answer_to(call))["error"]["message"] == "no"
+        server.tell("notifications/resources/updated", {"uri": "x:1"})
+        server.tell("notifications/tools/list_changed")
+        assert (await one.read())["method"] == "notifications/tools/list_changed"
+        assert (await other.read())["method"] == "notifications/tools/list_changed"
