@@ -16,11 +16,11 @@ from ..protocol.downgrade.params import downgrade_params
 from ..protocol.envelope import Direction, SessionState
 from ..protocol.identity.principal import Principal
 from ..protocol.revisions import Revision
+from ..server.context.context import LOG_LEVELS as LEVELS
 from ..server.features.subscription_quota import HeldUris
 from ..wire import Notification, RequestId
 from ..wire.error_codes import METHOD_NOT_FOUND
 from .notification_outbox import PeerOutbox
-from .relayed_call import LEVELS, RelayedCall
 from .relayed_params import RelayedParams, with_progress_token
 
 if TYPE_CHECKING:
@@ -86,11 +86,16 @@ class Front:
                 note = Notification(note.method, params, note.extra)
         self.outbox.put(note)
 
-    async def ask(self, exchange: Exchange, call: RelayedCall | None, link: "Link") -> Answer:
-        """Ask the client what the server asks; its answer is the answer.
+    async def ask(
+        self, exchange: Exchange, server: PeerOutbox, reply_to: RequestId | None = None
+    ) -> Answer:
+        """Forward a request of the server to the client and return its result.
+
+        Progress of the client goes to `server`. `reply_to` is the client's own request that the
+        server asks about, where that is known.
 
         Raises:
-            RpcError: the client said no, or cannot be asked that.
+            RpcError: The client refused the request, or its revision does not have it.
         """
         params, revision = exchange.message.params, self.revision
         if revision is not None and not isinstance(params, UnsetType):
@@ -103,7 +108,7 @@ class Front:
 
         def passed(note: Notification) -> None:
             if token is not None:
-                link.outbox.put(with_progress_token(note, token))
+                server.put(with_progress_token(note, token))
 
         def progressed(note: Notification) -> None:
             self.passage.put(note, self.peer, passed)
@@ -124,7 +129,7 @@ class Front:
                 max_total=self._input_timeout * 6,
                 overhear=progressed if passing.tracked else None,
                 on_sent=sent,
-                reply_to=None if call is None else call.exchange.request_id,
+                reply_to=reply_to,
             )
             await self.passage.passed()
             return answer

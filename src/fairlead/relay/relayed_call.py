@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import msgspec
-from msgspec import Struct, UnsetType
+from msgspec import Raw, Struct, UnsetType
 
 from ..interceptor import Exchange
 from ..protocol.caller import read_params_head
@@ -13,18 +13,28 @@ from ..protocol.downgrade.params import downgrade_params
 from ..protocol.methods import METHODS
 from ..server.context.context import LOG_LEVELS as LEVELS
 from ..wire import Notification, RequestId
+from .client_session import Front
 from .notification_outbox import CallOutbox, PeerOutbox
 from .relayed_params import with_progress_token
 
-if TYPE_CHECKING:
-    from .bridge.parked_calls import ParkedCall
-    from .client_session import Front
-
-__all__ = ["ASKING", "LEVELS", "RelayedCall", "may_notify"]
+__all__ = ["ASKING", "LEVELS", "ClientRounds", "RelayedCall", "may_notify"]
 
 _UPDATED: Final = "notifications/resources/updated"
 # The methods during which a server may ask back, in both eras.
 ASKING: Final = frozenset(row.name for row in METHODS if row.asks)
+
+
+class ClientRounds(Protocol):
+    """A stateless client that takes part in a call by coming back with further requests."""
+
+    heard: bool  # whether one of its requests waits for the call now
+
+    async def ask(self, exchange: Exchange) -> Raw:
+        """Ask the client what the server asks, and wait until it comes back with the answer.
+
+        Raises:
+            RpcError: The client cannot be asked that.
+        """
 
 
 class RelayedCall:
@@ -32,12 +42,12 @@ class RelayedCall:
 
     __slots__ = ("_last", "exchange", "front", "outbox", "parking", "rising", "sent_as")
 
-    def __init__(self, exchange: Exchange, front: "Front | None", *, rising: bool = False) -> None:
+    def __init__(self, exchange: Exchange, front: Front | None, *, rising: bool = False) -> None:
         """`rising`: progress only ever grows, also if the request is sent several times."""
         self.exchange = exchange
         self.front = front
         self.outbox: PeerOutbox | CallOutbox | None = None if front is None else front.outbox
-        self.parking: ParkedCall | None = None
+        self.parking: ClientRounds | None = None
         self.rising = rising
         self.sent_as: RequestId | None = None  # to the server, the last time
         self._last = -inf

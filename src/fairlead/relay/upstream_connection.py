@@ -362,7 +362,8 @@ class Link:
         if front is None:
             raise own_error(METHOD_NOT_FOUND, f"{exchange.method}: no client can be asked now")
         try:
-            return await front.ask(exchange, call, self)
+            asked_in = None if call is None else call.exchange.request_id
+            return await front.ask(exchange, self.outbox, asked_in)
         except RpcError:
             raise
         except LocalProtocolError as exc:
