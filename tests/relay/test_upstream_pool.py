@@ -9,10 +9,12 @@ import pytest
 
 from fairlead.errors import ConnectFailed
 from fairlead.protocol.identity.principal import ANONYMOUS, Principal, principal_from
+from fairlead.relay import upstream_pool
 from fairlead.relay.server_target import Way
 from fairlead.relay.settings import RelaySettings
 from fairlead.relay.upstream_pool import Upstream
 from fairlead.transport.channel import Channel
+from tests.support.raw_relay import HANDSHAKE, LIMIT, STATELESS, Scene, Server, scene
 from tests.support.single_exchange import exchange
 from tests.support.virtual_time import VirtualTime
 
@@ -89,3 +91,99 @@ async def test_room_is_made_by_ending_what_was_unused_for_five_seconds(
     else:
         with pytest.raises(ConnectFailed, match="3 connections to it are in use"):
             upstream._retire_one(links, 3)
+
+
+# Servers that refuse `initialize`
+
+BY_HAND = {"initialize", "server/discover"}
+both_ways = pytest.mark.parametrize("shared", [True, False], ids=["process", "http"])
+
+
+async def next_server(place: Scene) -> Server:
+    """Return the next server that the relay connects to, before it was asked anything."""
+    async with asyncio.timeout(LIMIT):
+        return await place._new.get()
+
+
+def discovered(*versions: str) -> dict[str, Any]:
+    capabilities = {"tools": {}}
+    return {
+        "resultType": "complete",
+        "supportedVersions": [*versions],
+        "capabilities": capabilities,
+    }
+
+
+@both_ways
+@pytest.mark.parametrize("code", [-32600, -32602])
+async def test_a_server_of_both_eras_that_refuses_a_handshake_is_not_asked_statelessly(
+    code: int, shared: bool
+) -> None:
+    async with scene(quiet=BY_HAND, shared=shared) as place:
+        client = await place.client()
+        answer = asyncio.ensure_future(client.initialize())
+        server = await next_server(place)
+        server.refuse(await server.method("initialize"), code, "this client is not welcome")
+        if not shared:
+            server = await next_server(place)
+        server.reply(await server.method("server/discover"), discovered(HANDSHAKE, STATELESS))
+        error = (await answer)["error"]
+        assert error == {"code": code, "message": "this client is not welcome"}
+        other = await place.client()
+        opened = asyncio.ensure_future(other.initialize())
+        server = await next_server(place)
+        said = {"protocolVersion": HANDSHAKE, "capabilities": {}}
+        info = {"name": "raw", "version": "1"}
+        server.reply(await server.method("initialize"), {**said, "serverInfo": info})
+        assert (await opened)["result"]["serverInfo"] == info
+
+
+@both_ways
+async def test_a_server_that_names_versions_with_a_handshake_has_refused_it(shared: bool) -> None:
+    async with scene(quiet=BY_HAND, shared=shared) as place:
+        client = await place.client()
+        answer = asyncio.ensure_future(client.initialize())
+        server = await next_server(place)
+        data = {"supported": ["2024-11-05"], "requested": HANDSHAKE}
+        request = await server.method("initialize")
+        server.refuse(request, -32602, "Unsupported protocol version", data)
+        assert (await answer)["error"]["data"] == data
+        assert [message["method"] for one in place.servers for message in one.seen] == [
+            "initialize"
+        ]
+
+
+@both_ways
+@pytest.mark.parametrize("code", [-32600, -32601, -32602, -32020, -32022])
+async def test_a_server_without_a_handshake_is_found_whatever_it_refuses_it_with(
+    code: int, shared: bool
+) -> None:
+    async with scene(quiet=BY_HAND, shared=shared) as place:
+        client = await place.client()
+        answer = asyncio.ensure_future(client.initialize())
+        server = await next_server(place)
+        server.refuse(await server.method("initialize"), code, "no version in _meta")
+        if not shared:
+            server = await next_server(place)
+        server.reply(await server.method("server/discover"), discovered(STATELESS))
+        assert (await answer)["result"]["protocolVersion"] == HANDSHAKE
+        assert place.relay.upstream.speaks_handshake is False
+
+
+@both_ways
+@pytest.mark.parametrize("end", ["silent", "closed"])
+async def test_a_refusal_is_the_answer_also_if_the_server_does_not_say_more(
+    shared: bool, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upstream_pool, "PROBE_TIMEOUT", 0.05)
+    async with scene(quiet=BY_HAND, shared=shared) as place:
+        client = await place.client()
+        answer = asyncio.ensure_future(client.initialize())
+        server = await next_server(place)
+        server.refuse(await server.method("initialize"), -32602, "no such tenant")
+        if not shared:
+            server = await next_server(place)
+        await server.method("server/discover")
+        if end == "closed":
+            await server.close()
+        assert (await answer)["error"] == {"code": -32602, "message": "no such tenant"}

@@ -21,7 +21,12 @@ from ..errors import ChannelClosed, ConnectFailed, FairleadError, HttpError, Rpc
 from ..interceptor import Interceptor
 from ..limits import CONNECTIONS_PER_CLIENT
 from ..protocol.caller import Caller
-from ..protocol.conversation.era_probe import judge_initialize
+from ..protocol.conversation.era_probe import (
+    RefusedInitialize,
+    judge_initialize,
+    judge_refused_initialize,
+    lacks_handshake,
+)
 from ..protocol.identity.principal import ANONYMOUS, Principal
 from ..protocol.outgoing_params import Identity
 from ..protocol.public_reason import public_reason
@@ -44,6 +49,7 @@ FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds without another attempt after 
 MOST_BACKOFFS = 1024  # principals whose failed attempts are remembered
 EVICTABLE_AFTER = 5.0  # seconds without use; a client that declares something else in each request
 # would otherwise start a process with each of them
+PROBE_TIMEOUT = 5.0  # seconds for `server/discover`, after the server has answered `initialize`
 
 log = logging.getLogger("fairlead.gateway")
 
@@ -241,20 +247,14 @@ class Upstream:
         try:
             return self._attach(await self._handshake_for_session(introduction, caller), front)
         except (RpcError, HttpError) as exc:
-            known = self.speaks_handshake and not self._doubted(exc)
-            if known or not _may_be_stateless(exc):
+            if self.speaks_handshake and not self._doubted(exc):
                 raise
-            try:
-                link = await self._stateless_for_session(caller)
-            except FairleadError as other:
-                log.debug("%s: nor is it stateless: %s", self.name, other)
-                raise exc from None
-            self.speaks_handshake = False
-            return self._attach(link, front)
+            return self._attach(await self._without_handshake(exc, caller), front)
 
     def _doubted(self, refusal: RpcError | HttpError) -> bool:
         """Whether a server that knows no handshake any more may have become a newer one."""
-        if self.settings.era != "auto" or self.links or not _may_be_stateless(refusal):
+        refused = judge_refused_initialize(refusal)
+        if self.settings.era != "auto" or self.links or refused is _FOR_THIS_CLIENT:
             return False
         changed = self.speaks_handshake is True
         self.speaks_stateless = self.speaks_handshake = None
@@ -297,6 +297,36 @@ class Upstream:
                 public="does not speak the stateless era either",
             )
         return link
+
+    async def _without_handshake(self, refusal: RpcError | HttpError, caller: Caller) -> Link:
+        """Open a connection to a server that refused `initialize`, if it is a stateless one.
+
+        Raises:
+            RpcError, HttpError: The refusal: the server has a handshake, or cannot be reached.
+        """
+        refused = judge_refused_initialize(refusal)
+        # A process has been asked already. It is started once more only if it must be stateless.
+        asked = self.way.shared and refused is RefusedInitialize.UNCLEAR
+        if self.settings.era != "auto" or asked or refused is _FOR_THIS_CLIENT:
+            raise refusal
+        link = self._shared(_STATELESS)
+        if link is not None:
+            return link
+        said = _introduction(for_handshake_server(caller.capabilities), caller)
+        identity = Identity(said["clientInfo"], said["capabilities"])
+        try:
+            return await self._made(
+                caller.principal,
+                lambda: self._open(
+                    lambda link: self._probe_refused(link, said, refusal),
+                    caller.principal,
+                    identity,
+                ),
+                lambda _: _STATELESS,
+            )
+        except FairleadError as exc:
+            log.debug("%s: nor is it stateless: %s", self.name, exc)
+            raise refusal from None
 
     def _attach(self, link: Link, front: Front) -> Link:
         link.fronts[front] = None
@@ -519,7 +549,7 @@ class Upstream:
         except RpcError as exc:
             if not self._may_stay(exc):
                 raise
-            await self._stay(link, msgspec.json.decode(introduction), exc)
+            await self._probe_refused(link, msgspec.json.decode(introduction), exc)
             return
         agreement = judge_initialize(Success(0, result))
         link.introduction = result.copy()
@@ -532,18 +562,29 @@ class Upstream:
 
         Over HTTP a new connection costs nothing, and an old one may stand for a session.
         """
-        if not self.way.shared or self.settings.era != "auto" or not _may_be_stateless(refusal):
+        refused = judge_refused_initialize(refusal)
+        if not self.way.shared or self.settings.era != "auto" or refused is _FOR_THIS_CLIENT:
             return False
         return not self.speaks_handshake or self._doubted(refusal)
 
-    async def _stay(self, link: Link, said: dict[str, Any], refusal: RpcError) -> None:
-        timeout = self.settings.connect_timeout
+    async def _probe_refused(
+        self, link: Link, said: dict[str, Any], refusal: RpcError | HttpError
+    ) -> None:
+        """Ask a server that refused `initialize` whether it is a stateless one.
+
+        Raises:
+            RpcError, HttpError: The refusal: it is none, or does not say.
+        """
+        timeout = min(PROBE_TIMEOUT, self.settings.connect_timeout / 2 or PROBE_TIMEOUT)
         asking = HandshakeOptions(said, version=NEWEST.value, timeout=timeout)
         try:
-            link.agreement = await open_conversation(link.peer, asking)
-        except (RpcError, ConnectFailed) as exc:
+            agreement = await open_conversation(link.peer, asking)
+        except FairleadError as exc:
             log.debug("%s: nor is it stateless: %s", self.name, exc)
             raise refusal from None
+        if not lacks_handshake(refusal, agreement):
+            raise refusal
+        link.agreement = agreement
         self.speaks_stateless, self.speaks_handshake = True, False
 
     async def _greet(self, introduction: dict[str, Any], principal: Principal) -> Link:
@@ -577,7 +618,7 @@ class Upstream:
             except RpcError as exc:
                 if stateless is None or not self._may_stay(exc):
                     raise
-                await self._stay(link, introduction, exc)
+                await self._probe_refused(link, introduction, exc)
                 return
             if stateless is None:
                 self.speaks_stateless = link.agreement.revision.stateless
@@ -641,6 +682,7 @@ class Upstream:
 
 
 _STATELESS = "stateless"
+_FOR_THIS_CLIENT = RefusedInitialize.FOR_THIS_CLIENT
 
 
 async def _at_once(link: Link) -> Link:
@@ -673,10 +715,3 @@ def _introduction(capabilities: bytes, caller: Caller) -> dict[str, Any]:
         "capabilities": msgspec.json.decode(capabilities),
         "clientInfo": info if isinstance(info, dict) else {"name": "fairlead", "version": "0"},
     }
-
-
-def _may_be_stateless(exc: RpcError | HttpError) -> bool:
-    """Whether a refused `initialize` may come from a server that knows no handshake."""
-    if isinstance(exc, HttpError):
-        return exc.status in (400, 404, 405, 406, 415, 422)
-    return exc.code in (-32600, -32601, -32602, -32022, -32020)

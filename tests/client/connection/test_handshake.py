@@ -11,7 +11,7 @@ from msgspec import Raw
 from fairlead import MCPClientConfig
 from fairlead.client.connection.era_cache import known_eras
 from fairlead.client.connection.handshake import negotiate
-from fairlead.errors import ConnectFailed
+from fairlead.errors import ConnectFailed, RpcError
 from fairlead.peer import Peer
 from fairlead.protocol.conversation.conversation import Agreement, Conversation, ConversationRole
 from fairlead.protocol.identity.principal import ANONYMOUS
@@ -52,7 +52,10 @@ class RawServer:
                 asyncio.get_running_loop().call_later(answer[0], self._reply, message, answer[1])
 
     def _reply(self, request: Request, result: Any) -> None:
-        if result is None:
+        if isinstance(result, RpcError):
+            error = Raw(to_json({"code": result.code, "message": result.message}))
+            self._channel.send(Failure(request.id, result.code, result.message, error))
+        elif result is None:
             error = Raw(b'{"code":-32601,"message":"no such method"}')
             self._channel.send(Failure(request.id, -32601, "no such method", error))
         else:
@@ -149,3 +152,27 @@ async def test_an_initialize_on_its_way_may_be_answered_for_another_second(
     await late.negotiate(None, probe_timeout=0.1)
     assert late.asked == ["server/discover", "initialize"]
     assert virtual_time.now - begun == pytest.approx(1.2)
+
+
+@pytest.mark.parametrize("code", [-32022, -32020, -32601, -32602, -32600])
+async def test_a_refused_initialize_waits_for_the_answer_to_the_probe(
+    virtual_time: VirtualTime, code: int
+) -> None:
+    refusal = RpcError(code, "params._meta is required")
+    server = RawServer(virtual_time, discover=(1.8, DISCOVERED), initialize=(0.1, refusal))
+    agreement = await server.negotiate(None)
+    assert (server.asked, agreement.revision) == (["server/discover", "initialize"], NEWEST)
+
+
+@pytest.mark.parametrize("versions", [None, [NEWEST_HANDSHAKE.value, NEWEST.value]])
+async def test_a_server_that_may_have_a_handshake_has_refused_it(
+    virtual_time: VirtualTime, versions: list[str] | None
+) -> None:
+    answers: dict[str, Any] = {"initialize": (0.1, RpcError(-32602, "no such tenant"))}
+    if versions is not None:
+        answers["discover"] = (1.8, {**DISCOVERED, "supportedVersions": versions})
+    server = RawServer(virtual_time, **answers)
+    begun = virtual_time.now
+    with pytest.raises(ConnectFailed, match="no such tenant"):
+        await server.negotiate(None)
+    assert virtual_time.now - begun < 3.0

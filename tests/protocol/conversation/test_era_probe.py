@@ -13,14 +13,18 @@ from fairlead.errors import (
     NoAnswer,
     RemoteProtocolError,
     RequestTimeout,
+    RpcError,
 )
 from fairlead.protocol.conversation.conversation import Agreement
 from fairlead.protocol.conversation.era_probe import (
     Incompatible,
     NeedsHandshake,
+    RefusedInitialize,
     judge_discover,
     judge_initialize,
     judge_lost_probe,
+    judge_refused_initialize,
+    lacks_handshake,
     means_http_sse,
     offers_our_version,
 )
@@ -43,9 +47,13 @@ def refused(*supported: str) -> Failure:
 # What the answer to server/discover says.
 
 
-@pytest.mark.parametrize("versions", [["2026-07-28"], ["2025-11-25", "2026-07-28", "2099-01-01"]])
-def test_a_stateless_version_that_both_speak_is_used(versions: list[str]) -> None:
-    assert judge_discover(offer(*versions)) == Agreement(revision=NEWEST)
+@pytest.mark.parametrize(
+    ("versions", "both"),
+    [(["2026-07-28"], False), (["2025-11-25", "2026-07-28", "2099-01-01"], True)],
+)
+def test_a_stateless_version_that_both_speak_is_used(versions: list[str], both: bool) -> None:
+    agreement = Agreement(revision=NEWEST, offers_handshake=both)
+    assert judge_discover(offer(*versions)) == agreement
 
 
 def test_an_agreement_keeps_what_the_server_said_about_itself() -> None:
@@ -262,3 +270,48 @@ def test_a_refusal_that_names_our_version_is_worth_asking_again() -> None:
     assert not offers_our_version(refused("2027-01-01", HANDSHAKE[-1].value))
     assert not offers_our_version(failure(1, -32601, "no", {"supported": [NEWEST.value]}))
     assert not offers_our_version(failure(1, -32022, "no", {"supported": 7}))
+
+
+HANDSHAKE_VERSIONS = {"supported": ["2024-11-05"], "requested": "2025-11-25"}
+STATELESS_VERSIONS = {"supported": ["2026-07-28"], "requested": "2025-11-25"}
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [
+        (RpcError(-32601, "no"), RefusedInitialize.NO_HANDSHAKE),
+        (RpcError(-32020, "no"), RefusedInitialize.NO_HANDSHAKE),
+        (RpcError(-32021, "no"), RefusedInitialize.NO_HANDSHAKE),
+        (RpcError(-32022, "no", STATELESS_VERSIONS), RefusedInitialize.NO_HANDSHAKE),
+        (RpcError(-32602, "no", STATELESS_VERSIONS), RefusedInitialize.UNCLEAR),
+        (RpcError(-32602, "no"), RefusedInitialize.UNCLEAR),
+        (RpcError(-32602, "no", {"supported": 7}), RefusedInitialize.UNCLEAR),
+        (RpcError(-32600, "no"), RefusedInitialize.UNCLEAR),
+        (RpcError(-32602, "no", HANDSHAKE_VERSIONS), RefusedInitialize.FOR_THIS_CLIENT),
+        (RpcError(-32600, "no", HANDSHAKE_VERSIONS), RefusedInitialize.FOR_THIS_CLIENT),
+        (RpcError(-32603, "no"), RefusedInitialize.FOR_THIS_CLIENT),
+        (RpcError(-32000, "no"), RefusedInitialize.FOR_THIS_CLIENT),
+        (HttpError(400), RefusedInitialize.NO_HANDSHAKE),
+        (HttpError(405), RefusedInitialize.NO_HANDSHAKE),
+        (HttpError(401), RefusedInitialize.FOR_THIS_CLIENT),
+        (HttpError(503), RefusedInitialize.FOR_THIS_CLIENT),
+    ],
+    ids=str,
+)
+def test_what_a_refused_initialize_says(
+    error: RpcError | HttpError, verdict: RefusedInitialize
+) -> None:
+    assert judge_refused_initialize(error) is verdict
+
+
+def test_an_unclear_refusal_counts_unless_the_server_offers_only_stateless_versions() -> None:
+    only, both = (
+        judge_discover(offer(NEWEST.value)),
+        judge_discover(offer("2025-11-25", NEWEST.value)),
+    )
+    unclear, absent = RpcError(-32602, "no"), RpcError(-32601, "no")
+    assert isinstance(only, Agreement)
+    assert isinstance(both, Agreement)
+    assert [lacks_handshake(unclear, only), lacks_handshake(unclear, both)] == [True, False]
+    assert [lacks_handshake(absent, only), lacks_handshake(absent, both)] == [True, True]
+    assert not lacks_handshake(RpcError(-32000, "no"), only)

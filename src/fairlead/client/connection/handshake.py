@@ -22,15 +22,17 @@ from ...protocol.conversation.era_probe import (
     EraVerdict,
     Incompatible,
     NeedsHandshake,
+    RefusedInitialize,
     judge_discover,
     judge_initialize,
     judge_lost_probe,
+    judge_refused_initialize,
+    lacks_handshake,
     offers_our_version,
 )
 from ...protocol.outgoing_params import Identity
 from ...protocol.revisions import NEWEST_HANDSHAKE, find_revision
 from ...wire import Failure, Success
-from ...wire.error_codes import UNSUPPORTED_VERSION
 from ..config import MCPClientConfig
 from .era_cache import known_eras
 
@@ -38,7 +40,7 @@ __all__ = ["HandshakeOptions", "negotiate", "open_conversation"]
 
 log = logging.getLogger("fairlead.client")
 
-PATIENCE = 1.0  # seconds for the answer to an `initialize` that is on its way anyway
+PATIENCE = 1.0  # seconds for the answer to a request that is on its way anyway
 
 
 class HandshakeOptions:
@@ -183,15 +185,20 @@ async def _still(
 async def _second(
     initialize: "asyncio.Future[Success]", discover: "asyncio.Future[EraVerdict]"
 ) -> Agreement:
-    """`initialize` decides, unless it is refused in a way that only a stateless server has."""
+    """`initialize` decides, unless a server without a handshake refuses it."""
     try:
         return judge_initialize(await initialize)
     except RpcError as exc:
-        if exc.code != UNSUPPORTED_VERSION:
+        refused = judge_refused_initialize(exc)
+        if refused is RefusedInitialize.FOR_THIS_CLIENT:
             raise
-        verdict = await discover
-        if isinstance(verdict, Agreement):
-            return verdict
+        # A server that knows no handshake answers the probe in any case, later perhaps.
+        unclear = refused is RefusedInitialize.UNCLEAR
+        await asyncio.wait((discover,), timeout=PATIENCE if unclear else None)
+        if discover.done() and discover.exception() is None:
+            verdict = discover.result()
+            if isinstance(verdict, Agreement) and lacks_handshake(exc, verdict):
+                return verdict
         raise
 
 

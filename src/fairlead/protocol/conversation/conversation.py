@@ -70,6 +70,7 @@ class Agreement(Struct, frozen=True, kw_only=True):
     capabilities: bytes = b"{}"
     server_info: bytes | None = None
     instructions: str | None = None
+    offers_handshake: bool = False  # `server/discover` also named revisions with a handshake
 
 
 class Conversation:

@@ -5,17 +5,19 @@ effects: a server of the other era never runs anything twice. Falling back to th
 keyed to one error code.
 """
 
+from enum import Enum, auto
 from typing import TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
-from ...errors import FairleadError, HttpError, NoAnswer, RemoteProtocolError
+from ...errors import FairleadError, HttpError, NoAnswer, RemoteProtocolError, RpcError
 from ...wire import Failure, Success
 from ...wire.error_codes import (
     HEADER_MISMATCH,
     INVALID_PARAMS,
     INVALID_REQUEST,
+    METHOD_NOT_FOUND,
     MISSING_CAPABILITY,
     UNSUPPORTED_VERSION,
 )
@@ -27,15 +29,26 @@ __all__ = [
     "EraVerdict",
     "Incompatible",
     "NeedsHandshake",
+    "RefusedInitialize",
     "judge_discover",
     "judge_initialize",
     "judge_lost_probe",
+    "judge_refused_initialize",
+    "lacks_handshake",
     "means_http_sse",
     "offers_our_version",
 ]
 
 # Refusals that say nothing about the era: authorize first, or come back later.
 _NO_VERDICT = frozenset((401, 403, 407, 408, 425, 429))
+# Answers to `initialize` of servers that do not know the method, or check a message of the
+# stateless era first. None of them is a refusal that a server with a handshake has.
+_NO_HANDSHAKE_CODES = frozenset(
+    (METHOD_NOT_FOUND, HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION)
+)
+_NO_HANDSHAKE_STATUSES = frozenset((400, 404, 405, 406, 415, 422))
+# A stateless server misses `_meta`; a server with a handshake refuses a version or a client.
+_UNCLEAR_CODES = frozenset((INVALID_REQUEST, INVALID_PARAMS))
 
 
 class NeedsHandshake(Struct, frozen=True):
@@ -48,6 +61,14 @@ class Incompatible(Struct, frozen=True):
     """A stateless server with which we share no version, or that wants what we do not have."""
 
     why: str
+
+
+class RefusedInitialize(Enum):
+    """What a refused `initialize` says about the server."""
+
+    NO_HANDSHAKE = auto()  # it knows none
+    UNCLEAR = auto()  # its answer to `server/discover` tells
+    FOR_THIS_CLIENT = auto()  # it knows the handshake, and the refusal is its answer
 
 
 EraVerdict: TypeAlias = Agreement | NeedsHandshake | Incompatible
@@ -69,6 +90,7 @@ def judge_discover(answer: Success | Failure) -> EraVerdict:
             capabilities=bytes(result.capabilities),
             server_info=_server_info(result.meta),
             instructions=result.instructions,
+            offers_handshake=len(stateless) < len(shared),
         )
     if shared or not result.supported_versions:
         return NeedsHandshake("it offers only revisions with a handshake")
@@ -79,7 +101,7 @@ def offers_our_version(refusal: Failure) -> bool:
     """Whether a server refuses our version and names a stateless one that we speak: ask again."""
     return refusal.code == UNSUPPORTED_VERSION and any(
         (revision := find_revision(name)) is not None and revision.stateless
-        for name in _supported(refusal)
+        for name in _supported(refusal.error)
     )
 
 
@@ -97,6 +119,39 @@ def judge_lost_probe(error: FairleadError) -> NeedsHandshake | None:
     if isinstance(error, NoAnswer):
         return NeedsHandshake("it does not answer server/discover")
     return None
+
+
+def judge_refused_initialize(error: RpcError | HttpError) -> RefusedInitialize:
+    """Judge a refused `initialize`.
+
+    The code that a stateless server answers with is up to the server. Most do not know the method,
+    or miss the version in `_meta` or the headers. A server with a handshake may also answer -32602
+    and name the versions that it supports, as the specification of the handshake era shows.
+    """
+    if isinstance(error, HttpError):
+        if error.status in _NO_HANDSHAKE_STATUSES:
+            return RefusedInitialize.NO_HANDSHAKE
+        return RefusedInitialize.FOR_THIS_CLIENT
+    if error.code in _NO_HANDSHAKE_CODES:
+        return RefusedInitialize.NO_HANDSHAKE
+    raw = error.raw or msgspec.json.encode({"data": error.data})
+    if error.code in _UNCLEAR_CODES and not _names_handshake(_supported(raw)):
+        return RefusedInitialize.UNCLEAR
+    return RefusedInitialize.FOR_THIS_CLIENT
+
+
+def lacks_handshake(refusal: RpcError | HttpError, found: Agreement) -> bool:
+    """Return True if a server with this refusal and this answer to `server/discover` has none.
+
+    A server of both eras may refuse one client or its version; the client is to see that.
+    """
+    match judge_refused_initialize(refusal):
+        case RefusedInitialize.NO_HANDSHAKE:
+            return True
+        case RefusedInitialize.UNCLEAR:
+            return not found.offers_handshake
+        case RefusedInitialize.FOR_THIS_CLIENT:
+            return False
 
 
 def means_http_sse(error: FairleadError) -> bool:
@@ -164,19 +219,24 @@ def _judge_refusal(answer: Failure) -> NeedsHandshake | Incompatible:
         return Incompatible(f"it refuses server/discover: {answer.message}")
     if answer.code != UNSUPPORTED_VERSION:
         return NeedsHandshake(f"it answers server/discover with error {answer.code}")
-    supported = _supported(answer)
+    supported = _supported(answer.error)
     # The text says never to fall back on a stateless error, but a handshake revision that both
     # sides speak can only be spoken through `initialize`.
-    if any((r := find_revision(name)) is not None and not r.stateless for name in supported):
+    if _names_handshake(supported):
         return NeedsHandshake("it shares only revisions with a handshake")
     return Incompatible(f"it supports only {', '.join(supported) or 'other versions'}")
 
 
-def _supported(refusal: Failure) -> list[str]:
+def _supported(error: bytes | Raw) -> list[str]:
+    """Return the versions that an error object names."""
     try:
-        return msgspec.json.decode(refusal.error, type=_RefusalError).data.supported
+        return msgspec.json.decode(error, type=_RefusalError).data.supported
     except (msgspec.DecodeError, RecursionError):
         return []
+
+
+def _names_handshake(versions: list[str]) -> bool:
+    return any((r := find_revision(name)) is not None and not r.stateless for name in versions)
 
 
 def _server_info(meta: Raw | UnsetType) -> bytes | None:
