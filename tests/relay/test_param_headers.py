@@ -5,11 +5,14 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
+import msgspec
 import pytest
+from msgspec import Raw
 
 from fairlead import MCPClient, MCPClientConfig, MCPServer
 from fairlead.gateway import Relay
 from fairlead.protocol.revisions import Revision
+from fairlead.relay.param_headers import Marks
 from fairlead.server import Header
 from tests.support.http_server import LIMIT, serving
 
@@ -93,3 +96,21 @@ async def test_a_relay_offers_every_revision_whatever_its_server_speaks(era: str
         found = (await edge.stateless("server/discover")).result
     assert set(found["supportedVersions"]) == {revision.value for revision in Revision}
     assert found["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "behind"
+
+
+async def test_tools_behind_an_empty_cursor_are_asked_for_too() -> None:
+    schema = {"properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
+    tool = {"name": "where", "inputSchema": {"type": "object", **schema}}
+    pages: dict[str | None, Any] = {
+        None: {"tools": [], "nextCursor": ""},
+        "": {"tools": [tool], "nextCursor": ""},
+    }
+
+    class ListPeer:
+        async def request(self, method: str, params: dict[str, str] | None, **_: float) -> Raw:
+            return Raw(msgspec.json.encode(pages[(params or {}).get("cursor")]))
+
+    marks = Marks()
+    async with asyncio.timeout(LIMIT):
+        await marks.ask(ListPeer(), LIMIT)  # type: ignore[arg-type]  # as much as it needs
+    assert [mark.header for mark in marks.of("where")] == ["Region"]

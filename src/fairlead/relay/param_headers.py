@@ -7,7 +7,10 @@ do. What is known comes from the lists of tools that pass through.
 
 from typing import TYPE_CHECKING
 
+from msgspec import Raw
+
 from ..client.api.list_budget import ListBudget
+from ..client.api.list_pages import read_pages
 from ..protocol.param_headers import ParamHeaderIndex
 
 if TYPE_CHECKING:
@@ -26,16 +29,15 @@ class Marks(ParamHeaderIndex):
         Raises:
             FairleadError: it does not say.
         """
-        cursor: str | None = None
-        budget, seen = ListBudget("tools/list"), set[str]()
-        while True:
-            params = {} if cursor is None else {"cursor": cursor}
+
+        async def ask(params: dict[str, str] | None) -> Raw:
             page = await peer.request("tools/list", params, timeout=timeout)
-            budget.page(bytes(page))
-            cursor = self.learn(page)
-            if not cursor or cursor in seen:
-                return
-            seen.add(cursor)
+            self.learn(page)
+            return page
+
+        # Only stateless servers want headers.
+        async for _ in read_pages(ask, ListBudget("tools/list"), stateless=True):
+            pass
 
 
 def sends_param_headers(exchange: "Exchange") -> bool:

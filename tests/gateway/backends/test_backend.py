@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,6 +30,7 @@ from tests.support.gateway_servers import (
     serving,
     until,
 )
+from tests.support.scripted_stdio_server import program as scripted
 from tests.support.virtual_time import VirtualTime
 
 
@@ -243,3 +245,27 @@ async def test_a_server_that_always_has_changes_is_listed_ever_less_often(
     await asyncio.sleep(0)
     gaps = [b - a for a, b in zip(replica.listings, replica.listings[1:], strict=False)]
     assert gaps == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0], abs=0.06)
+
+
+PAGES = """
+tool = {"inputSchema": {"type": "object"}}
+pages = {
+    None: {"tools": [{"name": "a", **tool}], "nextCursor": ""},
+    "": {"tools": [{"name": "b", **tool}], "nextCursor": "last"},
+    "last": {"tools": [{"name": "c", **tool}]},
+}
+for request in requests():
+    if request["method"] == "tools/list":
+        complete(request, **pages[request.get("params", {}).get("cursor")])
+    elif "id" in request:
+        refuse(request)
+"""
+
+
+@pytest.mark.parametrize("stateless", [True, False], ids=["stateless", "handshake"])
+async def test_a_list_goes_on_behind_an_empty_cursor(tmp_path: Path, stateless: bool) -> None:
+    command, *arguments = scripted(tmp_path, PAGES, stateless=stateless)
+    async with asyncio.timeout(LIMIT), Gateway() as gateway:
+        await gateway.connect({"red": {"command": command, "args": arguments}})
+        async with joining(gateway, STATELESS) as client:
+            assert await names(client) == ["red_a", "red_b", "red_c"]

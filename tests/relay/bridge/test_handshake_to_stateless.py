@@ -336,8 +336,32 @@ async def test_what_only_one_era_has_is_answered_in_between() -> None:
         server.refuse(request, -32602, "No such resource", {"uri": "x:9"})
         assert (await client.answer_to(call))["error"]["code"] == -32002
         call = client.ask("tools/list")
-        empty = {"resultType": "complete", "tools": [], "ttlMs": 5, "nextCursor": ""}
-        server.reply(await server.method("tools/list"), empty)
+        listed = {"resultType": "complete", "tools": [], "ttlMs": 5}
+        server.reply(await server.method("tools/list"), listed)
+        assert (await client.answer_to(call))["result"] == {"tools": []}
+
+
+async def test_an_empty_cursor_leads_a_client_to_the_next_page() -> None:
+    """Many clients of the handshake era would take an empty one for the end of the list."""
+    async with scene("stateless") as place:
+        client = await opened(place)
+        server = await place.server()
+        call = client.ask("tools/list")
+        listed = {"resultType": "complete", "tools": []}
+        request = await server.method("tools/list")
+        assert "cursor" not in request["params"]
+        server.reply(request, {**listed, "nextCursor": ""})
+        cursor = (await client.answer_to(call))["result"]["nextCursor"]
+        assert cursor
+        call = client.ask("tools/list", {"cursor": cursor})
+        request = await server.method("tools/list")
+        assert request["params"]["cursor"] == ""
+        server.reply(request, {**listed, "nextCursor": "3"})
+        assert (await client.answer_to(call))["result"]["nextCursor"] == "3"
+        call = client.ask("tools/list", {"cursor": "3"})
+        request = await server.method("tools/list")
+        assert request["params"]["cursor"] == "3"
+        server.reply(request, listed)
         assert (await client.answer_to(call))["result"] == {"tools": []}
 
 

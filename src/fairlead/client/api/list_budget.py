@@ -20,7 +20,7 @@ class ListBudget:
         ListTooLarge: The list has more than the limit; names the list and the limit.
     """
 
-    __slots__ = ("_bytes", "_items", "_max_bytes", "_max_items", "_method", "_pages")
+    __slots__ = ("_bytes", "_items", "_max_bytes", "_max_items", "_pages", "method")
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class ListBudget:
         max_bytes: int = LIST_BYTES.value,
         max_items: int = LIST_ITEMS.value,
     ) -> None:
-        self._method = method
+        self.method = method
         self._max_bytes = max_bytes
         self._max_items = max_items
         self._pages = self._bytes = self._items = 0
@@ -53,4 +53,4 @@ class ListBudget:
 
     def _too_large(self, limit: Limit, most: str) -> ListTooLarge:
         limit.hit()
-        return ListTooLarge(f"{self._method} has more than {most}", code=INVALID_REQUEST)
+        return ListTooLarge(f"{self.method} has more than {most}", code=INVALID_REQUEST)

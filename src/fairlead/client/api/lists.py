@@ -21,6 +21,7 @@ from ..connection.reconnect import Reconnector
 from ..mcp_transport.channel_transport import ChannelTransport
 from ..mcp_transport.network import HttpTransport
 from .list_budget import ListBudget
+from .list_pages import read_pages
 from .requests import RequestMixin
 from .result_cache import ResultCache
 
@@ -84,7 +85,8 @@ class ListMixin(RequestMixin):
             return
         mirrors = method == "tools/list" and self._mirrors
         budget = ListBudget(method, self.config.max_list_bytes, self.config.max_list_items)
-        async for page in self._pages(method, cache, budget):
+        ask = partial(self._read, method, cache=cache)
+        async for page in read_pages(ask, budget, stateless=self._stateless):
             if member not in page:
                 self._skip(method, f"a page without {member}")
                 continue
@@ -100,30 +102,6 @@ class ListMixin(RequestMixin):
             for item in bad:
                 self._skip(method, f"item {item.index}: {item.reason}")
             yield good
-
-    async def _pages(
-        self, method: str, cache: bool, budget: ListBudget
-    ) -> AsyncIterator[dict[str, Raw]]:
-        """Follow `nextCursor` to the end, with a guard against servers that go round in circles.
-
-        Raises:
-            RemoteProtocolError: a page is no object, its cursor no string, or there is too much.
-        """
-        cursor: str | None = None
-        seen: set[str] = set()
-        while True:
-            params = None if cursor is None else {"cursor": cursor}
-            raw = await self._read(method, params, cache)
-            budget.page(bytes(raw))
-            page, cursor = _page(method, raw)
-            yield page
-            if cursor is None:
-                return
-            # An empty cursor is one like any other, but only in the stateless era.
-            if cursor in seen or (cursor == "" and not self._stateless):
-                log.warning("%s repeats the cursor %s; stopping there", method, quoted(cursor))
-                return
-            seen.add(cursor)
 
     def _skip(self, method: str, reason: str) -> None:
         reason = shortened(reason, PROBLEM_TEXT.value)
@@ -156,20 +134,6 @@ def read_result(raw: Raw) -> dict[str, Any]:
 
 
 _decode_result = msgspec.json.Decoder(dict[str, Any]).decode
-
-
-def _page(method: str, raw: Raw) -> tuple[dict[str, Raw], str | None]:
-    """A page, and the cursor of the next one if there is one."""
-    try:
-        page = decode(raw, dict[str, Raw])
-        cursor = page.get("nextCursor")
-        if cursor is None or bytes(cursor) == b"null":
-            return page, None
-        return page, decode(cursor, str)
-    except (msgspec.DecodeError, RecursionError) as exc:
-        raise RemoteProtocolError(
-            f"A page of {method} is malformed: {exc}", code=INVALID_REQUEST
-        ) from exc
 
 
 def _has_key(item: dict[str, Any]) -> bool:

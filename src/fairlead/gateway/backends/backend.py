@@ -6,6 +6,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from typing import Any, Final
 
@@ -13,10 +14,12 @@ import msgspec
 from msgspec import Raw, Struct, UnsetType
 
 from ...client.api.list_budget import ListBudget, ListTooLarge
+from ...client.api.list_pages import read_pages
 from ...errors import (
     CircuitOpenError,
     FairleadError,
     LocalProtocolError,
+    RemoteProtocolError,
     RequestTimeout,
     RpcError,
     TransportError,
@@ -45,7 +48,7 @@ PAUSE: Final = 0.1  # seconds between two listings of a server in a row
 log = logging.getLogger("fairlead.gateway")
 
 # What may go wrong with one list, while the others are answered all the same.
-_ONE_LIST: Final = (RpcError, ListTooLarge, msgspec.DecodeError, RecursionError)
+_ONE_LIST: Final = (RpcError, RemoteProtocolError, msgspec.DecodeError, RecursionError)
 _NEEDS: Final = {
     ListKind.TOOLS: "tools",
     ListKind.PROMPTS: "prompts",
@@ -397,10 +400,6 @@ def _digest(state: str) -> bytes:
     return hashlib.blake2b(state.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-class _Cursor(Struct, rename="camel"):
-    next_cursor: str | None = None
-
-
 async def _all_pages(link: Link, kind: ListKind, budget: ListBudget) -> list[Raw]:
     """Return everything of one kind, as the server wrote it.
 
@@ -408,18 +407,10 @@ async def _all_pages(link: Link, kind: ListKind, budget: ListBudget) -> list[Raw
         ListTooLarge: The server lists more than is read of it.
     """
     found: list[Raw] = []
-    cursor: str | None = None
-    seen: set[str] = set()
+    ask = partial(link.peer.request, kind.method, timeout=LIST_LIMIT)
     async with asyncio.timeout(LIST_SECONDS.value):
-        while True:
-            params = None if cursor is None else {"cursor": cursor}
-            page = await link.peer.request(kind.method, params, timeout=LIST_LIMIT)
-            budget.page(bytes(page))
-            members = msgspec.json.decode(page, type=dict[str, Raw])
-            items = msgspec.json.decode(members.get(kind.value, Raw(b"[]")), type=list[Raw])
+        async for page in read_pages(ask, budget, stateless=link.stateless):
+            items = msgspec.json.decode(page.get(kind.value, Raw(b"[]")), type=list[Raw])
             budget.items(len(items))
             found += items
-            cursor = msgspec.json.decode(page, type=_Cursor).next_cursor
-            if not cursor or cursor in seen:
-                return found
-            seen.add(cursor)
+    return found

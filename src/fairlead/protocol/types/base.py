@@ -37,7 +37,7 @@ __all__ = [
 T = TypeVar("T")
 
 Role: TypeAlias = Literal["user", "assistant"]
-Cursor: TypeAlias = str  # opaque; in the stateless revisions "" is a cursor like any other
+Cursor: TypeAlias = str  # opaque; "" is a cursor like any other
 
 
 class Icon(Struct, frozen=True, kw_only=True, rename="camel"):

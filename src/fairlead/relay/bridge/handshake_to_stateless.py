@@ -32,6 +32,10 @@ __all__ = ["HandshakeToStateless"]
 
 log = logging.getLogger("fairlead.gateway")
 
+# An empty cursor is a cursor in the stateless era. Many clients of the handshake era take it for
+# the end of the list, so they get another one for it.
+_EMPTY: Final = Raw(b'""')
+_OUR_CURSOR: Final = Raw(b'"fairlead:empty-cursor"')
 LISTS: Final = ("tools", "prompts", "resources")
 ACKNOWLEDGED_IN: Final = 10.0  # seconds; who has not said by then that it will tell may do so still
 
@@ -91,6 +95,8 @@ class HandshakeToStateless:
             passing = params_of(exchange)
             if passing.members is not None:
                 passing.members.pop("task", None)  # tasks are another thing in the other era
+                if passing.members.get("cursor") == _OUR_CURSOR:
+                    passing.members["cursor"] = _EMPTY
                 passing.members.update(added)
             passing.stamp(stamp)
             return await self._link.pass_on(call, passing, timeout=self._call_timeout)
@@ -108,7 +114,7 @@ class HandshakeToStateless:
             raise for_handshake_client(exchange.method, exc) from None
         if call.outbox is not None and not call.outbox.empty:
             await call.outbox.flushed()
-        return _without_empty_cursor(
+        return _with_visible_cursor(
             downgrade_result(exchange.method, result, exchange.caller.revision)
         )
 
@@ -250,12 +256,12 @@ def _can(link: "Link", capability: str) -> bool:
     return has_capability(declared, capability)
 
 
-def _without_empty_cursor(result: Raw) -> Raw:
-    """Many clients take an empty cursor for one, and ask for ever."""
-    if b'"nextCursor":""' not in bytes(result):
+def _with_visible_cursor(result: Raw) -> Raw:
+    """Return a page of a list with a cursor of ours in place of an empty one."""
+    if b'"nextCursor"' not in bytes(result):
         return result
     members = members_of(result)
-    if members is None or members.get("nextCursor") != Raw(b'""'):
+    if members is None or members.get("nextCursor") != _EMPTY:
         return result
-    del members["nextCursor"]
+    members["nextCursor"] = _OUR_CURSOR
     return encoded(members)

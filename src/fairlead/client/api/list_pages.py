@@ -1,0 +1,69 @@
+"""The pages of a list, from the first to the last."""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import msgspec
+from msgspec import Raw
+
+from ...errors import RemoteProtocolError, RpcError
+from ...protocol.types.base import decode
+from ...wire.error_codes import INVALID_REQUEST
+from ...wire.quote_text import quoted
+from .list_budget import ListBudget
+
+__all__ = ["read_pages"]
+
+log = logging.getLogger("fairlead.client")
+
+
+async def read_pages(
+    ask: Callable[[dict[str, str] | None], Awaitable[Raw]], budget: ListBudget, *, stateless: bool
+) -> AsyncIterator[dict[str, Raw]]:
+    """Yield the members of each page until one has no `nextCursor`, or one that was used before.
+
+    An empty cursor is a cursor like any other. Some servers of the handshake era send it with the
+    last page, however. They refuse it or begin again, and the list ends there.
+
+    Raises:
+        RemoteProtocolError: A page is no object, its cursor no string, or the list is too large.
+        FairleadError: As `ask` does.
+    """
+    cursor: str | None = None
+    seen: set[str] = set()
+    first: bytes | None = None
+    while True:
+        doubtful = cursor == "" and not stateless
+        try:
+            raw = await ask(None if cursor is None else {"cursor": cursor})
+        except RpcError:
+            if doubtful:
+                return
+            raise
+        budget.page(bytes(raw))
+        if doubtful and bytes(raw) == first:
+            return
+        if first is None and not stateless:
+            first = bytes(raw)
+        page, cursor = _page(budget.method, raw)
+        yield page
+        if cursor is None:
+            return
+        if cursor in seen:
+            log.warning("%s repeats the cursor %s; stopping there", budget.method, quoted(cursor))
+            return
+        seen.add(cursor)
+
+
+def _page(method: str, raw: Raw) -> tuple[dict[str, Raw], str | None]:
+    """Return the members of a page, and the cursor of the next one if there is one."""
+    try:
+        page = decode(raw, dict[str, Raw])
+        cursor = page.get("nextCursor")
+        if cursor is None or bytes(cursor) == b"null":
+            return page, None
+        return page, decode(cursor, str)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise RemoteProtocolError(
+            f"A page of {method} is malformed: {exc}", code=INVALID_REQUEST
+        ) from exc
