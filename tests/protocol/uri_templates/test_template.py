@@ -2,6 +2,7 @@
 
 import enum
 from typing import Any, Literal
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
@@ -91,6 +92,54 @@ def test_reserved_variables_take_slashes() -> None:
     assert template.match("file:///a/b%20c.txt") == {"path": "a/b c.txt"}
     assert UriTemplate("x://{+path}/{name}").match("x://a/b/c") == {"path": "a/b", "name": "c"}
     assert UriTemplate("x://a{#part}").match("x://a#one/two") == {"part": "one/two"}
+
+
+@pytest.mark.parametrize(
+    ("template", "uri", "values"),
+    [
+        ("note://übersicht/{id}", "note://übersicht/7", {"id": "7"}),
+        ("note://übersicht/{id}", "note://%C3%BCbersicht/7", {"id": "7"}),
+        ("note://übersicht/{id}", "note://%c3%bcbersicht/7", {"id": "7"}),
+        ("note://%c3%bcbersicht/{id}", "note://übersicht/7", {"id": "7"}),
+        ("note://%c3%bcbersicht/{id}", "note://%C3%BCbersicht/7", {"id": "7"}),
+        ("note://{id}/日本.txt", "note://7/%E6%97%A5%E6%9C%AC.txt", {"id": "7"}),
+        ("note://{id}/日本.txt", "note://7/日%E6%9C%AC.txt", {"id": "7"}),
+        ("note://my notes/{id}", "note://my%20notes/7", {"id": "7"}),
+        ("note://ü/{id}", "note://ü/ö%C3%B6%2fä", {"id": "öö/ä"}),
+        ("note://ü/{+path}", "note://%C3%BC/a/ö", {"path": "a/ö"}),
+        ("note://ü{?größe}", "note://%C3%BC?gr%C3%B6%C3%9Fe=%C3%A4", {"größe": "ä"}),
+        ("note://a{?größe}", "note://a?größe=3", {"größe": "3"}),
+        ("note://a{?größe}", "note://a?gr%c3%b6%c3%9fe=3", {"größe": "3"}),
+    ],
+)
+def test_literals_match_as_characters_and_as_escapes(
+    template: str, uri: str, values: dict[str, str]
+) -> None:
+    assert UriTemplate(template).match(uri) == values
+
+
+@pytest.mark.parametrize(
+    ("template", "uri"),
+    [
+        ("note://übersicht/{id}", "note://ubersicht/7"),
+        ("note://übersicht/{id}", "note://%FCbersicht/7"),  # Latin-1
+        ("note://übersicht/{id}", "note://%25C3%25BCbersicht/7"),
+        ("note://ü/{id}", "note://ü/7/8"),
+        ("note://ü/{id}", "note://ü%2F7"),  # an escaped slash is not a slash
+        ("note://a/{id}", "note://%61/7"),
+        ("note://ü/{id}", "note://ü/" + "7" * 100_000),
+    ],
+)
+def test_other_characters_and_escapes_of_ascii_do_not_match(template: str, uri: str) -> None:
+    assert UriTemplate(template).match(uri) is None
+
+
+@given(a=TEXT, b=TEXT)
+def test_what_was_filled_in_is_read_back_between_literals_of_any_script(a: str, b: str) -> None:
+    template = UriTemplate("ü://{a}/ñ é{?größe}")
+    uri = template.expand({"a": a, "größe": b})
+    assert template.match(uri) == {"a": a, "größe": b}
+    assert template.match(quote(uri, safe=":/?=&%-._~")) == {"a": a, "größe": b}
 
 
 def test_queries_come_in_any_order_and_may_be_missing() -> None:

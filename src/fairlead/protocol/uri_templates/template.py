@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -17,6 +18,7 @@ _RESERVED = ":/?#[]@!$&'()*+,;="
 _ENDS = "/?#"  # never in the value of a simple variable: those are escaped
 _JOINTS = 3  # variables that end where only trying tells: too many to mean something
 _ESCAPED = re.compile(r"%[0-9A-Fa-f]{2}")
+_NOT_IN_URIS = re.compile(r"[^A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]+")
 
 
 class _Operator(Struct, frozen=True):
@@ -73,6 +75,12 @@ class UriTemplate:
             if not isinstance(part, str) and part[0].named
             for name in part[1]
         )
+        self._query_names = {_normalized(name): name for name in self.optional}
+        literals = [part for part in self._parts if isinstance(part, str)]
+        # Most templates have only one spelling, and URIs are compared with them as they are.
+        self._has_spellings = any(
+            "%" in text or _NOT_IN_URIS.search(text) for text in (*literals, *self.optional)
+        )
         literal = sum(len(part) for part in self._parts if isinstance(part, str))
         wild = sum(part[0].reserved for part in self._parts if not isinstance(part, str))
         # The more a template says itself, the more specific it is; compare as it stands.
@@ -93,12 +101,16 @@ class UriTemplate:
     def match(self, uri: str) -> dict[str, str] | None:
         """The values with which `expand` would have made this URI, or None if it could not have.
 
-        Parameters of a query may come in any order, and be missing.
+        Parameters of a query may come in any order, and be missing. Characters of the template that
+        a URI cannot have, such as `ü`, match as they are and as escapes.
         """
+        if self._has_spellings:
+            if not _fits(uri):
+                return None
+            uri = _normalized_uri(uri)
         if not (uri.startswith(self._start) and uri.endswith(self._end)):
             return None
-        if len(uri) > URI_TEXT.value:
-            URI_TEXT.hit()
+        if not self._has_spellings and not _fits(uri):
             return None
         found = match_steps(self._steps, uri)
         if found is None:
@@ -109,9 +121,12 @@ class UriTemplate:
         for index, part in enumerate(self._parts):
             if not isinstance(part, str) and part[0].named and (text := found[_query(index)]):
                 pairs = _pairs(text[1:], part[0].separator)
-                if not pairs.keys() <= self.optional or pairs.keys() & values.keys():
+                if not pairs.keys() <= self._query_names.keys():
                     return None
-                values.update(pairs)
+                named = {self._query_names[name]: value for name, value in pairs.items()}
+                if named.keys() & values.keys():
+                    return None
+                values.update(named)
         return values
 
     def _add_literal(self, text: str) -> None:
@@ -135,7 +150,7 @@ class UriTemplate:
 def _steps(index: int, part: str | tuple[_Operator, tuple[str, ...]]) -> list[TemplateStep]:
     """Return how one part of a template is matched."""
     if isinstance(part, str):
-        return [part]
+        return [_normalized(part)]
     operator, names = part
     if operator.named:
         without = _ENDS if operator.first == ";" else "#"
@@ -145,6 +160,30 @@ def _steps(index: int, part: str | tuple[_Operator, tuple[str, ...]]) -> list[Te
     for name in names:
         steps += [TemplateVariable(name, without), operator.separator]
     return [step for step in steps[:-1] if step]
+
+
+def _fits(uri: str) -> bool:
+    if len(uri) <= URI_TEXT.value:
+        return True
+    URI_TEXT.hit()
+    return False
+
+
+def _normalized(text: str) -> str:
+    """Return the spelling of a text that has only characters of URIs, with escapes in capitals.
+
+    Escapes of such characters stay: `%2F` is not the same as `/` (RFC 3986, section 6.2.2).
+    """
+    if "%" in text:
+        text = _ESCAPED.sub(lambda escape: escape[0].upper(), text)
+    if not _NOT_IN_URIS.search(text):
+        return text
+    from urllib.parse import quote
+
+    return _NOT_IN_URIS.sub(lambda run: quote(run[0], safe="", errors="surrogatepass"), text)
+
+
+_normalized_uri = lru_cache(maxsize=4)(_normalized)  # one URI is compared with many templates
 
 
 def _query(index: int) -> str:
