@@ -6,7 +6,7 @@ from ..lazy_names import lazy_names
 from .chain import Interceptor, Proceed, chain
 from .exchange import Answer, Exchange, Handler, ReplyPath
 from .extra_members import EditExtraMembers, ExtraMembers, extra_members_hook
-from .interceptor_flags import declares
+from .interceptor_base import InterceptorBase, hooks_of, overrides
 from .malformed_frame import MalformedFrame, OnMalformed, malformed_frame_hook
 from .sync_interceptor import After, Outcome, SyncInterceptor
 
@@ -23,6 +23,7 @@ __all__ = [
     "ExtraMembers",
     "Handler",
     "Interceptor",
+    "InterceptorBase",
     "MalformedFrame",
     "OnMalformed",
     "Outcome",
@@ -31,9 +32,10 @@ __all__ = [
     "ReplyPath",
     "SyncInterceptor",
     "chain",
-    "declares",
     "extra_members_hook",
+    "hooks_of",
     "malformed_frame_hook",
+    "overrides",
 ]
 
 # Limits are loaded by those who have some.

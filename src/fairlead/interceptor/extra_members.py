@@ -3,11 +3,13 @@ what peers send is passed on."""
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Raw
 
+from .chain import Interceptor
 from .exchange import Exchange
+from .interceptor_base import InterceptorBase, hooks_of, overrides
 
 __all__ = ["EditExtraMembers", "ExtraMembers", "extra_members_hook"]
 
@@ -17,15 +19,15 @@ ExtraMembers: TypeAlias = dict[str, Raw]
 EditExtraMembers: TypeAlias = Callable[[Exchange, ExtraMembers], ExtraMembers]
 
 
-def extra_members_hook(interceptors: Iterable[Any]) -> EditExtraMembers | None:
-    """Those interceptors who change such members too: who have a method `extra_members`.
+def extra_members_hook(interceptors: Iterable[Interceptor]) -> EditExtraMembers | None:
+    """Combine the hooks `extra_members` of interceptors; None if no interceptor defines it.
 
-    It gets the request that is answered, and returns what is passed on. None, if there are none.
+    The function gets the request that is answered, and returns the members that are passed on.
     """
     wanting: list[EditExtraMembers] = [
-        change
-        for one in interceptors
-        if (change := getattr(one, "extra_members", None)) is not None
+        one.extra_members
+        for one in map(hooks_of, interceptors)
+        if overrides(one, InterceptorBase.extra_members)
     ]
     if not wanting:
         return None

@@ -2,12 +2,14 @@
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from ..protocol.envelope import Direction, TransportContext
+from .chain import Interceptor
+from .interceptor_base import InterceptorBase, hooks_of, overrides
 
 __all__ = ["MalformedFrame", "OnMalformed", "malformed_frame_hook"]
 
@@ -39,13 +41,15 @@ _read = msgspec.json.Decoder().decode
 OnMalformed: TypeAlias = Callable[[MalformedFrame], object]
 
 
-def malformed_frame_hook(interceptors: Iterable[Any]) -> OnMalformed | None:
-    """Those interceptors who want to hear of offences too: who have a method `offended`.
+def malformed_frame_hook(interceptors: Iterable[Interceptor]) -> OnMalformed | None:
+    """Combine the hooks `on_malformed` of interceptors; None if no interceptor defines it.
 
-    None, if there are none: then nothing has to be remembered.
+    Then frames need not be kept until they are known to be messages.
     """
     wanting: list[OnMalformed] = [
-        heard for one in interceptors if (heard := getattr(one, "on_malformed", None)) is not None
+        one.on_malformed
+        for one in map(hooks_of, interceptors)
+        if overrides(one, InterceptorBase.on_malformed)
     ]
     if not wanting:
         return None

@@ -11,6 +11,7 @@ from msgspec import Raw
 
 from .chain import Proceed
 from .exchange import Answer, Exchange
+from .interceptor_base import InterceptorBase
 
 __all__ = ["ANSWERS", "After", "Outcome", "SyncInterceptor", "checked_outcome"]
 
@@ -21,7 +22,7 @@ After: TypeAlias = Callable[[Outcome], Outcome]
 ANSWERS: Final = frozenset({bytes, Raw, type(None)})
 
 
-class SyncInterceptor:
+class SyncInterceptor(InterceptorBase):
     """An interceptor like any other for those who call it as one."""
 
     waits: ClassVar = False

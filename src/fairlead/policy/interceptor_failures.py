@@ -10,7 +10,15 @@ from typing import Final, Literal
 from msgspec import Raw
 
 from ..errors import RpcError
-from ..interceptor import Answer, Exchange, Interceptor, Proceed, declares
+from ..interceptor import (
+    Answer,
+    Exchange,
+    Interceptor,
+    InterceptorBase,
+    Proceed,
+    hooks_of,
+    overrides,
+)
 from ..protocol.json_edit import members_of
 from ..protocol.own_errors import own_error
 from ..wire import Request
@@ -46,7 +54,7 @@ def with_failure_policy(
     return _Guard(interceptor, policy, timeout, rest, name or _name_of(interceptor), clock)
 
 
-class _Guard:
+class _Guard(InterceptorBase):
     def __init__(
         self,
         inner: Interceptor,
@@ -57,7 +65,9 @@ class _Guard:
         clock: Callable[[], float],
     ) -> None:
         self._inner = inner
-        self.on_malformed = getattr(inner, "on_malformed", None)
+        self._hooks = hooks_of(inner)
+        if overrides(self._hooks, InterceptorBase.on_malformed):
+            self.on_malformed = self._hooks.on_malformed  # type: ignore[method-assign]
         self._policy: FailurePolicy = policy
         self._timeout = timeout
         self._rest = rest
@@ -66,9 +76,9 @@ class _Guard:
         self._until = float("-inf")  # left out until then
 
     @property
-    def waits(self) -> bool:
+    def waits(self) -> bool:  # type: ignore[override]
         """What never waits cannot hang either."""
-        return not declares(self._inner, "waits") or bool(getattr(self._inner, "waits", True))
+        return self._hooks.waits
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if self._clock() < self._until:

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from ...config.files.source_locations import SourceLocation
 from ...errors import ConfigError
-from ...interceptor import Answer, Exchange, Interceptor, Proceed
+from ...interceptor import Interceptor, InterceptorBase, hooks_of
 from ...recording.tape.format import LINES, base_of
 from ...redaction.redact_messages import Redactor
 from ..actions.action_registry import ACTIONS, Factory
@@ -44,16 +44,7 @@ class Action(Struct, frozen=True):
     options: Mapping[str, Any]
     interceptor: Interceptor  # with a guard around it, if there is one
     bare: Interceptor
-
-    @property
-    def also(self) -> frozenset[str]:
-        """The methods that it has to see whatever the conditions say."""
-        named: frozenset[str] = getattr(self.bare, "also", frozenset())
-        return named
-
-    @property
-    def pure(self) -> bool:
-        return bool(getattr(self.bare, "pure", False))
+    hooks: InterceptorBase  # of the bare one
 
     def __str__(self) -> str:
         said = []
@@ -67,9 +58,8 @@ WRITING: Final = frozenset({"audit", "record"})  # they open files
 TOO_LATE: Final = frozenset({"cache", "inject", "rename", "timeout"})  # when the answer is there
 
 
-class _Unmade:
-    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
-        return await proceed(exchange)
+class _Unmade(InterceptorBase):
+    """The place of an action that is only looked at."""
 
 
 class ActionContext(Struct, frozen=True):
@@ -120,7 +110,8 @@ class ActionBuilder:
         if name in self._making.unmade:
             if self._making.looks and writes is None:
                 self._look(name, options, where, short=not isinstance(given, dict))
-            return Action(name, options, _Unmade(), _Unmade())
+            unmade = _Unmade()
+            return Action(name, options, unmade, unmade, unmade)
         if writes is not None:
             return writes
         try:
@@ -132,7 +123,7 @@ class ActionBuilder:
         except (ValueError, TypeError, OSError) as exc:
             self._report(where, f"`{name}`: {exc}")
             return None
-        return Action(name, options, self._guarded(name, bare), bare)
+        return Action(name, options, self._guarded(name, bare), bare, hooks_of(bare))
 
     def _look(
         self, name: str, options: Mapping[str, Any], where: SourceLocation, *, short: bool

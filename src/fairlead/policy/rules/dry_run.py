@@ -154,7 +154,7 @@ class _Dry(RuleSet):
     _unmade = WRITING
 
     def _interceptor(self, action: Action) -> Interceptor:
-        if action.pure:
+        if action.hooks.pure:
             return action.interceptor
 
         async def name_it(exchange: Exchange, proceed: Proceed) -> Answer:

@@ -237,7 +237,7 @@ class _RulesParser:
             strict=strict,
             priority=given["priority"] or 0,
             line=None if at is None else at[0],
-            also=frozenset().union(*(action.also for action in actions)),
+            also=frozenset().union(*(action.hooks.also for action in actions)),
             same=same,
         )
 
@@ -292,6 +292,4 @@ def _ignore(where: SourceLocation, reason: str) -> None:
 
 def close_action(action: Action) -> None:
     """Let go of what an action holds open."""
-    close = getattr(action.bare, "close", None)
-    if callable(close):
-        close()
+    action.hooks.close()

@@ -17,11 +17,12 @@ from ...interceptor import (
     Exchange,
     ExtraMembers,
     Interceptor,
+    InterceptorBase,
     MalformedFrame,
     Proceed,
     chain,
-    declares,
     extra_members_hook,
+    hooks_of,
     malformed_frame_hook,
 )
 from ...protocol.envelope import Direction
@@ -74,7 +75,7 @@ class RuleHost(Protocol):
         """
 
 
-class RuleSet:
+class RuleSet(InterceptorBase):
     """The interceptor that a file of rules describes.
 
         relay = Relay(entry, interceptors=[RuleSet.of_file("rules.toml")])
@@ -205,7 +206,7 @@ class RuleSet:
         """A frame that is no good is no message; rules without conditions are about it too."""
         for rule in self._rules:
             if isinstance(rule.condition, Always) and not rule.answers:
-                tell = malformed_frame_hook(action.bare for action in rule.actions)
+                tell = malformed_frame_hook(action.hooks for action in rule.actions)
                 if tell is not None:
                     tell(offence)
 
@@ -215,7 +216,7 @@ class RuleSet:
         found = self._found_for(exchange)
         facts = self._facts(exchange, found)
         for rule, known in found.all:
-            change = extra_members_hook(action.bare for action in rule.actions)
+            change = extra_members_hook(action.hooks for action in rule.actions)
             if change is not None and (known or rule.answers or rule.condition.holds(facts)):
                 members = change(exchange, members)
         return members
@@ -394,8 +395,7 @@ class RuleSet:
 
 
 def _waits(action: Action) -> bool:
-    one = action.interceptor
-    return not declares(one, "waits") or getattr(one, "waits", True)
+    return hooks_of(action.interceptor).waits
 
 
 class _Found:
@@ -445,7 +445,7 @@ async def _outcome(acting: Awaitable[Answer]) -> tuple[Answer, RpcError | None]:
 def _watching(rule: Rule, method: str) -> tuple[Action, ...]:
     if method not in rule.also:
         return ()
-    return tuple(action for action in rule.actions if method in action.also)
+    return tuple(action for action in rule.actions if method in action.hooks.also)
 
 
 def _given(answer: Answer, error: RpcError | None) -> Proceed:

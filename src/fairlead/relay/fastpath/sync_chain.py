@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from itertools import takewhile
-from typing import Any, cast
+from typing import cast
 
 from ...errors import RpcError
 from ...interceptor import (
@@ -23,10 +23,12 @@ from ...interceptor import (
     Exchange,
     Handler,
     Interceptor,
+    InterceptorBase,
     Outcome,
     SyncInterceptor,
     chain,
-    declares,
+    hooks_of,
+    overrides,
 )
 from ...interceptor.sync_interceptor import ANSWERS, checked_outcome
 
@@ -165,11 +167,10 @@ def _comes_in_halves(interceptor: Interceptor) -> bool:
 
 def _looks_of(interceptors: Sequence[Interceptor]) -> list[Callable[[Exchange], bool]]:
     """Return the `passes` methods of all interceptors, or nothing if one has none."""
-    looks: list[Any] = [
-        getattr(one, "passes", None) if declares(one, "passes", "before") else None
-        for one in interceptors
-    ]
-    return [] if None in looks else looks
+    hooks = [hooks_of(one) for one in interceptors]
+    if not all(overrides(one, InterceptorBase.passes) for one in hooks):
+        return []
+    return [one.passes for one in hooks]
 
 
 def _all_pass(looks: Sequence[Callable[[Exchange], bool]], exchange: Exchange) -> bool:
