@@ -3,19 +3,8 @@
 Each is `async (exchange, proceed) -> Answer`, for requests and notifications in both directions.
 What an answer is like, they see behind `proceed`.
 
-Some say more about themselves:
-
-* `also` names methods that they have to see whatever a rule's conditions say;
-* `pure` says that they only look and change: they may be tried out on a recording;
-* `waits`, if it is False, says that they wait for nothing but what is behind them: they get no time
-  limit of their own, and the rules behind them need not be looked up again;
-* a `SyncInterceptor` is one of those, which says what it does before and what it does after: a
-  relay calls it without a task;
-* `passes(exchange)` says beforehand whether a message is none of their business, and so is its
-  answer.
-
-What a class says so is about its own `__call__`, or `before`: one that is derived from it and has
-another says it anew, or is taken for one that says nothing.
+Each derives from `InterceptorBase`, whose docstring lists the hooks and flags that an action may
+define, or from `SyncInterceptor`, which a relay calls without a task.
 """
 
 from ..edit_message import with_params

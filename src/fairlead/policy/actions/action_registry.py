@@ -1,9 +1,9 @@
 """What can be done to messages, by the names that rules use."""
 
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
-from ...interceptor import Answer, Exchange, Interceptor, Proceed
+from ...interceptor import Answer, Exchange, Interceptor, InterceptorBase, Proceed
 from ..load_interceptor import load_interceptor
 from .access import Allow
 from .audit import Audit
@@ -26,11 +26,11 @@ __all__ = ["ACTIONS", "Factory", "PassThrough", "register"]
 Factory: TypeAlias = Callable[..., Interceptor]
 
 
-class PassThrough:
+class PassThrough(InterceptorBase):
     """Does nothing; rules that come later have no say."""
 
-    pure = True
-    waits = False
+    pure: ClassVar = True
+    waits: ClassVar = False
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         return await proceed(exchange)

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UnsetType
 
 from ...errors import RpcError
-from ...interceptor import Answer, Exchange, MalformedFrame, Proceed
+from ...interceptor import Answer, Exchange, InterceptorBase, MalformedFrame, Proceed
 from ...protocol.identity.principal import principal_name
 from ...redaction.redact_messages import Redactor
 from ...wire import Request, single_line, to_json
@@ -32,7 +32,7 @@ _OFFENCES: Final = (PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS)
 log = logging.getLogger("fairlead.gateway.audit")
 
 
-class Audit:
+class Audit(InterceptorBase):
     """Writes what became of each message: passed, refused, dropped, failed or cancelled.
 
     It belongs outside of all that decides. What was said in a message is not written, except the

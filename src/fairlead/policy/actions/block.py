@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from ...errors import RpcError
-from ...interceptor import Answer, Exchange, Proceed
+from ...interceptor import Answer, Exchange, InterceptorBase, Proceed
 from ...protocol.own_errors import own_error
 from ...redaction.redact_text import redact
 from ...wire import Request
@@ -22,7 +22,7 @@ def blocked_error(exchange: Exchange, reason: str, code: int = INVALID_REQUEST) 
     return own_error(code, reason, method=exchange.method)
 
 
-class Block:
+class Block(InterceptorBase):
     """Lets nothing through."""
 
     pure: ClassVar = True

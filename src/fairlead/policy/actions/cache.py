@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 import msgspec
 from msgspec import UnsetType
 
-from ...interceptor import Answer, Exchange, Proceed
+from ...interceptor import Answer, Exchange, InterceptorBase, Proceed
 from ...protocol.caller import ROUND_MEMBERS
 from ...protocol.envelope import Direction
 from ...protocol.json_edit import encoded, members_of, string_of
@@ -34,7 +34,7 @@ _KEPT: Final = frozenset(method for methods in _STALE.values() for method in met
 CacheKey = tuple[str, bytes, object]
 
 
-class Cache:
+class Cache(InterceptorBase):
     """Keeps lists and resources for their `ttlMs`, and drops them when a notification says so.
 
     An answer serves only the principal that asked; with `shared`, one that is `public` serves

@@ -3,12 +3,12 @@
 import asyncio
 import random
 
-from ...interceptor import Answer, Exchange, Proceed
+from ...interceptor import Answer, Exchange, InterceptorBase, Proceed
 
 __all__ = ["Delay"]
 
 
-class Delay:
+class Delay(InterceptorBase):
     """Everything takes longer: `seconds`, more or less by up to `jitter`."""
 
     def __init__(self, seconds: float, jitter: float = 0.0) -> None:

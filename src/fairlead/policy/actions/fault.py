@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Raw
 
-from ...interceptor import Answer, Exchange, Proceed
+from ...interceptor import Answer, Exchange, InterceptorBase, Proceed
 from ...wire import Request
 from ...wire.error_codes import INTERNAL_ERROR
 from ..edit_message import with_whole_params
@@ -19,7 +19,7 @@ FaultKind = Literal["drop", "duplicate", "corrupt", "cut", "error", "slow"]
 _CORRUPT = Raw(b'{"corrupt":true}')
 
 
-class Fault:
+class Fault(InterceptorBase):
     """Something goes wrong, always or now and then.
 
     drop: never answered. duplicate: passed on twice. corrupt: a result, or params of a

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import Raw, UnsetType
 
-from ...interceptor import Answer, Exchange, Proceed
+from ...interceptor import Answer, Exchange, InterceptorBase, Proceed
 from ...protocol.json_edit import members_of
 from ...wire import to_json
 from ..edit_message import with_params
@@ -13,7 +13,7 @@ from ..edit_message import with_params
 __all__ = ["Inject"]
 
 
-class Inject:
+class Inject(InterceptorBase):
     """Puts arguments into calls: what is given here wins, or only fills gaps."""
 
     pure: ClassVar = True

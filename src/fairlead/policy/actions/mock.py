@@ -3,14 +3,14 @@
 from typing import Any, ClassVar
 
 from ...errors import RpcError
-from ...interceptor import Answer, Exchange, Proceed
+from ...interceptor import Answer, Exchange, InterceptorBase, Proceed
 from ...protocol.own_errors import own_error
 from ...wire import Request, to_json
 
 __all__ = ["Mock"]
 
 
-class Mock:
+class Mock(InterceptorBase):
     """Answers itself, and asks nobody."""
 
     pure: ClassVar = True

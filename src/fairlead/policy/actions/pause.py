@@ -6,7 +6,7 @@ from typing import Literal
 from msgspec import Raw, UnsetType
 
 from ...errors import RpcError
-from ...interceptor import Answer, Exchange, Proceed
+from ...interceptor import Answer, Exchange, InterceptorBase, Proceed
 from ...protocol.identity.principal import principal_name
 from ...protocol.json_edit import encoded, members_of
 from ...wire import Params, Request
@@ -17,7 +17,7 @@ from .block import blocked_error
 __all__ = ["Pause"]
 
 
-class Pause:
+class Pause(InterceptorBase):
     """Holds what the condition matches: before it goes on, its answer before it goes back, or both.
 
     A refusal is an answer, too.

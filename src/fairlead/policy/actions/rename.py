@@ -4,7 +4,7 @@ from typing import ClassVar, Final
 
 from msgspec import Raw, UnsetType
 
-from ...interceptor import Answer, Exchange, Proceed
+from ...interceptor import Answer, Exchange, InterceptorBase, Proceed
 from ...protocol.envelope import Direction
 from ...protocol.json_edit import encoded, items_of, members_of, string_of
 from ...protocol.targets.name_forms import normalize_name
@@ -18,7 +18,7 @@ _LISTS: Final = {"tools/list": "tools", "prompts/list": "prompts"}
 _NAMED: Final = ("tools/call", "prompts/get")
 
 
-class Rename:
+class Rename(InterceptorBase):
     """Gives what the server calls one thing another name, and takes the old one away.
 
     Where one of a gateway's servers is by itself, everything keeps the names that it gave.

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Final, Literal
 import msgspec
 from msgspec import Raw, UnsetType
 
-from ...interceptor import Answer, Exchange, Proceed
+from ...interceptor import Answer, Exchange, InterceptorBase, Proceed
 from ...limits import CHECKED_SCHEMAS_BYTES
 from ...protocol.envelope import Direction
 from ...protocol.json_edit import items_of, members_of, string_of
@@ -25,7 +25,7 @@ CHANGED: Final = "notifications/tools/list_changed"
 Tools = dict[str, Raw | Checker | None]
 
 
-class SchemaCheck:
+class SchemaCheck(InterceptorBase):
     """Refuses calls whose arguments do not fit the schema in the `tools/list` that passed.
 
     What is refused says which argument is wrong and why, but not its value.

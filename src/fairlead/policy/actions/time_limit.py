@@ -2,7 +2,7 @@
 
 import asyncio
 
-from ...interceptor import Answer, Exchange, Proceed
+from ...interceptor import Answer, Exchange, InterceptorBase, Proceed
 from ...wire import Request
 from ...wire.error_codes import INTERNAL_ERROR
 from .block import blocked_error
@@ -10,7 +10,7 @@ from .block import blocked_error
 __all__ = ["TimeLimit"]
 
 
-class TimeLimit:
+class TimeLimit(InterceptorBase):
     """So many seconds for an answer; whoever works on it is told to stop."""
 
     def __init__(self, seconds: float) -> None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Raw, Struct, UnsetType
 
-from ...interceptor import Answer, Exchange, Proceed
+from ...interceptor import Answer, Exchange, InterceptorBase, Proceed
 from ...limits import LOCKED_TOOLS
 from ...protocol.envelope import Direction
 from ...protocol.identity.principal import principal_name
@@ -61,7 +61,7 @@ class _Tools(Struct):
     tools: list[Raw]
 
 
-class ToolLock:
+class ToolLock(InterceptorBase):
     """Compares tools with a lock as lists of them pass, and does not let changed ones be called.
 
     `refuse` leaves a changed tool out of lists, and refuses to call it. `ask` shows it as it was
