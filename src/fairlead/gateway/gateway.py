@@ -463,9 +463,9 @@ class Gateway(HttpRunnable):
         return self._envelope.called(found, exchange.caller)
 
     def _search_mode(self, interceptors: Sequence[Interceptor]) -> "SearchTools":
-        from .search.search_tools import SearchTools  # most gateways have none
+        from .search.search_tools import SearchTools, shown_hooks  # most gateways have none
 
-        shown = [one.shown for one in interceptors if hasattr(one, "shown")]  # a tool lock
+        shown = shown_hooks(interceptors)
         return SearchTools(self.catalog, shown, listed=self.listed, expect=self.router.expect_tool)
 
     # Clients

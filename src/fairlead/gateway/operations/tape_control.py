@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import msgspec
 
 from ...errors import ConfigError
-from ...interceptor import Answer, Exchange, Proceed
+from ...interceptor import Answer, Exchange, InterceptorBase, Proceed
 from ...policy.conditions.facts import ServerOf
 from ...recording.tape import TapeInfo, TapeReader, TapeWriter
 from ...recording.tape.format import LINES
@@ -27,7 +27,7 @@ __all__ = ["TapeControl", "about_tape", "learn_secrets"]
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")  # never a way out of the folder
 
 
-class TapeControl:
+class TapeControl(InterceptorBase):
     """The interceptor that records while it is told to, and the folder where tapes are.
 
     While it does not, a message costs a look at one attribute.

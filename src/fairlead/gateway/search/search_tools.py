@@ -7,7 +7,7 @@ from typing import TypeAlias
 from msgspec import Raw, UnsetType, structs
 
 from ...errors import MCPToolError
-from ...interceptor import Exchange
+from ...interceptor import Exchange, Interceptor, InterceptorBase, hooks_of, overrides
 from ...protocol.caller import Caller
 from ...protocol.json_edit import members_of, string_of
 from ...relay.request_params import with_members
@@ -25,9 +25,15 @@ from .search_index import (
     search_result,
 )
 
-__all__ = ["SearchTools", "Shown"]
+__all__ = ["SearchTools", "Shown", "shown_hooks"]
 
 Shown: TypeAlias = Callable[[Exchange, Raw], Raw | None]
+
+
+def shown_hooks(interceptors: Sequence[Interceptor]) -> list[Shown]:
+    """Return the hooks `shown` of interceptors that define it, such as a tool lock."""
+    hooks = map(hooks_of, interceptors)
+    return [one.shown for one in hooks if overrides(one, InterceptorBase.shown)]
 
 
 class SearchTools:
