@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from ..lazy_names import lazy_names
 from .chain import Interceptor, Proceed, chain
-from .exchange import Answer, Exchange, Handler, ReplyPath
+from .exchange import Answer, Exchange, Handler, ReplyPath, ReplyPathBase
 from .extra_members import EditExtraMembers, ExtraMembers, extra_members_hook
 from .interceptor_base import InterceptorBase, hooks_of, overrides
 from .malformed_frame import MalformedFrame, OnMalformed, malformed_frame_hook
@@ -30,6 +30,7 @@ __all__ = [
     "Proceed",
     "RateLimiter",
     "ReplyPath",
+    "ReplyPathBase",
     "SyncInterceptor",
     "chain",
     "extra_members_hook",

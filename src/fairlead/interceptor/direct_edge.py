@@ -13,12 +13,12 @@ from ..protocol.identity.principal import Principal
 from ..protocol.revisions import NEWEST_HANDSHAKE
 from ..wire import Notification, Request
 from ..wire.error_codes import METHOD_NOT_FOUND
-from .exchange import Exchange
+from .exchange import Exchange, ReplyPathBase
 
 __all__ = ["NullReplyPath", "direct_exchange"]
 
 
-class NullReplyPath:
+class NullReplyPath(ReplyPathBase):
     """Nobody is there to hear anything but the answer."""
 
     def __init__(self, principal: Principal, conversation: Conversation | None = None) -> None:
@@ -32,9 +32,6 @@ class NullReplyPath:
         return self._conversation.session
 
     async def notify_caller(self, exchange: Exchange, notification: Notification) -> None:
-        pass
-
-    def detach(self, exchange: Exchange) -> None:
         pass
 
     async def request_caller(self, exchange: Exchange, method: str, params: Any) -> Raw:

@@ -14,13 +14,24 @@ from ..wire import Notification, Request, RequestId
 if TYPE_CHECKING:
     from ..protocol.targets.targets import Target
 
-__all__ = ["Answer", "Exchange", "Handler", "ReplyPath"]
+__all__ = ["Answer", "Exchange", "Handler", "ReplyPath", "ReplyPathBase"]
 
 Answer: TypeAlias = bytes | Raw | None  # the result's bytes; None answers a notification
 
 
 class ReplyPath(Protocol):
-    """Where an exchange came in: the way back to whoever asked, while the answer is being made."""
+    """Where an exchange came in: the way back to whoever asked, while the answer is being made.
+
+    `ReplyPathBase` has defaults for what not every transport can do.
+    """
+
+    @property
+    def is_connection(self) -> bool:
+        """Whether it is a connection with other exchanges, too, rather than one HTTP request."""
+
+    @property
+    def carrier(self) -> object | None:
+        """The relay's connection that forwards messages of clients here, if one does."""
 
     @property
     def session(self) -> SessionContext: ...
@@ -42,6 +53,12 @@ class ReplyPath(Protocol):
     def detach(self, exchange: "Exchange") -> None:
         """Close the stream that waits for this exchange, where the caller can come back for it."""
 
+    def add_extra_members(self, request_id: RequestId, members: dict[str, Raw]) -> None:
+        """Send these members beside the result or the error of a request."""
+
+    async def close(self) -> None:
+        """Close the connection, where it is one; more than once is harmless."""
+
     async def request_caller(
         self, exchange: "Exchange", method: str, params: dict[str, Any] | Raw | None
     ) -> Raw:
@@ -52,6 +69,24 @@ class ReplyPath(Protocol):
             RpcError: if the caller's side refuses.
             ChannelClosed: if nobody is there any more.
         """
+
+
+class ReplyPathBase:
+    """Defaults for a `ReplyPath` of a single exchange: there is nothing to do."""
+
+    __slots__ = ()
+
+    is_connection: bool = False
+    carrier: object | None = None
+
+    def detach(self, exchange: "Exchange") -> None:
+        """Keep the stream: the caller could not come back for an answer."""
+
+    def add_extra_members(self, request_id: RequestId, members: dict[str, Raw]) -> None:
+        """Drop the members: the answer is a result and nothing else."""
+
+    async def close(self) -> None:
+        """Leave the request as it is: its answer ends it."""
 
 
 class Exchange(Struct):

@@ -16,7 +16,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from ..errors import ChannelClosed
-from ..interceptor import Exchange, Handler, OnMalformed
+from ..interceptor import Exchange, Handler, OnMalformed, ReplyPathBase
 from ..limits import IN_FLIGHT
 from ..protocol.conversation.conversation import Conversation, ConversationRole
 from ..protocol.envelope import SessionContext
@@ -38,8 +38,10 @@ CANCEL_GRACE = 1.0  # seconds that cancelled handlers may take to clean up
 log = logging.getLogger("fairlead.peer")
 
 
-class Peer:
+class Peer(ReplyPathBase):
     """The other end of a connection: ask it, tell it, answer it."""
+
+    is_connection = True
 
     def __init__(
         self,
@@ -106,7 +108,7 @@ class Peer:
         self.answer = self._inbound_requests.delegated.answer
         self.undelegate = self._inbound_requests.delegated.undelegate
         self.preserve_order = self._inbound_requests.delegated.preserve_order
-        self.add_extra_members = self._inbound_requests.responses.add_extra_members
+        self.add_extra_members = self._inbound_requests.responses.add_extra_members  # type: ignore[method-assign]
 
     # Life
 

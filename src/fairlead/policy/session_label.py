@@ -9,11 +9,7 @@ __all__ = ["session_label", "session_of"]
 
 def session_of(exchange: Exchange) -> str | None:
     """The id of the session, where there is one. Whoever knows it can join: it is a secret."""
-    edge = exchange.edge
-    found = edge.session.session_id
-    if found is None:
-        found = getattr(getattr(edge, "channel", None), "id", None)
-    return found if isinstance(found, str) else None
+    return exchange.edge.session.session_id
 
 
 def session_label(exchange: Exchange) -> str | None:

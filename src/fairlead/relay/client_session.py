@@ -141,8 +141,7 @@ class Front:
     def members_came(self, request_id: RequestId, members: dict[str, Raw]) -> None:
         """The client's answer has more to it than a result; the server gets that as well."""
         question = self._questions.get(request_id)
-        add = None if question is None else getattr(question.edge, "add_extra_members", None)
-        if question is not None and add is not None:
+        if question is not None:
             if self._beside is not None:
                 members = self._beside(question, members)
-            add(question.request_id, members)
+            question.edge.add_extra_members(question.request_id, members)

@@ -243,11 +243,10 @@ class Link:
     def _members_came(self, request_id: RequestId, members: dict[str, Raw]) -> None:
         """The server's answer has more to it than a result; whoever asked gets that as well."""
         call = self.calls.get(request_id)
-        add = None if call is None else getattr(call.exchange.edge, "add_extra_members", None)
-        if call is not None and add is not None:
+        if call is not None:
             if self._beside is not None:
                 members = self._beside(call.exchange, members)
-            add(call.exchange.request_id, members)
+            call.exchange.edge.add_extra_members(call.exchange.request_id, members)
 
     def unanswered(self) -> None:
         """A call was given up: whoever looks after the server may see whether it is still there."""

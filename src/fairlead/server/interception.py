@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
-from ..interceptor import Answer, Exchange, Handler, Interceptor, ReplyPath, chain
+from ..interceptor import Answer, Exchange, Handler, Interceptor, ReplyPath, ReplyPathBase, chain
 from ..interceptor.direct_edge import NullReplyPath
 from ..peer import Peer
 from ..peer.intercepted_peer import InterceptedNotifier, InterceptedPeer
@@ -58,7 +58,7 @@ class InterceptedHandler:
         self._alone.put_stateless(note, caller, context, lambda _: None)
 
 
-class _InterceptedReplyPath:
+class _InterceptedReplyPath(ReplyPathBase):
     """The way back of a request that came alone, or through the server that has mounted us."""
 
     def __init__(self, edge: ReplyPath, notifier: InterceptedNotifier) -> None:

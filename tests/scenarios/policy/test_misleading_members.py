@@ -7,7 +7,15 @@ import pytest
 from msgspec import Raw, structs
 
 from fairlead.errors import RpcError
-from fairlead.interceptor import After, Answer, Exchange, Interceptor, Proceed, SyncInterceptor
+from fairlead.interceptor import (
+    After,
+    Answer,
+    Exchange,
+    Interceptor,
+    Proceed,
+    ReplyPathBase,
+    SyncInterceptor,
+)
 from fairlead.policy.actions import Allow, RateLimit
 from fairlead.policy.rules import RuleSet
 from fairlead.protocol.caller import Caller, read_params_head
@@ -55,7 +63,7 @@ def test_a_client_cannot_be_another_one_with_each_request(per: Any) -> None:
     assert [allowed(limit, call) for call in calls] == [True, False, False, False, False]
 
 
-class Alone:
+class Alone(ReplyPathBase):
     """What a request without a session came through."""
 
     session = SessionContext(state=SessionState.ACTIVE)

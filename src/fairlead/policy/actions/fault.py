@@ -68,8 +68,6 @@ class Fault(InterceptorBase):
 
     def _cut(self, exchange: Exchange) -> None:
         """Where each message has a connection of its own, the refusal is all there can be."""
-        close = getattr(exchange.edge, "close", None)
-        if close is not None:
-            task = asyncio.get_running_loop().create_task(close())
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
+        task = asyncio.get_running_loop().create_task(exchange.edge.close())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)

@@ -144,7 +144,7 @@ def _session(exchange: Exchange) -> Hashable:
     found, edge = session_of(exchange), exchange.edge
     if found is not None:
         return found
-    if hasattr(edge, "channel"):
+    if edge.is_connection:
         return id(edge)  # a connection is a session, too
     return exchange.caller.principal, _client(exchange)  # each request stands alone
 

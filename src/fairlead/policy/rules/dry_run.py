@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw, Struct, UnsetType
 
 from ...errors import RpcError
-from ...interceptor import Answer, Exchange, Interceptor, Proceed
+from ...interceptor import Answer, Exchange, Interceptor, Proceed, ReplyPathBase
 from ...protocol.caller import Caller, read_params_head, stateless_caller
 from ...protocol.envelope import Direction, SessionContext, SessionState, TransportContext
 from ...protocol.identity.principal import Principal, principal_from
@@ -174,7 +174,7 @@ class _Clock:
         return self.now
 
 
-class _RecordedReplyPath:
+class _RecordedReplyPath(ReplyPathBase):
     """Nobody is there: only what was said of the session is."""
 
     log_level: str | None = None
@@ -183,9 +183,6 @@ class _RecordedReplyPath:
         self.session = SessionContext(state=SessionState.ACTIVE, session_id=session)
 
     async def notify_caller(self, exchange: Exchange, notification: Notification) -> None:
-        pass
-
-    def detach(self, exchange: Exchange) -> None:
         pass
 
     async def request_caller(

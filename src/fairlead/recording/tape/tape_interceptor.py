@@ -266,7 +266,7 @@ def _tells_itself(exchange: Exchange) -> bool:
 
 
 def _link_of(exchange: Exchange) -> Link | None:
-    carrier = getattr(exchange.edge, "carrier", None)
+    carrier = exchange.edge.carrier
     return carrier if isinstance(carrier, Link) else None
 
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 from msgspec import Raw
 
 from ....errors import LocalProtocolError, RemoteProtocolError, RpcError, TransportError
-from ....interceptor import Answer, Exchange, Handler
+from ....interceptor import Answer, Exchange, Handler, ReplyPathBase
 from ....observe.log_filter import ABOUT
 from ....protocol.caller import Caller, ParamsHead
 from ....protocol.envelope import Direction, SessionContext, SessionState
@@ -63,7 +63,7 @@ def mapped_status(code: int) -> int:
     return 500 if status == 200 else status
 
 
-class PostReplyPath:
+class PostReplyPath(ReplyPathBase):
     """The way back to whoever sent a POST: notifications before the answer, and nothing else."""
 
     # `__weakref__`, because a subscription looks its session up in a weak dictionary.
@@ -81,9 +81,6 @@ class PostReplyPath:
 
     async def notify_caller(self, exchange: Exchange, notification: Notification) -> None:
         await self.write(encode_event(encode(notification)))
-
-    def detach(self, exchange: Exchange) -> None:
-        """Nothing can be taken up again here."""
 
     async def request_caller(
         self, exchange: Exchange, method: str, params: dict[str, Any] | Raw | None

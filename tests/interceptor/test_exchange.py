@@ -1,0 +1,25 @@
+"""The way back of an exchange: what not every transport can do has a default."""
+
+from msgspec import Raw
+
+from fairlead.interceptor import ReplyPath
+from fairlead.interceptor.direct_edge import NullReplyPath
+from fairlead.peer import Peer
+from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.transport.http.server.stateless_post import PostReplyPath
+
+
+async def test_a_single_exchange_has_nothing_to_close() -> None:
+    path: ReplyPath = NullReplyPath(ANONYMOUS)
+    path.add_extra_members(1, {"trace": Raw(b"1")})
+    await path.close()
+    assert (path.is_connection, path.carrier, path.session.session_id) == (False, None, None)
+
+
+def test_only_a_peer_is_a_connection() -> None:
+    assert (Peer.is_connection, PostReplyPath.is_connection) == (True, False)
+
+
+def test_the_way_back_of_a_post_stays_small() -> None:
+    """There is one for every request over HTTP."""
+    assert "__dict__" not in dir(PostReplyPath)
