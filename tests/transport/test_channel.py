@@ -6,16 +6,19 @@ import os
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import Raw
 
+from fairlead import MCPClient, MCPServer
 from fairlead.errors import ChannelClosed, ConnectFailed, RemoteProtocolError
-from fairlead.transport.channel import Incoming
+from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.transport.channel import Deliver, Incoming, SharedStream, complete_channel
 from fairlead.transport.line_channel import HARD_LIMIT, LineChannel
 from fairlead.transport.memory import memory_pair
 from fairlead.transport.socket import connect_tcp, connect_unix, listen_tcp, listen_unix
-from fairlead.wire import Notification, Request, Success
+from fairlead.wire import Message, Notification, Request, RequestId, Success
 
 Pair = Callable[[], "contextlib.AbstractAsyncContextManager[tuple[LineChannel, LineChannel]]"]
 
@@ -198,3 +201,79 @@ async def test_a_stale_socket_file_is_replaced_and_a_plain_file_is_not(tmp_path:
         async with listen_unix(str(plain), lambda channel: None):
             pass
     assert plain.read_text() == "precious"
+
+
+class OwnChannel:
+    """A channel of a program: of what is optional, it has nothing."""
+
+    def __init__(self, inner: LineChannel) -> None:
+        self._inner = inner
+        self.context = inner.context
+        self.sent: list[Message] = []
+
+    async def run(self, deliver: Deliver) -> None:
+        await self._inner.run(deliver)
+
+    def send(self, message: Message, *, reply_to: RequestId | None = None) -> None:
+        self.sent.append(message)
+        self._inner.send(message)
+
+    def send_success(self, request_id: RequestId, result: bytes | Raw) -> None:
+        self._inner.send_success(request_id, result)
+
+    @property
+    def congested(self) -> bool:
+        return self._inner.congested
+
+    async def drain(self) -> None:
+        await self._inner.drain()
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+async def test_a_channel_without_hooks_gets_those_that_do_nothing() -> None:
+    channel: Any = OwnChannel(memory_pair()[0])
+    assert complete_channel(channel) is channel
+    hooks = [name for name in vars(SharedStream) if not name.startswith("_")]
+    assert [name for name in hooks if not hasattr(channel, name)] == []
+    assert (channel.id, channel.carries_headers, channel.correlates_calls) == (None, False, False)
+    assert (channel.related_request_id, channel.waits_for_events(1)) == (None, False)
+    channel.add_headers(1, {"a": "b"})
+    channel.send_request(7, "tools/call", Raw(b"{}"))
+    assert channel.sent == [Request(7, "tools/call", Raw(b"{}"))]
+
+
+async def test_hooks_of_a_channel_stay() -> None:
+    class WithStreams(OwnChannel):
+        correlates_calls = True
+
+        def waits_for_events(self, request_id: RequestId) -> bool:
+            return True
+
+    channel: Any = complete_channel(WithStreams(memory_pair()[0]))  # type: ignore[arg-type]
+    assert (channel.correlates_calls, channel.waits_for_events(1)) == (True, True)
+
+
+def test_a_channel_that_cannot_be_completed_is_refused() -> None:
+    class Closed:
+        __slots__ = ()
+
+    with pytest.raises(TypeError, match="Closed has no `id`: derive it from SharedStream"):
+        complete_channel(Closed())  # type: ignore[arg-type]
+
+
+async def test_a_client_uses_a_channel_of_its_program() -> None:
+    server = MCPServer("calculator")
+
+    @server.tool()
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    async def open_channel() -> Any:
+        ours, theirs = memory_pair()
+        server.attach(theirs, ANONYMOUS)
+        return OwnChannel(ours)
+
+    async with asyncio.timeout(10), MCPClient.connect_channel(open_channel) as client:
+        assert (await client.call("add", {"a": 1, "b": 2})).text == "3"

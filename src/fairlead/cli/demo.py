@@ -10,7 +10,7 @@ from typing import Any
 from ..client import MCPClient, MCPClientConfig
 from ..client.connection.connect import ConnectionAttempt
 from ..errors import FairleadError, RemoteProtocolError
-from ..transport.channel import Channel, Deliver, Incoming, RequestLost
+from ..transport.channel import Channel, Deliver, Incoming, RequestLost, SharedStream
 from ..transport.event_loop import new_loop
 from ..transport.stdio.child_process import spawn
 from ..wire import Batch, Message, RequestId, encode
@@ -162,7 +162,7 @@ class _ShownChannel:
     """A channel that shows every message on its way through, shortened."""
 
     quiet = False  # for all of them, while calls are counted
-    send_request = None  # nothing goes another way than through `send`
+    send_request = SharedStream.send_request  # by way of `send`
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel

@@ -80,7 +80,7 @@ class InboundRequests:
         )
         if self._on_question is not None:
             # Only channels over HTTP can tell which request of ours made the server ask.
-            exchange.related = getattr(self._channel, "related_request_id", None)
+            exchange.related = self._channel.related_request_id
         request_id = event.message.id
         if event.message.method in self._inline_methods and self._inline is not None:
             try:

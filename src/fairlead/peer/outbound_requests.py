@@ -32,10 +32,10 @@ class OutboundRequests:
         self.wanting = 0  # requests of ours that wait until the channel is not congested
         # Hears of members that an answer has besides its result: of which request, and which.
         self.on_extra_members: Callable[[RequestId, dict[str, Raw]], None] | None = None
-        # Writes a request that is only passed on, where the channel can do so and ids are numbers.
+        # Writes a request that is only passed on, where ids are numbers.
         self._send_request: Callable[[Any, str, Any], None] | None = None
         if line.conversation.numbers:
-            self._send_request = getattr(line.channel, "send_request", None)
+            self._send_request = line.channel.send_request
 
     async def request(
         self,
@@ -263,14 +263,10 @@ class OutboundRequests:
     def _expired(self, request_id: RequestId) -> None:
         pending = self.pending.get(request_id)
         if pending is not None:
-            what = "SSE response" if self._comes_as_events(request_id) else "Request"
+            # It makes a difference to those who read the error.
+            what = "SSE response" if self._channel.waits_for_events(request_id) else "Request"
             self._abandon(request_id, "timeout")
             pending.settle(RequestTimeout(pending.timeout, pending.method, what=what))
-
-    def _comes_as_events(self, request_id: RequestId) -> bool:
-        """Only channels over HTTP can tell; it makes a difference to whoever reads the error."""
-        tell = getattr(self._channel, "waits_for_events", None)
-        return tell is not None and bool(tell(request_id))
 
     def _abandon(self, request_id: RequestId, reason: str, *, quiet: bool = False) -> None:
         """Nobody waits any more: forget it here, and tell the peer without waiting for that."""

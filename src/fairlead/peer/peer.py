@@ -20,7 +20,7 @@ from ..interceptor import Exchange, Handler, OnMalformed, ReplyPathBase
 from ..limits import IN_FLIGHT
 from ..protocol.conversation.conversation import Conversation, ConversationRole
 from ..protocol.envelope import SessionContext
-from ..transport.channel import Channel
+from ..transport.channel import Channel, complete_channel
 from ..wire import Notification, RequestId, Success
 from .connection_state import ConnectionState
 from .inbound_dispatch import InboundDispatcher
@@ -68,7 +68,7 @@ class Peer(ReplyPathBase):
         `on_cancelled` is asked to cancel a request that the peer does not wait for any more.
         `asking` makes what our own requests go through.
         """
-        self.channel = channel
+        channel = self.channel = complete_channel(channel)
         self.conversation = conversation
         self.carrier: object | None = None  # who passes messages of others on it, if anybody
         self._on_close = on_close
@@ -243,7 +243,7 @@ class Peer(ReplyPathBase):
 
         Only channels over HTTP can tell; elsewhere all share one stream.
         """
-        return getattr(self.channel, "related_request_id", None)
+        return self.channel.related_request_id
 
     def settle(self, request_id: RequestId, result: Raw) -> None:
         """Take something else for the answer to a request of ours."""
@@ -253,8 +253,8 @@ class Peer(ReplyPathBase):
 
     @property
     def session(self) -> SessionContext:
-        known, named = self.conversation.session, getattr(self.channel, "id", None)
-        if known.session_id is not None or not isinstance(named, str):
+        known, named = self.conversation.session, self.channel.id
+        if known.session_id is not None or named is None:
             return known
         return replace(known, session_id=named)  # a session over HTTP has an id of its own
 

@@ -48,7 +48,8 @@ log = logging.getLogger("fairlead.transport")
 class HttpChannel(SharedStream):
     """The client's end of Streamable HTTP."""
 
-    correlates_calls = True  # each request has a stream of its own: `related_request_id`
+    carries_headers = True
+    correlates_calls = True
 
     def __init__(
         self,
@@ -180,7 +181,7 @@ class HttpChannel(SharedStream):
         return self._request_headers.session_id
 
     @property
-    def related_request_id(self) -> RequestId | None:
+    def related_request_id(self) -> RequestId | None:  # type: ignore[override]
         """While something is delivered: the request whose own stream brought it."""
         return self._receiver.related_request_id
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from ....protocol.headers import status_of
-from ....wire import Decoder
+from ....wire import Decoder, Failure
 from .asgi import HttpCall
 from .settings import HttpSettings
 from .stateless_post import mapped_status
@@ -31,7 +31,7 @@ class ErrorStatus:
         if not self.is_mapped(call):
             return 200
         answer = self._decoder.decode(frame)
-        return mapped_status(answer.code) if hasattr(answer, "code") else 200
+        return mapped_status(answer.code) if isinstance(answer, Failure) else 200
 
     def is_mapped(self, call: HttpCall) -> bool:
         """Return True if every error is to have a status of its own."""

@@ -35,6 +35,8 @@ log = logging.getLogger("fairlead.transport")
 class SseSession(StreamedChannel):
     """A `Channel`: everything we say goes into one stream of events."""
 
+    id: str
+
     def __init__(self, context: TransportContext, principal: Principal) -> None:
         super().__init__(context)
         self.id = secrets.token_urlsafe(24)

@@ -68,6 +68,8 @@ class TooManySessions(Exception):
 class HttpSession(StreamedChannel):
     """One client's session: what it sends comes in POSTs, what it hears leaves in their answers."""
 
+    id: str
+
     def __init__(
         self, session_id: str, context: TransportContext, principal: Principal, store: EventStore
     ) -> None:
