@@ -10,6 +10,7 @@ import pytest
 from fairlead.errors import ConnectFailed, RequestTimeout, RpcError
 from fairlead.manager.connection_tasks import Attending
 from fairlead.manager.supervisor import Rules, Wants
+from fairlead.transport.channel import SharedStream
 from tests.support.virtual_time import VirtualTime
 
 
@@ -40,7 +41,7 @@ class FakeClient:
 
     def __init__(self, clock: VirtualTime) -> None:
         self.server: dict[str, Any] = {"capabilities": {"tools": {}}}
-        self.transport = SimpleNamespace(peer=SimpleNamespace(channel=object()))
+        self.transport = SimpleNamespace(peer=SimpleNamespace(channel=SharedStream()))
         self.healthy = True
         self.failure: Exception | None = None
         self.hangs = False

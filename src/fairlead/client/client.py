@@ -274,9 +274,8 @@ class MCPClient(CallbackMixin):
             transport.on_close, transport.on_error = old.on_close, old.on_error
             self._known.forget_schemas()  # it may be a newer server than the one that listed them
         self._adopt(transport)
-        if hasattr(transport.peer.channel, "on_renewed"):
-            # The channel asks again for what it was asked; what changed meanwhile nobody told.
-            transport.peer.channel.on_renewed = self._missed
+        # The channel asks again for what it was asked; what changed meanwhile nobody told.
+        transport.peer.channel.on_renewed = self._missed
         self.transport = transport
         self._agreement = agreement
         self._capabilities = read_object(agreement.capabilities)

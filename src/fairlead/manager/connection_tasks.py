@@ -187,8 +187,7 @@ class Attending:
     def _watch_session(self) -> None:
         """A server that forgot our session (HTTP) knows nothing of what we had asked it for."""
         channel = self._client.transport.peer.channel
-        if hasattr(channel, "on_renewed"):
-            channel.on_renewed = lambda: self._start(self._renewed())
+        channel.on_renewed = lambda: self._start(self._renewed())
 
     async def _renewed(self) -> None:
         log.info("%s: it began a new session", self._supervisor.name)

@@ -62,12 +62,15 @@ class SameEraForwarder:
         if exchange.method == "server/discover":
             return _with_our_versions(await link.pass_on(call, passing, timeout=timeout))
         headers = exchange.transport.headers
-        add = getattr(link.peer.channel, "add_headers", None)
-        if add is not None and headers is not None and exchange.method == "tools/call":
+        channel = link.peer.channel
+        if channel.carries_headers and headers is not None and exchange.method == "tools/call":
             given = {k: v for k, v in headers.items() if k.startswith("mcp-param-")}
             if given:
                 return await link.pass_on(
-                    call, passing, timeout=timeout, on_sent=lambda sent: add(sent, given)
+                    call,
+                    passing,
+                    timeout=timeout,
+                    on_sent=lambda sent: channel.add_headers(sent, given),
                 )
         return await link.pass_on(call, passing, timeout=timeout)
 

@@ -145,7 +145,7 @@ class Link:
     @property
     def correlates_calls(self) -> bool:
         """Whether each call has a stream of its own, on which its questions come."""
-        return not self._aside and bool(getattr(self.peer.channel, "correlates_calls", False))
+        return not self._aside and self.peer.channel.correlates_calls
 
     @property
     def server_info(self) -> bytes | None:

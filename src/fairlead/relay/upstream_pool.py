@@ -503,8 +503,7 @@ class Upstream:
                 link.marks = self.marks
                 if self.way.shared:  # a process of ours, which can be ended
                     link.on_unanswered = partial(self._doubt, link)
-                if hasattr(channel, "param_headers_of"):
-                    channel.param_headers_of = self.marks.of
+                link.peer.channel.param_headers_of = self.marks.of
                 await converse(link)
                 self._check_open()  # or nobody would close it
         except BaseException as exc:

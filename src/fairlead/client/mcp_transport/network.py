@@ -101,10 +101,7 @@ class HttpTransport(ChannelTransport):
         return () if self.param_headers_of is None else self.param_headers_of(tool)
 
     def add_headers(self, request_id: RequestId, headers: Mapping[str, str]) -> None:
-        from ...transport.http.client.channel import HttpChannel
-
-        if isinstance(self.peer.channel, HttpChannel):
-            self.peer.channel.add_headers(request_id, headers)
+        self.peer.channel.add_headers(request_id, headers)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         from ...transport.http.client.channel import HttpChannel

@@ -176,7 +176,7 @@ class TasklessForwarder:
             if link is None:
                 return None
             # Over HTTP some arguments may have to be repeated in headers.
-            over_http = method == "tools/call" and hasattr(link.peer.channel, "add_headers")
+            over_http = method == "tools/call" and link.peer.channel.carries_headers
         else:
             link = None if front is None or front.joining else front.link
             if link is None:
