@@ -28,6 +28,7 @@ from ..protocol.own_errors import own_error
 from ..protocol.targets.unique_names import full_name
 from ..relay.relayed_call import LEVELS
 from ..relay.request_params import level_of, listen_request_for, reference_of, uris_of, with_members
+from ..server.http_app.http_runnable import EndpointHooks
 from ..transport.channel import Channel
 from ..wire import Notification
 from ..wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND
@@ -52,7 +53,7 @@ _FOR_ALL: Final = frozenset(
 )
 
 
-class SingleServerEndpoint:
+class SingleServerEndpoint(EndpointHooks):
     """What is served at the path of one server."""
 
     inline_methods: Container[str] = ()

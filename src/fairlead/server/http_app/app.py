@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from ...errors import ChannelClosed
-from ...interceptor import Answer, Exchange, Handler
+from ...interceptor import Answer, Exchange, Handler, OnMalformed
 from ...observe.log_filter import register_secrets
 from ...peer import Peer
 from ...protocol.caller import Caller
@@ -23,6 +23,7 @@ from ...transport.http.server.refusals import send_rejection
 from ...transport.http.server.request_guard import RequestRefusal
 from ...transport.http.server.request_headers import repeated_header
 from ...transport.http.server.settings import HttpSettings
+from ...transport.http.server.stateless_post import DelegatePost
 from ...transport.websocket.server import WebSocketEndpoint
 from ...wire import Notification
 
@@ -34,7 +35,22 @@ CORRELATION = b"x-correlation-id"
 
 
 class EndpointHandler(Protocol):
-    """Whoever answers behind an endpoint: a server, or a gateway to servers."""
+    """Whoever answers behind an endpoint: a server, or a gateway to servers.
+
+    `EndpointHooks` has the defaults of the three attributes that may be None.
+    """
+
+    @property
+    def delegate_post(self) -> DelegatePost | None:
+        """Takes over stateless requests that need no task; a relay has it."""
+
+    @property
+    def on_malformed(self) -> OnMalformed | None:
+        """Receives bodies that are not messages."""
+
+    @property
+    def hides(self) -> Callable[[Principal], bool] | None:
+        """Returns True for clients that are served nothing at this path."""
 
     @property
     def handler(self) -> Handler: ...
@@ -245,7 +261,7 @@ def _edge(server: EndpointHandler, settings: HttpSettings) -> HttpEndpoint:
         inline_methods=server.inline_methods,
         tool_param_headers=server.tool_param_headers,
         on_stateless_notification=server.on_stateless_notification,
-        delegate_post=getattr(server, "delegate_post", None),  # a relay can do without tasks
-        on_malformed=getattr(server, "on_malformed", None),
-        hides=getattr(server, "hides", None),
+        delegate_post=server.delegate_post,
+        on_malformed=server.on_malformed,
+        hides=server.hides,
     )

@@ -3,17 +3,31 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ...interceptor import OnMalformed
+from ...protocol.identity.principal import Principal
 from ...transport.http.server.settings import HttpSettings
 
 if TYPE_CHECKING:
     import ssl
 
+    from ...transport.http.server.stateless_post import DelegatePost
     from .app import HttpApp
 
-__all__ = ["HttpRunnable"]
+__all__ = ["EndpointHooks", "HttpRunnable"]
 
 
-class HttpRunnable:
+class EndpointHooks:
+    """The optional part of an `EndpointHandler`; None where there is nothing to do."""
+
+    # Takes over stateless requests that need no task.
+    delegate_post: "DelegatePost | None" = None
+    # Receives bodies that are not messages.
+    on_malformed: OnMalformed | None = None
+    # Returns True for clients that are served nothing at this path.
+    hides: Callable[[Principal], bool] | None = None
+
+
+class HttpRunnable(EndpointHooks):
     """Runs the ASGI application of a server, a relay or a gateway."""
 
     port = 8080  # where it listens if nobody says otherwise
