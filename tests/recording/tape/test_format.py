@@ -34,7 +34,7 @@ def test_the_command_of_a_tape_may_be_a_list_or_a_text(
 )
 def test_a_tape_says_which_server_it_is_of(server: dict[str, Any], about: dict[str, Any]) -> None:
     assert about_entry(read_entry(server)) == about
-    assert about_entry(object()) == {}
+    assert about_entry(None) == {}
 
 
 def test_a_tape_is_named_without_its_ending() -> None:

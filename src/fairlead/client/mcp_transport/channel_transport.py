@@ -46,6 +46,8 @@ class _PeerOptions(TypedDict):
 class ChannelTransport(MCPTransport):
     """A transport on a `Channel`: everything that is a long-lived stream of messages."""
 
+    entry: MCPServerEntry | None = None  # that describes the server, if one does
+
     def __init__(
         self,
         open_channel: Callable[[], Awaitable[Channel]],

@@ -34,6 +34,8 @@ T = TypeVar("T", bound=MCPTransport)
 class StdioTransport(ChannelTransport):
     """A server as a child process."""
 
+    entry: MCPStdioServerConfig
+
     def __init__(
         self,
         entry: MCPServerEntry | dict[str, Any],

@@ -43,6 +43,8 @@ class HttpOptions(TypedDict, total=False):
 class HttpTransport(ChannelTransport):
     """A server over HTTP. Usable at once: what it speaks is found out by talking to it."""
 
+    entry: MCPHttpServerConfig | MCPSseServerConfig
+
     def __init__(
         self,
         entry: MCPServerEntry | dict[str, Any],
@@ -134,6 +136,8 @@ class HttpTransport(ChannelTransport):
 
 class WebSocketTransport(ChannelTransport):
     """A server over WebSocket."""
+
+    entry: MCPWebSocketServerConfig
 
     def __init__(
         self,

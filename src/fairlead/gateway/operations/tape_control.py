@@ -173,8 +173,7 @@ def learn_secrets(gateway: "Gateway", redactor: Redactor) -> Callable[[], None]:
     def heard(event: "StatusEvent") -> None:
         for name in event.names if event.kind == "connected" else ():
             own = gateway.manager.connections.get(name)
-            entry = None if own is None else getattr(own.client.transport, "entry", None)
-            redactor.learn(secrets_of(entry))
+            redactor.learn(secrets_of(None if own is None else own.client.transport.entry))
 
     return gateway.manager.add_status_listener(heard)
 

@@ -9,12 +9,15 @@ Messages carry the names that the client gave: progress has the client's token.
 
 import os
 import shlex
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import Raw, Struct, field
 
 from ...protocol.envelope import Direction
 from ...wire import RequestId
+
+if TYPE_CHECKING:
+    from ...client.server_entry import MCPServerEntry
 
 __all__ = [
     "ABOUT",
@@ -64,13 +67,13 @@ class TapeInfo(Struct, omit_defaults=True, kw_only=True):
     about: dict[str, Any] = field(default_factory=dict)  # the command or URL that was recorded
 
 
-def about_entry(entry: object) -> dict[str, Any]:
+def about_entry(entry: "MCPServerEntry | None") -> dict[str, Any]:
     """What a tape says of the server that an entry describes."""
-    command = getattr(entry, "command", None)
-    if command is not None:
-        return {"command": [command, *getattr(entry, "args", ())]}
-    url = getattr(entry, "url", None)
-    return {} if url is None else {"url": url}
+    if entry is None:
+        return {}
+    if entry.type == "stdio":
+        return {"command": [entry.command, *entry.args]}
+    return {"url": entry.url}
 
 
 def command_of(info: TapeInfo) -> list[str]:

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from ...client.server_entry import read_entry
+from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig, read_entry
 from ...redaction.redact_text import is_folder, is_secret_name, redact
 from ...transport.stdio.child_process import child_environment
 
@@ -16,7 +16,7 @@ __all__ = ["secrets_in", "secrets_of"]
 _VARIABLE: Final = re.compile(r"(?i)(?:^|[_-])(?:key|pat|pass|auth|dsn|jwt|pin|signature|creds?)$")
 
 
-def secrets_of(entry: object) -> list[str]:
+def secrets_of(entry: MCPServerEntry | dict[str, Any] | None) -> list[str]:
     """What an entry names as secret, and what its command inherits under such a name.
 
     Raises:
@@ -24,14 +24,12 @@ def secrets_of(entry: object) -> list[str]:
     """
     if isinstance(entry, dict):
         entry = read_entry(entry)
-    named: dict[str, str] = {}
-    command = getattr(entry, "command", None)
-    if command is not None:
-        named |= child_environment(inherit=getattr(entry, "inherit_env", "all"))
-    named |= getattr(entry, "env", None) or {}
-    named |= getattr(entry, "headers", None) or {}
-    options = [] if command is None else list(_options([command, *getattr(entry, "args", ())]))
-    return [*_values(named), *options, *_passwords(getattr(entry, "url", None))]
+    if entry is None:
+        return []
+    if isinstance(entry, MCPStdioServerConfig):
+        environment = child_environment(inherit=entry.inherit_env) | entry.env
+        return secrets_in([entry.command, *entry.args], environment)
+    return [*_values(entry.headers), *_passwords(entry.url)]
 
 
 def secrets_in(command: Sequence[str], environment: Mapping[str, str]) -> list[str]:
