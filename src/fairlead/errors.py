@@ -60,6 +60,8 @@ __all__ = [
 class FairleadError(Exception):
     """The root of the tree: `except FairleadError` catches every failure of a call."""
 
+    summary: str = ""  # the sentence alone, where the text also quotes what a server printed
+
 
 class ProtocolError(FairleadError):
     """A rule of the protocol was broken. `code` is the JSON-RPC code that names it."""
@@ -145,7 +147,7 @@ class ConnectFailed(TransportError):
         public: str = "",
     ) -> None:
         super().__init__(_with_last_words(message, stderr), delivered=False, public=public)
-        self.summary = message  # the sentence alone
+        self.summary = message
         self.exit_code = exit_code
         self.stderr = tuple(stderr)
 
@@ -226,7 +228,7 @@ class ChannelClosed(TransportError, ConnectionError):
     ) -> None:
         text = f"Transport closed: {reason}" if reason else "Transport closed"
         super().__init__(_with_last_words(text, stderr), delivered=delivered, public=public)
-        self.summary = text  # the sentence alone
+        self.summary = text
         self.reason = reason
         self.exit_code = exit_code
         self.stderr = tuple(stderr)

@@ -1,4 +1,4 @@
-"""Failures of a server, in words that the clients of a gateway may read."""
+"""Failures of a server, in words for the clients of a gateway and for the owner of the server."""
 
 from ..errors import (
     ChannelClosed,
@@ -14,7 +14,7 @@ from ..errors import (
 )
 from ..wire.error_codes import PARSE_ERROR
 
-__all__ = ["public_reason"]
+__all__ = ["owner_reason", "public_reason"]
 
 
 def public_reason(error: BaseException | None) -> str:
@@ -34,6 +34,11 @@ def public_reason(error: BaseException | None) -> str:
         reason = reason or found  # the cause may know more
         error = error.__cause__
     return reason or "could not be reached"
+
+
+def owner_reason(error: BaseException) -> str:
+    """Return the message of a failure, without the lines that the server printed."""
+    return (error.summary if isinstance(error, FairleadError) else "") or str(error)
 
 
 _MAX_CAUSES = 8  # failures that wrap each other

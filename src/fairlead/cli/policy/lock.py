@@ -21,6 +21,7 @@ from ...policy.tool_lock import (
     write_lock,
 )
 from ...policy.tool_lock.lock_file import FILE
+from ...protocol.public_reason import owner_reason
 from ..framework.connect_target import ConnectTarget, split_target
 from ..framework.connection import connected, run_async, silence_warnings
 from ..framework.errors import FAILED, NO_CONNECTION, USAGE, CommandError, print_message, styled
@@ -201,7 +202,7 @@ async def _ask_gateway(options: Namespace, tools: dict[str, Tools], failed: dict
             if connection is None:
                 supervisor = manager.describe().get(name)
                 error = None if supervisor is None else supervisor.error
-                failed[name] = safe(str(getattr(error, "summary", None) or error or "no answer"))
+                failed[name] = safe("no answer" if error is None else owner_reason(error))
                 continue
             try:
                 tools[name] = [dict(tool) for tool in await connection.client.list_tools()]

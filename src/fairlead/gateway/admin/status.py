@@ -4,7 +4,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.identity.principal import Principal
-from ...protocol.public_reason import public_reason
+from ...protocol.public_reason import owner_reason, public_reason
 from ...protocol.revisions import Revision
 from ..catalog.merged_catalog import ListKind
 from ..catalog.views import View
@@ -105,7 +105,7 @@ def _server(gateway: "Gateway", name: str, replica: "Replica", public: bool) -> 
 
 
 def _why(error: BaseException, public: bool) -> str:
-    return public_reason(error) if public else str(getattr(error, "summary", None) or error)
+    return public_reason(error) if public else owner_reason(error)
 
 
 def _era(version: str | None) -> str | None:
