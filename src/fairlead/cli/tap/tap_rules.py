@@ -23,6 +23,7 @@ from ...relay.server_target import Way
 from ...relay.upstream_connection import Link
 from ...server.run_program import run_program
 from ...transport.channel import Channel
+from ...transport.stdio.child_process import ProcessChannel
 from ..framework.errors import print_message
 from ..gateway.proxy import require_program
 from ..recording.places import new_tape_path
@@ -70,10 +71,11 @@ class _Server:
             args=list(command[1:]),
             env=dict(os.environ),  # all of it is meant for the server: it was given for it to us
         )
-        self._running: Channel | None = None
+        self._running: ProcessChannel | None = None
 
     async def start(self) -> Channel:
         channel = await StdioTransport(self.entry, on_stderr=_show).open_channel()
+        assert isinstance(channel, ProcessChannel)
         self._running = channel
         return channel
 
@@ -103,7 +105,7 @@ class _Server:
     @property
     def exit_code(self) -> int:
         """The server's; one that had to be ended, because it did not end with its input, has 0."""
-        code: int | None = getattr(self._running, "exit_code", None)
+        code = None if self._running is None else self._running.exit_code
         if code is None or -code in (signal.SIGTERM, signal.SIGKILL):
             return 0
         return code if code >= 0 else 128 - code
