@@ -1,5 +1,6 @@
 """Hooks of interceptors: declared by a base class, and found once in objects of other classes."""
 
+import re
 from typing import Any, ClassVar
 
 import pytest
@@ -27,6 +28,7 @@ HOOKS = [
     InterceptorBase.on_malformed,
     InterceptorBase.extra_members,
     InterceptorBase.shown,
+    InterceptorBase.views_changed,
     InterceptorBase.close,
 ]
 NOTHING: Any = None
@@ -103,6 +105,7 @@ def test_defaults_do_nothing(one: Interceptor) -> None:
     assert hooks.extra_members(NOTHING, {"a": Raw(b"1")}) == {"a": Raw(b"1")}
     assert hooks.shown(NOTHING, Raw(b"{}")) == Raw(b"{}")
     hooks.on_malformed(NOTHING)
+    hooks.views_changed()
     hooks.close()
 
 
@@ -198,3 +201,10 @@ def test_a_failure_policy_keeps_what_the_interceptor_defines() -> None:
     assert (hooks_of(one).waits, hooks_of(bare).waits) == (False, True)
     assert malformed_frame_hook([one]) is not None
     assert malformed_frame_hook([bare]) is None
+
+
+def test_the_base_class_lists_every_hook() -> None:
+    names = [name for name in vars(InterceptorBase) if not name.startswith("_")]
+    text = InterceptorBase.__doc__ or ""
+    listed = re.findall(r"^    \* `(\w+)", text, re.MULTILINE)
+    assert sorted(listed) == sorted([*names, "__call__"])

@@ -30,6 +30,8 @@ class InterceptorBase:
       passed on with it.
     * `shown(exchange, tool)` returns the definition of a tool as the search of a gateway shows it,
       or None to hide it.
+    * `views_changed()` drops what was decided under the views of a gateway's clients, which have
+      changed.
     * `close()` releases what the interceptor holds, when its rule is removed.
     * `waits` is False if the interceptor awaits nothing but `proceed`: it gets no time limit of its
       own, and the rules behind it need not be looked up again.
@@ -77,12 +79,15 @@ class InterceptorBase:
         """Return the definition of a tool as this client may see it; None hides the tool."""
         return tool
 
+    def views_changed(self) -> None:
+        """Drop everything that was decided under the views of before."""
+
     def close(self) -> None:
         """Release what is held open."""
 
 
 _FLAGS: Final = ("also", "pure")
-_HOOKS: Final = ("on_malformed", "extra_members", "shown", "close")
+_HOOKS: Final = ("on_malformed", "extra_members", "shown", "views_changed", "close")
 
 
 def hooks_of(interceptor: Interceptor) -> InterceptorBase:

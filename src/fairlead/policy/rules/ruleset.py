@@ -174,7 +174,7 @@ class RuleSet(InterceptorBase):
 
     def views_changed(self) -> None:
         """Tell the actions, such as `cache`, that the views of a gateway have changed."""
-        notify_of_views(action.bare for rule in self._rules for action in rule.actions)
+        notify_of_views(action.hooks for rule in self._rules for action in rule.actions)
 
     def passes(self, exchange: Exchange) -> bool:
         """Whether no rule is about this message; what nobody can say yet is not so."""
