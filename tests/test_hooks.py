@@ -1,0 +1,79 @@
+"""Optional hooks are declared with a default, not looked for on our own objects."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+SOURCE = Path(__file__).parent.parent / "src" / "fairlead"
+
+# Objects of other programs and libraries, in which an attribute may be missing; "*" is a name that
+# the code computes. What one of our own classes may define belongs in its base class instead:
+# `InterceptorBase`, `ReplyPathBase`, `SharedStream` (channels), `EndpointHooks`.
+FOREIGN = {
+    "interceptor/interceptor_base.py": {"*"},  # interceptors of other classes, once
+    "transport/channel.py": {"*"},  # channels of other classes, once
+    "relay/server_target.py": {"attach"},  # a server, or an entry
+    "testing/taped_server.py": {"attach"},  # a server, or an entry
+    "policy/load_interceptor.py": {"*"},  # a module of a program
+    "server/features/tool_modules.py": {"*"},  # functions of a program
+    "server/features/text_arguments.py": {"description", "title"},  # annotations
+    "server/schema/foreign_types.py": {"BaseModel"},  # pydantic
+    "server/schema/annotations.py": {"*", "metadata", "pattern"},  # annotations
+    "server/execution/handler_errors.py": {"*"},  # a mark on an exception
+    "server/http_app/uvicorn_runner.py": {"servers"},  # uvicorn
+    "transport/http/server/guarded_protocol.py": {"handshake_initiated"},  # uvicorn
+    "client/api/typed_results.py": {"text"},  # content blocks of any kind
+    "client/mcp_transport/channel_transport.py": {"code"},  # exceptions of a program
+    "protocol/schema/json_schema.py": {"name"},  # jsonschema-rs
+    "protocol/schema/validation.py": {"errors"},  # pydantic
+    "config/files/duplicate_keys.py": {"value"},  # pyyaml
+    "config/files/formats.py": {"problem", "problem_mark"},  # pyyaml
+    "config/files/source_locations.py": {"problem_mark", "value"},  # pyyaml
+    "cli/client/simple_commands.py": {"stray"},  # argparse
+    "cli/command_group.py": {"*"},  # a module of ours, by the name of a command
+    "cli/serve/load_server.py": {"*"},  # a module of a program
+    "cli/tap/tap_pump.py": {"strerror"},  # exceptions
+}
+
+
+def looked_for(file: Path) -> Iterator[str]:
+    """Names of attributes that a file treats as optional, except those of modules and Python's."""
+    tree = ast.parse(file.read_text())
+    modules = {
+        (alias.asname or alias.name).split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name("hasattr"), args=[of, name]):
+                pass
+            case ast.Call(func=ast.Name("getattr"), args=[of, name, _]):
+                pass
+            case _:
+                continue
+        if isinstance(of, ast.Name) and of.id in modules:
+            continue
+        said = str(name.value) if isinstance(name, ast.Constant) else "*"
+        if not said.startswith("__"):
+            yield said
+
+
+def test_hooks_are_declared() -> None:
+    found = {
+        file.relative_to(SOURCE).as_posix(): names
+        for file in sorted(SOURCE.rglob("*.py"))
+        if (names := set(looked_for(file)))
+    }
+    assert found == FOREIGN
+
+
+def test_a_lookup_is_found(tmp_path: Path) -> None:
+    file = tmp_path / "module.py"
+    file.write_text(
+        "import os\n"
+        "a = getattr(os, 'O_BINARY', 0), getattr(b, '__name__', None), getattr(b, 'sure')\n"
+        "c = getattr(b.channel, 'hook', None), hasattr(b, 'other'), hasattr(b, name)\n"
+    )
+    assert sorted(looked_for(file)) == ["*", "hook", "other"]
