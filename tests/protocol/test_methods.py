@@ -1,31 +1,24 @@
-import subprocess
-import sys
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Raw, Struct
 
 from fairlead.protocol.methods import (
     METHODS,
     TASKS_EXTENSION,
-    Method,
-    embedded,
+    MessageKind,
+    Side,
     exists,
     find,
     has_capability,
-    has_extension,
-    notifications,
-    requests,
 )
 from fairlead.protocol.revisions import HANDSHAKE, NEWEST, Revision
-from fairlead.protocol.types import base, tasks, tools
 
 OLDEST = Revision.V2024_11_05
 
 
-def names(rows: tuple[Method, ...]) -> set[str]:
-    return {row.name for row in rows}
+def sent(kind: MessageKind, revision: Revision, side: Side) -> set[str]:
+    rows = [row for row in METHODS if row.kind == kind and row.within(revision)]
+    return {row.name for row in rows if row.sent_by(side)}
 
 
 # Looking up.
@@ -78,14 +71,14 @@ def test_notifications_have_a_direction(revision: Revision) -> None:
     if revision is Revision.V2025_11_25:
         both = both | {"notifications/tasks/status"}
         server = server | {"notifications/elicitation/complete"}
-    assert names(notifications(revision, "client")) == client | both
-    assert names(notifications(revision, "server")) == server | both
+    assert sent("notification", revision, "client") == client | both
+    assert sent("notification", revision, "server") == server | both
 
 
 @pytest.mark.covers("PRO-16")
 def test_later_notifications_are_in_the_same_table() -> None:
-    assert names(notifications(NEWEST, "client")) == {"notifications/cancelled"}
-    assert names(notifications(NEWEST, "server")) == {
+    assert sent("notification", NEWEST, "client") == {"notifications/cancelled"}
+    assert sent("notification", NEWEST, "server") == {
         "notifications/cancelled",
         "notifications/message",
         "notifications/progress",
@@ -108,15 +101,16 @@ def test_a_client_tells_of_roots_when_it_declared_to() -> None:
 
 
 def test_stateless_servers_send_no_requests() -> None:
-    assert requests(NEWEST, "server") == ()
+    assert sent("request", NEWEST, "server") == set()
 
 
 def test_what_servers_asked_lives_on_inside_results() -> None:
     for name in ("roots/list", "sampling/createMessage", "elicitation/create"):
         assert find(name, NEWEST) is None
-        assert embedded(name, NEWEST) is find(name, Revision.V2025_11_25)
-        assert embedded(name, Revision.V2025_11_25) is None
-    assert embedded("ping", NEWEST) is None
+        row = find(name, Revision.V2025_11_25)
+        assert row is not None
+        assert row.embedded_since is NEWEST
+    assert [row.embedded_since for row in METHODS if row.name == "ping"] == [None]
 
 
 def test_only_rows_that_ended_are_embedded() -> None:
@@ -144,15 +138,6 @@ def test_six_results_may_be_cached() -> None:
         "server/discover",
         "tools/list",
     }
-    for row in METHODS:
-        assert row.cacheable == _is(row.result_type, base.CacheableResult), row.name
-
-
-def test_a_target_is_a_member_of_the_params() -> None:
-    routed = {"name": "name", "uri": "uri", "taskId": "task_id"}
-    for row in METHODS:
-        members = row.params_type.__struct_fields__
-        assert row.target is None or routed[row.target] in members, row.name
 
 
 @pytest.mark.parametrize(
@@ -185,37 +170,7 @@ def test_the_two_designs_of_tasks_are_told_apart() -> None:
     assert (core.sender, core.capability, core.extension) == ("both", "tasks", None)
     assert (extension.sender, extension.capability) == ("client", None)
     assert extension.extension == TASKS_EXTENSION
-    assert core.result_type is tasks.CoreTaskResult
-    assert extension.result_type is tasks.TaskResult
     assert find("tasks/result", NEWEST) is None
-
-
-def test_every_row_names_types_that_exist() -> None:
-    for row in METHODS:
-        assert _is(row.params_type, Struct), row.name
-        assert (row.result_type is None) == (row.kind == "notification"), row.name
-        assert row.result_type in (None, Raw) or _is(row.result_type, Struct), row.name
-
-
-def test_types_are_those_of_the_feature() -> None:
-    row = find("tools/call", NEWEST)
-    assert row is not None
-    assert row.params_type is tools.CallToolParams
-    assert row.result_type is tools.CallToolResult
-
-
-def test_the_table_does_not_import_the_types() -> None:
-    script = (
-        "import sys, fairlead.protocol.methods as m; "
-        "loaded = lambda: sorted(n for n in sys.modules if '.protocol.types' in n); "
-        "before = loaded(); m.find('ping', m.Revision.V2024_11_05).params_type; "
-        "print(before, loaded())"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30
-    )
-    package = "fairlead.protocol.types"
-    assert done.stdout.strip() == f"[] {[package, f'{package}.base']}"
 
 
 # Capabilities.
@@ -254,25 +209,6 @@ def test_a_capability_is_on_when_it_was_declared(
     declared: dict[str, object], path: str, on: bool
 ) -> None:
     assert has_capability(declared, path) is on
-
-
-@pytest.mark.parametrize(
-    ("declared", "on"),
-    [
-        ({"extensions": {TASKS_EXTENSION: {}}}, True),
-        ({"extensions": {TASKS_EXTENSION: None}}, False),
-        ({"extensions": {TASKS_EXTENSION: False}}, False),
-        ({"extensions": {}}, False),
-        ({"extensions": True}, False),
-        ({"tasks": {}}, False),
-    ],
-)
-def test_an_extension_is_on_when_it_was_declared(declared: dict[str, object], on: bool) -> None:
-    assert has_extension(declared, TASKS_EXTENSION) is on
-
-
-def _is(type_: type[object] | None, base_: type[object]) -> bool:
-    return type_ is not None and issubclass(type_, base_)
 
 
 def test_what_the_side_of_a_client_is_asked() -> None:

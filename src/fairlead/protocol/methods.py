@@ -1,13 +1,6 @@
-"""The one table of the protocol's methods: who sends what, in which revisions, and what it needs.
-
-Rows name the types of their params and results as `module:Name` and import that module on first
-use. Importing all of them would add 5 ms to every start for about a hundred structs, and 6 ms for
-their decoders.
-"""
+"""The table of methods: who sends what, in which revisions, and what it needs."""
 
 from collections.abc import Mapping
-from functools import cache
-from importlib import import_module
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -22,14 +15,10 @@ __all__ = [
     "Sender",
     "Side",
     "by_era",
-    "embedded",
     "exists",
     "find",
     "has_capability",
-    "has_extension",
     "is_question",
-    "notifications",
-    "requests",
 ]
 
 T = TypeVar("T")
@@ -47,8 +36,6 @@ class Method(Struct, frozen=True, kw_only=True):
     name: str
     kind: MessageKind
     sender: Sender
-    params: str  # "module:Name" below `types`
-    result: str | None = None  # likewise; a notification has none
     since: Revision = Revision.V2024_11_05
     until: Revision | None = None  # the last revision that has it; None: not removed yet
     capability: str | None = None  # of a request's receiver, of a notification's sender
@@ -57,16 +44,6 @@ class Method(Struct, frozen=True, kw_only=True):
     asks: bool = False  # may be answered with input_required, in the stateless revisions
     extension: str | None = None  # both sides must have declared this one
     embedded_since: Revision | None = None  # from here on it is a question inside a result
-
-    @property
-    def params_type(self) -> type[Any]:
-        """The struct that reads its params."""
-        return _resolve(self.params)
-
-    @property
-    def result_type(self) -> type[Any] | None:
-        """The struct that reads its complete result; `Raw` where that may be anything."""
-        return None if self.result is None else _resolve(self.result)
 
     def within(self, revision: Revision) -> bool:
         """Whether that revision has it as a message."""
@@ -80,11 +57,6 @@ class Method(Struct, frozen=True, kw_only=True):
 def find(name: str, revision: Revision) -> Method | None:
     """The method of that name in a revision, or `None` if it has no such message."""
     return _BY_REVISION[revision].get(name)
-
-
-def embedded(name: str, revision: Revision) -> Method | None:
-    """The method of that name, if the revision embeds it in results as a request for input."""
-    return _EMBEDDED[revision].get(name)
 
 
 def is_question(name: str) -> bool:
@@ -106,16 +78,6 @@ def by_era(handlers: Mapping[str, T]) -> tuple[dict[str, T], dict[str, T]]:
     return handshake, stateless
 
 
-def requests(revision: Revision, sender: Side) -> tuple[Method, ...]:
-    """What a side may ask in a revision."""
-    return _select("request", revision, sender)
-
-
-def notifications(revision: Revision, sender: Side) -> tuple[Method, ...]:
-    """What a side may tell in a revision."""
-    return _select("notification", revision, sender)
-
-
 def has_capability(capabilities: Mapping[str, Any], path: str) -> bool:
     """Whether a capability, named by its dotted path (`resources.subscribe`), was declared.
 
@@ -130,14 +92,6 @@ def has_capability(capabilities: Mapping[str, Any], path: str) -> bool:
     return True
 
 
-def has_extension(capabilities: Mapping[str, Any], extension: str) -> bool:
-    """Whether an extension was declared. Its name has dots of its own, so it is no path."""
-    extensions = capabilities.get("extensions")
-    if not isinstance(extensions, Mapping):
-        return False
-    return extensions.get(extension) not in (None, False)
-
-
 def _names_no_mode(capabilities: Mapping[str, Any]) -> bool:
     if not has_capability(capabilities, "elicitation"):
         return False
@@ -145,18 +99,6 @@ def _names_no_mode(capabilities: Mapping[str, Any]) -> bool:
     if not isinstance(elicitation, Mapping):
         return True
     return elicitation.get("form") is None and elicitation.get("url") is None
-
-
-def _select(kind: MessageKind, revision: Revision, sender: Side) -> tuple[Method, ...]:
-    rows = _BY_REVISION[revision].values()
-    return tuple(row for row in rows if row.kind == kind and row.sent_by(sender))
-
-
-@cache
-def _resolve(where: str) -> type[Any]:
-    module, _, name = where.partition(":")
-    type_: type[Any] = getattr(import_module(f".types.{module}", __package__), name)
-    return type_
 
 
 _2025_03_26: Final = Revision.V2025_03_26
@@ -171,31 +113,24 @@ METHODS: Final[tuple[Method, ...]] = (
         kind="request",
         sender="client",
         until=NEWEST_HANDSHAKE,
-        params="lifecycle:InitializeParams",
-        result="lifecycle:InitializeResult",
     ),
     Method(
         name="notifications/initialized",
         kind="notification",
         sender="client",
         until=NEWEST_HANDSHAKE,
-        params="notifications:NotificationParams",
     ),
     Method(
         name="ping",
         kind="request",
         sender="both",
         until=NEWEST_HANDSHAKE,
-        params="base:RequestParams",
-        result="base:EmptyResult",
     ),
     Method(
         name="server/discover",
         kind="request",
         sender="client",
         since=_2026_07_28,
-        params="lifecycle:DiscoverParams",
-        result="lifecycle:DiscoverResult",
         cacheable=True,
     ),
     # Tools.
@@ -204,8 +139,6 @@ METHODS: Final[tuple[Method, ...]] = (
         kind="request",
         sender="client",
         capability="tools",
-        params="tools:ListToolsParams",
-        result="tools:ListToolsResult",
         cacheable=True,
     ),
     Method(
@@ -214,8 +147,6 @@ METHODS: Final[tuple[Method, ...]] = (
         sender="client",
         capability="tools",
         target="name",
-        params="tools:CallToolParams",
-        result="tools:CallToolResult",
         asks=True,
     ),
     Method(
@@ -223,7 +154,6 @@ METHODS: Final[tuple[Method, ...]] = (
         kind="notification",
         sender="server",
         capability="tools.listChanged",
-        params="notifications:NotificationParams",
     ),
     # Resources.
     Method(
@@ -231,8 +161,6 @@ METHODS: Final[tuple[Method, ...]] = (
         kind="request",
         sender="client",
         capability="resources",
-        params="resources:ListResourcesParams",
-        result="resources:ListResourcesResult",
         cacheable=True,
     ),
     Method(
@@ -240,8 +168,6 @@ METHODS: Final[tuple[Method, ...]] = (
         kind="request",
         sender="client",
         capability="resources",
-        params="resources:ListResourceTemplatesParams",
-        result="resources:ListResourceTemplatesResult",
         cacheable=True,
     ),
     Method(
@@ -250,8 +176,6 @@ METHODS: Final[tuple[Method, ...]] = (
         sender="client",
         capability="resources",
         target="uri",
-        params="resources:ReadResourceParams",
-        result="resources:ReadResourceResult",
         cacheable=True,
         asks=True,
     ),
@@ -262,8 +186,6 @@ METHODS: Final[tuple[Method, ...]] = (
         until=NEWEST_HANDSHAKE,
         capability="resources.subscribe",
         target="uri",
-        params="resources:SubscribeParams",
-        result="base:EmptyResult",
     ),
     Method(
         name="resources/unsubscribe",
@@ -272,15 +194,12 @@ METHODS: Final[tuple[Method, ...]] = (
         until=NEWEST_HANDSHAKE,
         capability="resources.subscribe",
         target="uri",
-        params="resources:UnsubscribeParams",
-        result="base:EmptyResult",
     ),
     Method(
         name="notifications/resources/list_changed",
         kind="notification",
         sender="server",
         capability="resources.listChanged",
-        params="notifications:NotificationParams",
     ),
     Method(
         name="notifications/resources/updated",
@@ -288,7 +207,6 @@ METHODS: Final[tuple[Method, ...]] = (
         sender="server",
         capability="resources.subscribe",
         target="uri",
-        params="notifications:ResourceUpdatedParams",
     ),
     # Prompts and completion.
     Method(
@@ -296,8 +214,6 @@ METHODS: Final[tuple[Method, ...]] = (
         kind="request",
         sender="client",
         capability="prompts",
-        params="prompts:ListPromptsParams",
-        result="prompts:ListPromptsResult",
         cacheable=True,
     ),
     Method(
@@ -306,8 +222,6 @@ METHODS: Final[tuple[Method, ...]] = (
         sender="client",
         capability="prompts",
         target="name",
-        params="prompts:GetPromptParams",
-        result="prompts:GetPromptResult",
         asks=True,
     ),
     Method(
@@ -315,7 +229,6 @@ METHODS: Final[tuple[Method, ...]] = (
         kind="notification",
         sender="server",
         capability="prompts.listChanged",
-        params="notifications:NotificationParams",
     ),
     # 2024-11-05 has the method but no flag for it: there, the only way to find out is to ask.
     Method(
@@ -323,8 +236,6 @@ METHODS: Final[tuple[Method, ...]] = (
         kind="request",
         sender="client",
         until=Revision.V2024_11_05,
-        params="completion:CompleteParams",
-        result="completion:CompleteResult",
     ),
     Method(
         name="completion/complete",
@@ -332,8 +243,6 @@ METHODS: Final[tuple[Method, ...]] = (
         sender="client",
         since=_2025_03_26,
         capability="completions",
-        params="completion:CompleteParams",
-        result="completion:CompleteResult",
     ),
     # Logging.
     Method(
@@ -342,15 +251,12 @@ METHODS: Final[tuple[Method, ...]] = (
         sender="client",
         until=NEWEST_HANDSHAKE,
         capability="logging",
-        params="logging:SetLevelParams",
-        result="base:EmptyResult",
     ),
     Method(
         name="notifications/message",
         kind="notification",
         sender="server",
         capability="logging",
-        params="logging:LoggingMessageParams",
     ),
     # What a server asks of its client. Stateless servers send no requests: they embed these.
     Method(
@@ -360,8 +266,6 @@ METHODS: Final[tuple[Method, ...]] = (
         until=NEWEST_HANDSHAKE,
         embedded_since=_2026_07_28,
         capability="roots",
-        params="roots:ListRootsParams",
-        result="roots:ListRootsResult",
     ),
     Method(
         name="sampling/createMessage",
@@ -370,8 +274,6 @@ METHODS: Final[tuple[Method, ...]] = (
         until=NEWEST_HANDSHAKE,
         embedded_since=_2026_07_28,
         capability="sampling",
-        params="sampling:CreateMessageParams",
-        result="sampling:CreateMessageResult",
     ),
     Method(
         name="elicitation/create",
@@ -381,8 +283,6 @@ METHODS: Final[tuple[Method, ...]] = (
         until=NEWEST_HANDSHAKE,
         embedded_since=_2026_07_28,
         capability="elicitation",
-        params="elicitation:ElicitParams",
-        result="elicitation:ElicitResult",
     ),
     Method(
         name="notifications/roots/list_changed",
@@ -390,7 +290,6 @@ METHODS: Final[tuple[Method, ...]] = (
         sender="client",
         until=NEWEST_HANDSHAKE,
         capability="roots.listChanged",
-        params="notifications:NotificationParams",
     ),
     # The server tells it, but the capability behind it (elicitation.url) is the client's: so none.
     Method(
@@ -399,28 +298,24 @@ METHODS: Final[tuple[Method, ...]] = (
         sender="server",
         since=_2025_11_25,
         until=_2025_11_25,
-        params="notifications:ElicitationCompleteParams",
     ),
     # Requests under way. Stateless clients get progress and send none: nobody asks them anything.
     Method(
         name="notifications/cancelled",
         kind="notification",
         sender="both",
-        params="notifications:CancelledParams",
     ),
     Method(
         name="notifications/progress",
         kind="notification",
         sender="both",
         until=NEWEST_HANDSHAKE,
-        params="notifications:ProgressParams",
     ),
     Method(
         name="notifications/progress",
         kind="notification",
         sender="server",
         since=_2026_07_28,
-        params="notifications:ProgressParams",
     ),
     # Subscriptions. The filter decides which capabilities matter, so there is no single one.
     Method(
@@ -428,15 +323,12 @@ METHODS: Final[tuple[Method, ...]] = (
         kind="request",
         sender="client",
         since=_2026_07_28,
-        params="subscriptions:ListenParams",
-        result="subscriptions:ListenResult",
     ),
     Method(
         name="notifications/subscriptions/acknowledged",
         kind="notification",
         sender="server",
         since=_2026_07_28,
-        params="subscriptions:AcknowledgedParams",
     ),
     # Tasks of 2025-11-25: part of the core, both ways.
     Method(
@@ -447,8 +339,6 @@ METHODS: Final[tuple[Method, ...]] = (
         until=_2025_11_25,
         capability="tasks",
         target="taskId",
-        params="tasks:TaskParams",
-        result="tasks:CoreTaskResult",
     ),
     Method(
         name="tasks/result",
@@ -458,8 +348,6 @@ METHODS: Final[tuple[Method, ...]] = (
         until=_2025_11_25,
         capability="tasks",
         target="taskId",
-        params="tasks:TaskParams",
-        result="tasks:CoreTaskPayload",
     ),
     Method(
         name="tasks/list",
@@ -468,8 +356,6 @@ METHODS: Final[tuple[Method, ...]] = (
         since=_2025_11_25,
         until=_2025_11_25,
         capability="tasks.list",
-        params="tasks:ListCoreTasksParams",
-        result="tasks:ListCoreTasksResult",
     ),
     Method(
         name="tasks/cancel",
@@ -479,8 +365,6 @@ METHODS: Final[tuple[Method, ...]] = (
         until=_2025_11_25,
         capability="tasks.cancel",
         target="taskId",
-        params="tasks:TaskParams",
-        result="tasks:CoreTaskResult",
     ),
     Method(
         name="notifications/tasks/status",
@@ -490,7 +374,6 @@ METHODS: Final[tuple[Method, ...]] = (
         until=_2025_11_25,
         capability="tasks",
         target="taskId",
-        params="tasks:CoreTaskStatusParams",
     ),
     # Tasks of the extension: the server's only.
     Method(
@@ -500,8 +383,6 @@ METHODS: Final[tuple[Method, ...]] = (
         since=_2026_07_28,
         extension=TASKS_EXTENSION,
         target="taskId",
-        params="tasks:TaskParams",
-        result="tasks:TaskResult",
     ),
     Method(
         name="tasks/update",
@@ -510,8 +391,6 @@ METHODS: Final[tuple[Method, ...]] = (
         since=_2026_07_28,
         extension=TASKS_EXTENSION,
         target="taskId",
-        params="tasks:UpdateTaskParams",
-        result="tasks:UpdateTaskResult",
     ),
     Method(
         name="tasks/cancel",
@@ -520,8 +399,6 @@ METHODS: Final[tuple[Method, ...]] = (
         since=_2026_07_28,
         extension=TASKS_EXTENSION,
         target="taskId",
-        params="tasks:TaskParams",
-        result="tasks:CancelTaskResult",
     ),
     Method(
         name="notifications/tasks",
@@ -530,20 +407,11 @@ METHODS: Final[tuple[Method, ...]] = (
         since=_2026_07_28,
         extension=TASKS_EXTENSION,
         target="taskId",
-        params="tasks:TaskStatusParams",
     ),
 )
 
 _NAMES = frozenset(row.name for row in METHODS)
 _BY_REVISION = {
     revision: {row.name: row for row in METHODS if row.within(revision)} for revision in Revision
-}
-_EMBEDDED = {
-    revision: {
-        row.name: row
-        for row in METHODS
-        if row.embedded_since is not None and row.embedded_since <= revision
-    }
-    for revision in Revision
 }
 _QUESTIONS: Final = frozenset(row.name for row in METHODS if row.embedded_since is not None)

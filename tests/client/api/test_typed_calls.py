@@ -9,7 +9,7 @@ from fairlead.client import Message, OutputMismatch, Prompted
 from fairlead.client.api.tool_hints import ToolHints
 from fairlead.client.connection.era_cache import known_eras
 from fairlead.errors import RemoteProtocolError
-from fairlead.protocol.types.base import EmptyResult
+from fairlead.protocol.types.base import CacheableResult
 from fairlead.protocol.types.completion import Completion
 from fairlead.protocol.types.content import ResourceContents, TextContent, UnknownContent
 from tests.support.scripted_stdio_server import heard, program
@@ -60,7 +60,7 @@ async def test_everything_a_server_offers_has_a_type() -> None:
         assert (await client.prompt("greet", {"name": "Ada"})).messages == [
             Message("user", TextContent(text="Hello Ada"))
         ]
-        await client.request_typed("tools/list", None, EmptyResult)
+        await client.request_typed("tools/list", None, CacheableResult)
         assert client.skipped == []
 
 
@@ -110,7 +110,7 @@ async def test_what_cannot_be_read_is_left_out_or_kept_as_it_is(tmp_path: Path) 
         await client.complete("resource", "memo://{x}", "x", filled={"a": "b"})
         assert len(client.skipped) == 6
         with pytest.raises(RemoteProtocolError, match="resources/list is malformed"):
-            await client.request_typed("resources/list", None, EmptyResult)
+            await client.request_typed("resources/list", None, CacheableResult)
     refs = [m["params"]["ref"] for m in heard(tmp_path, "completion/complete")]
     assert refs == [
         {"type": "ref/prompt", "name": "p"},

@@ -7,7 +7,7 @@ built when a type is first read, and one bad item never loses the others.
 import types
 from collections.abc import Iterable
 from functools import cache
-from typing import Any, Literal, TypeAlias, TypeVar, get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
@@ -19,15 +19,7 @@ __all__ = [
     "Annotations",
     "BadItem",
     "CacheableResult",
-    "Cursor",
-    "EmptyResult",
     "Icon",
-    "Implementation",
-    "Page",
-    "PaginatedParams",
-    "RequestParams",
-    "Role",
-    "TaskMetadata",
     "decode",
     "decode_items",
     "decoder",
@@ -35,9 +27,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-
-Role: TypeAlias = Literal["user", "assistant"]
-Cursor: TypeAlias = str  # opaque; "" is a cursor like any other
 
 
 class Icon(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -49,49 +38,12 @@ class Icon(Struct, frozen=True, kw_only=True, rename="camel"):
     theme: str | UnsetType = UNSET  # "light" or "dark"; a hint, so other words are let through
 
 
-class Implementation(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a client or server calls itself. For display and logs: decide nothing by it."""
-
-    name: str
-    version: str
-    title: str | UnsetType = UNSET
-    description: str | UnsetType = UNSET
-    website_url: str | UnsetType = UNSET
-    icons: list[Icon] | UnsetType = UNSET
-
-
 class Annotations(Struct, frozen=True, kw_only=True, rename="camel"):
     """Hints on whom a piece of content is for, and how much it matters."""
 
     audience: list[str] | UnsetType = UNSET  # of "user" and "assistant"
     priority: int | float | UnsetType = UNSET  # from 0 to 1
     last_modified: str | UnsetType = UNSET  # ISO 8601
-
-
-class TaskMetadata(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Asks the receiver of a request to run it as a task (2025-11-25)."""
-
-    ttl: int | UnsetType = UNSET
-
-
-class RequestParams(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The params of a request that has none of its own."""
-
-    meta: Raw | UnsetType = field(default=UNSET, name="_meta")
-
-
-class PaginatedParams(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Asks for one page of a list."""
-
-    cursor: Cursor | UnsetType = UNSET
-    meta: Raw | UnsetType = field(default=UNSET, name="_meta")
-
-
-class EmptyResult(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Acknowledges a request; also reads what all results have in common."""
-
-    result_type: str | UnsetType = UNSET
-    meta: Raw | UnsetType = field(default=UNSET, name="_meta")
 
 
 class CacheableResult(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -101,12 +53,6 @@ class CacheableResult(Struct, frozen=True, kw_only=True, rename="camel"):
     cache_scope: str | UnsetType = UNSET  # "public" or "private"; read anything else as private
     result_type: str | UnsetType = UNSET
     meta: Raw | UnsetType = field(default=UNSET, name="_meta")
-
-
-class Page(CacheableResult, frozen=True, kw_only=True, rename="camel"):
-    """One page of a list. Without `next_cursor` it is the last one."""
-
-    next_cursor: Cursor | UnsetType = UNSET
 
 
 class BadItem(Struct, frozen=True):

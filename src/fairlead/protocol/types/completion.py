@@ -5,7 +5,6 @@ from typing import TypeAlias
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 __all__ = [
-    "MAX_VALUES",
     "CompleteParams",
     "CompleteResult",
     "Completion",
@@ -15,8 +14,6 @@ __all__ = [
     "Reference",
     "ResourceReference",
 ]
-
-MAX_VALUES = 100  # more than that may not be in one result
 
 
 class PromptReference(
@@ -62,7 +59,7 @@ class CompleteParams(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Completion(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Suggestions, the best first: at most `MAX_VALUES` of `total`."""
+    """Suggestions, the best first: at most 100 of `total`."""
 
     values: list[str]
     total: int | UnsetType = UNSET

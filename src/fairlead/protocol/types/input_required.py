@@ -4,11 +4,10 @@ from typing import Literal, TypeAlias
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
-__all__ = ["InputRequest", "InputRequests", "InputRequiredResult", "InputResponses"]
+__all__ = ["InputRequest", "InputRequests", "InputRequiredResult"]
 
 # Keyed by names that the server chose; answers come back under the same ones.
 InputRequests: TypeAlias = dict[str, Raw]  # each an InputRequest
-InputResponses: TypeAlias = dict[str, Raw]  # each the result that the method would have had
 
 
 class InputRequest(Struct, frozen=True, kw_only=True, rename="camel"):

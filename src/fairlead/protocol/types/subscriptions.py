@@ -2,7 +2,7 @@
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
-__all__ = ["AcknowledgedParams", "ListenParams", "ListenResult", "SubscriptionFilter"]
+__all__ = ["ListenParams", "SubscriptionFilter"]
 
 
 class SubscriptionFilter(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -17,20 +17,6 @@ class SubscriptionFilter(Struct, frozen=True, kw_only=True, rename="camel"):
 
 class ListenParams(Struct, frozen=True, kw_only=True, rename="camel"):
     """Opens a subscription; its filter never changes."""
-
-    notifications: SubscriptionFilter
-    meta: Raw | UnsetType = field(default=UNSET, name="_meta")
-
-
-class ListenResult(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Ends a subscription from the server's side; `meta` must name it."""
-
-    result_type: str | UnsetType = UNSET
-    meta: Raw | UnsetType = field(default=UNSET, name="_meta")
-
-
-class AcknowledgedParams(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The first thing told under a subscription: the part of the filter that is honoured."""
 
     notifications: SubscriptionFilter
     meta: Raw | UnsetType = field(default=UNSET, name="_meta")

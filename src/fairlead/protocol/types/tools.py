@@ -4,21 +4,11 @@ from typing import Literal, TypeAlias
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
-from .base import Icon, Page, PaginatedParams, TaskMetadata
+from .base import Icon
 
-__all__ = [
-    "CallToolParams",
-    "CallToolResult",
-    "ListToolsParams",
-    "ListToolsResult",
-    "TaskSupport",
-    "Tool",
-    "ToolAnnotations",
-    "ToolExecution",
-]
+__all__ = ["CallToolResult", "TaskSupport", "Tool", "ToolAnnotations", "ToolExecution"]
 
 TaskSupport: TypeAlias = Literal["forbidden", "optional", "required"]
-ListToolsParams = PaginatedParams
 
 
 class ToolAnnotations(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -48,23 +38,6 @@ class Tool(Struct, frozen=True, kw_only=True, rename="camel"):
     annotations: ToolAnnotations | UnsetType = UNSET
     execution: ToolExecution | UnsetType = UNSET
     icons: list[Icon] | UnsetType = UNSET
-    meta: Raw | UnsetType = field(default=UNSET, name="_meta")
-
-
-class ListToolsResult(Page, frozen=True, kw_only=True, rename="camel"):
-    """One page of a server's tools, each a `Tool`."""
-
-    tools: list[Raw]
-
-
-class CallToolParams(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Calls a tool, or calls it again with the answers it asked for."""
-
-    name: str
-    arguments: Raw | UnsetType = UNSET
-    task: TaskMetadata | UnsetType = UNSET
-    input_responses: dict[str, Raw] | UnsetType = UNSET
-    request_state: str | UnsetType = UNSET
     meta: Raw | UnsetType = field(default=UNSET, name="_meta")
 
 
