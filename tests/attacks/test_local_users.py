@@ -25,7 +25,6 @@ from fairlead.recording.tape.writer import TapeWriter
 from fairlead.server.http_app.uvicorn_runner import bind
 from fairlead.transport.http.server.sessions.sqlite_session_store import SqliteSessionStore
 from fairlead.transport.http.server.settings import HttpSettings
-from fairlead.transport.socket import listen_unix
 from tests.support.cli_user import Person, person
 from tests.support.running_gateway import post, running
 
@@ -181,11 +180,6 @@ def test_a_socket_of_http_is_its_users_own(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "s"
     with bind("", 0, str(path), HttpSettings(), insecure=False):
         assert (mode(path), mode(path.parent)) == ("0o600", "0o700")
-
-
-async def test_a_socket_of_lines_is_its_users_own(tmp_path: Path) -> None:
-    async with listen_unix(str(tmp_path / "s"), lambda channel: None):
-        assert mode(tmp_path / "s") == "0o600"
 
 
 async def test_what_can_be_watched_is_its_users_own(tmp_path: Path) -> None:

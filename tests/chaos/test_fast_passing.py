@@ -16,7 +16,8 @@ from fairlead.gateway import Relay
 from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.relay.server_target import Way
-from fairlead.transport.socket import connect_unix, listen_unix
+from fairlead.transport.socket import connect_unix
+from tests.support.line_sockets import listen_unix
 from tests.support.raw_relay import Client, Scene, scene
 
 LIMIT = 10.0

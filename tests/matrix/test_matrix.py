@@ -16,7 +16,7 @@ from fairlead.errors import RequestTimeout
 from fairlead.protocol.contracts import validate_tool_error, validate_tool_response
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import Revision
-from fairlead.transport.socket import listen_unix
+from tests.support.line_sockets import listen_unix
 from tests.support.matrix_server import make
 
 LIMIT = 30.0

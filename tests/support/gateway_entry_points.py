@@ -28,7 +28,7 @@ from fairlead.policy.rules import RuleSet
 from fairlead.policy.tool_lock import ToolLockData, lock_tools
 from fairlead.protocol.identity.principal import Principal
 from fairlead.transport.channel import Channel
-from fairlead.transport.socket import listen_tcp, listen_unix
+from tests.support.line_sockets import listen_tcp, listen_unix
 
 LIMIT = 20.0
 MARK = "TOP-SECRET"  # in every result and description that the narrow client must not receive

@@ -15,7 +15,8 @@ from msgspec import Raw
 from fairlead.gateway import Relay
 from fairlead.protocol.identity.principal import ANONYMOUS, Principal
 from fairlead.relay.server_target import Way
-from fairlead.transport.socket import connect_unix, listen_unix
+from fairlead.transport.socket import connect_unix
+from tests.support.line_sockets import listen_unix
 
 LIMIT = 5.0
 STATELESS = "2026-07-28"

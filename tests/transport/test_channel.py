@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import stat
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,9 @@ from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.transport.channel import Deliver, Incoming, SharedStream, complete_channel
 from fairlead.transport.line_channel import HARD_LIMIT, LineChannel
 from fairlead.transport.memory import memory_pair
-from fairlead.transport.socket import connect_tcp, connect_unix, listen_tcp, listen_unix
+from fairlead.transport.socket import connect_tcp, connect_unix
 from fairlead.wire import Message, Notification, Request, RequestId, Success
+from tests.support.line_sockets import listen_tcp, listen_unix
 
 Pair = Callable[[], "contextlib.AbstractAsyncContextManager[tuple[LineChannel, LineChannel]]"]
 
@@ -174,33 +174,6 @@ async def test_connecting_to_nobody_names_the_address(tmp_path: Path) -> None:
         await connect_unix(str(tmp_path / "nobody.sock"))
     with pytest.raises(ConnectFailed, match="127.0.0.1:1"):
         await connect_tcp("127.0.0.1", 1)
-
-
-async def test_a_unix_socket_is_for_its_owner_only_and_removed_after_use(tmp_path: Path) -> None:
-    path = str(tmp_path / "s")
-    async with listen_unix(path, lambda channel: None):
-        assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
-        with pytest.raises(FileExistsError, match="already listens"):
-            async with listen_unix(path, lambda channel: None):
-                pass
-    assert not os.path.exists(path)
-
-
-async def test_a_stale_socket_file_is_replaced_and_a_plain_file_is_not(tmp_path: Path) -> None:
-    import socket
-
-    stale = str(tmp_path / "stale")
-    sock = socket.socket(socket.AF_UNIX)
-    sock.bind(stale)
-    sock.close()
-    async with listen_unix(stale, lambda channel: None):
-        pass
-    plain = tmp_path / "plain"
-    plain.write_text("precious")
-    with pytest.raises(FileExistsError, match="is no socket"):
-        async with listen_unix(str(plain), lambda channel: None):
-            pass
-    assert plain.read_text() == "precious"
 
 
 class OwnChannel:

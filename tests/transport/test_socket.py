@@ -1,4 +1,4 @@
-"""Listening and connecting that is broken off leaves neither descriptors nor files."""
+"""Connecting that is broken off leaves no descriptors."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 from fairlead.transport.line_channel import LineChannel
-from fairlead.transport.socket import connect_unix, listen_tcp, listen_unix
+from fairlead.transport.socket import connect_unix
+from tests.support.line_sockets import listen_unix
 
 
 def descriptors() -> set[str]:
@@ -26,27 +27,6 @@ async def cancelled_after(turns: int, work: "asyncio.Task[None]") -> bool:
     with contextlib.suppress(asyncio.CancelledError):
         await work
     return work.cancelled()
-
-
-async def test_listening_may_be_cancelled_at_any_step(tmp_path: Path, loop_kind: str) -> None:
-    path = str(tmp_path / "socket")
-
-    async def listen(port: int | None) -> None:
-        if port is None:
-            async with listen_unix(path, lambda _: None):
-                await asyncio.Event().wait()
-        else:
-            async with listen_tcp("127.0.0.1", port, lambda _: None):
-                await asyncio.Event().wait()
-
-    async with listen_tcp("127.0.0.1", 0, lambda _: None):
-        pass  # libuv keeps a spare descriptor from now on
-    before = descriptors()
-    for turns in range(1, 8):
-        for port in (None, 0):
-            assert await cancelled_after(turns, asyncio.create_task(listen(port)))
-            await until_only(before)
-            assert not os.path.exists(path)
 
 
 async def test_connecting_may_be_cancelled_at_any_step(tmp_path: Path, loop_kind: str) -> None:

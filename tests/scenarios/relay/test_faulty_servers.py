@@ -12,9 +12,9 @@ from fairlead.gateway import Relay
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.relay import notification_outbox as outbox
 from fairlead.transport.memory import memory_pair
-from fairlead.transport.socket import listen_unix
 from fairlead.wire import Notification
 from tests.support.faulty_servers import Rough, nothing_left, until
+from tests.support.line_sockets import listen_unix
 from tests.support.raw_relay import ASKED, LIMIT, Client, scene
 
 

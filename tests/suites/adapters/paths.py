@@ -18,7 +18,8 @@ from fairlead.gateway import Gateway, Relay, View
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.relay.server_target import Way
 from fairlead.server.http_app.http_runnable import HttpRunnable
-from fairlead.transport.socket import connect_tcp, listen_tcp
+from fairlead.transport.socket import connect_tcp
+from tests.support.line_sockets import listen_tcp
 
 PATH = os.environ.get("SUITE_PATH", "direct")
 NAME = "s"  # of the server in a gateway; short, because merged names are cut at 64 characters

@@ -11,8 +11,8 @@ from fairlead.peer import Peer
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.transport.line_channel import LineChannel
 from fairlead.transport.memory import memory_pair
-from fairlead.transport.socket import listen_tcp, listen_unix
 from fairlead.wire import Batch, encode
+from tests.support.line_sockets import listen_tcp, listen_unix
 from tests.support.transcripts.transcript_server import make_server
 
 __all__ = ["WIRES", "Wire"]
