@@ -12,6 +12,7 @@ from ..protocol.caller import SERVER_INFO_KEY
 from ..wire import to_json
 from .features.paged_list import PagedList
 from .features.prompts import PromptEntry
+from .features.resources import ResourceEntry
 from .features.tools import ToolEntry
 from .registration import Registration
 
@@ -54,20 +55,13 @@ def mount(
         home = _home(handler, info, name)
         return structs.replace(entry, definition=definition, home=home)
 
+    def resource(entry: ResourceEntry) -> ResourceEntry:
+        return structs.replace(entry, home=unnamed)
+
     _follow(outer.registry.listing, inner.registry.listing, stem, tool)
     _follow(outer.prompts, inner.prompts, stem, prompt)
-    _follow(
-        outer.resources.fixed,
-        inner.resources.fixed,
-        "",
-        lambda entry: structs.replace(entry, home=unnamed),
-    )
-    _follow(
-        outer.resources.templates,
-        inner.resources.templates,
-        "",
-        lambda entry: structs.replace(entry, home=unnamed),
-    )
+    _follow(outer.resources.fixed, inner.resources.fixed, "", resource)
+    _follow(outer.resources.templates, inner.resources.templates, "", resource)
     outer.completions.mount(inner.completions, stem)
     inner.changes.followers.append(outer.resource_updated)
 

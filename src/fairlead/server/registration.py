@@ -9,14 +9,7 @@ from .execution.worker_threads import WorkerThreads
 from .features.completion import Completer, Completions
 from .features.paged_list import PagedList
 from .features.prompts import PromptEntry, prompt_from_function, prompt_from_template
-from .features.resources import (
-    CacheHints,
-    ContentProvider,
-    Resources,
-    file_resource,
-    make_resource,
-    make_template,
-)
+from .features.resources import CacheHints, ContentProvider, Resources, file_resource
 from .features.subscriptions import ChangeBroadcaster
 from .features.tool_registry import MCPToolRegistry
 from .features.tools import describe_function, tool_from_function, tool_from_schema
@@ -167,18 +160,16 @@ class Registration:
         cache = self._hints(cache_ttl, cache_scope)
 
         def register(function: F) -> F:
-            facts: dict[str, Any] = {
-                "name": name or function.__name__,
-                "title": title,
-                "description": description or describe_function(function),
-                "mime_type": mime_type,
-                "cache": cache,
-            }
-            if "{" in uri:
-                entry = make_template(function, uri, **facts)
-                self.resources.templates.add(uri, entry)
-            else:
-                self.resources.fixed.add(uri, make_resource(function, uri, **facts))
+            self.resources.register(
+                function,
+                uri,
+                name=name or function.__name__,
+                title=title,
+                description=description or describe_function(function),
+                mime_type=mime_type,
+                cache=cache,
+                is_template="{" in uri,
+            )
             return function
 
         return register
@@ -198,7 +189,7 @@ class Registration:
         """Register a resource; the provider may be a function, or the content itself."""
         given = content_provider
         provider: ContentProvider = given if callable(given) else lambda: given or ""
-        entry = make_resource(
+        self.resources.register(
             provider,
             uri,
             name=name,
@@ -206,8 +197,8 @@ class Registration:
             description=description,
             mime_type=mime_type,
             cache=self._hints(cache_ttl, cache_scope),
+            is_template=False,
         )
-        self.resources.fixed.add(uri, entry)
 
     def register_resource_template(
         self,
@@ -222,7 +213,7 @@ class Registration:
         cache_scope: str | None = None,
     ) -> None:
         """Register a family of resources; the provider takes the variables of the template."""
-        entry = make_template(
+        self.resources.register(
             content_provider,
             uri_template,
             name=name,
@@ -230,14 +221,14 @@ class Registration:
             description=description,
             mime_type=mime_type,
             cache=self._hints(cache_ttl, cache_scope),
+            is_template=True,
         )
-        self.resources.templates.add(uri_template, entry)
 
     def register_file_resource(self, path: str) -> str:
         """Register a local file and return its URI. Raises `FileNotFoundError`."""
-        entry = file_resource(path)
-        self.resources.fixed.add(entry.definition.uri, entry)
-        return entry.definition.uri
+        uri, entry = file_resource(path)
+        self.resources.fixed.add(uri, entry)
+        return uri
 
     def remove_resource(self, uri: str) -> None:
         """Remove a resource or a template. Raises `KeyError` if there is none."""

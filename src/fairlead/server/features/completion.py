@@ -4,7 +4,6 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
-import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from ...errors import RpcError
@@ -13,6 +12,7 @@ from ...protocol.types.completion import CompleteParams, Completion, PromptRefer
 from ...wire import to_json
 from ...wire.error_codes import INVALID_PARAMS
 from ..execution.worker_threads import WorkerThreads
+from ..request_params import decode_params
 from .paged_list import PagedList
 from .prompts import PromptEntry
 from .resources import Resources
@@ -62,10 +62,10 @@ class Completions:
 
     def __bool__(self) -> bool:
         """Whether there is anything to complete."""
-        signatures = [p.signature for p in self._prompts.entries() if p.signature is not None]
-        signatures += [t.signature for t in self._resources.templates.entries()]
+        signatures = [prompt.signature for prompt in self._prompts.entries()]
+        signatures += [template.signature for template in self._resources.templates.entries()]
         return bool(self._own or any(inner for _, inner in self._mounted)) or any(
-            parameter.choices for s in signatures for parameter in s.parameters.values()
+            parameter.choices for s in signatures if s for parameter in s.parameters.values()
         )
 
     async def complete(self, params: Raw | UnsetType) -> bytes:
@@ -74,7 +74,7 @@ class Completions:
         Raises:
             RpcError: -32602 for a prompt or template that is not there.
         """
-        asked = _decode(params)
+        asked = decode_params(params, CompleteParams)
         reference, signature = self._referred(asked)
         name, typed = asked.argument.name, asked.argument.value
         completer = self.find(reference, name)
@@ -136,11 +136,3 @@ def _bounded(values: Any) -> Completion:
         return Completion(values=values.values[:MOST], total=total, has_more=True)
     every = [] if values is None else [str(value) for value in values]
     return Completion(values=every[:MOST], total=len(every), has_more=len(every) > MOST)
-
-
-def _decode(params: Raw | UnsetType) -> CompleteParams:
-    try:
-        body = b"{}" if isinstance(params, UnsetType) else params
-        return msgspec.json.decode(body, type=CompleteParams)
-    except (msgspec.DecodeError, RecursionError) as exc:
-        raise RpcError(INVALID_PARAMS, f"Invalid params: {exc}") from exc

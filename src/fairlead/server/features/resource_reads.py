@@ -15,7 +15,7 @@ from ..execution.input_required import run_or_request_input
 from ..request_params import required_uri
 from ..results.encode_result import resource_contents
 from ..results.result_envelope import ResultEnvelope
-from .resources import ResourceEntry, Resources, TemplateEntry, not_found
+from .resources import ResourceEntry, Resources, not_found
 
 __all__ = ["ResourceReads"]
 
@@ -63,7 +63,7 @@ class ResourceReads:
     async def _contents(
         self,
         exchange: Exchange,
-        entry: ResourceEntry | TemplateEntry,
+        entry: ResourceEntry,
         values: dict[str, str],
         context: Context | None,
     ) -> bytes:

@@ -15,7 +15,7 @@ from .paged_list import PagedList
 from .text_arguments import TextSignature
 from .tools import is_asynchronous
 
-__all__ = ["CacheHints", "ResourceEntry", "Resources", "TemplateEntry", "file_resource"]
+__all__ = ["CacheHints", "ResourceEntry", "Resources", "file_resource"]
 
 ContentProvider = Callable[..., Any]  # sync or async; returns text, bytes or content objects
 
@@ -38,29 +38,13 @@ class CacheHints(Struct, frozen=True):
 
 
 class ResourceEntry(Struct):
-    """One registered resource: its definition, and where its contents come from."""
+    """A registered resource or template: its definition, and where its contents come from."""
 
-    definition: Resource
+    definition: Resource | ResourceTemplate
     provider: ContentProvider
     asynchronous: bool
     signature: TextSignature | None = None  # of a function; None: it is called without anything
-    cache: CacheHints | None = None
-    home: Handler | None = None  # of a mounted one: the server it belongs to
-
-    @property
-    def mime_type(self) -> str | None:
-        value = self.definition.mime_type
-        return None if value is UNSET else str(value)
-
-
-class TemplateEntry(Struct):
-    """One registered template: its definition, and the function that takes its variables."""
-
-    definition: ResourceTemplate
-    template: UriTemplate
-    provider: ContentProvider
-    asynchronous: bool
-    signature: TextSignature
+    template: UriTemplate | None = None  # whose variables are the parameters of the function
     cache: CacheHints | None = None
     home: Handler | None = None  # of a mounted one: the server it belongs to
 
@@ -77,7 +61,7 @@ class Resources:
         self.fixed: PagedList[ResourceEntry] = PagedList(
             "resource", "resources/list", "resources", page_size
         )
-        self.templates: PagedList[TemplateEntry] = PagedList(
+        self.templates: PagedList[ResourceEntry] = PagedList(
             "resource template", "resources/templates/list", "resourceTemplates", page_size
         )
         self._workers = workers
@@ -85,21 +69,69 @@ class Resources:
     def __len__(self) -> int:
         return len(self.fixed) + len(self.templates)
 
-    def find(self, uri: str) -> tuple[ResourceEntry | TemplateEntry, dict[str, str]] | None:
+    def register(
+        self,
+        function: ContentProvider,
+        uri: str,
+        *,
+        name: str,
+        title: str | None,
+        description: str | None,
+        mime_type: str | None,
+        cache: CacheHints | None,
+        is_template: bool,
+    ) -> None:
+        """Add a resource, or a template of them, whose contents a function provides.
+
+        The function takes the variables of a template, and may take a `Context`.
+
+        Raises:
+            ValueError: if the URI is taken, or a template cannot be parsed.
+            TypeError: if variables and parameters do not agree.
+        """
+        template = UriTemplate(uri) if is_template else None
+        signature = TextSignature(function)
+        variables = set[str]() if template is None else set(template.variables)
+        unknown = [
+            p.name for p in signature.parameters.values() if p.required and p.name not in variables
+        ]
+        if unknown:
+            raise TypeError(f"{uri!r} has no variable for {', '.join(unknown)}")
+        unused = sorted(variables - signature.parameters.keys())
+        if unused and not signature.takes_any:
+            raise TypeError(f"{uri!r}: the function takes no {', '.join(unused)}")
+        facts: dict[str, Any] = {
+            "name": name,
+            "title": title or UNSET,
+            "description": description or UNSET,
+            "mime_type": mime_type or "text/plain",
+        }
+        definition = (
+            Resource(uri=uri, **facts)
+            if template is None
+            else ResourceTemplate(uri_template=uri, **facts)
+        )
+        asynchronous = is_asynchronous(function)
+        entry = ResourceEntry(definition, function, asynchronous, signature, template, cache)
+        (self.fixed if template is None else self.templates).add(uri, entry)
+
+    def find(self, uri: str) -> tuple[ResourceEntry, dict[str, str]] | None:
         """Who serves this URI, with the values of its variables; the most specific of several."""
         entry = self.fixed.get(uri)
         if entry is not None:
             return entry, {}
         found = [
-            (candidate, values)
+            (candidate.template.specificity, candidate, values)
             for candidate in self.templates.entries()
-            if (values := candidate.template.match(uri)) is not None
+            if candidate.template is not None
+            and (values := candidate.template.match(uri)) is not None
         ]
-        return max(found, key=lambda pair: pair[0].template.specificity, default=None)
+        best = max(found, key=lambda one: one[0], default=None)
+        return None if best is None else best[1:]
 
     async def read(
         self,
-        entry: ResourceEntry | TemplateEntry,
+        entry: ResourceEntry,
         values: dict[str, str],
         context: Context | None,
     ) -> Any:
@@ -113,79 +145,12 @@ class Resources:
         return await value if isinstance(value, Awaitable) else value
 
 
-def make_resource(
-    function: ContentProvider,
-    uri: str,
-    *,
-    name: str,
-    title: str | None = None,
-    description: str | None = None,
-    mime_type: str | None = None,
-    cache: CacheHints | None = None,
-) -> ResourceEntry:
-    """A resource whose contents a function provides; it may take a `Context` and nothing else.
-
-    Raises:
-        TypeError: for a function that needs arguments.
-    """
-    signature = TextSignature(function)
-    needed = [p.name for p in signature.parameters.values() if p.required]
-    if needed:
-        raise TypeError(f"{uri!r} has no variables for the parameters {', '.join(needed)}")
-    definition = Resource(
-        uri=uri,
-        name=name,
-        title=title or UNSET,
-        description=description or UNSET,
-        mime_type=mime_type or "text/plain",
-    )
-    takes_context = signature if signature.context_name is not None else None
-    return ResourceEntry(definition, function, is_asynchronous(function), takes_context, cache)
-
-
-def make_template(
-    function: ContentProvider,
-    uri_template: str,
-    *,
-    name: str,
-    title: str | None = None,
-    description: str | None = None,
-    mime_type: str | None = None,
-    cache: CacheHints | None = None,
-) -> TemplateEntry:
-    """A template whose variables are the parameters of a function.
-
-    Raises:
-        ValueError: for a template that cannot be parsed.
-        TypeError: if variables and parameters do not agree.
-    """
-    template, signature = UriTemplate(uri_template), TextSignature(function)
-    variables = set(template.variables)
-    unknown = [
-        p.name for p in signature.parameters.values() if p.required and p.name not in variables
-    ]
-    if unknown:
-        raise TypeError(f"{uri_template!r} has no variable for {', '.join(unknown)}")
-    unused = sorted(variables - signature.parameters.keys())
-    if unused and not signature.takes_any:
-        raise TypeError(f"{uri_template!r}: the function takes no {', '.join(unused)}")
-    definition = ResourceTemplate(
-        uri_template=uri_template,
-        name=name,
-        title=title or UNSET,
-        description=description or UNSET,
-        mime_type=mime_type or "text/plain",
-    )
-    asynchronous = is_asynchronous(function)
-    return TemplateEntry(definition, template, function, asynchronous, signature, cache)
-
-
 def not_found(uri: str, code: int) -> RpcError:
     return RpcError(code, f"Resource not found: {uri}", {"uri": uri})
 
 
-def file_resource(path: str) -> ResourceEntry:
-    """SRV-05: a local file under its `file://` URI; text as text, everything else as bytes.
+def file_resource(path: str) -> tuple[str, ResourceEntry]:
+    """SRV-05: a local file and its `file://` URI; text as text, everything else as bytes.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -207,10 +172,11 @@ def file_resource(path: str) -> ResourceEntry:
         except UnicodeDecodeError:
             return data
 
+    uri = file.as_uri()
     definition = Resource(
-        uri=file.as_uri(),
+        uri=uri,
         name=file.name,
         mime_type=mime_type or "application/octet-stream",
         size=file.stat().st_size,
     )
-    return ResourceEntry(definition, read, False)
+    return uri, ResourceEntry(definition, read, False)

@@ -141,16 +141,7 @@ def _entry(function: Callable[..., Any], mark: ToolMark) -> ToolEntry:
         whole = mark.schema if "inputSchema" in mark.schema else {"inputSchema": mark.schema}
         facts = {"description": description} if description else {}
         return tool_from_schema(name, {**facts, "_meta": meta, **whole}, called, None)
-    return tool_from_function(
-        called,
-        name=name,
-        description=description,
-        title=None,
-        annotations=None,
-        meta=meta,
-        timeout=None,
-        inline=False,
-    )
+    return tool_from_function(called, name=name, description=description, meta=meta)
 
 
 def _needing(function: Callable[..., Any], modules: tuple[str, ...]) -> Callable[..., Any]:

@@ -57,7 +57,7 @@ class MCPToolRegistry:
         Raises:
             ValueError: if there is a different tool of that name, unless it is to be replaced.
         """
-        entry = tool if isinstance(tool, ToolEntry) else _from_function(tool)
+        entry = tool if isinstance(tool, ToolEntry) else tool_from_function(tool)
         source = tool if source is None else source
         known = self.get(entry.name)
         if (
@@ -124,16 +124,3 @@ class MCPToolRegistry:
         if entry is None:
             raise MCPToolError(f"Unknown tool: {name}", code=MCPErrorCode.NOT_FOUND, tool_name=name)
         return entry
-
-
-def _from_function(function: Callable[..., Any]) -> ToolEntry:
-    return tool_from_function(
-        function,
-        name=None,
-        description=None,
-        title=None,
-        annotations=None,
-        meta=None,
-        timeout=None,
-        inline=False,
-    )

@@ -73,13 +73,13 @@ class ToolEntry:
 def tool_from_function(
     function: Callable[..., Any],
     *,
-    name: str | None,
-    description: str | None,
-    title: str | None,
-    annotations: ToolAnnotations | None,
-    meta: dict[str, Any] | None,
-    timeout: float | None,
-    inline: bool,
+    name: str | None = None,
+    description: str | None = None,
+    title: str | None = None,
+    annotations: ToolAnnotations | None = None,
+    meta: dict[str, Any] | None = None,
+    timeout: float | None = None,
+    inline: bool = False,
     output_schema: OutputSchema = None,
 ) -> ToolEntry:
     """A tool whose schema is generated from the function's type hints.
