@@ -14,8 +14,8 @@ from ..json_edit import (
     without,
     without_keys,
 )
+from ..methods import TASKS_EXTENSION
 from ..revisions import Revision
-from .known_members import capabilities_members, extensions_members
 
 __all__ = ["downgrade_capabilities", "rewrite_capabilities"]
 
@@ -28,15 +28,22 @@ def downgrade_capabilities(capabilities: Encoded, revision: Revision) -> Encoded
 @cache
 def rewrite_capabilities(revision: Revision) -> Rewrite | None:
     """Clients and servers have theirs under different names, so one table serves both."""
+    known = {
+        "completions": revision.completions_capability,
+        "elicitation": revision.elicitation,
+        "tasks": revision.core_tasks,
+        # New in the stateless revisions, but Apps use it before; extensions speak through `_meta`.
+        "extensions": revision.meta_everywhere,
+    }
     modes = {"form": revision.rich_elicitation, "url": revision.rich_elicitation}
     sampling = {"tools": revision.sampling_tools, "context": revision.sampling_tools}
     return edit_object(
-        without(capabilities_members(revision)),
+        without(known),
         _forms_only(revision),
         within("elicitation", edit_object(without(modes))),
         within("sampling", edit_object(without(sampling))),
         within("roots", edit_object(without({"listChanged": revision.handshake}))),
-        without_keys("extensions", extensions_members(revision)),
+        without_keys("extensions", {TASKS_EXTENSION: revision.stateless}),
     )
 
 

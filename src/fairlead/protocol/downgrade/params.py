@@ -6,9 +6,8 @@ from typing import Final
 from ..json_edit import Encoded, Rewrite, apply, edit_object, within, without, without_keys
 from ..revisions import Revision
 from .capabilities import rewrite_capabilities
-from .elicitation import edit_elicitation
+from .client_requests import edit_elicitation, edit_sampling
 from .known_members import implementation_members, meta_members
-from .sampling import edit_sampling
 
 __all__ = ["downgrade_params"]
 

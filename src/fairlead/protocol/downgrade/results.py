@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from msgspec import Raw
 
+from ..caller import SERVER_INFO_KEY
 from ..json_edit import (
     Edit,
     Encoded,
@@ -25,18 +26,10 @@ from ..json_edit import (
 from ..methods import METHODS
 from ..revisions import Revision
 from .capabilities import rewrite_capabilities
-from .content import edit_resource, rewrite_content
+from .client_requests import rewrite_sampling_content
+from .content import edit_resource, edit_tool_output, rewrite_content, rewrite_tool
 from .downgrade_error import DowngradeError
-from .known_members import (
-    SERVER_INFO_KEY,
-    block_members,
-    cache_members,
-    implementation_members,
-    meta_members,
-    named_members,
-)
-from .sampling import rewrite_sampling_content
-from .tools import edit_tool_output, rewrite_tool
+from .known_members import block_members, implementation_members, meta_members, named_members
 
 __all__ = ["CACHEABLE", "downgrade_result", "upgrade_result"]
 
@@ -84,7 +77,8 @@ def upgrade_result(
 @cache
 def _results(revision: Revision) -> dict[str, Rewrite | None]:
     plain = all_of(_complete(revision), without_keys("_meta", meta_members(revision)))
-    cached = all_of(plain, without(cache_members(revision)))
+    kept = without({"ttlMs": revision.stateless, "cacheScope": revision.stateless})
+    cached = all_of(plain, kept)
     prompt = edit_object(
         without(named_members(revision)),
         within("arguments", each(edit_object(without({"title": revision.titles})))),

@@ -1,0 +1,148 @@
+"""Requests to a client, elicitation and sampling, as a revision knows them."""
+
+from msgspec import Raw
+
+from ..json_edit import (
+    Edit,
+    RawMembers,
+    Rewrite,
+    all_of,
+    each,
+    each_member,
+    edit_object,
+    encoded,
+    items_of,
+    members_of,
+    string_of,
+    within,
+    without,
+)
+from ..revisions import NEWEST, Revision
+from .content import edit_block, edit_tool_output, rewrite_tool, rewrite_union
+from .downgrade_error import DowngradeError, refuse
+
+__all__ = ["edit_elicitation", "edit_sampling", "rewrite_sampling_content"]
+
+
+def edit_elicitation(revision: Revision) -> Edit | None:
+    if not revision.elicitation:
+        return refuse(f"MCP {revision} has no elicitation")
+    schema = edit_object(
+        without({"$schema": revision.rich_elicitation}),
+        within("properties", each_member(_question(revision))),
+    )
+    known = {
+        "mode": revision.rich_elicitation,
+        "elicitationId": revision.elicitation_ids,
+        "task": revision.core_tasks,
+    }
+    return all_of(_mode(revision), without(known), within("requestedSchema", schema))
+
+
+def _mode(revision: Revision) -> Edit | None:
+    """See that the revision has this way of asking."""
+    if revision is NEWEST:
+        return None
+    modes = {"form", "url"} if revision.rich_elicitation else {"form"}
+
+    def edit(members: RawMembers) -> bool:
+        mode = string_of(members["mode"]) if "mode" in members else "form"
+        if mode not in modes:
+            raise DowngradeError(f"MCP {revision} has no elicitation in mode {mode!r}")
+        if mode == "url" and revision.elicitation_ids and "elicitationId" not in members:
+            raise DowngradeError(
+                f"MCP {revision} has no elicitation by URL without an elicitationId"
+            )
+        return False
+
+    return edit
+
+
+def _question(revision: Revision) -> Rewrite | None:
+    """One property of a form, in the words of the first revision that had forms."""
+    if revision.rich_elicitation:
+        return None
+
+    def edit(members: RawMembers) -> bool:
+        kind = string_of(members.get("type"))
+        if kind == "array":
+            raise DowngradeError(f"MCP {revision} has no elicitation with several choices")
+        titled = _name_choices(members)
+        defaulted = kind != "boolean" and members.pop("default", None) is not None
+        return titled or defaulted
+
+    return edit_object(edit)
+
+
+def _name_choices(members: RawMembers) -> bool:
+    """Write titled choices, `oneOf`, as two parallel arrays."""
+    choices = [members_of(choice) for choice in items_of(members.get("oneOf")) or ()]
+    options = [choice for choice in choices if choice and "const" in choice]
+    if not options or len(options) != len(choices):
+        return False
+    del members["oneOf"]
+    members["enum"] = encoded([option["const"] for option in options])
+    members["enumNames"] = encoded([option.get("title", option["const"]) for option in options])
+    return True
+
+
+def edit_sampling(revision: Revision) -> Edit | None:
+    return all_of(
+        _sampling_tools(revision),
+        within("messages", each(_sampling_message(revision))),
+    )
+
+
+def _sampling_tools(revision: Revision) -> Edit | None:
+    """Tools cannot be left out of the question, but an empty list of them can."""
+    if revision.sampling_tools:
+        return within("tools", each(rewrite_tool(revision)))
+
+    def edit(members: RawMembers) -> bool:
+        choice = members.pop("toolChoice", None)
+        tools = members.pop("tools", None)
+        if tools is not None and items_of(tools) != []:
+            raise DowngradeError(f"MCP {revision} has no tools in sampling")
+        return tools is not None or choice is not None
+
+    return edit
+
+
+def _sampling_message(revision: Revision) -> Rewrite | None:
+    return edit_object(
+        without({"_meta": revision.sampling_tools}),  # both came with the same revision
+        within("content", rewrite_sampling_content(revision)),
+    )
+
+
+def rewrite_sampling_content(revision: Revision) -> Rewrite | None:
+    """One block, or, since sampling has tools, an array of them."""
+    one = _sampling_block(revision)
+    several = each(one)
+    if one is None or several is None:
+        return None
+
+    def rewrite(raw: Raw) -> Raw | None:
+        blocks = items_of(raw)
+        if blocks is None:
+            return one(raw)
+        if revision.sampling_tools:
+            return several(raw)
+        if len(blocks) != 1 or members_of(blocks[0]) is None:
+            raise DowngradeError(f"MCP {revision} has one block of content per sampling message")
+        return one(blocks[0])
+
+    return rewrite
+
+
+def _sampling_block(revision: Revision) -> Rewrite | None:
+    block = edit_block(revision)
+    known = {"text": block, "image": block}
+    if revision.audio:
+        known["audio"] = block
+    if revision.sampling_tools:
+        known |= {"tool_use": block, "tool_result": all_of(block, edit_tool_output(revision))}
+    else:
+        refused = refuse(f"MCP {revision} has no use of tools in sampling")
+        known |= {"tool_use": refused, "tool_result": refused}
+    return rewrite_union(known, revision)
