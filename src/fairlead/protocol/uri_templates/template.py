@@ -1,7 +1,6 @@
-"""URI templates (RFC 6570, levels 1 to 3): fill one in, or read the values back out of a URI."""
+"""URI templates (RFC 6570, levels 1 to 3): read the values of the variables out of a URI."""
 
 import re
-from collections.abc import Mapping
 from functools import lru_cache
 
 from msgspec import Struct
@@ -14,7 +13,6 @@ __all__ = ["UriTemplate"]
 
 _EXPRESSION = re.compile(r"\{([^{}]*)\}")
 _NAME = re.compile(r"(?:\w|%[0-9A-Fa-f]{2})+(?:\.(?:\w|%[0-9A-Fa-f]{2})+)*")
-_RESERVED = ":/?#[]@!$&'()*+,;="
 _ENDS = "/?#"  # never in the value of a simple variable: those are escaped
 _JOINTS = 3  # variables that end where only trying tells: too many to mean something
 _ESCAPED = re.compile(r"%[0-9A-Fa-f]{2}")
@@ -28,7 +26,6 @@ class _Operator(Struct, frozen=True):
     separator: str
     named: bool = False
     reserved: bool = False  # reserved characters stay as they are
-    if_empty: str = ""  # what follows the name of an empty value
 
 
 _OPERATORS = {
@@ -38,8 +35,8 @@ _OPERATORS = {
     ".": _Operator(".", "."),
     "/": _Operator("/", "/"),
     ";": _Operator(";", ";", named=True),
-    "?": _Operator("?", "&", named=True, if_empty="="),
-    "&": _Operator("&", "&", named=True, if_empty="="),
+    "?": _Operator("?", "&", named=True),
+    "&": _Operator("&", "&", named=True),
 }
 
 
@@ -92,14 +89,8 @@ class UriTemplate:
         self._start = first if isinstance(first, str) else ""
         self._end = last if isinstance(last, str) else ""
 
-    def expand(self, values: Mapping[str, object]) -> str:
-        """The URI with these values; a variable that has none is left out."""
-        return "".join(
-            part if isinstance(part, str) else _expand(*part, values) for part in self._parts
-        )
-
     def match(self, uri: str) -> dict[str, str] | None:
-        """The values with which `expand` would have made this URI, or None if it could not have.
+        """The values from which the template makes this URI, or None if there are none.
 
         Parameters of a query may come in any order, and be missing. Characters of the template that
         a URI cannot have, such as `ü`, match as they are and as escapes.
@@ -199,35 +190,6 @@ def _parse(text: str, expression: str) -> tuple[_Operator, tuple[str, ...]]:
             hint = " (prefixes and explode are not supported)" if name[-1:] == "*" else ""
             raise ValueError(f"{text!r}: {{{expression}}} is no expression of RFC 6570{hint}")
     return _OPERATORS[symbol], tuple(names)
-
-
-def _expand(operator: _Operator, names: tuple[str, ...], values: Mapping[str, object]) -> str:
-    given = [(name, str(values[name])) for name in names if values.get(name) is not None]
-    if not given:
-        return ""
-    return operator.first + operator.separator.join(
-        _pair(operator, name, value) for name, value in given
-    )
-
-
-def _pair(operator: _Operator, name: str, value: str) -> str:
-    from urllib.parse import quote
-
-    text = _keep_escapes(value) if operator.reserved else quote(value, safe="-._~")
-    if not operator.named:
-        return text
-    return f"{name}={text}" if text else name + operator.if_empty
-
-
-def _keep_escapes(value: str) -> str:
-    """Reserved expansion: what is escaped already stays (RFC 6570, section 3.2.3)."""
-    from urllib.parse import quote
-
-    end, parts = 0, []
-    for found in _ESCAPED.finditer(value):
-        parts += [quote(value[end : found.start()], safe=_RESERVED + "-._~"), found[0]]
-        end = found.end()
-    return "".join([*parts, quote(value[end:], safe=_RESERVED + "-._~")])
 
 
 def _pairs(text: str, separator: str) -> dict[str, str]:
