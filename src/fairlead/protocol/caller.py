@@ -15,6 +15,7 @@ from ..errors import RpcError
 from ..limits import DECLARATION_BYTES
 from ..wire import Params
 from ..wire.error_codes import INVALID_PARAMS, UNSUPPORTED_VERSION
+from ..wire.json import read_json
 from .identity.principal import Principal
 from .methods import has_capability
 from .revisions import HANDSHAKE, STATELESS, Revision, find_revision
@@ -98,6 +99,7 @@ class ParamsHead(Struct, gc=False):
 _decode_head = msgspec.json.Decoder(ParamsHead).decode
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 NO_HEAD = ParamsHead()
+_TOKEN: Any = int | float | str
 
 
 def read_params_head(params: Params) -> ParamsHead:
@@ -175,11 +177,7 @@ _OPENING_BRACE = ord("{")
 
 @lru_cache(maxsize=64)
 def _decode_object(raw: bytes) -> Mapping[str, Any]:
-    try:
-        value = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
+    return read_json(raw, dict[str, Any], {})
 
 
 def _read_head_carefully(params: Raw) -> ParamsHead:
@@ -190,12 +188,12 @@ def _read_head_carefully(params: Raw) -> ParamsHead:
         return NO_HEAD
     head = ParamsHead()
     for attribute in ("name", "uri"):
-        value = _decoded(members.get(attribute), str)
+        value = read_json(members.get(attribute), str, None)
         if isinstance(value, str):
             setattr(head, attribute, value)
     if (arguments := members.get("arguments")) is not None:
         head.arguments = arguments
-    meta = _decoded(members.get("_meta"), dict[str, Raw])
+    meta = read_json(members.get("_meta"), dict[str, Raw], None)
     if isinstance(meta, dict):
         head.meta = _read_meta_carefully(meta)
     return head
@@ -203,10 +201,10 @@ def _read_head_carefully(params: Raw) -> ParamsHead:
 
 def _read_meta_carefully(members: dict[str, Raw]) -> Meta:
     meta = Meta()
-    token = _decoded(members.get("progressToken"), int | float | str)
+    token = read_json(members.get("progressToken"), _TOKEN, None)
     if type(token) is int or type(token) is str:
         meta.progress_token = token
-    version = _decoded(members.get(VERSION_KEY), str)
+    version = read_json(members.get(VERSION_KEY), str, None)
     if isinstance(version, str):
         meta.protocol_version = version
     if (capabilities := members.get(CAPABILITIES_KEY)) is not None:
@@ -217,19 +215,10 @@ def _read_meta_carefully(members: dict[str, Raw]) -> Meta:
         )  # present but unusable: stateless, and to be refused
     if (info := members.get(CLIENT_INFO_KEY)) is not None:
         meta.client_info = info
-    level = _decoded(members.get(LOG_LEVEL_KEY), str)
+    level = read_json(members.get(LOG_LEVEL_KEY), str, None)
     if isinstance(level, str):
         meta.log_level = level
     for name in ("traceparent", "tracestate", "baggage"):
-        if isinstance(said := _decoded(members.get(name), str), str):
+        if isinstance(said := read_json(members.get(name), str, None), str):
             setattr(meta, name, said)
     return meta
-
-
-def _decoded(raw: Raw | None, kind: Any) -> Any:
-    if raw is None:
-        return None
-    try:
-        return msgspec.json.decode(raw, type=kind)
-    except (msgspec.DecodeError, RecursionError):
-        return None

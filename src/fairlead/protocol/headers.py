@@ -24,6 +24,7 @@ from ..wire.error_codes import (
     PARSE_ERROR,
     UNSUPPORTED_VERSION,
 )
+from ..wire.json import read_json
 from .caller import ParamsHead
 from .methods import METHODS
 from .revisions import NEWEST
@@ -123,18 +124,9 @@ def mirrored_name(method: str, head: ParamsHead, params: Raw | UnsetType) -> str
     if member is None:
         return None
     if member == "taskId":
-        return _task_id(params)
+        return read_json(params, _TaskParams, _TaskParams()).task_id
     value = head.name if member == "name" else head.uri
     return None if isinstance(value, UnsetType) else value
-
-
-def _task_id(params: Raw | UnsetType) -> str | None:
-    if isinstance(params, UnsetType):
-        return None
-    try:
-        return msgspec.json.decode(params, type=_TaskParams).task_id
-    except (msgspec.DecodeError, RecursionError):
-        return None
 
 
 class _TaskParams(Struct):
@@ -284,13 +276,8 @@ def check_params(
     Raises:
         RpcError: -32020, saying which header and why.
     """
-    given: Any = None
-    if not isinstance(arguments, UnsetType):
-        try:
-            given = msgspec.json.decode(arguments)
-        except (msgspec.DecodeError, RecursionError):
-            given = None  # the tool's own decoder says what is wrong with it
-    for mark, value in param_values(marks, given if isinstance(given, dict) else None):
+    # What is wrong with arguments that cannot be read, the decoder of the tool says.
+    for mark, value in param_values(marks, read_json(arguments, dict[str, Any], None)):
         header = f"Mcp-Param-{mark.header}"
         said = headers.get(f"{PARAM_PREFIX}{mark.header}".lower().encode())
         if value is None:

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ..limits import LIST_BYTES
+from ..wire.json import read_json
 from .headers import ANNOTATION, ParamHeader, param_headers
 
 __all__ = ["ParamHeaderIndex", "read_param_headers"]
@@ -48,10 +49,7 @@ class ParamHeaderIndex:
         reads = bool(self._marks) or _may_mark(text)
         if not reads and b'"nextCursor"' not in text:
             return None
-        try:
-            page = msgspec.json.decode(text, type=_Page)
-        except (msgspec.DecodeError, RecursionError):
-            return None
+        page = read_json(text, _Page, _Page())
         if reads:
             self.usable(page.tools)
         return page.cursor

@@ -5,10 +5,10 @@ On a wire it is an event of its own, or progress; there is no such message.
 
 from typing import Final
 
-import msgspec
 from msgspec import Raw, Struct
 
 from ..wire import Notification
+from ..wire.json import read_json
 
 __all__ = ["FRAGMENT", "fragment_content", "fragment_notification"]
 
@@ -26,9 +26,5 @@ def fragment_notification(content: bytes | Raw) -> Notification:
 
 def fragment_content(note: Notification) -> Raw | None:
     """The content blocks of a part; None if somebody left none."""
-    if not isinstance(note.params, Raw):
-        return None
-    try:
-        return msgspec.json.decode(note.params, type=_Part).content.copy()
-    except (msgspec.DecodeError, RecursionError):
-        return None
+    part = read_json(note.params, _Part, None)
+    return None if part is None else part.content.copy()

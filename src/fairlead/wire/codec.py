@@ -16,7 +16,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from ..errors import RemoteProtocolError
 from ..limits import BATCH, BATCH_BYTES, BATCH_MISTAKES
 from .error_codes import INVALID_REQUEST, PARSE_ERROR
-from .json import CR, LF, single_line, to_json
+from .json import CR, LF, read_json, single_line, to_json
 from .messages import Failure, Message, Notification, Request, RequestId, Success
 
 __all__ = [
@@ -323,10 +323,7 @@ def _from_members(members: dict[str, Raw]) -> Message:
 
 
 def _names_the_version(raw: Raw | None) -> bool:
-    try:
-        return raw is not None and msgspec.json.decode(raw, type=str) == "2.0"
-    except msgspec.DecodeError:
-        return False
+    return read_json(raw, str, "") == "2.0"
 
 
 def _read_id(raw: Raw | None) -> int | float | str | UnsetType | None:

@@ -25,6 +25,7 @@ from ...wire import (
     to_json,
 )
 from ...wire.error_codes import INVALID_PARAMS, INVALID_REQUEST
+from ...wire.json import read_json
 from ..caller import Caller, check_declaration, read_params_head, stateless_caller
 from ..envelope import SessionContext, SessionState
 from ..identity.principal import Principal
@@ -471,10 +472,4 @@ def _long_id(number: int) -> str:
 
 
 def _plain(raw: bytes | None) -> dict[str, Any] | None:
-    if raw is None:
-        return None
-    try:
-        value = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
+    return read_json(raw, dict[str, Any], None)

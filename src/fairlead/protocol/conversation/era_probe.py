@@ -21,6 +21,7 @@ from ...wire.error_codes import (
     MISSING_CAPABILITY,
     UNSUPPORTED_VERSION,
 )
+from ...wire.json import read_json
 from ..caller import SERVER_INFO_KEY
 from ..revisions import find_revision
 from .conversation import Agreement
@@ -229,10 +230,7 @@ def _judge_refusal(answer: Failure) -> NeedsHandshake | Incompatible:
 
 def _supported(error: bytes | Raw) -> list[str]:
     """Return the versions that an error object names."""
-    try:
-        return msgspec.json.decode(error, type=_RefusalError).data.supported
-    except (msgspec.DecodeError, RecursionError):
-        return []
+    return read_json(error, _RefusalError, _RefusalError()).data.supported
 
 
 def _names_handshake(versions: list[str]) -> bool:
@@ -240,10 +238,5 @@ def _names_handshake(versions: list[str]) -> bool:
 
 
 def _server_info(meta: Raw | UnsetType) -> bytes | None:
-    if isinstance(meta, UnsetType):
-        return None
-    try:
-        info = msgspec.json.decode(meta, type=dict[str, Raw]).get(SERVER_INFO_KEY)
-    except (msgspec.DecodeError, RecursionError):
-        return None
+    info = read_json(meta, dict[str, Raw], {}).get(SERVER_INFO_KEY)
     return None if info is None else bytes(info)

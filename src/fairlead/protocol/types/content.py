@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
+from ...wire.json import read_json
 from .base import Annotations, Icon, decode
 
 __all__ = [
@@ -139,19 +140,12 @@ def decode_content(raw: Raw) -> ContentBlock | UnknownContent:
     try:
         block: ContentBlock = decode(raw, _CONTENT_BLOCK)
     except msgspec.DecodeError as exc:
-        return UnknownContent(raw=raw, type=_type_of(raw), reason=str(exc))
+        return UnknownContent(raw=raw, type=read_json(raw, _Typed, _Typed()).type, reason=str(exc))
     return block
 
 
 class _Typed(Struct):
-    type: str
+    type: str | None = None
 
 
 _CONTENT_BLOCK: Any = ContentBlock  # a union is no `type[T]` to a type checker
-
-
-def _type_of(raw: Raw) -> str | None:
-    try:
-        return decode(raw, _Typed).type
-    except msgspec.DecodeError:
-        return None

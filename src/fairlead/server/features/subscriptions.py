@@ -23,7 +23,8 @@ from ...protocol.envelope import SessionContext, SessionState
 from ...protocol.identity.client_key import connection_key
 from ...protocol.methods import has_capability
 from ...wire import Notification, RequestId, to_json
-from ...wire.error_codes import INVALID_PARAMS, MISSING_CAPABILITY
+from ...wire.error_codes import MISSING_CAPABILITY
+from ..request_params import decode_params
 from .subscription_quota import HeldUris, SubscriptionQuota
 
 if TYPE_CHECKING:
@@ -361,9 +362,4 @@ def _ended(request_id: RequestId) -> bytes:
 def _decode(params: Raw | UnsetType) -> "ListenParams":
     from ...protocol.types.subscriptions import ListenParams  # types cost nothing until used
 
-    try:
-        return msgspec.json.decode(
-            b"{}" if isinstance(params, UnsetType) else params, type=ListenParams
-        )
-    except (msgspec.DecodeError, RecursionError) as exc:
-        raise RpcError(INVALID_PARAMS, f"Invalid params: {exc}") from exc
+    return decode_params(params, ListenParams)

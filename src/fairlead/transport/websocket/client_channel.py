@@ -1,40 +1,20 @@
 """The client's end of a WebSocket: what a server says beside the protocol must not disturb it."""
 
-import msgspec
-from msgspec import Raw
-
 from ...errors import RemoteProtocolError
+from ...protocol.json_edit import RawMembers, members_of
 from ...wire import Decoder, Notification, to_json
 from ...wire.error_codes import INVALID_REQUEST
 from .channel import WebSocketChannel
 
-__all__ = [
-    "FrameMembers",
-    "WebSocketClientChannel",
-    "members_of",
-    "read_bare_notification",
-    "to_jsonrpc",
-]
-
-FrameMembers = dict[str, Raw]
-
-_decode_members = msgspec.json.Decoder(FrameMembers).decode
+__all__ = ["WebSocketClientChannel", "read_bare_notification", "to_jsonrpc"]
 
 
-def members_of(frame: bytes) -> FrameMembers | None:
-    """The members of a frame that is a JSON object."""
-    try:
-        return _decode_members(frame)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-
-
-def to_jsonrpc(members: FrameMembers, *names: str) -> bytes:
+def to_jsonrpc(members: RawMembers, *names: str) -> bytes:
     """A frame with these members, as JSON-RPC has it."""
     return to_json({"jsonrpc": "2.0", **{n: members[n] for n in names if n in members}})
 
 
-def read_bare_notification(members: FrameMembers) -> Notification | None:
+def read_bare_notification(members: RawMembers) -> Notification | None:
     """A notification that somebody sent without the envelope, if this is one."""
     if "id" in members or "method" not in members:
         return None

@@ -12,6 +12,7 @@ from ...limits import SOCKETS_PER_CLIENT
 from ...protocol.envelope import TransportContext
 from ...protocol.identity.client_key import client_key
 from ...protocol.identity.principal import Principal
+from ...protocol.json_edit import RawMembers, members_of
 from ...wire.error_codes import INVALID_REQUEST
 from ..channel import Channel
 from ..client_shares import ClientShares, NoShareLeft
@@ -20,7 +21,6 @@ from ..http.server.request_guard import RequestGuard, RequestRefusal
 from ..http.server.sessions.session_manager import AcceptSession, ServedPeer
 from ..http.server.settings import HttpSettings
 from .channel import SUBPROTOCOL, WebSocketChannel, WebSocketClosed
-from .client_channel import FrameMembers, members_of
 from .toolcall_dialect import ToolCallServerChannel, is_tool_call
 
 __all__ = ["WebSocketEndpoint"]
@@ -181,7 +181,7 @@ class _ServedChannel(WebSocketChannel):
         return self._line
 
 
-def _is_aside(members: FrameMembers) -> bool:
+def _is_aside(members: RawMembers) -> bool:
     """What some clients send to keep a connection alive; nobody waits for an answer."""
     return not {"jsonrpc", "id", "method"} & members.keys() and "type" in members
 

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from ...errors import ChannelClosed, RemoteProtocolError
 from ...protocol.caller import read_params_head
 from ...protocol.envelope import TransportContext
+from ...protocol.json_edit import RawMembers, members_of
 from ...protocol.revisions import NEWEST_HANDSHAKE
 from ...wire import (
     Batch,
@@ -36,14 +37,14 @@ from ...wire.error_codes import INVALID_REQUEST, METHOD_NOT_FOUND
 from ..channel import Incoming
 from ..http.server.sessions.streamed_channel import StreamedChannel
 from .channel import WebSocketChannel, WebSocketConnection
-from .client_channel import FrameMembers, WebSocketClientChannel, members_of, to_jsonrpc
+from .client_channel import WebSocketClientChannel, to_jsonrpc
 
 __all__ = ["ToolCallClientChannel", "ToolCallServerChannel", "is_tool_call"]
 
 _decode_id = msgspec.json.Decoder(RequestId).decode
 
 
-def is_tool_call(members: FrameMembers) -> bool:
+def is_tool_call(members: RawMembers) -> bool:
     """Whether a frame that is no JSON-RPC speaks this dialect."""
     return "jsonrpc" not in members and "method" not in members and "name" in members
 
@@ -69,7 +70,7 @@ class ToolCallServerChannel(StreamedChannel):
         self.take(_introduction(self._hello))
         self.take(Notification("notifications/initialized"))
 
-    def take_call(self, members: FrameMembers) -> None:
+    def take_call(self, members: RawMembers) -> None:
         """Hand over a call as a `tools/call`.
 
         Raises:
@@ -205,9 +206,9 @@ class ToolCallClientChannel(WebSocketClientChannel):
         return Success(request.id, Raw(to_json(known)))
 
 
-def _params(message: Request | Notification) -> FrameMembers:
+def _params(message: Request | Notification) -> RawMembers:
     """Of a message that we made ourselves."""
-    return {} if isinstance(message.params, UnsetType) else members_of(bytes(message.params)) or {}
+    return {} if isinstance(message.params, UnsetType) else members_of(message.params) or {}
 
 
 def _not_here(request: Request) -> Message:

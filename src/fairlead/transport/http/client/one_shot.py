@@ -5,13 +5,12 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from ....errors import HttpError, RemoteProtocolError, RequestTimeout
 from ....protocol.headers import SESSION_ID
 from ....redaction.redact_text import redact
 from ....wire import MAX_MESSAGE, to_json
 from ....wire.error_codes import PARSE_ERROR
+from ....wire.json import read_json
 from ....wire.sse import Event, EventParser
 from .http1.http_client import HttpClient, HttpResponse
 from .http1.url import EndpointUrl
@@ -80,22 +79,15 @@ async def _refused(reply: HttpResponse) -> HttpError:
 async def _envelope(reply: HttpResponse) -> dict[str, Any]:
     """The answer in a body, or the first one in a stream."""
     if not reply.streams:
-        value = _parsed(await reply.read(MAX_MESSAGE))
+        value = read_json(await reply.read(MAX_MESSAGE), dict[str, Any], None)
         if value is not None:
             return value
     else:
         parser = EventParser()
         while chunk := await reply.chunk():
             for event in parser.feed(chunk):
-                value = _parsed(event.data) if isinstance(event, Event) else None
+                data = event.data if isinstance(event, Event) else None
+                value = read_json(data, dict[str, Any], None)
                 if value is not None and ("result" in value or "error" in value):
                     return value
     raise RemoteProtocolError("Failed to parse MCP response", code=PARSE_ERROR)
-
-
-def _parsed(data: bytes) -> dict[str, Any] | None:
-    try:
-        value = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None

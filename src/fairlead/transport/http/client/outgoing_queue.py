@@ -7,12 +7,13 @@ from typing import Any, Protocol
 
 from ....errors import ChannelClosed, FairleadError, TransportError
 from ....protocol.caller import read_params_head
+from ....protocol.conversation.lifecycle_params import cancelled_id_of
 from ....wire import Notification, Request, encode
 from .message_receiver import MessageReceiver
 from .post_response_stream import PendingPost
 from .post_sender import PostSender
 from .request_headers import RequestHeaders
-from .response_messages import cancelled_id, cancelled_notification
+from .response_messages import cancelled_notification
 from .session_renewal import SessionRenewal
 
 __all__ = ["NOTIFY_TIMEOUT", "ConcurrencyLimit", "OutgoingQueue", "StartTask"]
@@ -135,7 +136,7 @@ class OutgoingQueue:
 
     def _cancel(self, message: Notification) -> None:
         """End the POST of a request, and tell a server of the handshake era."""
-        request_id = cancelled_id(message)
+        request_id = cancelled_id_of(message)
         posted = None if request_id is None else self._receiver.pending.pop(request_id, None)
         if posted is not None and posted.task is not None:
             posted.task.cancel()

@@ -5,13 +5,13 @@ import logging
 from collections.abc import Awaitable, Callable, Container, Mapping
 from typing import Any, TypeAlias
 
-import msgspec
 from msgspec import UnsetType
 
 from ....errors import FairleadError, HttpError
 from ....protocol.caller import ParamsHead
 from ....protocol.headers import ParamHeader, encode_value, mirrored_name, param_values
 from ....wire import Request
+from ....wire.json import read_json
 
 __all__ = ["HeaderRefresh", "OnAuthError", "ParamHeadersOf", "RequestHeaders"]
 
@@ -175,10 +175,7 @@ class HeaderRefresh:
 def _mirror_arguments(
     headers: dict[str, str], marks: tuple[ParamHeader, ...], head: ParamsHead
 ) -> None:
-    arguments: Any = None
-    if not isinstance(head.arguments, UnsetType):
-        arguments = msgspec.json.decode(head.arguments)
-    given = arguments if isinstance(arguments, dict) else None
+    given = read_json(head.arguments, dict[str, Any], None)
     for mark, value in param_values(marks, given):
         if value is not None:
             headers[f"Mcp-Param-{mark.header}"] = encode_value(value)

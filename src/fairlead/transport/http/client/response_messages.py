@@ -1,15 +1,13 @@
 """Small questions about replies and what they carry."""
 
-import msgspec
-from msgspec import Raw, Struct, UnsetType, field
+from msgspec import Raw
 
 from ....errors import RemoteProtocolError
-from ....wire import Decoder, Failure, Notification, Request, RequestId
+from ....wire import Decoder, Failure, Notification, Request, RequestId, to_json
 from ....wire.error_codes import METHOD_NOT_FOUND
 from .http1.http_client import HttpResponse
 
 __all__ = [
-    "cancelled_id",
     "cancelled_notification",
     "failure_in",
     "is_method_not_found",
@@ -18,24 +16,9 @@ __all__ = [
 ]
 
 
-class _Cancelled(Struct):
-    request_id: int | str | None = field(default=None, name="requestId")
-
-
-def cancelled_id(message: Notification) -> RequestId | None:
-    """The request that a `notifications/cancelled` is about."""
-    if isinstance(message.params, UnsetType):
-        return None
-    try:
-        return msgspec.json.decode(message.params, type=_Cancelled).request_id
-    except (msgspec.DecodeError, RecursionError):
-        return None
-
-
 def cancelled_notification(request_id: RequestId) -> Notification:
     """The notification that nobody waits for a request any more."""
-    params = msgspec.json.encode(_Cancelled(request_id))
-    return Notification("notifications/cancelled", Raw(params))
+    return Notification("notifications/cancelled", Raw(to_json({"requestId": request_id})))
 
 
 def session_id_of(reply: HttpResponse) -> str | None:

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 
-import msgspec
 from msgspec import Raw, Struct, UnsetType, field
 
 from ....errors import ChannelClosed, HttpError, TransportError
@@ -20,6 +19,7 @@ from ....wire import (
     Success,
     encode,
 )
+from ....wire.json import read_json
 from ....wire.sse import Event, EventParser, EventTooLong
 from .http1.http_client import HttpClient, HttpResponse
 from .listen_stream import OnEvent
@@ -59,7 +59,7 @@ class RestorableState:
         """A request of ours went well."""
         if request.method == "logging/setLevel":
             self._level = _kept(request.params)
-        elif (uri := _uri(request.params)) is None:
+        elif (uri := read_json(request.params, _Uri, _Uri()).uri) is None:
             return
         elif request.method == "resources/subscribe":
             self._subscribed[uri] = _kept(request.params)
@@ -217,19 +217,7 @@ class _Aside:
 
 def _agreed_version(result: Raw) -> str | None:
     """The revision that an answer to `initialize` names."""
-    try:
-        return msgspec.json.decode(result, type=_Agreed).version
-    except (msgspec.DecodeError, RecursionError):
-        return None
-
-
-def _uri(params: Params) -> str | None:
-    if isinstance(params, UnsetType):
-        return None
-    try:
-        return msgspec.json.decode(params, type=_Uri).uri
-    except (msgspec.DecodeError, RecursionError):
-        return None
+    return read_json(result, _Agreed, _Agreed()).version
 
 
 def _kept(params: Params) -> Params:
