@@ -13,7 +13,8 @@ import pytest
 from fairlead.errors import ConfigError, RpcError
 from fairlead.gateway import Gateway
 from fairlead.interceptor import Answer, Exchange, Proceed
-from fairlead.policy.actions import FailurePolicy, load_interceptor, with_failure_policy
+from fairlead.policy.interceptor_failures import FailurePolicy, with_failure_policy
+from fairlead.policy.load_interceptor import load_interceptor
 from fairlead.wire import Notification
 from tests.support.gateway_servers import BOTH, LIMIT, joining, program
 from tests.support.raw_relay import ASKED, Client, Scene, Server, scene

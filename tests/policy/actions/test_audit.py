@@ -14,7 +14,8 @@ from fairlead import MCPClient
 from fairlead.errors import FairleadError
 from fairlead.gateway import Gateway, Relay
 from fairlead.interceptor import Answer, Exchange, Proceed
-from fairlead.policy.actions import Allow, Audit, Block, Redact, SchemaCheck, with_failure_policy
+from fairlead.policy.actions import Allow, Audit, Block, Redact, SchemaCheck
+from fairlead.policy.interceptor_failures import with_failure_policy
 from fairlead.policy.rules import RuleSet
 from tests.support.gateway_servers import BOTH, LIMIT, config, make, serving
 from tests.support.raw_relay import ASKED, Client, Scene, Server, scene

@@ -85,7 +85,7 @@ async def test_a_file_is_text_or_bytes(tmp_path: Path) -> None:
         ("d.unknown", b"x"),
     ):
         (tmp_path / name).write_bytes(content)
-        places[name] = file_resource(str(tmp_path / name)).definition
+        places[name] = file_resource(str(tmp_path / name))[1].definition
     assert [one.mime_type for one in places.values()] == [
         "text/plain",
         "application/octet-stream",

@@ -7,13 +7,9 @@ Each derives from `InterceptorBase`, whose docstring lists the hooks and flags t
 define, or from `SyncInterceptor`, which a relay calls without a task.
 """
 
-from ..edit_message import with_params
-from ..interceptor_failures import FailurePolicy, with_failure_policy
-from ..load_interceptor import load_interceptor
 from .access import Allow
-from .action_registry import ACTIONS, register
 from .audit import Audit
-from .block import Block, blocked_error
+from .block import Block
 from .cache import Cache
 from .delay import Delay
 from .fault import Fault
@@ -27,13 +23,11 @@ from .size_limit import SizeLimit
 from .time_limit import TimeLimit
 
 __all__ = [
-    "ACTIONS",
     "Allow",
     "Audit",
     "Block",
     "Cache",
     "Delay",
-    "FailurePolicy",
     "Fault",
     "Inject",
     "Mock",
@@ -43,9 +37,4 @@ __all__ = [
     "SchemaCheck",
     "SizeLimit",
     "TimeLimit",
-    "blocked_error",
-    "load_interceptor",
-    "register",
-    "with_failure_policy",
-    "with_params",
 ]

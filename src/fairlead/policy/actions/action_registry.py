@@ -20,7 +20,7 @@ from .schema_check import SchemaCheck
 from .size_limit import SizeLimit
 from .time_limit import TimeLimit
 
-__all__ = ["ACTIONS", "Factory", "PassThrough", "register"]
+__all__ = ["ACTIONS", "Factory", "PassThrough"]
 
 # Its parameters are the options of the action, and their annotations what is expected of them.
 Factory: TypeAlias = Callable[..., Interceptor]
@@ -58,8 +58,3 @@ ACTIONS: Final[dict[str, Factory]] = {
     "timeout": TimeLimit,
     "use": _use,
 }
-
-
-def register(name: str, factory: Factory) -> None:
-    """Let rules use another action; a factory that is called for each rule that does."""
-    ACTIONS[name] = factory
