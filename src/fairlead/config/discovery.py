@@ -11,6 +11,7 @@ from msgspec import Struct, field, structs
 from ..client.server_entry import MCPServerEntry, MCPStdioServerConfig
 from .files.reader import ConfigReader
 from .found_server import FoundServer, Problem, Source
+from .host_files.host import names_at
 from .hosts import HOSTS, Host, find_servers
 from .hosts import fairlead as own
 from .paths import HostPaths, local_host_paths
@@ -113,14 +114,14 @@ class _Switches:
         for place in own.user_places(machine, files):
             document = files.document(place.path)
             if document is not None:
-                names = own.names_listed(document, "disabledServers")
+                names = names_at(document.data, "disabledServers")
                 self.off.update(dict.fromkeys(names, place.path))
-                self.on.update(own.names_listed(document, "enabledServers"))
+                self.on.update(names_at(document.data, "enabledServers"))
         for place in own.project_places(machine, files) if with_project else ():
             # A project may hide what it does not want; what runs is the user's to say.
             document = files.document(place.path)
             if document is not None:
-                for name in own.names_listed(document, "disabledServers"):
+                for name in names_at(document.data, "disabledServers"):
                     if name not in self.on:
                         self.off.setdefault(name, place.path)
 

@@ -12,9 +12,10 @@ from ..paths import HostPaths
 
 __all__ = [
     "ConfigLocation",
-    "DisabledReasons",
     "Host",
+    "WhyOff",
     "named_items",
+    "names_at",
     "project",
     "servers_at",
     "user",
@@ -29,29 +30,11 @@ class ConfigLocation(Struct, frozen=True):
     folder: str | None = None  # of the project it belongs to; None: the current one
 
 
-class DisabledReasons(Struct, frozen=True):
-    """What is switched outside the entries themselves: a reason why one is off, or None."""
-
-    why_off: Callable[[str, ConfigLocation, dict[str, Any]], str | None]
-
+# Why an entry is switched off elsewhere than in itself, by its name, place and text; None if not.
+WhyOff: TypeAlias = Callable[[str, ConfigLocation, dict[str, Any]], str | None]
 
 # Pairs of a name and its entry as it stands in the document; the entry may be anything.
 Servers: TypeAlias = Callable[[Document, ConfigLocation, HostPaths], Iterable[tuple[str, Any]]]
-
-
-class Host(Struct, frozen=True, kw_only=True):
-    """One host program. Files are listed with the strongest first."""
-
-    id: str
-    title: str
-    places: Callable[[HostPaths, ConfigReader], Iterable[ConfigLocation]]
-    servers: Servers
-    dialect: str = "unknown"
-    timeout_unit: Literal["ms", "s"] = "ms"
-    url_means: Literal["http", "sse"] = "http"  # when an entry with a url names no type
-    # Into the spelling that everybody understands; None for what is no server of ours.
-    adapt: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None
-    switches: Callable[[HostPaths, ConfigReader], DisabledReasons] | None = None
 
 
 def servers_at(*keys: str) -> Servers:
@@ -88,9 +71,30 @@ def named_items(key: str, found: Any) -> Iterable[tuple[str, Any]]:
     return [(key, found)]  # reported as an entry that is none
 
 
+class Host(Struct, frozen=True, kw_only=True):
+    """One host program. Files are listed with the strongest first."""
+
+    id: str
+    title: str
+    places: Callable[[HostPaths, ConfigReader], Iterable[ConfigLocation]]
+    servers: Servers = servers_at("mcpServers")
+    dialect: str = "unknown"
+    timeout_unit: Literal["ms", "s"] = "ms"
+    url_means: Literal["http", "sse"] = "http"  # when an entry with a url names no type
+    # Into the spelling that everybody understands; None for what is no server of ours.
+    adapt: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None
+    switches: Callable[[HostPaths, ConfigReader], WhyOff] | None = None
+
+
 def user(*paths: str) -> list[ConfigLocation]:
     return [ConfigLocation(path, "user") for path in paths]
 
 
 def project(*paths: str) -> list[ConfigLocation]:
     return [ConfigLocation(path, "project") for path in paths]
+
+
+def names_at(data: dict[str, Any], key: str) -> list[str]:
+    """Return the texts of a list, such as one of servers that are switched off."""
+    names = data.get(key)
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []

@@ -14,7 +14,7 @@ from ..found_server import FoundServer, Input
 from ..paths import HostPaths
 from ..variables.entry_references import files_of, hide_values, texts_in, values_of
 from ..variables.variable_syntax import looks_like_variables
-from .host import ConfigLocation, DisabledReasons, Host
+from .host import ConfigLocation, Host, WhyOff
 from .normalize_entry import NormalizedEntry, normalize_entry
 
 __all__ = ["find_servers"]
@@ -26,7 +26,7 @@ _INPUT = re.compile(r"\$\{input:([^}]+)\}")
 
 def find_servers(host: Host, machine: HostPaths, files: ConfigReader) -> Iterator[FoundServer]:
     """What a host program has configured, strongest first; problems go to `files`."""
-    switches: DisabledReasons | None = None
+    why_off: WhyOff | None = None
     seen: set[tuple[str, str]] = set()
     places = list(host.places(machine, files))
     trusted = {place.path for place in places if place.level != "project"}
@@ -40,9 +40,9 @@ def find_servers(host: Host, machine: HostPaths, files: ConfigReader) -> Iterato
         document = files.document(place.path)
         if document is None:
             continue
-        if switches is None and host.switches is not None:
-            switches = host.switches(machine, files)
-        yield from _in_document(host, machine, files, document, place, switches)
+        if why_off is None and host.switches is not None:
+            why_off = host.switches(machine, files)
+        yield from _in_document(host, machine, files, document, place, why_off)
 
 
 def _in_document(
@@ -51,7 +51,7 @@ def _in_document(
     files: ConfigReader,
     document: Document,
     place: ConfigLocation,
-    switches: DisabledReasons | None,
+    why_off: WhyOff | None,
 ) -> Iterator[FoundServer]:
     for nth, (name, raw) in enumerate(host.servers(document, place, machine)):
         line = document.line_of(name, raw, nth)
@@ -62,7 +62,7 @@ def _in_document(
             if plain is None:
                 continue
             spelled = normalize_entry(plain, unit=host.timeout_unit, url_means=host.url_means)
-            off = switches.why_off(name, place, raw) if switches is not None else None
+            off = why_off(name, place, raw) if why_off is not None else None
             found = _found(host, machine, document, place, line, name, raw, spelled, off)
             if place.level == "project":
                 paths = files_of(found, machine.env)

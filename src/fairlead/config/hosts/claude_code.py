@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ..files.formats import Document
 from ..files.reader import ConfigReader
-from ..host_files.host import ConfigLocation, DisabledReasons, Host, named_items
+from ..host_files.host import ConfigLocation, Host, WhyOff, named_items, names_at
 from ..paths import HostPaths
 
 __all__ = ["CODE", "project_keys", "switches"]
@@ -44,7 +44,7 @@ def servers(
     ]
 
 
-def switches(machine: HostPaths, files: ConfigReader) -> DisabledReasons:
+def switches(machine: HostPaths, files: ConfigReader) -> WhyOff:
     """Who is switched off: by the user for this project, or by an administrator."""
     managed = files.document(_system(machine, "managed-mcp.json"))
     policy = files.document(_system(machine, "managed-settings.json"))
@@ -61,7 +61,7 @@ def switches(machine: HostPaths, files: ConfigReader) -> DisabledReasons:
             return "not allowed by Claude Code's managed settings"
         return off.why(name, is_mcp_json=place.level == "project")
 
-    return DisabledReasons(why_off)
+    return why_off
 
 
 class _Off(Struct):
@@ -84,14 +84,14 @@ def _off_in_project(machine: HostPaths, files: ConfigReader) -> _Off:
     own = files.document(_own_file(machine))
     if own is not None:
         for settings in _of_project(own, machine):
-            off.everywhere |= set(_names(settings, "disabledMcpServers"))
-            on |= set(_names(settings, "enabledMcpServers"))
-            off.mcp_json |= set(_names(settings, "disabledMcpjsonServers"))
-            on |= set(_names(settings, "enabledMcpjsonServers"))
+            off.everywhere |= set(names_at(settings, "disabledMcpServers"))
+            on |= set(names_at(settings, "enabledMcpServers"))
+            off.mcp_json |= set(names_at(settings, "disabledMcpjsonServers"))
+            on |= set(names_at(settings, "enabledMcpjsonServers"))
     for path in _settings_files(machine):
         document = files.document(path)
         if document is not None:
-            off.mcp_json |= set(_names(document.data, "disabledMcpjsonServers"))
+            off.mcp_json |= set(names_at(document.data, "disabledMcpjsonServers"))
     off.everywhere -= on
     return off
 
@@ -143,10 +143,6 @@ def _matches(rule: Any, name: str, raw: dict[str, Any]) -> bool:
     if "serverUrl" in rule:
         return fnmatchcase(str(raw.get("url", "")), str(rule["serverUrl"]))
     return False
-
-
-def _names(settings: dict[str, Any], key: str) -> list[str]:
-    return [name for name in _listed(settings, key) if isinstance(name, str)]
 
 
 def _listed(settings: dict[str, Any], key: str) -> list[Any]:

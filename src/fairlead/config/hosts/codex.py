@@ -1,6 +1,6 @@
 """Codex, and those that write TOML like it: Grok Build, and Mistral Vibe with its list."""
 
-from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from ..files.reader import ConfigReader
@@ -12,30 +12,20 @@ __all__ = ["CODEX", "GROK", "VIBE"]
 _OAUTH = {"client_id": "clientId", "callback_port": "callbackPort"}
 
 
-def codex_places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
-    home = machine.variable("CODEX_HOME", machine.at_home(".codex"))
+def _places(name: str, machine: HostPaths, files: ConfigReader) -> list[ConfigLocation]:
+    home = machine.variable(f"{name.upper()}_HOME", machine.at_home(f".{name}"))
+    return [
+        *project(machine.in_project(f".{name}", "config.toml")),
+        *user(machine.join(home, "config.toml")),
+    ]
+
+
+def _codex_places(machine: HostPaths, files: ConfigReader) -> list[ConfigLocation]:
     system = r"C:\ProgramData\OpenAI\Codex" if machine.is_windows else "/etc/codex"
     return [
         ConfigLocation(machine.of_system(system, "managed_config.toml"), "managed"),
-        *project(machine.in_project(".codex", "config.toml")),
-        *user(machine.join(home, "config.toml")),
+        *_places("codex", machine, files),
         ConfigLocation(machine.of_system(system, "config.toml"), "managed"),
-    ]
-
-
-def grok_places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
-    home = machine.variable("GROK_HOME", machine.at_home(".grok"))
-    return [
-        *project(machine.in_project(".grok", "config.toml")),
-        *user(machine.join(home, "config.toml")),
-    ]
-
-
-def vibe_places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
-    home = machine.variable("VIBE_HOME", machine.at_home(".vibe"))
-    return [
-        *project(machine.in_project(".vibe", "config.toml")),
-        *user(machine.join(home, "config.toml")),
     ]
 
 
@@ -54,29 +44,8 @@ def adapt(raw: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-CODEX = Host(
-    id="codex",
-    title="Codex",
-    places=codex_places,
-    servers=servers_at("mcp_servers"),
-    dialect="literal",
-    timeout_unit="s",
-    adapt=adapt,
-)
-GROK = Host(
-    id="grok",
-    title="Grok Build",
-    places=grok_places,
-    servers=servers_at("mcp_servers"),
-    dialect="unknown",
-    timeout_unit="s",
-    adapt=adapt,
-)
-VIBE = Host(
-    id="vibe",
-    title="Mistral Vibe",
-    places=vibe_places,
-    servers=servers_at("mcp_servers"),
-    dialect="unknown",
-    timeout_unit="s",
-)
+_host = partial(Host, servers=servers_at("mcp_servers"), timeout_unit="s")
+
+CODEX = _host(id="codex", title="Codex", places=_codex_places, dialect="literal", adapt=adapt)
+GROK = _host(id="grok", title="Grok Build", places=partial(_places, "grok"), adapt=adapt)
+VIBE = _host(id="vibe", title="Mistral Vibe", places=partial(_places, "vibe"))

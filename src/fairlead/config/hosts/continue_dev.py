@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..files.reader import ConfigReader
-from ..host_files.host import ConfigLocation, Host, project, servers_at, user
+from ..host_files.host import ConfigLocation, Host, project, user
 from ..paths import HostPaths
 
 __all__ = ["CONTINUE"]
@@ -42,7 +42,6 @@ CONTINUE = Host(
     id="continue",
     title="Continue",
     places=places,
-    servers=servers_at("mcpServers"),
     dialect="continue",
     adapt=adapt,
 )

@@ -1,10 +1,11 @@
 """Gemini CLI and Qwen Code, which is made of it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from ..files.reader import ConfigReader
-from ..host_files.host import ConfigLocation, DisabledReasons, Host, project, servers_at, user
+from ..host_files.host import ConfigLocation, Host, WhyOff, project, user
 from ..paths import HostPaths
 
 __all__ = ["GEMINI", "QWEN"]
@@ -23,65 +24,58 @@ def _system(machine: HostPaths, name: str) -> str:
     )
 
 
-def _places(name: str) -> Callable[[HostPaths, ConfigReader], Iterable[ConfigLocation]]:
-    def places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
-        system = _system(machine, name)
-        extensions = machine.at_home(f".{name}", "extensions")
-        return [
-            ConfigLocation(machine.join(system, "settings.json"), "managed"),
-            *project(machine.in_project(f".{name}", "settings.json")),
-            *user(machine.at_home(f".{name}", "settings.json")),
-            *user(
-                *(
-                    machine.join(extensions, folder, f"{name}-extension.json")
-                    for folder in files.names_in(extensions)
-                )
-            ),
-            ConfigLocation(machine.join(system, "system-defaults.json"), "managed"),
-        ]
-
-    return places
+def _places(name: str, machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
+    system = _system(machine, name)
+    extensions = machine.at_home(f".{name}", "extensions")
+    return [
+        ConfigLocation(machine.join(system, "settings.json"), "managed"),
+        *project(machine.in_project(f".{name}", "settings.json")),
+        *user(machine.at_home(f".{name}", "settings.json")),
+        *user(
+            *(
+                machine.join(extensions, folder, f"{name}-extension.json")
+                for folder in files.names_in(extensions)
+            )
+        ),
+        ConfigLocation(machine.join(system, "system-defaults.json"), "managed"),
+    ]
 
 
-def _switches(name: str) -> Callable[[HostPaths, ConfigReader], DisabledReasons]:
-    def switches(machine: HostPaths, files: ConfigReader) -> DisabledReasons:
-        allowed: list[str] | None = None
-        excluded: set[str] = set()
-        for place in _places(name)(machine, files):
-            document = files.document(place.path)
-            settings = document.data.get("mcp") if document is not None else None
-            if isinstance(settings, dict):
-                if allowed is None and isinstance(settings.get("allowed"), list):
-                    allowed = settings["allowed"]
-                if isinstance(settings.get("excluded"), list):
-                    excluded |= {str(item) for item in settings["excluded"]}
-        state = files.document(machine.at_home(f".{name}", "mcp-server-enablement.json"))
-        known: dict[str, Any] = state.data if state is not None else {}
+def _switches(name: str, machine: HostPaths, files: ConfigReader) -> WhyOff:
+    allowed: list[str] | None = None
+    excluded: set[str] = set()
+    for place in _places(name, machine, files):
+        document = files.document(place.path)
+        settings = document.data.get("mcp") if document is not None else None
+        if isinstance(settings, dict):
+            if allowed is None and isinstance(settings.get("allowed"), list):
+                allowed = settings["allowed"]
+            if isinstance(settings.get("excluded"), list):
+                excluded |= {str(item) for item in settings["excluded"]}
+    state = files.document(machine.at_home(f".{name}", "mcp-server-enablement.json"))
+    known: dict[str, Any] = state.data if state is not None else {}
 
-        def why_off(server: str, place: ConfigLocation, raw: dict[str, Any]) -> str | None:
-            if server in excluded:
-                return "excluded by `mcp.excluded`"
-            if allowed is not None and server not in allowed:
-                return "not in `mcp.allowed`"
-            # The program keeps these names in lower case.
-            entry = known.get(server, known.get(server.lower().strip()))
-            if isinstance(entry, dict) and entry.get("enabled") is False:
-                return "switched off in mcp-server-enablement.json"
-            return None
+    def why_off(server: str, place: ConfigLocation, raw: dict[str, Any]) -> str | None:
+        if server in excluded:
+            return "excluded by `mcp.excluded`"
+        if allowed is not None and server not in allowed:
+            return "not in `mcp.allowed`"
+        # The program keeps these names in lower case.
+        entry = known.get(server, known.get(server.lower().strip()))
+        if isinstance(entry, dict) and entry.get("enabled") is False:
+            return "switched off in mcp-server-enablement.json"
+        return None
 
-        return DisabledReasons(why_off)
-
-    return switches
+    return why_off
 
 
 def _host(id: str, title: str, name: str) -> Host:
     return Host(
         id=id,
         title=title,
-        places=_places(name),
-        servers=servers_at("mcpServers"),
+        places=partial(_places, name),
         dialect="gemini",
-        switches=_switches(name),
+        switches=partial(_switches, name),
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..files.reader import ConfigReader
-from ..host_files.host import ConfigLocation, DisabledReasons, Host, project, servers_at, user
+from ..host_files.host import ConfigLocation, Host, WhyOff, names_at, project, user
 from ..paths import HostPaths
 
 __all__ = ["OMP"]
@@ -22,26 +22,22 @@ def places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
     ]
 
 
-def switches(machine: HostPaths, files: ConfigReader) -> DisabledReasons:
+def switches(machine: HostPaths, files: ConfigReader) -> WhyOff:
     off: set[str] = set()
     for place in places(machine, files):
-        document = files.document(place.path)
-        names: Any = document.data.get("disabledServers") if document is not None else None
-        off |= (
-            {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
-        )
+        if (document := files.document(place.path)) is not None:
+            off.update(names_at(document.data, "disabledServers"))
 
     def why_off(name: str, place: ConfigLocation, raw: dict[str, Any]) -> str | None:
         return "listed in `disabledServers`" if name in off else None
 
-    return DisabledReasons(why_off)
+    return why_off
 
 
 OMP = Host(
     id="omp",
     title="oh-my-pi",
     places=places,
-    servers=servers_at("mcpServers"),
     dialect="omp",
     switches=switches,
 )

@@ -1,6 +1,7 @@
 """opencode, both versions of its settings, and Kilo Code, which took them over."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from ..files.formats import Document
@@ -17,36 +18,33 @@ _SYSTEM = {
 }
 
 
-def _places(name: str) -> Callable[[HostPaths, ConfigReader], Iterable[ConfigLocation]]:
-    def both(machine: HostPaths, *folders: str) -> list[str]:
+def _places(name: str, machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
+    def both(*folders: str) -> list[str]:
         return [
             machine.join(folder, f"{name}.{ending}")
             for folder in folders
             for ending in ("json", "jsonc")
         ]
 
-    def places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
-        system = machine.of_system(_SYSTEM.get(machine.platform, _SYSTEM["linux"]).format(name))
-        folders = [machine.join(machine.xdg_config, name)]
-        if machine.is_windows:
-            folders.append(machine.join(machine.app_data, name))
-        upper = name.upper()
-        if moved := machine.variable(f"{upper}_CONFIG_DIR"):
-            folders.insert(0, moved)
-        said = machine.variable(f"{upper}_CONFIG")
-        projects = [
-            ConfigLocation(path, "project", folder=folder)
-            for folder in machine.upwards()
-            for path in both(machine, folder, machine.join(folder, f".{name}"))
-        ]
-        return [
-            *(ConfigLocation(path, "managed") for path in both(machine, system)),
-            *(user(said) if said else ()),
-            *projects,
-            *user(*both(machine, *folders)),
-        ]
-
-    return places
+    system = machine.of_system(_SYSTEM.get(machine.platform, _SYSTEM["linux"]).format(name))
+    folders = [machine.join(machine.xdg_config, name)]
+    if machine.is_windows:
+        folders.append(machine.join(machine.app_data, name))
+    upper = name.upper()
+    if moved := machine.variable(f"{upper}_CONFIG_DIR"):
+        folders.insert(0, moved)
+    said = machine.variable(f"{upper}_CONFIG")
+    projects = [
+        ConfigLocation(path, "project", folder=folder)
+        for folder in machine.upwards()
+        for path in both(folder, machine.join(folder, f".{name}"))
+    ]
+    return [
+        *(ConfigLocation(path, "managed") for path in both(system)),
+        *(user(said) if said else ()),
+        *projects,
+        *user(*both(*folders)),
+    ]
 
 
 def servers(
@@ -75,19 +73,16 @@ def _is_limit(name: str, raw: Any) -> bool:
     return name == "timeout" and not (isinstance(raw, dict) and _is_entry(raw))
 
 
-OPENCODE = Host(
-    id="opencode",
-    title="opencode",
-    places=_places("opencode"),
-    servers=servers,
-    dialect="opencode",
-    adapt=adapt,
-)
-KILO = Host(
-    id="kilo",
-    title="Kilo Code",
-    places=_places("kilo"),
-    servers=servers,
-    dialect="opencode",
-    adapt=adapt,
-)
+def _host(id: str, title: str) -> Host:
+    return Host(
+        id=id,
+        title=title,
+        places=partial(_places, id),
+        servers=servers,
+        dialect="opencode",
+        adapt=adapt,
+    )
+
+
+OPENCODE = _host("opencode", "opencode")
+KILO = _host("kilo", "Kilo Code")

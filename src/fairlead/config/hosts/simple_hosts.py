@@ -1,4 +1,4 @@
-"""Programs that differ only in where their file is and what the map in it is called."""
+"""Programs that differ in where their files are, what the map in them is called, and not much."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
@@ -6,8 +6,23 @@ from typing import Any, TypeAlias
 from ..files.reader import ConfigReader
 from ..host_files.host import ConfigLocation, Host, project, servers_at, user
 from ..paths import HostPaths
+from . import claude_code
+from .vscode import user_folder
 
-__all__ = ["HOSTS"]
+__all__ = [
+    "ANTIGRAVITY",
+    "CLAUDE_DESKTOP",
+    "CLINE",
+    "CURSOR",
+    "DOT_MCP_JSON",
+    "GOOSE",
+    "HOSTS",
+    "MCPORTER",
+    "MCP_JSON",
+    "ROO",
+    "WINDSURF",
+    "ZED",
+]
 
 Paths: TypeAlias = Callable[[HostPaths], list[str]]
 
@@ -17,12 +32,217 @@ def _none(machine: HostPaths) -> list[str]:
 
 
 def _host(
-    id: str, title: str, users: Paths, projects: Paths = _none, key: str = "mcpServers", **more: Any
+    id: str,
+    title: str,
+    users: Paths,
+    projects: Paths = _none,
+    *,
+    first: Paths = _none,
+    key: str = "mcpServers",
+    **more: Any,
 ) -> Host:
+    """A program whose files are the user's `first` ones, then the project's, then the user's."""
+
     def places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
-        return [*project(*projects(machine)), *user(*users(machine))]
+        return [*user(*first(machine)), *project(*projects(machine)), *user(*users(machine))]
 
     return Host(id=id, title=title, places=places, servers=servers_at(key), **more)
+
+
+# Claude Desktop; on Windows also as it is packaged for the Store.
+
+
+def _claude_desktop(m: HostPaths) -> list[str]:
+    file = "claude_desktop_config.json"
+    paths = [m.join(m.app_support, "Claude", file)]
+    if m.is_windows:
+        cache = m.join(m.local_app_data, "Packages", "Claude_pzs8sxrjxfjjc", "LocalCache")
+        paths.append(m.join(cache, "Roaming", "Claude", file))
+    return paths
+
+
+CLAUDE_DESKTOP = _host("claude-desktop", "Claude Desktop", _claude_desktop, dialect="literal")
+
+
+# Cursor
+
+_OAUTH = {"CLIENT_ID": "clientId", "CLIENT_SECRET": "clientSecret", "scopes": "scopes"}
+
+
+def _cursor(m: HostPaths) -> list[str]:
+    folder = m.variable("CURSOR_CONFIG_DIR", m.at_home(".cursor"))
+    return [m.join(folder, "mcp.json"), m.at_home(".cursor", "mcp.json")]
+
+
+def _cursor_entry(raw: dict[str, Any]) -> dict[str, Any]:
+    auth = raw.get("auth")
+    if not isinstance(auth, dict):
+        return raw
+    oauth = {ours: auth[theirs] for theirs, ours in _OAUTH.items() if theirs in auth}
+    return {**{k: v for k, v in raw.items() if k != "auth"}, "oauth": oauth}
+
+
+CURSOR = _host(
+    "cursor",
+    "Cursor",
+    _cursor,
+    lambda m: [m.in_project(".cursor", "mcp.json")],
+    dialect="cursor",
+    adapt=_cursor_entry,
+)
+
+
+# Windsurf, and Antigravity, which spells its entries the same way
+
+_WINDSURF = "mcp_config.json"
+
+WINDSURF = _host(
+    "windsurf",
+    "Windsurf",
+    lambda m: [
+        m.at_home(".codeium", "windsurf", _WINDSURF),
+        m.at_home(".codeium", "windsurf-next", _WINDSURF),
+        m.at_home(".codeium", _WINDSURF),  # the plugin for JetBrains
+    ],
+    lambda m: [m.in_project(".windsurf", _WINDSURF)],
+    dialect="windsurf",
+)
+ANTIGRAVITY = _host(
+    "antigravity",
+    "Antigravity",
+    lambda m: [
+        m.at_home(".gemini", "config", _WINDSURF),
+        m.at_home(".gemini", "antigravity", _WINDSURF),  # until August 2026
+    ],
+)
+
+
+# Zed: a part of its settings; servers of its extensions are started by Zed alone.
+
+
+def _zed(m: HostPaths) -> list[str]:
+    if m.is_windows:
+        folder = m.join(m.app_data, "Zed")
+    elif m.platform == "darwin":
+        folder = m.at_home(".config", "zed")  # not under Application Support
+    else:
+        folder = m.join(m.variable("FLATPAK_XDG_CONFIG_HOME", m.xdg_config), "zed")
+    return [m.join(folder, "settings.json")]
+
+
+def _zed_entry(raw: dict[str, Any]) -> dict[str, Any] | None:
+    if "settings" in raw and not raw.get("command") and not raw.get("url"):
+        return None
+    return raw
+
+
+ZED = _host(
+    "zed",
+    "Zed",
+    _zed,
+    lambda m: [m.in_project(".zed", "settings.json")],
+    key="context_servers",
+    dialect="literal",
+    timeout_unit="s",
+    adapt=_zed_entry,
+)
+
+
+# Cline and Roo Code: extensions that keep their files inside an editor's folder.
+
+_EDITORS = ("Code", "Code - Insiders", "Cursor", "Windsurf", "VSCodium")
+
+
+def _of_extension(m: HostPaths, extension: str, name: str) -> list[str]:
+    folders = [user_folder(m, editor) for editor in _EDITORS]
+    folders.append(m.at_home(".vscode-server", "data", "User"))
+    return [m.join(folder, "globalStorage", extension, "settings", name) for folder in folders]
+
+
+def _cline(m: HostPaths) -> list[str]:
+    name = "cline_mcp_settings.json"
+    home = m.variable("CLINE_DIR", m.at_home(".cline"))
+    paths = _of_extension(m, "saoudrizwan.claude-dev", name)
+    return [*paths, m.join(home, "data", "settings", name)]
+
+
+CLINE = _host("cline", "Cline", _cline, timeout_unit="s", url_means="sse")
+ROO = _host(
+    "roo",
+    "Roo Code",
+    lambda m: _of_extension(m, "rooveterinaryinc.roo-cline", "mcp_settings.json"),
+    lambda m: [m.in_project(".roo", "mcp.json")],
+    dialect="roo",
+    timeout_unit="s",
+)
+
+
+# Goose: extensions in YAML, of which only some are MCP servers.
+
+
+def _goose(m: HostPaths) -> list[str]:
+    if m.is_windows:
+        return [m.join(m.app_data, "Block", "goose", "config", "config.yaml")]
+    return [m.join(m.xdg_config, "goose", "config.yaml")]
+
+
+def _goose_entry(raw: dict[str, Any]) -> dict[str, Any] | None:
+    """Its own parts (`builtin`, `platform`, ...) are no servers."""
+    return raw if raw.get("type") in ("stdio", "sse", "streamable_http") else None
+
+
+GOOSE = _host(
+    "goose",
+    "Goose",
+    _goose,
+    key="extensions",
+    dialect="goose",
+    timeout_unit="s",
+    adapt=_goose_entry,
+)
+
+
+# mcporter: variables it does not know are errors.
+
+
+def _mcporter_entry(raw: dict[str, Any]) -> dict[str, Any]:
+    """`bearerTokenEnv` names a variable, as Codex does."""
+    token = raw.get("bearerTokenEnv") or raw.get("bearer_token_env")
+    return {**raw, "bearer_token_env_var": token} if token else raw
+
+
+MCPORTER = _host(
+    "mcporter",
+    "mcporter",
+    lambda m: [m.at_home(".mcporter", "mcporter.json"), m.at_home(".mcporter", "mcporter.jsonc")],
+    lambda m: [m.in_project("config", "mcporter.json")],
+    first=lambda m: list(filter(None, [m.variable("MCPORTER_CONFIG")])),
+    dialect="mcporter",
+    adapt=_mcporter_entry,
+)
+
+
+# Files in the project's root that belong to no program in particular
+
+MCP_JSON = _host(
+    "mcp-json",
+    "mcp.json of the project",
+    _none,
+    lambda m: [m.in_project("mcp.json")],
+    dialect="claude",
+)
+# Shared by Claude Code, Copilot CLI and others; who said no to a server in Claude Code meant it.
+DOT_MCP_JSON = _host(
+    "dot-mcp-json",
+    ".mcp.json of the project",
+    _none,
+    lambda m: [m.in_project(".mcp.json")],
+    dialect="claude",
+    switches=claude_code.switches,
+)
+
+
+# Others
 
 
 def _copilot(m: HostPaths) -> list[str]:

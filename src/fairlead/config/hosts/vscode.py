@@ -1,6 +1,7 @@
 """Visual Studio Code: user, profiles, server and project; `inputs` are asked of a person."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import partial
 
 from ..files.reader import ConfigReader
 from ..host_files.host import ConfigLocation, Host, project, servers_at, user
@@ -15,29 +16,26 @@ def user_folder(machine: HostPaths, program: str = "Code") -> str:
 
 
 def _places(
-    program: str, server: str
-) -> Callable[[HostPaths, ConfigReader], Iterable[ConfigLocation]]:
-    def places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
-        folder = user_folder(machine, program)
-        profiles = machine.join(folder, "profiles")
-        return [
-            *project(
-                machine.in_project(".vscode", "mcp.json"),
-                machine.in_project(".devcontainer", "devcontainer.json"),
-            ),
-            *user(machine.join(folder, "mcp.json")),
-            *user(*(machine.join(profiles, id, "mcp.json") for id in files.names_in(profiles))),
-            *user(machine.at_home(server, "data", "User", "mcp.json")),
-        ]
-
-    return places
+    program: str, server: str, machine: HostPaths, files: ConfigReader
+) -> Iterable[ConfigLocation]:
+    folder = user_folder(machine, program)
+    profiles = machine.join(folder, "profiles")
+    return [
+        *project(
+            machine.in_project(".vscode", "mcp.json"),
+            machine.in_project(".devcontainer", "devcontainer.json"),
+        ),
+        *user(machine.join(folder, "mcp.json")),
+        *user(*(machine.join(profiles, id, "mcp.json") for id in files.names_in(profiles))),
+        *user(machine.at_home(server, "data", "User", "mcp.json")),
+    ]
 
 
 def _host(id: str, title: str, program: str, server: str) -> Host:
     return Host(
         id=id,
         title=title,
-        places=_places(program, server),
+        places=partial(_places, program, server),
         servers=servers_at("servers", "mcpServers", "customizations.vscode.mcp.servers"),
         dialect="vscode",
     )
