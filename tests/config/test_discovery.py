@@ -10,16 +10,10 @@ from typing import Any
 import pytest
 
 from fairlead.client.server_entry import MCPStdioServerConfig
+from fairlead.config.discovery import DiscoveredServers, Filtered
+from fairlead.config.found_server import Problem, Source
 from fairlead.config.hosts import HOSTS
-from fairlead.manager import (
-    DiscoveredServers,
-    Filtered,
-    FoundServer,
-    Problem,
-    Removal,
-    SourceMeta,
-    load_all_mcp_configs,
-)
+from fairlead.manager import FoundServer, Removal, load_all_mcp_configs
 from tests.support.home_directory import HOME, PROJECT, full_home, write
 
 
@@ -40,7 +34,7 @@ def test_a_full_home_is_read_at_once(tmp_path: Path) -> None:
     assert loaded.warnings == []
     assert loaded.configs["codex-stdio"].timeout == 45500
     assert loaded.configs.keys() == loaded.sources.keys() == loaded.found.keys()
-    assert loaded.sources["cc-user"] == SourceMeta(
+    assert loaded.sources["cc-user"] == Source(
         provider="claude-code",
         provider_name="Claude Code",
         path=str(tmp_path / HOME / ".claude.json"),

@@ -2,16 +2,22 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jsonschema_rs
 import pytest
+from msgspec.structs import fields
 
-from fairlead.client.server_entry import MCPHttpServerConfig, MCPStdioServerConfig
-from fairlead.manager import config_schema, is_server_name, validate_server_config
+from fairlead.client.server_entry import (
+    MCPHttpServerConfig,
+    MCPServerEntry,
+    MCPStdioServerConfig,
+)
+from fairlead.config.validate import is_server_name
+from fairlead.manager import validate_server_config
 from tests.support.home_directory import USER_FILES
 
-PUBLISHED = Path(__file__).parents[2] / "docs" / "mcp.schema.json"
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "mcp.schema.json").read_text())
 
 
 @pytest.mark.covers("CFG-08")
@@ -71,8 +77,7 @@ def test_names(name: str, fine: bool) -> None:
 
 @pytest.mark.covers("CFG-01")
 def test_the_schema_is_published_and_fits_our_files() -> None:
-    assert json.loads(PUBLISHED.read_text()) == config_schema()
-    validator = jsonschema_rs.validator_for(config_schema())
+    validator = jsonschema_rs.validator_for(SCHEMA)
     validator.validate(json.loads(USER_FILES[".config/fairlead/mcp.json"]))
     validator.validate(
         {
@@ -82,6 +87,14 @@ def test_the_schema_is_published_and_fits_our_files() -> None:
             "enabledServers": [],
         }
     )
+
+
+@pytest.mark.covers("CFG-01")
+def test_the_schema_has_every_field_of_an_entry() -> None:
+    kinds = SCHEMA["$defs"]
+    known = {*kinds["stdio"]["properties"], *kinds["remote"]["properties"]}
+    ours = {field.encode_name for kind in get_args(MCPServerEntry) for field in fields(kind)}
+    assert known == {*ours, "headersHelper"}
 
 
 @pytest.mark.covers("CFG-01")
@@ -96,4 +109,4 @@ def test_the_schema_is_published_and_fits_our_files() -> None:
     ],
 )
 def test_the_schema_refuses_what_we_refuse(servers: dict[str, Any]) -> None:
-    assert not jsonschema_rs.validator_for(config_schema()).is_valid({"mcpServers": servers})
+    assert not jsonschema_rs.validator_for(SCHEMA).is_valid({"mcpServers": servers})

@@ -19,12 +19,9 @@ from .server_filters import ExaFilter, ServerFilter
 from .validate import is_server_name
 from .variables.variable_syntax import looks_like_variables
 
-__all__ = ["DiscoveredServers", "Filtered", "SourceMeta", "load_all_mcp_configs"]
+__all__ = ["DiscoveredServers", "Filtered", "load_all_mcp_configs"]
 
 log = logging.getLogger("fairlead.manager")
-
-
-SourceMeta = Source
 
 
 class Filtered(Struct, frozen=True):

@@ -11,8 +11,8 @@ from typing import Any, Final, Literal, get_args, get_origin
 import msgspec
 from msgspec import Struct, field, structs
 
+from ..client.server_entry import MCPServerEntry
 from ..config.discovery import DiscoveredServers
-from ..config.edit.own_file_schema import config_schema
 from ..config.files.formats import Document, parse
 from ..config.files.reader import ConfigReader, read_file
 from ..config.files.source_locations import location_of
@@ -145,7 +145,7 @@ _CLIENT: Final[dict[str, Any]] = {"token": str, "token_env": str, "view": str}
 # Beside what the schema of our own files has: what others call the same.
 _ENTRY_TOO: Final = (
     *("replicas", "disabled", "envFile", "includeTools", "excludeTools", "disabledTools"),
-    *("transport", "endpoint", "requestTimeoutMs", "connectionTimeout"),
+    *("headersHelper", "transport", "endpoint", "requestTimeoutMs", "connectionTimeout"),
 )
 
 
@@ -248,8 +248,9 @@ class _GatewayFileParser:
         about = f'Server "{where[1]}"'
         if not isinstance(raw, dict):
             raise self._wrong(where, f"{about}: an entry with `command` or `url` is expected")
-        kinds = config_schema()["$defs"]
-        known = {*kinds["stdio"]["properties"], *kinds["remote"]["properties"], *_ENTRY_TOO}
+        kinds = get_args(MCPServerEntry)
+        fields = {one.encode_name for kind in kinds for one in structs.fields(kind)}
+        known = {*fields, *_ENTRY_TOO}
         self._know(where, raw, known, "key", f"{about}: ")
 
     def _found(self, entries: list[tuple[str, dict[str, Any]]]) -> dict[str, FoundServer]:

@@ -17,8 +17,8 @@ from fairlead.client.server_entry import (
 from fairlead.config.edit.export_entry import export, export_all
 from fairlead.config.files.reader import ConfigReader
 from fairlead.config.hosts import HOSTS, find_servers
+from fairlead.config.variables.resolve import resolve
 from fairlead.errors import ConfigError
-from fairlead.manager import resolve
 from tests.support.home_directory import HOME, machine_in, write
 
 FILES = {

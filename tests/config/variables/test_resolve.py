@@ -13,18 +13,11 @@ from hypothesis import strategies as st
 from fairlead.config.found_server import Input
 from fairlead.config.host_files.normalize_entry import normalize_entry
 from fairlead.config.hosts import HOSTS
+from fairlead.config.variables.resolve import Resolved, resolve, resolve_in_thread
+from fairlead.config.variables.secret_commands import SecretCommands
 from fairlead.config.variables.variable_syntax import DIALECTS, VariableScope, substitute
 from fairlead.errors import ConfigError
-from fairlead.manager import (
-    FoundServer,
-    NotApproved,
-    Resolved,
-    SecretCommands,
-    Trust,
-    load_all_mcp_configs,
-    resolve,
-    resolve_in_thread,
-)
+from fairlead.manager import FoundServer, NotApproved, Trust, load_all_mcp_configs
 
 ENV = {"A": "1", "EMPTY": "", "TOKEN": "s3cret", "NESTED": "${A}"}
 
