@@ -4,11 +4,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 
-from .framework.errors import USAGE, CommandError, styled
+from .framework.errors import CommandError, UsageError, styled
 
 __all__ = ["run_one"]
 
-Commands = Mapping[str, tuple[str, str]]  # what each does, and which module does it
+Commands = Mapping[str, tuple[str, str]]  # what each does, and which module of `cli` does it
 
 
 def run_one(
@@ -26,7 +26,7 @@ def run_one(
         return _help(f"fairlead {group}".strip(), commands, about, examples)
     if name not in commands:
         raise _unknown(group, commands, name)
-    module = import_module(commands[name][1])
+    module = import_module(f"{__package__}.{commands[name][1]}")
     function = getattr(module, f"run_{name}", None) or module.run
     code: int = function(argv[1:])
     return code
@@ -40,12 +40,12 @@ def _unknown(group: str, commands: Commands, name: str) -> CommandError:
     program = f"fairlead {group}".strip()
     if name.startswith("-"):
         hint = f"`{program} --help` lists what there is"
-        return CommandError(f"There is no option {name}", hint=hint, code=USAGE)
+        return UsageError(f"There is no option {name}", hint=hint)
     near = get_close_matches(name, commands, 1, 0.5)
     hint = f"did you mean `{program} {near[0]}`?" if near else f"there are {', '.join(commands)}"
     if not group and name in managing:
         hint = f"did you mean `fairlead mcp {name}`?"
-    return CommandError(f"There is no command '{f'{group} {name}'.strip()}'", hint=hint, code=USAGE)
+    return UsageError(f"There is no command '{f'{group} {name}'.strip()}'", hint=hint)
 
 
 def _help(program: str, commands: Commands, about: str, examples: str) -> int:

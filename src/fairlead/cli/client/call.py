@@ -12,7 +12,7 @@ from ...errors import RpcError
 from ...wire.quote_text import shortened
 from ..framework.connect_target import ConnectTarget, split_target
 from ..framework.connection import connected, describe_failure, run_async
-from ..framework.errors import FAILED, USAGE, CommandError, print_message
+from ..framework.errors import FAILED, CommandError, UsageError, print_message
 from ..framework.output import StatusLine, as_json, blocks, pretty, safe, visible, write
 from ..framework.parser import Parser, add_connection_options, option, server_command_usage
 from ..framework.suggested_commands import suggest
@@ -44,7 +44,7 @@ def _require_tool(options: Namespace, target: ConnectTarget) -> None:
     name = options.tool
     if name in every_server().places:
         hint = f"{suggest('tools', name)} lists them; then {suggest('call', name, 'TOOL')}"
-        raise CommandError(f"Which tool of {visible(name)}?", hint=hint, code=USAGE)
+        raise UsageError(f"Which tool of {visible(name)}?", hint=hint)
 
 
 def _parser() -> Parser:

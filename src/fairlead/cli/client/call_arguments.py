@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ..framework.errors import USAGE, CommandError
+from ..framework.errors import UsageError
 from ..framework.suggested_commands import quoted
 from .schema_values import SchemaMismatch, read_value
 
@@ -40,10 +40,9 @@ class CallArguments:
             try:
                 fitted[key] = read_value(text, known.get(key), schema)
             except SchemaMismatch as exc:
-                raise CommandError(
+                raise UsageError(
                     f"{key} is of type {exc}, and {text!r} is not",
                     hint=f"`{quoted(f'{key}:=JSON')}` sends any value as it is",
-                    code=USAGE,
                 ) from exc
         return {**self._values, **fitted}
 
@@ -62,16 +61,13 @@ def parse(words: Sequence[str], whole: str | None) -> CallArguments:
         raw = key.endswith(":")
         key = key.removesuffix(":") if raw else key
         if not equals or not key:
-            raise CommandError(
+            raise UsageError(
                 f"{word!r} is no argument of a tool",
                 hint="write key=value, key:=JSON or key=@file; the server's command goes after "
                 "`--`",
-                code=USAGE,
             )
         if key in seen:
-            raise CommandError(
-                f"{key} is given twice", hint=f"a list is written {key}:='[1, 2]'", code=USAGE
-            )
+            raise UsageError(f"{key} is given twice", hint=f"a list is written {key}:='[1, 2]'")
         seen.add(key)
         values.pop(key, None)
         if raw:
@@ -92,9 +88,7 @@ def _read_whole(whole: str) -> dict[str, Any]:
         text = whole
     values = _decode(text, "--args")
     if not isinstance(values, dict):
-        raise CommandError(
-            "--args is no JSON object", hint="""write --args '{"a": 1}'""", code=USAGE
-        )
+        raise UsageError("--args is no JSON object", hint="""write --args '{"a": 1}'""")
     return values
 
 
@@ -102,15 +96,15 @@ def _read_file(name: str) -> str:
     try:
         return Path(name).read_text("utf-8")
     except OSError as exc:
-        raise CommandError(f"{name} cannot be read: {exc.strerror}", code=USAGE) from exc
+        raise UsageError(f"{name} cannot be read: {exc.strerror}") from exc
     except UnicodeDecodeError as exc:
-        raise CommandError(f"{name} is no UTF-8 text", code=USAGE) from exc
+        raise UsageError(f"{name} is no UTF-8 text") from exc
 
 
 def _decode(text: str, key: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as exc:
-        raise CommandError(
-            f"{key} is no JSON: {exc}", hint="a plain text is written key=value", code=USAGE
+        raise UsageError(
+            f"{key} is no JSON: {exc}", hint="a plain text is written key=value"
         ) from exc

@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 
-from .errors import USAGE, CommandError
+from .errors import UsageError
 from .parser import flag, option, repeated
 
 __all__ = ["ACCESS", "require_network"]
@@ -36,4 +36,4 @@ def require_network(options: Namespace, who: str, hint: str, *more: str) -> None
     for name in (*(names[0] for names, _ in ACCESS), *more):
         value = getattr(options, name.removeprefix("--").replace("-", "_"))
         if value not in (None, []) and value is not False:
-            raise CommandError(f"{name} is for {who}", hint=hint, code=USAGE)
+            raise UsageError(f"{name} is for {who}", hint=hint)

@@ -7,7 +7,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import urlsplit
 
-from .errors import NO_CONNECTION, USAGE, CommandError
+from .errors import NO_CONNECTION, CommandError, UsageError
 from .output import safe, visible
 from .parser import option
 
@@ -42,7 +42,7 @@ def ask_admin(
             raise ValueError
         port = parts.port
     except ValueError:
-        raise CommandError(f"{options.url!r} is no URL of a gateway", code=USAGE) from None
+        raise UsageError(f"{options.url!r} is no URL of a gateway") from None
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     connection = kind(parts.hostname, port, timeout=LIMIT + wait)
     headers = {"x-admin-token": options.admin_token or os.environ.get(TOKEN, "")}

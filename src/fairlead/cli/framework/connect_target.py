@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from .errors import USAGE, CommandError
+from .errors import UsageError
 from .parser import Parser
 from .suggested_commands import suggest
 
@@ -64,12 +64,11 @@ class ConnectTarget:
     def require(self, options: Namespace, example: str) -> None:
         """Raises `CommandError` if there is no server, or an option that does not fit it."""
         if not self.command and not self.url and not self.name:
-            raise CommandError(
+            raise UsageError(
                 "There is no server to talk to: its command goes after `--`, or name its URL",
                 hint=f"for example `{example} -- python server.py` or "
                 f"`{example} http://127.0.0.1:8080`; one that is configured (`fairlead list`) "
                 "is named first",
-                code=USAGE,
             )
         given = {
             "--header": options.header,
@@ -80,11 +79,11 @@ class ConnectTarget:
         wrong = [name for name, value in given.items() if value]
         if wrong and not self.url:
             hint = "what it needs goes into its entry" if self.name else ""
-            raise CommandError(f"{wrong[0]} is for a server that has a URL", hint=hint, code=USAGE)
+            raise UsageError(f"{wrong[0]} is for a server that has a URL", hint=hint)
         if options.input and not self.name:
-            raise CommandError("--input is for a server that is configured", code=USAGE)
+            raise UsageError("--input is for a server that is configured")
         if self.is_websocket and options.sse:
-            raise CommandError("--sse is for HTTP, and this is a WebSocket", code=USAGE)
+            raise UsageError("--sse is for HTTP, and this is a WebSocket")
 
     def require_no_extra_arguments(self, words: Sequence[str], name: str) -> None:
         """Raises `CommandError` for words that are no arguments of a command that takes none."""
@@ -92,15 +91,11 @@ class ConnectTarget:
             return
         words = [self.name, *words] if self.name else words
         if self.url or _URL.match(words[0]):
-            raise CommandError(
-                "There are two servers to talk to",
-                hint="name one: a URL, or a command after `--`",
-                code=USAGE,
+            raise UsageError(
+                "There are two servers to talk to", hint="name one: a URL, or a command after `--`"
             )
-        raise CommandError(
-            "The server's command goes after `--`",
-            hint=suggest(*name.split(), "--", *words),
-            code=USAGE,
+        raise UsageError(
+            "The server's command goes after `--`", hint=suggest(*name.split(), "--", *words)
         )
 
     def headers(self, options: Namespace) -> dict[str, str]:
@@ -112,11 +107,11 @@ class ConnectTarget:
         found = read_headers(options.header)
         has_one = any(name.lower() == "authorization" for name in found)
         if has_one and options.token is not None:
-            raise CommandError("--token and an Authorization header exclude each other", code=USAGE)
+            raise UsageError("--token and an Authorization header exclude each other")
         token = options.token or os.environ.get(TOKEN_VARIABLE)
         if token and not has_one:
             if not re.fullmatch(r"[!-~]+", token):
-                raise CommandError("A token has no blanks and only ASCII characters", code=USAGE)
+                raise UsageError("A token has no blanks and only ASCII characters")
             found["Authorization"] = f"Bearer {token}"
         return found
 
@@ -138,7 +133,7 @@ def read_headers(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         name, colon, value = text.partition(":")
         if not colon or not _FIELD.fullmatch(name.strip()) or _BAD_VALUE.search(value):
-            raise CommandError("--header is written 'Name: value'", code=USAGE)
+            raise UsageError("--header is written 'Name: value'")
         found[name.strip()] = value.strip()
     return found
 
@@ -181,7 +176,7 @@ def parse_with_server(
     options = parser.parse_intermixed_args(own)
     if options.server:
         if target.command:
-            raise CommandError("There are two servers to talk to", hint="name one", code=USAGE)
+            raise UsageError("There are two servers to talk to", hint="name one")
         if len(options.server) > 1:
             target.require_no_extra_arguments(options.server, command)
         _, target = split_target(options.server)

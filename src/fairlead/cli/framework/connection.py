@@ -23,7 +23,7 @@ from ...errors import (
     RpcError,
 )
 from .connect_target import ConnectTarget
-from .errors import FAILED, NO_CONNECTION, TIMEOUT, USAGE, CommandError, print_message
+from .errors import FAILED, NO_CONNECTION, TIMEOUT, CommandError, UsageError, print_message
 from .output import safe
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def describe_failure(
             code=NO_CONNECTION,
         )
     if isinstance(exc, ConfigError):
-        return CommandError(_sentence(exc), code=USAGE)
+        return UsageError(_sentence(exc))
     if isinstance(exc, RpcError):
         return CommandError(
             f"The server refused: {safe(exc.message)} (code {exc.code})", code=FAILED
@@ -215,9 +215,7 @@ def _mention_garbage(client: MCPClient) -> None:
     count = client.transport.peer.malformed
     if count:
         lines = "a line" if count == 1 else f"{count} lines"
-        print_message(
-            "warning", f"the server wrote {lines} to its stdout that are no messages", "33"
-        )
+        print_message("warning", f"the server wrote {lines} to its stdout that are no messages")
 
 
 def _show_stderr(line: str) -> None:

@@ -14,6 +14,7 @@ __all__ = [
     "TIMEOUT",
     "USAGE",
     "CommandError",
+    "UsageError",
     "print_message",
     "styled",
 ]
@@ -52,15 +53,26 @@ class CommandError(Exception):
 
     def show(self) -> None:
         """Write it to stderr."""
-        print_message("error", self.sentence, "31")
+        print_message("error", self.sentence)
         for line in self.details:
             sys.stderr.write(f"  {styled('|', '2', sys.stderr)} {visible(line.expandtabs(4))}\n")
         if self.hint:
-            print_message("hint", self.hint, "36")
+            print_message("hint", self.hint)
 
 
-def print_message(label: str, text: str, colour: str = "2") -> None:
+class UsageError(CommandError):
+    """Ends a command whose command line is wrong."""
+
+    def __init__(self, sentence: str, *, hint: str = "", details: Sequence[str] = ()) -> None:
+        super().__init__(sentence, hint=hint, details=details, code=USAGE)
+
+
+_COLOURS = {"error": "31", "hint": "36", "left out": "33", "serving": "32", "warning": "33"}
+
+
+def print_message(label: str, text: str, colour: str = "") -> None:
     """One labelled line on stderr; further lines of the text cannot pass for another label."""
+    colour = colour or _COLOURS.get(label, "2")
     first, *more = safe(text).split("\n")
     sys.stderr.write(f"{styled(visible(label) + ':', colour, sys.stderr)} {first}\n")
     for line in more:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError
 from ...transport.http.server.settings import HttpSettings
-from .errors import FAILED, USAGE, CommandError, print_message
+from .errors import FAILED, CommandError, UsageError, print_message
 from .suggested_commands import quoted
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ class NetworkExposure:
 
     def show(self) -> None:
         """Write it to stderr."""
-        print_message("warning", self.warning, "33")
-        print_message("hint", self.hint, "36")
+        print_message("warning", self.warning)
+        print_message("hint", self.hint)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,12 +76,12 @@ class ListenAddress:
         if is_generated := token == GENERATED:
             token = secrets.token_urlsafe(32)
         if token is not None and not re.fullmatch(r"[!-~]+", token):
-            raise CommandError("A token has no blanks and only ASCII characters", code=USAGE)
+            raise UsageError("A token has no blanks and only ASCII characters")
         if options.sessions is not None and options.workers > 1:
             why = "With --workers there are no sessions to keep"
-            raise CommandError(why, hint="leave out --sessions, or --workers", code=USAGE)
+            raise UsageError(why, hint="leave out --sessions, or --workers")
         if options.tls_key is not None and options.tls_cert is None:
-            raise CommandError("--tls-key needs its certificate: --tls-cert FILE", code=USAGE)
+            raise UsageError("--tls-key needs its certificate: --tls-cert FILE")
         return cls(
             host=host,
             port=port,
@@ -130,18 +130,17 @@ class ListenAddress:
         try:
             return SqliteSessionStore(self.sessions).check()
         except OSError as exc:
-            raise CommandError(f"--sessions {self.sessions}: {exc}", code=USAGE) from exc
+            raise UsageError(f"--sessions {self.sessions}: {exc}") from exc
 
     def _require_guard(self, settings: HttpSettings) -> None:
         """Raises `CommandError` if strangers could reach it, and nothing keeps them out."""
         from ...server.http_app.uvicorn_runner import is_exposed
 
         if self.unix is None and not self.insecure and is_exposed(self.host, settings):
-            raise CommandError(
+            raise UsageError(
                 f"{self.host} can be reached from other machines, and no token keeps strangers out",
                 hint=f"give it one with --token or {TOKEN_VARIABLE}, or say --insecure if "
                 "something in front checks who may come in",
-                code=USAGE,
             )
 
     def listen(self) -> socket:
@@ -168,7 +167,7 @@ class ListenAddress:
             context.load_cert_chain(self.certificate, self.key)
         except OSError as exc:  # an SSLError is one too
             why = exc.strerror or str(exc)
-            raise CommandError(f"The certificate cannot be used: {why}", code=USAGE) from exc
+            raise UsageError(f"The certificate cannot be used: {why}") from exc
         return context
 
     def clean_up(self, listening: socket) -> None:
@@ -196,15 +195,11 @@ class ListenAddress:
             socket_url += settings.ws_path or ""
             if self.websocket:
                 pasted = self.reachable(socket_url)
-                print_message(
-                    "serving", f"{name} at {socket_url} (the same over HTTP: {url})", "32"
-                )
+                print_message("serving", f"{name} at {socket_url} (the same over HTTP: {url})")
             else:
-                print_message(
-                    "serving", f"{name} at {url} (the same over WebSocket: {socket_url})", "32"
-                )
+                print_message("serving", f"{name} at {url} (the same over WebSocket: {socket_url})")
         else:
-            print_message("serving", f"{name} at {url} (HTTP on a unix socket)", "32")
+            print_message("serving", f"{name} at {url} (HTTP on a unix socket)")
         token = f" --token {self.shown_token}" if has_token else ""
         shown = f"'{pasted}'" if quoted(pasted) == pasted else quoted(pasted)  # a ? or # may follow
         print_message("connect", f"fairlead tools {shown}{token}", "36")
@@ -305,13 +300,11 @@ def _address(options: Namespace) -> tuple[str, int]:
     if short is None:
         return options.host or "127.0.0.1", 8080 if options.port is None else options.port
     if options.host is not None or options.port is not None:
-        raise CommandError("--host and --port are part of --http and --ws: [HOST:]PORT", code=USAGE)
+        raise UsageError("--host and --port are part of --http and --ws: [HOST:]PORT")
     host, _, port = short.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise CommandError(
-            f"{short!r} is no [HOST:]PORT",
-            hint="for example 8080, localhost:8080 or [::1]:8080",
-            code=USAGE,
+        raise UsageError(
+            f"{short!r} is no [HOST:]PORT", hint="for example 8080, localhost:8080 or [::1]:8080"
         )
     return host or "127.0.0.1", int(port)

@@ -8,7 +8,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from .errors import USAGE, CommandError
+from .errors import UsageError
 
 __all__ = [
     "IGNORE",
@@ -75,7 +75,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         sentence = message[:1].upper() + message[1:]
-        raise CommandError(sentence, hint=f"`{self.prog} --help` shows how", code=USAGE)
+        raise UsageError(sentence, hint=f"`{self.prog} --help` shows how")
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -215,6 +215,6 @@ def read_pairs(texts: Sequence[str], option: str) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise CommandError(f"{option} is written NAME=VALUE", code=USAGE)
+            raise UsageError(f"{option} is written NAME=VALUE")
         pairs[name] = value
     return pairs

@@ -16,7 +16,7 @@ from ...config.trust import Trust
 from ...config.variables.resolve import Resolved, resolve_in_thread
 from ...config.variables.secret_commands import SecretCommands
 from ...errors import ConfigError, FairleadError
-from .errors import USAGE, CommandError, print_message
+from .errors import CommandError, UsageError, print_message
 from .output import ask, can_ask, safe, visible
 from .parser import read_pairs
 from .remedies import diagnose
@@ -46,7 +46,7 @@ def every_server(project: str = os.curdir) -> DiscoveredServers:
 def require_project(options: Namespace) -> None:
     """Raise `CommandError` if the folder of the project is none."""
     if not os.path.isdir(options.project):
-        raise CommandError(f"There is no folder {visible(options.project)}", code=USAGE)
+        raise UsageError(f"There is no folder {visible(options.project)}")
 
 
 def find_server(name: str, loaded: DiscoveredServers, *, or_command: bool = False) -> FoundServer:
@@ -87,11 +87,10 @@ def unknown_server(
     hint += "`fairlead list` shows those there are"
     if or_command:
         hint += "; the command of one that is not configured goes after `--`"
-    return CommandError(
+    return UsageError(
         f"There is no server {visible(name)!r} in any configuration",
         hint=hint,
         details=[visible(str(problem)) for problem in loaded.warnings if not problem.harmless],
-        code=USAGE,
     )
 
 
@@ -128,7 +127,7 @@ async def named_server(name: str, options: Namespace) -> NamedServer:
     except ConfigError as exc:
         raise diagnose(exc, found) from exc
     for warning in resolved.warnings:
-        print_message("warning", safe(warning), "33")
+        print_message("warning", safe(warning))
     return NamedServer(found, given, resolved)
 
 

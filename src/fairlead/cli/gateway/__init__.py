@@ -1,1 +1,1 @@
-"""`fairlead gateway`, `up`, `proxy` and `session`."""
+"""`fairlead gateway`, `up`, `proxy`, `session` and `intercept`."""

@@ -19,7 +19,7 @@ from ...policy.tool_lock import LockFileWatcher
 from ...recording.journal import Journal
 from ...redaction.redact_messages import Redactor
 from ..framework.admin_client import TOKEN as ADMIN_TOKEN
-from ..framework.errors import USAGE, CommandError
+from ..framework.errors import UsageError
 from ..framework.output import visible
 from ..framework.parser import JOURNAL, Parser, option, read_pairs
 from ..framework.server_lookup import require_project
@@ -143,10 +143,9 @@ def _observing(file: GatewayFile, token: str | None, *, recording: bool) -> Obse
 
 def _lock(path: str, file: str) -> LockFileWatcher:
     if not os.path.lexists(path):
-        raise CommandError(
+        raise UsageError(
             f"There is no lock file {visible(path)} yet",
             hint=f"{suggest('lock', '--gateway', file)} writes it",
-            code=USAGE,
         )
     return LockFileWatcher(path)
 
@@ -164,10 +163,9 @@ def _usual() -> str:
     machine = local_host_paths()
     path = machine.join(machine.own_config[0], _FILE)
     if not os.path.lexists(path):
-        raise CommandError(
+        raise UsageError(
             f"There is no {path}, and no FILE is named",
             hint="`fairlead up` needs none: it serves everything that is configured here",
-            code=USAGE,
         )
     return path
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from ..framework.access_options import ACCESS, require_network
 from ..framework.connect_target import ConnectTarget, parse_with_server
-from ..framework.errors import NO_CONNECTION, USAGE, CommandError, print_message
+from ..framework.errors import NO_CONNECTION, CommandError, UsageError, print_message
 from ..framework.parser import INPUT, JOURNAL, RULES, Parser, add_url_options, flag, option, seconds
 from ..recording.record_options import add_record_options, recording
 
@@ -65,9 +65,7 @@ def run_record(argv: Sequence[str]) -> int:
         ).print_help()
         return 0
     if argv[0].startswith("-"):
-        raise CommandError(
-            "The name of the tape comes first", hint="`fairlead record NAME ...`", code=USAGE
-        )
+        raise UsageError("The name of the tape comes first", hint="`fairlead record NAME ...`")
     return run(["--record", *argv])
 
 
@@ -106,11 +104,10 @@ class ListenTarget:
                 return cls(parts.scheme, parts.netloc, "" if parts.path == "/" else parts.path)
         except ValueError:
             pass
-        raise CommandError(
+        raise UsageError(
             f"{text!r} is no place to listen at",
             hint="it is stdio, [HOST:]PORT, http://HOST:PORT[/path], ws://HOST:PORT[/path] or "
             "unix:PATH; port 0 takes any that is free",
-            code=USAGE,
         )
 
 
@@ -118,9 +115,7 @@ def _on_stdio(relay: "Relay") -> int:
     from ...server.run_program import run_program
 
     if sys.stdin is not None and sys.stdin.isatty():
-        print_message(
-            "serving", f"{relay.name} on stdin and stdout. Ctrl-C or Ctrl-D ends it.", "32"
-        )
+        print_message("serving", f"{relay.name} on stdin and stdout. Ctrl-C or Ctrl-D ends it.")
     run_program(relay.run_stdio)
     return 0
 
@@ -129,7 +124,7 @@ def _on_network(listen: ListenTarget, options: Namespace, make: Callable[[], "Re
     from ..framework.listen_address import ListenAddress, serve_at
 
     if listen.kind in ("https", "wss") and options.tls_cert is None:
-        raise CommandError(f"{listen.kind} needs a certificate: --tls-cert FILE", code=USAGE)
+        raise UsageError(f"{listen.kind} needs a certificate: --tls-cert FILE")
     kind = {"https": "http", "wss": "ws"}.get(listen.kind, listen.kind)
     places: dict[str, str | None] = {"http": None, "ws": None, "unix": None, kind: listen.place}
     endpoint = ListenAddress.of(
@@ -245,10 +240,9 @@ def _require_url(target: ConnectTarget) -> None:
     try:
         EndpointUrl.parse(re.sub(r"(?i)^ws", "http", target.url))
     except ConfigError as exc:
-        raise CommandError(
+        raise UsageError(
             "The URL names no server",
             hint="it is written http://HOST[:PORT][/path], ws://HOST[:PORT][/path] or unix:PATH",
-            code=USAGE,
         ) from exc
 
 

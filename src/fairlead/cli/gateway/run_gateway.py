@@ -22,7 +22,7 @@ from ...server.run_program import freeze_memory, run_program
 from ...transport.http.server.settings import HttpSettings
 from ..framework.access_options import ACCESS
 from ..framework.connection import silence_warnings
-from ..framework.errors import USAGE, CommandError, print_message
+from ..framework.errors import UsageError, print_message
 from ..framework.listen_address import ListenAddress
 from ..framework.output import safe
 from ..framework.parser import INPUT, PROJECT, Parser, flag, option, port
@@ -181,7 +181,7 @@ def endpoint_of(options: Namespace, listen: str | None = None) -> ListenAddress:
     if place is None and options.host is None and options.port is None:
         place = listen
     elif place is not None and (options.host is not None or options.port is not None):
-        raise CommandError("--listen and --host, --port say the same twice", code=USAGE)
+        raise UsageError("--listen and --host, --port say the same twice")
     unix, http = None, None
     if place is not None and (place.startswith("unix:") or "/" in place.removeprefix("http://")):
         unix = place.removeprefix("unix:").removeprefix("//")

@@ -70,7 +70,7 @@ class Screen:
         if self._exposure is not None:
             self._exposure.show()
         for problem in wanted.problems:
-            print_message("warning", safe(problem), "33")
+            print_message("warning", safe(problem))
         self._leave_out(wanted)
 
     async def settle(self, wanted: ChosenServers) -> None:
@@ -121,13 +121,13 @@ class Screen:
             self._leave_out(wanted)
 
     def failed(self, reason: str) -> None:
-        print_message("warning", f"nothing is changed: {safe(reason)}", "33")
+        print_message("warning", f"nothing is changed: {safe(reason)}")
 
     def _leave_out(self, wanted: ChosenServers) -> None:
         for one in wanted.left_out:
             if one not in self._told:
                 hint = f"; `{one.hint}` shows what it would run, and asks you" if one.hint else ""
-                print_message("left out", visible(f"{one.name}: {one.reason}{hint}"), "33")
+                print_message("left out", visible(f"{one.name}: {one.reason}{hint}"))
         self._told = wanted.left_out
 
     def _news(self, name: str, event: StatusEvent) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from ...errors import ConfigError
 from ...gateway.operations.tape_control import TapeControl
 from ...recording.tape.format import LINES
-from ..framework.errors import USAGE, CommandError, print_message
+from ..framework.errors import CommandError, UsageError, print_message
 from ..framework.output import safe, visible
 from ..recording.places import new_tape_path, tape_path, tapes_folder
 
@@ -36,10 +36,9 @@ def require_tape(name: str | None) -> None:
     """
     endings = (".toml", ".yaml", ".yml", ".json")
     if name and name.endswith(endings) and not name.endswith(".tape.json"):
-        raise CommandError(
+        raise UsageError(
             f"{name} is no name for a tape",
             hint="FILE goes before --record, or give the tape a name",
-            code=USAGE,
         )
 
 

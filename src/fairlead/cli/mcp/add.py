@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ..framework.connect_target import read_headers
-from ..framework.errors import USAGE, CommandError, print_message
+from ..framework.errors import CommandError, UsageError, print_message
 from ..framework.output import visible, write
 from ..framework.parser import Parser, flag, milliseconds, option, read_pairs, repeated
 from ..framework.server_lookup import every_server
@@ -68,11 +68,10 @@ def _parser() -> Parser:
 
 def _entry(options: Namespace, command: list[str]) -> dict[str, Any]:
     if bool(command) == bool(options.url):
-        raise CommandError(
+        raise UsageError(
             "A server has a URL, or a command after `--`"
             + (": both are given" if command else ", and there is neither"),
             hint=f"for example {_example(options.name, 'python', 'server.py')}",
-            code=USAGE,
         )
     entry: dict[str, Any] = {}
     if command:
@@ -83,12 +82,11 @@ def _entry(options: Namespace, command: list[str]) -> dict[str, Any]:
     else:
         _refuse(options, "a command", env=options.env, cwd=options.cwd)
         if not _is_url(options.url):
-            raise CommandError(
+            raise UsageError(
                 f"{visible(options.url)!r} is no URL",
                 hint="it begins like https://example.com/mcp"
                 if _URL.match(options.url)
                 else f"a command goes after `--`: {_example(options.name, options.url)}",
-                code=USAGE,
             )
         kind = options.type or ("ws" if options.url[:2].lower() == "ws" else "http")
         entry = {"type": kind, "url": options.url, "headers": read_headers(options.header)}
@@ -100,7 +98,7 @@ def _entry(options: Namespace, command: list[str]) -> dict[str, Any]:
 def _refuse(options: Namespace, whose: str, **given: Any) -> None:
     for name, value in given.items():
         if value:
-            raise CommandError(f"--{name} is for {whose}", code=USAGE)
+            raise UsageError(f"--{name} is for {whose}")
 
 
 def _is_url(text: str) -> bool:

@@ -9,7 +9,7 @@ from ...config.entry_preview import preview
 from ...config.found_server import FoundServer
 from ...config.trust import Trust
 from ..framework.describe_entry import needs_of
-from ..framework.errors import FAILED, USAGE, CommandError
+from ..framework.errors import FAILED, CommandError, UsageError
 from ..framework.output import as_json, ask, can_ask, pretty, visible, write
 from ..framework.parser import NAME, Parser, flag
 from ..framework.server_lookup import every_server, places_of
@@ -141,10 +141,8 @@ def _asked(need: dict[str, Any]) -> str:
 
 def _agrees() -> bool:
     if not can_ask():
-        raise CommandError(
-            "Nobody is there to be asked",
-            hint="read what it would run; then --yes approves it",
-            code=USAGE,
+        raise UsageError(
+            "Nobody is there to be asked", hint="read what it would run; then --yes approves it"
         )
     try:
         return ask("let it run? [y/N] ").lower() in ("y", "yes")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from ...config.discovery import DiscoveredServers
 from ...config.edit.own_file import ConfigFile
-from ..framework.errors import USAGE, CommandError, print_message
+from ..framework.errors import CommandError, UsageError, print_message
 from ..framework.output import safe, visible, write
 from ..framework.parser import NAME, Parser
 from ..framework.server_lookup import every_server, places_of
@@ -25,17 +25,16 @@ def run_enable(argv: Sequence[str]) -> int:
     with report_edit_errors(file):
         ours = options.name in file.entries()
         if options.project and not ours:
-            raise CommandError(
+            raise UsageError(
                 f"{visible(options.name)} is not in {file.path}, and a project cannot switch on "
                 "what others have configured",
                 hint=f"{suggest('mcp', 'enable', operands=[options.name])} does, for you",
-                code=USAGE,
             )
         file.enable(options.name)
     _report(options, file, ours, "enabledServers")
     now = every_server()
     if options.name in now.disabled:
-        print_message("warning", f"it is still off: {_why(now, options.name)}", "33")
+        print_message("warning", f"it is still off: {_why(now, options.name)}")
     return 0
 
 
@@ -53,7 +52,7 @@ def run_disable(argv: Sequence[str]) -> int:
     _report(options, file, ours, "disabledServers")
     now = every_server()
     if options.name in now.found:
-        print_message("warning", f"it is still used: {_why(now, options.name)}", "33")
+        print_message("warning", f"it is still used: {_why(now, options.name)}")
     return 0
 
 

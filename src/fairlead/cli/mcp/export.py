@@ -7,7 +7,7 @@ from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig
 from ...config.edit.export_entry import EXPORTS, export, export_all
 from ...config.edit.import_entry import import_entry
 from ...errors import ConfigError
-from ..framework.errors import USAGE, CommandError, print_message
+from ..framework.errors import CommandError, UsageError, print_message
 from ..framework.output import for_stream, visible
 from ..framework.parser import Parser, option
 from ..framework.server_lookup import every_server, find_server
@@ -26,10 +26,9 @@ def run_export(argv: Sequence[str]) -> int:
         "  fairlead mcp export codex notes >> ~/.codex/config.toml",
     ).parse_args(argv)
     if options.host not in EXPORTS:
-        raise CommandError(
+        raise UsageError(
             f"There is no program {visible(options.host)!r} whose files we can write",
             hint=f"there are {', '.join(sorted(EXPORTS))}",
-            code=USAGE,
         )
     loaded = every_server()
     entries: dict[str, MCPServerEntry] = {}
@@ -41,7 +40,7 @@ def run_export(argv: Sequence[str]) -> int:
         except ConfigError as exc:
             if options.names:
                 raise CommandError(visible(f"{name}: {exc.args[0]}")) from exc
-            print_message("left out", visible(f"{name}: {exc.args[0]}"), "33")
+            print_message("left out", visible(f"{name}: {exc.args[0]}"))
             continue
         entries[name] = entry
         held = entry.env if isinstance(entry, MCPStdioServerConfig) else entry.headers

@@ -10,7 +10,7 @@ from ...config.found_server import FoundServer
 from ...config.hosts import HOSTS
 from ...config.trust import NotApproved, Trust
 from ...errors import ConfigError
-from ..framework.errors import USAGE, CommandError, print_message
+from ..framework.errors import CommandError, UsageError, print_message
 from ..framework.output import visible, write
 from ..framework.parser import Parser, flag, option
 from ..framework.server_lookup import unknown_server
@@ -43,10 +43,9 @@ def run_import(argv: Sequence[str]) -> int:
 def _servers_of(host: str) -> DiscoveredServers:
     known = {one.id: one for one in HOSTS if one.dialect != "fairlead"}
     if host not in known:
-        raise CommandError(
+        raise UsageError(
             f"There is no program {visible(host)!r} whose files we read",
             hint=f"there are {', '.join(known)}",
-            code=USAGE,
         )
     return load_all_mcp_configs(filter_exa=False, hosts=[known[host]])
 
@@ -66,7 +65,7 @@ def _import(file: ConfigFile, name: str, found: FoundServer, options: Namespace)
     there = name in file.entries()
     if there and not options.force:
         print_message(
-            "left out", f"{visible(name)}: {file.path} has one already (--force replaces it)", "33"
+            "left out", f"{visible(name)}: {file.path} has one already (--force replaces it)"
         )
         return False
     try:
@@ -77,10 +76,10 @@ def _import(file: ConfigFile, name: str, found: FoundServer, options: Namespace)
         (file.update if there else file.add)(name, adopted.fields)
     except NotApproved:
         text = f"it is a file of the project's; first {suggest('mcp', 'approve', operands=[name])}"
-        print_message("left out", visible(f"{name}: {text}"), "33")
+        print_message("left out", visible(f"{name}: {text}"))
         return False
     except ConfigError as exc:
-        print_message("left out", visible(f"{name}: {exc.args[0]}"), "33")
+        print_message("left out", visible(f"{name}: {exc.args[0]}"))
         return False
     write(visible(f"{name}, from {found.place}"))
     for note in adopted.notes:

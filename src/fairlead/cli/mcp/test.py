@@ -43,7 +43,7 @@ async def _test(found: FoundServer, options: Namespace) -> int:
     sys.stdout.flush()
     checkup = await check_server(found, inputs=given, timeout=options.timeout, tell=show_step)
     for warning in checkup.warnings:
-        print_message("warning", warning, "33")
+        print_message("warning", warning)
     if checkup.failed is None:
         write("it works")
         return 0

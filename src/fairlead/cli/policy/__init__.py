@@ -1,1 +1,1 @@
-"""`fairlead rules`, `lock` and `intercept`."""
+"""`fairlead rules` and `lock`."""

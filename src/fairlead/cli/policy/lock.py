@@ -24,7 +24,14 @@ from ...policy.tool_lock.lock_file import FILE
 from ...protocol.public_reason import owner_reason
 from ..framework.connect_target import ConnectTarget, split_target
 from ..framework.connection import connected, run_async, silence_warnings
-from ..framework.errors import FAILED, NO_CONNECTION, USAGE, CommandError, print_message, styled
+from ..framework.errors import (
+    FAILED,
+    NO_CONNECTION,
+    CommandError,
+    UsageError,
+    print_message,
+    styled,
+)
 from ..framework.output import as_json, pluralize, safe, visible, write
 from ..framework.parser import Parser, add_connection_options, flag, option
 
@@ -45,7 +52,7 @@ def run(argv: Sequence[str]) -> int:
     options = _parser().parse_args(own)
     if options.gateway is not None:
         if target.command or options.name:
-            raise CommandError("--gateway names its servers itself", code=USAGE)
+            raise UsageError("--gateway names its servers itself")
         if options.output is None and (file := _gateway(options.gateway).file) is not None:
             options.output = file.lock
         names = {name: ConnectTarget(name=name) for name in options.names}
@@ -68,7 +75,7 @@ def _write(options: Namespace, targets: Mapping[str, ConnectTarget]) -> int:
             known = dict(read_lock(options.output).servers)  # the others stay as they are
         except ConfigError as exc:
             if "cannot be read" not in str(exc):
-                raise CommandError(safe(str(exc)), code=USAGE) from exc
+                raise UsageError(safe(str(exc))) from exc
     servers = {**known, **{name: lock_tools(listed) for name, listed in tools.items()}}
     try:
         write_lock(options.output, ToolLockData(servers=servers))
@@ -90,9 +97,7 @@ def _check(options: Namespace, targets: Mapping[str, ConnectTarget]) -> int:
     try:
         lock = read_lock(options.output)
     except ConfigError as exc:
-        raise CommandError(
-            safe(str(exc)), hint="`fairlead lock` without --check writes it", code=USAGE
-        ) from exc
+        raise UsageError(safe(str(exc)), hint="`fairlead lock` without --check writes it") from exc
     if not options.names and not _is_alone(targets) and options.gateway is None:
         targets = {name: ConnectTarget(name=name) for name in lock.servers}
     tools, failed = _collect(targets, options)
@@ -122,26 +127,25 @@ def _is_alone(targets: Mapping[str, ConnectTarget]) -> bool:
 def _named(options: Namespace, target: ConnectTarget) -> dict[str, ConnectTarget]:
     if target.command:
         if options.names:
-            raise CommandError("There are two servers to talk to", hint="name one", code=USAGE)
+            raise UsageError("There are two servers to talk to", hint="name one")
         return {options.name or "server": target}
     urls = [name for name in options.names if re.match(r"(?i)(https?|wss?|unix)://", name)]
     if urls:
         if len(options.names) > 1:
-            raise CommandError("A URL is locked by itself", code=USAGE)
+            raise UsageError("A URL is locked by itself")
         options.names = []
         return {options.name or "server": ConnectTarget(url=urls[0])}
     if options.name:
-        raise CommandError("--name is for a server that has none: a URL or a command", code=USAGE)
+        raise UsageError("--name is for a server that has none: a URL or a command")
     if options.names or options.check:
         return {name: ConnectTarget(name=name) for name in options.names}
     from ..framework.server_lookup import every_server
 
     found = every_server().found
     if not found:
-        raise CommandError(
+        raise UsageError(
             "No server is configured here",
             hint="name a URL, or a command after `--`; `fairlead mcp add` configures one",
-            code=USAGE,
         )
     return {name: ConnectTarget(name=name) for name in found}
 
@@ -190,8 +194,8 @@ async def _ask_gateway(options: Namespace, tools: dict[str, Tools], failed: dict
     names, servers = options.names, _gateway(options.gateway).servers
     if unknown := [name for name in names if name not in servers]:
         there = ", ".join(sorted(servers)) or "none"
-        raise CommandError(
-            f"There is no server {unknown[0]!r} in {options.gateway}; there are {there}", code=USAGE
+        raise UsageError(
+            f"There is no server {unknown[0]!r} in {options.gateway}; there are {there}"
         )
     # Equal servers share a name; what one of them says is what all of them are.
     wanted = {name: several[0] for name, several in servers.items() if not names or name in names}
@@ -248,7 +252,7 @@ def _show_odd(odd: Sequence[Mapping[str, str]]) -> None:
 
 def _tell_failed(failed: Mapping[str, str]) -> None:
     for name, why in failed.items():
-        print_message("warning", f"{visible(name)} was left out: {why}", "33")
+        print_message("warning", f"{visible(name)} was left out: {why}")
 
 
 def _parser() -> Parser:

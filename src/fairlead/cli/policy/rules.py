@@ -22,11 +22,8 @@ __all__ = ["run", "run_check", "run_test"]
 _FILE = option("file", metavar="FILE")
 
 _COMMANDS = {
-    "check": (
-        "say what a file of rules means, or what is wrong with it",
-        "fairlead.cli.policy.rules",
-    ),
-    "test": ("show what it would have done to the messages on a tape", "fairlead.cli.policy.rules"),
+    "check": ("say what a file of rules means, or what is wrong with it", "policy.rules"),
+    "test": ("show what it would have done to the messages on a tape", "policy.rules"),
 }
 
 _ABOUT = """\

@@ -10,7 +10,7 @@ import msgspec
 
 from ...recording.compare.compare_tapes import TapeDifference, iter_differences, summary
 from ...recording.compare.json_diff import read_path
-from ..framework.errors import FAILED, USAGE, CommandError
+from ..framework.errors import FAILED, UsageError
 from ..framework.output import pretty, visible, write
 from ..framework.parser import IGNORE, JSON, Parser, option
 from .places import open_tape, print_integrity_warnings, progress
@@ -32,7 +32,7 @@ def run_diff(argv: Sequence[str]) -> int:
     try:
         ignore = [read_path(text) for text in options.ignore]
     except ValueError as exc:
-        raise CommandError(str(exc), code=USAGE) from exc
+        raise UsageError(str(exc)) from exc
     first, second = open_tape(options.first), open_tape(options.second)
     with progress(first, second):
         found = iter_differences(first, second, ignore)

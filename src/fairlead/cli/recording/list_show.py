@@ -54,7 +54,7 @@ def run_list(argv: Sequence[str]) -> int:
             reader = TapeReader(place)
             found.append(_about(reader))
         except (ConfigError, OSError) as exc:
-            print_message("left out", visible(str(exc)), "33")
+            print_message("left out", visible(str(exc)))
         else:
             for trouble in reader.troubles:
                 print_message("note", visible(f"{found[-1]['name']}: {trouble}"), "33")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import to_builtins
 
 from ..framework.connect_target import ConnectTarget, parse_with_server
-from ..framework.errors import FAILED, NO_CONNECTION, USAGE, CommandError, print_message
+from ..framework.errors import FAILED, NO_CONNECTION, CommandError, UsageError, print_message
 from ..framework.output import as_json, safe, visible, write
 from ..framework.parser import (
     IGNORE,
@@ -46,10 +46,9 @@ def run(argv: Sequence[str]) -> int:
     pace = _pace(options.timing)
     keyed = options.timing == "stepped"
     if keyed and proxy.ListenTarget.of(options.listen).kind == "stdio":
-        raise CommandError(
+        raise UsageError(
             "Steps are taken with the keyboard, and the client has it",
             hint="add --listen http://HOST:PORT",
-            code=USAGE,
         )
     reader = open_tape(options.tape)
     player = _player(reader, options, pace)
@@ -84,10 +83,9 @@ def _pace(timing: str) -> "Pace":
     try:
         return Pace(1.0 if timing == "original" else float(timing.removesuffix("x")))
     except ValueError:
-        raise CommandError(
+        raise UsageError(
             f"{timing!r} is no timing",
             hint="it is original, immediate, stepped, or a number: 2 is twice as fast",
-            code=USAGE,
         ) from None
 
 
@@ -166,7 +164,7 @@ def _against(argv: Sequence[str]) -> int:
                 )
             )
     except ValueError as exc:
-        raise CommandError(str(exc), code=USAGE) from exc
+        raise UsageError(str(exc)) from exc
     except FairleadError as exc:
         raise _nobody_there(exc, options, target) from exc
     print_integrity_warnings(reader)

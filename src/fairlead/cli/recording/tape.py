@@ -9,15 +9,12 @@ __all__ = ["run"]
 
 # What it does, and the module whose `run_...` does it.
 _COMMANDS = {
-    "list": ("list them", "fairlead.cli.recording.list_show"),
-    "show": ("show what is on one, a line for each message", "fairlead.cli.recording.list_show"),
-    "export": (
-        "make an HTTP archive (HAR) or a test for pytest of one",
-        "fairlead.cli.recording.export",
-    ),
-    "diff": ("show where two of them differ, but for time and ids", "fairlead.cli.recording.diff"),
-    "trim": ("keep a part of one", "fairlead.cli.recording.trim_delete"),
-    "delete": ("delete them", "fairlead.cli.recording.trim_delete"),
+    "list": ("list them", "recording.list_show"),
+    "show": ("show what is on one, a line for each message", "recording.list_show"),
+    "export": ("make an HTTP archive (HAR) or a test for pytest of one", "recording.export"),
+    "diff": ("show where two of them differ, but for time and ids", "recording.diff"),
+    "trim": ("keep a part of one", "recording.trim_delete"),
+    "delete": ("delete them", "recording.trim_delete"),
 }
 
 

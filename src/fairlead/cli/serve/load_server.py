@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ...server import MCPServer
-from ..framework.errors import USAGE, CommandError
+from ..framework.errors import CommandError, UsageError
 from ..framework.suggested_commands import suggest
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def load(target: str, serve: Serve = MCPServer.run) -> MCPServer | None:
     place, name = _split(target)
     is_file = _is_file(place)
     if is_file and not os.path.isfile(place):
-        raise CommandError(f"There is no file {place}", code=USAGE)
+        raise UsageError(f"There is no file {place}")
     with _stdout_to_stderr() as stdout, _run_allowed(stdout, serve) as ran:
         module = _guarded_import(place, is_file=is_file)
     return None if ran else _find(module, place, name)
@@ -48,10 +48,8 @@ def _split(target: str) -> tuple[str, str]:
     if not colon or os.path.exists(target):
         return target, ""
     if not place or not _is_dotted_name(name):
-        raise CommandError(
-            f"{target!r} names no server",
-            hint="write FILE_OR_MODULE or FILE_OR_MODULE:OBJ",
-            code=USAGE,
+        raise UsageError(
+            f"{target!r} names no server", hint="write FILE_OR_MODULE or FILE_OR_MODULE:OBJ"
         )
     return place, name
 
@@ -127,7 +125,7 @@ def _import_file(path: Path) -> ModuleType:
     name = path.stem if path.stem not in sys.modules else f"{path.stem} (served)"
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise CommandError(f"{path} is no Python file: its name does not end in .py", code=USAGE)
+        raise UsageError(f"{path} is no Python file: its name does not end in .py")
     module = module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
@@ -136,9 +134,7 @@ def _import_file(path: Path) -> ModuleType:
 
 def _import_module(name: str) -> ModuleType:
     if not _is_dotted_name(name):
-        raise CommandError(
-            f"{name!r} is neither a Python file nor the name of a module", code=USAGE
-        )
+        raise UsageError(f"{name!r} is neither a Python file nor the name of a module")
     sys.path.insert(0, os.getcwd())
     sys.argv = [name]
     try:
@@ -146,10 +142,9 @@ def _import_module(name: str) -> ModuleType:
     except ModuleNotFoundError as exc:
         if exc.name is None or not f"{name}.".startswith(f"{exc.name}."):
             raise  # the module is there, and misses another one
-        raise CommandError(
+        raise UsageError(
             f"There is no module {exc.name!r}",
             hint=f"a file is named with its ending: {suggest('serve', operands=[f'{name}.py'])}",
-            code=USAGE,
         ) from exc
 
 
@@ -194,10 +189,9 @@ def _find(module: ModuleType, place: str, name: str) -> MCPServer:
             hint="make one at the top level: `server = MCPServer('name')`",
         )
     if len({id(server) for server in servers.values()}) > 1:
-        raise CommandError(
+        raise UsageError(
             f"{place} has several servers: {', '.join(servers)}",
             hint=f"name one: {suggest('serve', operands=[f'{place}:{next(iter(servers))}'])}",
-            code=USAGE,
         )
     return next(iter(servers.values()))
 
@@ -208,12 +202,10 @@ def _named(module: ModuleType, place: str, name: str) -> MCPServer:
         try:
             found = getattr(found, part)
         except AttributeError:
-            raise CommandError(
-                f"{place} has no {name!r}", hint=_near(module, name), code=USAGE
-            ) from None
+            raise UsageError(f"{place} has no {name!r}", hint=_near(module, name)) from None
     if not isinstance(found, MCPServer):
         kind = type(found).__name__
-        raise CommandError(f"{place}:{name} is no MCPServer but of type {kind}", code=USAGE)
+        raise UsageError(f"{place}:{name} is no MCPServer but of type {kind}")
     return found
 
 

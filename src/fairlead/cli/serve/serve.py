@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...errors import ConfigError
 from ...server import MCPServer
 from ..framework.access_options import ACCESS, require_network
-from ..framework.errors import USAGE, CommandError
+from ..framework.errors import CommandError, UsageError
 from ..framework.parser import Parser, flag, number, option, port, repeated
 from .load_server import Serve, load
 
@@ -88,16 +88,15 @@ def _is_on_network(options: Namespace) -> bool:
     places = (options.http, options.ws, options.unix)
     named = any(place is not None for place in places)
     if options.transport == "stdio" and named:
-        raise CommandError("--transport stdio and an address exclude each other", code=USAGE)
+        raise UsageError("--transport stdio and an address exclude each other")
     if named or options.transport == "http":
         if options.reload and options.workers > 1:
-            raise CommandError("--reload and --workers exclude each other", code=USAGE)
+            raise UsageError("--reload and --workers exclude each other")
         return True
     if options.reload:
-        raise CommandError(
+        raise UsageError(
             "A server on stdin and stdout cannot be reloaded: its client holds the other end",
             hint="add --http PORT, or let the client start it again",
-            code=USAGE,
         )
     more = ["--host", "--port", *(["--workers"] if options.workers > 1 else [])]
     require_network(options, "servers on the network", "add --http PORT", *more)
@@ -172,10 +171,9 @@ _NETWORK = (
 
 def _require_something(options: Namespace) -> None:
     if options.target is None and not options.module and not options.entry_points:
-        raise CommandError(
+        raise UsageError(
             "There is nothing to serve: FILE_OR_MODULE or --module is required",
             hint="`fairlead serve --help` shows how",
-            code=USAGE,
         )
 
 

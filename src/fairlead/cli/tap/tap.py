@@ -5,7 +5,7 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from ..framework.errors import USAGE, CommandError
+from ..framework.errors import UsageError
 from ..framework.parser import RULES, Parser, option, seconds
 
 __all__ = ["run"]
@@ -22,19 +22,16 @@ def run(argv: Sequence[str]) -> int:
     options = _parser().parse_args(own[:first])
     if first is not None:
         meant = shlex.join(["fairlead", "tap", *own[:first]])
-        raise CommandError(
-            "The server's command goes after `--`",
-            hint=f"`{meant} -- {shlex.join(argv[first:])}`",
-            code=USAGE,
+        raise UsageError(
+            "The server's command goes after `--`", hint=f"`{meant} -- {shlex.join(argv[first:])}`"
         )
     if not command:
-        raise CommandError(
+        raise UsageError(
             "There is no command to run: it goes after `--`",
             hint="for example `fairlead tap -- python server.py`",
-            code=USAGE,
         )
     if os.name != "posix":
-        raise CommandError("`fairlead tap` needs POSIX pipes and signals", code=USAGE)
+        raise UsageError("`fairlead tap` needs POSIX pipes and signals")
     name = options.name or _name_of(command)
     tape = None if options.tape is None else os.path.abspath(options.tape)
     about = {

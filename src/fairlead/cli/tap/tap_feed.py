@@ -55,7 +55,7 @@ class TapFeed:
                 start_new_session=True,  # who ends us wants it to write down what was said
             )
         except OSError as exc:
-            print_message("warning", f"nobody listens: {exc}", "33")
+            print_message("warning", f"nobody listens: {exc}")
             self._close()
         finally:
             os.close(theirs)
@@ -81,7 +81,7 @@ class TapFeed:
         self._process.returncode = 0  # it ends by itself; nobody need wait for it
         self.unheard += self._size
         if self.unheard:
-            print_message("warning", f"{self.unheard} bytes passed too fast to be recorded", "33")
+            print_message("warning", f"{self.unheard} bytes passed too fast to be recorded")
 
     def _send(self, way: bytes, chunk: bytes) -> None:
         if self._pipe is None:

@@ -86,7 +86,7 @@ class TapListener:
                 self._tape.close()
                 if lost := self._tape.info.lost:
                     print_message(
-                        "warning", f"{lost} of {self._tape.info.entries} messages are lost", "33"
+                        "warning", f"{lost} of {self._tape.info.entries} messages are lost"
                     )
 
     def _take(self, frame: "_Frame") -> None:
@@ -135,7 +135,7 @@ class TapListener:
             about: dict[str, Any] = {"command": self._command}
             return TapeWriter(place, redactor=self._redactor, about=about, began=self._began)
         except (OSError, FairleadError) as exc:
-            print_message("warning", f"nothing is recorded: {exc}", "33")
+            print_message("warning", f"nothing is recorded: {exc}")
             return None
 
 

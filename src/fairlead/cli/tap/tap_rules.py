@@ -116,7 +116,7 @@ def _tape(about: dict[str, Any], redactor: Redactor) -> TapeWriter | None:
     try:
         return TapeWriter(place, redactor=redactor, about={"command": about["command"]})
     except OSError as exc:
-        print_message("warning", f"nothing is recorded: {exc}", "33")
+        print_message("warning", f"nothing is recorded: {exc}")
         return None
 
 

@@ -77,7 +77,7 @@ def _show(
             if options.id is not None:
                 return 0
         elif isinstance(event, RecordsLost):
-            print_message("warning", f"{event.lost} exchanges came too fast to be shown", "33")
+            print_message("warning", f"{event.lost} exchanges came too fast to be shown")
         elif isinstance(event, WatchHello) and not options.json:
             print_message("watching", f"{visible(event.hello)} ({event.kind} {event.pid})", "32")
         elif event is None:

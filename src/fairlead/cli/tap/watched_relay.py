@@ -22,7 +22,7 @@ async def watchable(journal: Journal, *about: str, pid: int | None = None) -> As
         try:
             await stack.enter_async_context(announce_journal(journal, *about, pid=pid))
         except (OSError, FairleadError) as exc:
-            print_message("warning", f"nobody can watch: {exc}", "33")
+            print_message("warning", f"nobody can watch: {exc}")
         yield
 
 
