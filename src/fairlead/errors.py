@@ -305,12 +305,20 @@ class RetriesExhausted(TransportError):
 
 
 class ConfigError(FairleadError):
-    """A file or an entry is wrong: `path` and `line` say where."""
+    """A file or an entry is wrong: `path`, `line` and `column` say where, as far as it is known."""
 
-    def __init__(self, message: str, *, path: str | None = None, line: int | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        line: int | None = None,
+        column: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.path = path
         self.line = line
+        self.column = column
 
     def __str__(self) -> str:
         where = f"{self.path}:{self.line}" if self.line is not None else self.path

@@ -14,7 +14,7 @@ from ..transport.channel import Channel, Deliver, Incoming, RequestLost, SharedS
 from ..transport.event_loop import new_loop
 from ..transport.stdio.child_process import spawn
 from ..wire import Batch, Message, RequestId, encode
-from .client.tools import arguments_of
+from .client.simple_commands import arguments_of
 from .framework.connect_target import ConnectTarget
 from .framework.connection import describe_failure, run_async
 from .framework.errors import styled

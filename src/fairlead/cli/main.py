@@ -19,7 +19,7 @@ _COMMANDS = {
     "list": ("list the servers that programs on this machine have configured", "mcp.list"),
     "mcp": ("add, remove, test, approve, import and export them", "mcp.mcp"),
     "doctor": ("find out what is wrong with them, and what to do", "mcp.doctor"),
-    "tools": ("list the tools of a server", "client.tools"),
+    "tools": ("list the tools of a server", "client.simple_commands"),
     "call": ("call a tool of a server", "client.call"),
     "resources": ("list what a server has to read", "client.simple_commands"),
     "read": ("read a resource of a server", "client.simple_commands"),

@@ -18,9 +18,9 @@ from .connection.era_cache import known_eras
 from .connection.handshake import negotiate
 from .connection.reconnect import Reconnector
 from .mcp_transport.channel_transport import ChannelOptions, ChannelTransport
-from .mcp_transport.factory import StdioTransport, transport_of
+from .mcp_transport.factory import transport_of
 from .mcp_transport.inprocess import Attachable, InProcessTransport
-from .mcp_transport.network import HttpOptions, HttpTransport, WebSocketTransport
+from .mcp_transport.network import HttpOptions, WebSocketTransport
 from .server_entry import (
     MCPHttpServerConfig,
     MCPServerEntry,
@@ -90,12 +90,7 @@ class MCPClient(CallbackMixin):
             env=dict(env or {}),
             cwd=cwd,
         )
-        return cls._connect(
-            lambda options: StdioTransport(entry, on_stderr=on_stderr, **options),
-            config,
-            callbacks,
-            _key(entry),
-        )
+        return cls.connect_entry(entry, config, on_stderr=on_stderr, **callbacks)
 
     @classmethod
     def connect_http(
@@ -151,25 +146,13 @@ class MCPClient(CallbackMixin):
         Raises:
             ConfigError: what is wrong with the entry.
         """
-        entry = read_entry(entry)
-        if isinstance(entry, MCPStdioServerConfig):
-            return cls._connect(
-                lambda options: StdioTransport(entry, on_stderr=on_stderr, **options),
-                config,
-                callbacks,
-                _key(entry),
-            )
-        if not isinstance(entry, MCPHttpServerConfig | MCPSseServerConfig):
-            return cls._connect(
-                lambda options: transport_of(entry, **options), config, callbacks, _key(entry)
-            )
-        config = config or MCPClientConfig()
+        entry, config = read_entry(entry), config or MCPClientConfig()
         ways: HttpOptions = {"pool_size": config.connection_pool_size, **(http or {})}
         return cls._connect(
-            lambda options: HttpTransport(entry, http=ways, **options),
+            lambda options: transport_of(entry, http=ways, on_stderr=on_stderr, **options),
             config,
             callbacks,
-            entry.url,
+            _key(entry),
         )
 
     @classmethod

@@ -8,7 +8,15 @@ from msgspec import Struct, structs
 
 from ..client.server_entry import MCPServerEntry
 
-__all__ = ["EnvironmentReference", "FoundServer", "Input", "Level", "Problem", "Source"]
+__all__ = [
+    "EnvironmentReference",
+    "FoundServer",
+    "Input",
+    "Level",
+    "NormalizedEntry",
+    "Problem",
+    "Source",
+]
 
 Level: TypeAlias = Literal["user", "project", "local", "managed"]
 
@@ -54,7 +62,21 @@ class Problem(Struct, frozen=True):
         return f"{self.path}:{self.line}: {self.reason}"
 
 
-class FoundServer(Struct, frozen=True, kw_only=True):
+class NormalizedEntry(Struct, frozen=True, kw_only=True):
+    """An entry in our words, and what our entries have no word for."""
+
+    entry: MCPServerEntry
+    enabled: bool = True
+    lookups: tuple[EnvironmentReference, ...] = ()
+    env_file: str | None = None
+    headers_helper: str | None = None
+    startup_timeout: float | None = None  # milliseconds
+    only_tools: tuple[str, ...] | None = None  # None: all of them
+    without_tools: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class FoundServer(NormalizedEntry, frozen=True, kw_only=True):
     """One configured server. Nothing in it is expanded, so it may be kept and compared."""
 
     name: str
@@ -64,20 +86,11 @@ class FoundServer(Struct, frozen=True, kw_only=True):
     line: int
     level: Level
     raw: dict[str, Any]  # as it stands in the file; may hold secrets
-    entry: MCPServerEntry
     dialect: str
-    enabled: bool = True
     needs_input: tuple[Input, ...] = ()
-    lookups: tuple[EnvironmentReference, ...] = ()
-    env_file: str | None = None
-    headers_helper: str | None = None
-    startup_timeout: float | None = None  # milliseconds
-    only_tools: tuple[str, ...] | None = None  # None: all of them
-    without_tools: tuple[str, ...] = ()
     workspace: str = ""  # what `${workspaceFolder}` means
     home: str = ""
     platform: str = "linux"
-    notes: tuple[str, ...] = ()
     # The definitions of the inputs it refers to, as they stand in the file.
     declared_inputs: tuple[dict[str, Any], ...] = ()
     # Files that a project's entry refers to, by absolute path, as they were when it was read; None

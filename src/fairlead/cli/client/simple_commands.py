@@ -3,19 +3,32 @@
 import base64
 import sys
 from argparse import SUPPRESS, Namespace
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from ...client import MCPClient
 from ..framework.connect_target import ConnectTarget, split_target
 from ..framework.connection import connected, run_async
-from ..framework.errors import FAILED
-from ..framework.output import as_json, blocks, columns, format_size, safe, visible, write
+from ..framework.errors import FAILED, styled
+from ..framework.output import (
+    as_json,
+    blocks,
+    columns,
+    format_size,
+    pluralize,
+    pretty,
+    safe,
+    visible,
+    write,
+    write_styled,
+)
 from ..framework.parser import Option, Parser, add_connection_options, option, server_command_usage
 from .call_arguments import parse
+from .schema_values import name_type
 
 __all__ = [
+    "arguments_of",
     "run_command",
     "run_complete",
     "run_ping",
@@ -23,6 +36,7 @@ __all__ = [
     "run_prompts",
     "run_read",
     "run_resources",
+    "run_tools",
     "show_list",
 ]
 
@@ -109,6 +123,54 @@ async def _resources(client: MCPClient, options: Namespace) -> int:
         for template in await client.list_resource_templates()
     ]
     return show_list(options, [*resources, *templates], "resource", "uri", facts)
+
+
+async def _tools(client: MCPClient, options: Namespace) -> int:
+    tools = await client.list_tools()
+    if not as_json(options, tools):
+        _show_tools(client.server, tools)
+    return 0
+
+
+def arguments_of(tool: Mapping[str, Any]) -> Iterator[tuple[str, bool, str, str]]:
+    """Name, whether it is required, type with default, and description of each argument."""
+    schema = tool.get("inputSchema")
+    root: Mapping[str, Any] = schema if isinstance(schema, Mapping) else {}
+    properties = root.get("properties")
+    required = root.get("required")
+    for name, part in properties.items() if isinstance(properties, Mapping) else ():
+        facts: Mapping[str, Any] = part if isinstance(part, Mapping) else {}
+        kind = name_type(part, root)
+        if facts.get("default") is not None:
+            kind += f" = {pretty(facts['default'])}"
+        is_required = isinstance(required, list) and name in required
+        yield visible(name), is_required, visible(kind), safe(str(facts.get("description") or ""))
+
+
+def _show_tools(server: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) -> None:
+    info = server.get("serverInfo") or {}
+    name = f"{info.get('name') or 'A server without a name'} {info.get('version') or ''}".strip()
+    facts = f" · {pluralize(len(tools), 'tool')} · speaks {server.get('protocolVersion')}"
+    write_styled(_styled(visible(name), "1") + _styled(facts, "2"))
+    for tool in tools:
+        annotations = tool.get("annotations")
+        hints: Mapping[str, Any] = annotations if isinstance(annotations, Mapping) else {}
+        title = tool.get("title") or hints.get("title")
+        shown = f"  {visible(str(title))}" if title else ""
+        write_styled(f"\n{_styled(visible(str(tool.get('name'))), '1;36')}{shown}")
+        description = safe(str(tool.get("description") or "")).strip().splitlines()
+        rows = [
+            [(name + "*" * required, "32"), (kind, "33"), (" ".join(about.split()), "2")]
+            for name, required, kind, about in arguments_of(tool)
+        ]
+        for line in (*description, *columns(rows)):
+            write_styled(f"  {line}".rstrip())
+    if any(required for tool in tools for _, required, _, _ in arguments_of(tool)):
+        write_styled(_styled("\n* required", "2"))
+
+
+def _styled(text: str, colour: str) -> str:
+    return styled(text, colour, sys.stdout)
 
 
 async def _prompts(client: MCPClient, options: Namespace) -> int:
@@ -237,4 +299,11 @@ run_complete = partial(
     sample="review language py",
     needs=2,
     more=["'users://{id}/profile' id -- python server.py"],
+)
+run_tools = partial(
+    run_command,
+    "tools",
+    "List the tools of a server, with the arguments that each takes.",
+    _tools,
+    more=["--json -- uvx some-server | jq '.[].name'"],
 )

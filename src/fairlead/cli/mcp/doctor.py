@@ -1,4 +1,4 @@
-"""`fairlead doctor`: what is wrong with the servers of this machine, and what to do about it."""
+"""`fairlead doctor` and `fairlead mcp test`: servers tried step by step, and what to do."""
 
 import asyncio
 import os
@@ -17,16 +17,15 @@ from ...config.paths import local_host_paths
 from ...config.trust import Trust
 from ..framework.connection import run_async, silence_warnings
 from ..framework.describe_entry import source_of
-from ..framework.errors import FAILED, styled
-from ..framework.output import as_json, pluralize, safe, visible, write_styled
-from ..framework.parser import INPUT, JSON, Parser, option, read_pairs, wait_option
+from ..framework.errors import FAILED, print_message, styled
+from ..framework.output import as_json, pluralize, pretty, safe, visible, write, write_styled
+from ..framework.parser import INPUT, JSON, NAME, Parser, option, read_pairs, wait_option
 from ..framework.remedies import INSTALL
-from ..framework.server_lookup import every_server, find_server
+from ..framework.server_lookup import ask_inputs, every_server, find_server
 from ..framework.suggested_commands import suggest_any
-from .server_check import ServerCheck, check_server
-from .test import mark, show_step
+from .server_check import CheckStep, ServerCheck, check_server
 
-__all__ = ["run"]
+__all__ = ["run", "run_test"]
 
 AT_ONCE = 4  # servers that are tried at the same time
 
@@ -152,7 +151,7 @@ def _programs(servers: list[FoundServer]) -> list[DoctorFinding]:
 def _show_machine(findings: list[DoctorFinding]) -> None:
     write_styled(styled("this machine", "1", sys.stdout))
     for finding in findings:
-        sign = styled("!", "33", sys.stdout) if finding.odd else mark(finding.ok)
+        sign = styled("!", "33", sys.stdout) if finding.odd else _mark(finding.ok)
         write_styled(f"  {sign} {finding.text}")
         if finding.hint:
             write_styled(f"    {styled('→', '36', sys.stdout)} {finding.hint}")
@@ -163,7 +162,7 @@ def _show(checkup: ServerCheck) -> None:
     where = f"{source_of(found.host_title, found.level)}, {found.place}"
     write_styled(f"\n{styled(visible(found.name), '1', sys.stdout)}  {visible(where)}")
     for step in checkup.steps:
-        show_step(step)
+        _show_step(step)
     for warning in checkup.warnings:
         write_styled(f"  {styled('!', '33', sys.stdout)} {warning}")
     if failed is not None:
@@ -192,3 +191,52 @@ def _plain(
         "machine": [{"ok": f.ok, "text": f.text, "hint": f.hint} for f in findings],
         "servers": [checkup.plain() for checkup in checkups],
     }
+
+
+# One server
+
+
+def run_test(argv: Sequence[str]) -> int:
+    options = Parser(
+        "mcp test",
+        "Connect to a configured server and show each step: whether it may run, what it needs, "
+        "where its program is, what it answers, and how long each takes.",
+        NAME,
+        JSON,
+        wait_option("for the connection"),
+        INPUT,
+        examples="  fairlead mcp test notes\n  fairlead mcp test notes --json",
+    ).parse_args(argv)
+    found = find_server(options.name, every_server())
+    silence_warnings()
+    return run_async(_test(found, options))
+
+
+async def _test(found: FoundServer, options: Namespace) -> int:
+    given = await ask_inputs(found, read_pairs(options.input, "--input"))
+    if options.json:
+        checkup = await check_server(found, inputs=given, timeout=options.timeout)
+        write(pretty(checkup.plain()))
+        return 0 if checkup.failed is None else checkup.failed.code
+    source = source_of(found.host_title, found.level)
+    write(visible(f"{found.name}, of {source}, {found.place}"))
+    sys.stdout.flush()
+    checkup = await check_server(found, inputs=given, timeout=options.timeout, tell=_show_step)
+    for warning in checkup.warnings:
+        print_message("warning", warning)
+    if checkup.failed is None:
+        write("it works")
+        return 0
+    sys.stdout.flush()
+    checkup.failed.show()
+    return checkup.failed.code
+
+
+def _show_step(step: CheckStep) -> None:
+    """One line for a step."""
+    line = f"  {_mark(step.ok)} {step.name.ljust(8)} {step.seconds * 1000:7.0f} ms  {step.text}"
+    write_styled(line.rstrip())
+
+
+def _mark(ok: bool) -> str:
+    return styled("✓", "32", sys.stdout) if ok else styled("✗", "31", sys.stdout)

@@ -9,14 +9,14 @@ __all__ = ["COMMANDS", "run"]
 # What it does, and the module whose `run_...` does it.
 COMMANDS = {
     "list": ("list them all, and how they are", "mcp.list"),
-    "add": ("add one to your file, or to the project's", "mcp.add"),
-    "remove": ("remove one from it", "mcp.enable"),
-    "enable": ("use one again, wherever it is configured", "mcp.enable"),
-    "disable": ("hide one, wherever it is configured", "mcp.enable"),
-    "test": ("connect to one, step by step", "mcp.test"),
+    "add": ("add one to your file, or to the project's", "mcp.own_file"),
+    "remove": ("remove one from it", "mcp.own_file"),
+    "enable": ("use one again, wherever it is configured", "mcp.own_file"),
+    "disable": ("hide one, wherever it is configured", "mcp.own_file"),
+    "test": ("connect to one, step by step", "mcp.doctor"),
     "why": ("say where one comes from, and what it needs", "mcp.why"),
-    "import": ("copy servers of another program into your file", "mcp.import_"),
-    "export": ("print servers as another program wants them", "mcp.export"),
+    "import": ("copy servers of another program into your file", "mcp.import_export"),
+    "export": ("print servers as another program wants them", "mcp.import_export"),
     "approve": ("let a server of a project's file run", "mcp.approve"),
     "revoke": ("take that back", "mcp.approve"),
     "resources": (

@@ -87,29 +87,27 @@ class CallMixin(ListMixin):
         if headers:
             on_sent = with_headers(lambda: self.transport, headers, on_sent)
         params: dict[str, Any] = {"name": name, "arguments": arguments or {}}
+        ask: _Ask = partial(
+            self.request,
+            "tools/call",
+            timeout=timeout,
+            on_progress=on_progress,
+            on_sent=on_sent,
+            retry=retry,
+        )
         try:
-            raw = await self.request(
-                "tools/call",
-                params,
-                timeout=timeout,
-                on_progress=on_progress,
-                on_sent=on_sent,
-                retry=retry,
-            )
+            raw = await ask(params)
         except UrlElicitationRequired as exc:
             if not rounds:
                 raise
-            ask = self._asking("tools/call", timeout, on_progress, on_sent, retry)
             raw = await self._visit(exc, partial(ask, params))
         except RpcError as exc:
             if exc.code != HEADER_MISMATCH or not self._mirrors:
                 raise
             await self._learn_headers()
-            ask = self._asking("tools/call", timeout, on_progress, on_sent, retry)
             raw = await ask(params)
         result = read_result(raw)
         if result.get("resultType") == "input_required" and rounds:
-            ask = self._asking("tools/call", timeout, on_progress, on_sent, retry)
             result = await self._rounds("tools/call", params, raw, ask)
         if self._cache is not None:
             self._cache.expire_stale()
@@ -165,33 +163,11 @@ class CallMixin(ListMixin):
         except UrlElicitationRequired as exc:
             if not rounds:
                 raise
-            raw = await self._visit(exc, partial(self._asking(method), params))
+            raw = await self._visit(exc, partial(self.request, method, params))
         result = read_result(raw)
         if result.get("resultType") == "input_required" and rounds:
-            return await self._rounds(method, params, raw, self._asking(method))
+            return await self._rounds(method, params, raw, partial(self.request, method))
         return result
-
-    def _asking(
-        self,
-        method: str,
-        timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-        on_sent: Callable[[RequestId], None] | None = None,
-        retry: bool | None = None,
-    ) -> _Ask:
-        """How a request is sent once more, with the options of the first time."""
-
-        def ask(params: dict[str, Any]) -> Awaitable[Raw]:
-            return self.request(
-                method,
-                params,
-                timeout=timeout,
-                on_progress=on_progress,
-                on_sent=on_sent,
-                retry=retry,
-            )
-
-        return ask
 
     async def _rounds(
         self, method: str, params: dict[str, Any], first: Raw, ask: _Ask

@@ -14,7 +14,7 @@ from ..server_entry import (
 )
 from .base import MCPTransport
 from .channel_transport import ChannelOptions, ChannelTransport
-from .network import HttpTransport, WebSocketTransport
+from .network import HttpOptions, HttpTransport, WebSocketTransport
 
 __all__ = [
     "HttpTransport",
@@ -85,14 +85,18 @@ def create_transport(entry: MCPServerEntry | dict[str, Any]) -> MCPTransport:
 
 
 def transport_of(
-    entry: MCPServerEntry, **options: Unpack[ChannelOptions]
+    entry: MCPServerEntry,
+    *,
+    http: HttpOptions | None = None,
+    on_stderr: Callable[[str], None] | None = None,
+    **options: Unpack[ChannelOptions],
 ) -> StdioTransport | HttpTransport | WebSocketTransport:
-    """The transport that an entry stands for."""
+    """The transport that an entry stands for; `http` and `on_stderr` are for those who use them."""
     if isinstance(entry, MCPStdioServerConfig):
-        return StdioTransport(entry, **options)
+        return StdioTransport(entry, on_stderr=on_stderr, **options)
     if isinstance(entry, MCPWebSocketServerConfig):
         return WebSocketTransport(entry, **options)
-    return HttpTransport(entry, **options)
+    return HttpTransport(entry, http=http, **options)
 
 
 async def create_stdio_transport(entry: MCPServerEntry | dict[str, Any]) -> StdioTransport:

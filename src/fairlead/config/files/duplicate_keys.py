@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ...errors import ConfigError
 
-__all__ = ["reject_duplicate_json_keys", "reject_duplicate_yaml_keys"]
+__all__ = ["line_and_column", "reject_duplicate_json_keys", "reject_duplicate_yaml_keys"]
 
 _TOKEN: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"|[{}\[\],]', re.DOTALL)
 _MERGE: Final = "tag:yaml.org,2002:merge"
@@ -33,7 +33,12 @@ def reject_duplicate_json_keys(path: str, text: str) -> None:
             keys, key = open_maps[-1], str(json.loads(sign))
             assert keys is not None
             if key in keys:
-                raise _twice(path, key, _place(text, keys[key]), _place(text, token.start()))
+                raise _twice(
+                    path,
+                    key,
+                    line_and_column(text, keys[key]),
+                    line_and_column(text, token.start()),
+                )
             keys[key] = token.start()
             expected = False
 
@@ -84,5 +89,6 @@ def _marked(node: Any) -> _Place:
     return node.start_mark.line + 1, node.start_mark.column + 1
 
 
-def _place(text: str, at: int) -> _Place:
+def line_and_column(text: str, at: int) -> tuple[int, int]:
+    """Return where a character stands in a text, both counted from 1."""
     return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)

@@ -13,7 +13,11 @@ from msgspec import Struct
 
 from ...errors import ConfigError
 from ...limits import CONFIG_DEPTH
-from .duplicate_keys import reject_duplicate_json_keys, reject_duplicate_yaml_keys
+from .duplicate_keys import (
+    line_and_column,
+    reject_duplicate_json_keys,
+    reject_duplicate_yaml_keys,
+)
 
 __all__ = ["Document", "Format", "format_of", "parse", "plain_json"]
 
@@ -140,7 +144,8 @@ def _read_json(path: str, text: str, strict: bool) -> tuple[Any, str]:
     try:
         return _values(path, text, strict), text
     except json.JSONDecodeError as exc:
-        raise ConfigError(f"not valid JSON: {exc.msg}", path=path, line=exc.lineno) from None
+        reason = f"not valid JSON: {exc.msg}"
+        raise ConfigError(reason, path=path, line=exc.lineno, column=exc.colno) from None
     except ValueError as exc:  # an integer of more than 4,300 digits
         raise ConfigError(f"not valid JSON: {exc}", path=path, line=1) from None
 
@@ -215,11 +220,14 @@ def _read_toml(path: str, text: str, strict: bool) -> tuple[Any, str]:
     try:
         return tomllib.loads(text), text
     except tomllib.TOMLDecodeError as exc:
-        where = re.search(r" \(at line (\d+), column \d+\)", str(exc))
-        line = int(where[1]) if where else text.count("\n") + 1
+        where = re.search(r" \(at line (\d+), column (\d+)\)", str(exc))
+        end = line_and_column(text, len(text))
+        line, column = (int(where[1]), int(where[2])) if where else end
         # What is in parentheses says the line, and what stands in quotes may be a value.
         reason = str(exc).partition(" (at ")[0]
-        raise ConfigError(f"not valid TOML: {reason}", path=path, line=line) from None
+        raise ConfigError(
+            f"not valid TOML: {reason}", path=path, line=line, column=column
+        ) from None
 
 
 def _read_yaml(path: str, text: str, strict: bool) -> tuple[Any, str]:
@@ -235,10 +243,12 @@ def _read_yaml(path: str, text: str, strict: bool) -> tuple[Any, str]:
         return yaml.load(text, Loader=_loader(strict)), text
     except yaml.YAMLError as exc:
         mark = getattr(exc, "problem_mark", None)
-        line = mark.line + 1 if mark is not None else 1
+        line, column = (mark.line + 1, mark.column + 1) if mark is not None else (1, None)
         # What stands in quotes is from the file, and may be a secret.
         reason = re.sub(r"\s*'[^']{2,}'", "", getattr(exc, "problem", None) or "it cannot be read")
-        raise ConfigError(f"not valid YAML: {reason}", path=path, line=line) from None
+        raise ConfigError(
+            f"not valid YAML: {reason}", path=path, line=line, column=column
+        ) from None
     except (ValueError, TypeError) as exc:  # dates that do not exist, keys that are lists
         raise ConfigError(f"not valid YAML: {type(exc).__name__}", path=path, line=1) from None
 

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Final
 
-from .formats import Document, Format
+from .duplicate_keys import line_and_column
+from .formats import Document
 
-__all__ = ["SourceLocation", "location_of", "location_of_error"]
+__all__ = ["SourceLocation", "location_of"]
 
 SourceLocation = tuple[str | int, ...]  # the keys and positions that lead to it
 
@@ -27,41 +28,6 @@ def location_of(document: Document, where: SourceLocation) -> tuple[int, int] | 
     return _in_nodes(text, where)
 
 
-def location_of_error(text: str, kind: Format) -> tuple[int, int] | None:
-    """Where a text stops to be what it should be; None if nobody can say."""
-    try:
-        return _place_of_error(text, kind)
-    except RecursionError:  # it is nested so deeply that nobody reads it
-        return None
-
-
-def _place_of_error(text: str, kind: Format) -> tuple[int, int] | None:
-    if kind == "toml":
-        import tomllib
-
-        try:
-            tomllib.loads(text)
-        except tomllib.TOMLDecodeError as exc:
-            found = re.search(r"\(at line (\d+), column (\d+)\)", str(exc))
-            return (int(found[1]), int(found[2])) if found else _end(text)
-    elif kind == "yaml":
-        import yaml  # type: ignore[import-untyped]  # it ships no types
-
-        try:
-            yaml.compose(text, Loader=yaml.SafeLoader)
-        except yaml.YAMLError as exc:
-            mark = getattr(exc, "problem_mark", None)
-            return None if mark is None else (mark.line + 1, mark.column + 1)
-    else:
-        import json
-
-        try:
-            json.loads(text)
-        except json.JSONDecodeError as exc:
-            return exc.lineno, exc.colno
-    return None
-
-
 # YAML, and JSON, which is nearly the same
 
 
@@ -78,7 +44,7 @@ def _in_nodes(text: str, where: SourceLocation) -> tuple[int, int] | None:
 
 @lru_cache(maxsize=2)
 def _root(text: str) -> Any:
-    import yaml
+    import yaml  # type: ignore[import-untyped]  # it ships no types
 
     try:
         return yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
@@ -129,7 +95,7 @@ def _in_toml(text: str, where: SourceLocation) -> tuple[int, int] | None:
     if found is None:  # a table may be there only as the parent of others
         inner = (header for path, header, *_ in sections if path[: len(where)] == where)
         found = next(inner, None)
-    return None if found is None else _line_and_column(text, found)
+    return None if found is None else line_and_column(text, found)
 
 
 @lru_cache(maxsize=2)
@@ -185,11 +151,3 @@ def _item(plain: str, start: int, end: int, number: int) -> int | None:
 def _blank(found: str) -> str:
     """Strings and comments say nothing about the structure; headers may need what is in quotes."""
     return "".join("\n" if sign == "\n" else "~" for sign in found)
-
-
-def _line_and_column(text: str, at: int) -> tuple[int, int]:
-    return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
-
-
-def _end(text: str) -> tuple[int, int]:
-    return _line_and_column(text, len(text))

@@ -3,13 +3,12 @@
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from ...client.server_entry import MCPServerEntry, read_entry
 from ...errors import ConfigError
-from ..found_server import EnvironmentReference
+from ..found_server import EnvironmentReference, NormalizedEntry
 
-__all__ = ["NormalizedEntry", "normalize_entry"]
+__all__ = ["normalize_entry"]
 
 _KINDS = {
     "stdio": "stdio",
@@ -27,20 +26,6 @@ _KINDS = {
 _URLS = ("url", "httpUrl", "serverUrl", "uri", "baseUrl", "endpoint", "tcp")
 _LONGEST = 1e12  # of a timeout that means anything; the type may hold more than a float
 _PLAIN = ("cwd", "inheritEnv", "requestIdFormat", "lazy", "dialect")
-
-
-class NormalizedEntry(Struct, frozen=True, kw_only=True):
-    """An entry in our words, and what our entries have no word for."""
-
-    entry: MCPServerEntry
-    enabled: bool = True
-    lookups: tuple[EnvironmentReference, ...] = ()
-    env_file: str | None = None
-    headers_helper: str | None = None
-    startup_timeout: float | None = None
-    only_tools: tuple[str, ...] | None = None
-    without_tools: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 def normalize_entry(

@@ -10,12 +10,12 @@ from msgspec import structs
 from ...errors import ConfigError
 from ..files.formats import Document
 from ..files.reader import ConfigReader
-from ..found_server import FoundServer, Input
+from ..found_server import FoundServer, Input, NormalizedEntry
 from ..paths import HostPaths
 from ..variables.entry_references import files_of, hide_values, texts_in, values_of
 from ..variables.variable_syntax import looks_like_variables
 from .host import ConfigLocation, Host, WhyOff
-from .normalize_entry import NormalizedEntry, normalize_entry
+from .normalize_entry import normalize_entry
 
 __all__ = ["find_servers"]
 
@@ -101,7 +101,12 @@ def _found(
     if host.dialect == "unknown" and looks_like_variables(raw):
         notes.append(f"values look like variables; how {host.title} writes them is not known to us")
     declared = _declared(raw, document.data.get("inputs"))
+    about: dict[str, Any] = structs.asdict(spelled) | {
+        "enabled": spelled.enabled and off is None,
+        "notes": tuple(notes),
+    }
     return FoundServer(
+        **about,
         name=name,
         host=host.id,
         host_title=host.title,
@@ -109,21 +114,12 @@ def _found(
         line=line,
         level=place.level,
         raw=raw,
-        entry=spelled.entry,
         dialect=host.dialect,
-        enabled=spelled.enabled and off is None,
         needs_input=tuple(_input(id, said) for id, said in declared.items()),
         declared_inputs=tuple(declared.values()),
-        lookups=spelled.lookups,
-        env_file=spelled.env_file,
-        headers_helper=spelled.headers_helper,
-        startup_timeout=spelled.startup_timeout,
-        only_tools=spelled.only_tools,
-        without_tools=spelled.without_tools,
         workspace=place.folder or machine.cwd,
         home=machine.home,
         platform=machine.platform,
-        notes=tuple(notes),
     )
 
 

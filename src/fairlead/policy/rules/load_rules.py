@@ -8,9 +8,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from ...config.files.formats import Document, format_of, parse
+from ...config.files.formats import Document, parse
 from ...config.files.reader import read_file
-from ...config.files.source_locations import SourceLocation, location_of, location_of_error
+from ...config.files.source_locations import SourceLocation, location_of
 from ...errors import ConfigError
 from ..conditions.conditions import NAMING, Always, Condition, compile_condition, names
 from ..conditions.rules_error import RuleMistake, RulesError, unknown_name
@@ -86,9 +86,7 @@ def read_rules(
     try:
         document = parse(name, content)
     except ConfigError as exc:
-        at = location_of_error(content.decode("utf-8-sig", "replace"), format_of(name))
-        line, column = at or (exc.line, None)
-        mistake = RuleMistake(str(exc.args[0]), os.fspath(path), line, column)
+        mistake = RuleMistake(str(exc.args[0]), os.fspath(path), exc.line, exc.column)
         raise RulesError([mistake]) from None
     making = making or ActionContext()
     with_folder = msgspec.structs.replace(making, folder=os.path.dirname(name))

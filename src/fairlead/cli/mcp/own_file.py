@@ -1,23 +1,54 @@
-"""`fairlead mcp add`: a server for your own file, or for the project's."""
+"""`fairlead mcp add`, `remove`, `enable` and `disable`: our own files, changed by a command."""
 
 import os
 import re
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
+from ...config.edit.own_file import ConfigFile
+from ...errors import ConfigError
 from ..framework.connect_target import read_headers
 from ..framework.errors import CommandError, UsageError, print_message
-from ..framework.output import visible, write
-from ..framework.parser import Parser, flag, milliseconds, option, read_pairs, repeated
-from ..framework.server_lookup import every_server
+from ..framework.output import safe, visible, write
+from ..framework.parser import NAME, Parser, flag, milliseconds, option, read_pairs, repeated
+from ..framework.server_lookup import every_server, places_of
 from ..framework.suggested_commands import quoted, suggest
-from .edit_own_file import OURS, own_file, report_edit_errors
 
-__all__ = ["run_add"]
+__all__ = [
+    "OURS",
+    "own_file",
+    "report_edit_errors",
+    "run_add",
+    "run_disable",
+    "run_enable",
+    "run_remove",
+]
 
+OURS = flag("--project", help="change .fairlead/mcp.json of the project, not your own file")
 _URL = re.compile(r"(?i)(https?|wss?|unix)://|\$\{")  # it may be a variable
+
+
+def own_file(options: Namespace) -> ConfigFile:
+    """The user's file, or the project's."""
+    return ConfigFile.of_nearest_project() if options.project else ConfigFile.of_user()
+
+
+@contextmanager
+def report_edit_errors(file: ConfigFile) -> Iterator[None]:
+    """Raises: Failed: if the file cannot be changed, saying why."""
+    try:
+        yield
+    except ConfigError as exc:
+        raise CommandError(safe(str(exc))) from exc
+    except OSError as exc:
+        why = exc.strerror or str(exc)
+        raise CommandError(f"{file.path} cannot be changed: {why}") from exc
+
+
+# Adding
 
 
 def run_add(argv: Sequence[str]) -> int:
@@ -146,3 +177,83 @@ def _mention(name: str, path: str) -> None:
         print_message("next", f"{approve}, as everybody who uses the project has to")
     else:
         print_message("next", suggest("mcp", "test", operands=[name]))
+
+
+# Hiding and removing
+
+
+def run_enable(argv: Sequence[str]) -> int:
+    about = "Use a server again that was switched off, by its own entry or by a list of ours."
+    return _switch(_options("enable", about, argv), on=True)
+
+
+def run_disable(argv: Sequence[str]) -> int:
+    about = (
+        "Hide a server, wherever it is configured. Files of other programs are not changed: the "
+        "name is put on a list in ours."
+    )
+    return _switch(_options("disable", about, argv), on=False)
+
+
+def _options(command: str, about: str, argv: Sequence[str]) -> Namespace:
+    examples = f"  fairlead mcp {command} notes"
+    return Parser(f"mcp {command}", about, NAME, OURS, examples=examples).parse_args(argv)
+
+
+def _switch(options: Namespace, *, on: bool) -> int:
+    name = options.name
+    places_of(name, every_server())
+    file = own_file(options)
+    with report_edit_errors(file):
+        ours = name in file.entries()
+        if on and options.project and not ours:
+            raise UsageError(
+                f"{visible(name)} is not in {file.path}, and a project cannot switch on "
+                "what others have configured",
+                hint=f"{suggest('mcp', 'enable', operands=[name])} does, for you",
+            )
+        (file.enable if on else file.disable)(name)
+    write(f"{name} is {'used' if on else 'hidden'}; written to {file.path}")
+    now = every_server()
+    found, what = now.places[name][0]
+    if not ours:
+        key = "enabledServers" if on else "disabledServers"
+        text = f"it comes from {found.host_title}, {found.place}, which is not changed"
+        print_message("note", safe(f"{text}; `{key}` in our file says so"))
+    if name in (now.disabled if on else now.found):
+        why = f"{found.place}: {what.removeprefix('not used: ')}"
+        print_message("warning", safe(f"it is still {'off' if on else 'used'}: {why}"))
+    return 0
+
+
+def run_remove(argv: Sequence[str]) -> int:
+    about = (
+        "Remove a server from your own file, or from the project's. Files of other programs are "
+        "never changed; `fairlead mcp disable` hides what they have."
+    )
+    options = _options("remove", about, argv)
+    file = own_file(options)
+    with report_edit_errors(file):
+        if options.name not in file.entries():
+            raise _elsewhere(options.name, str(file.path))
+        file.remove(options.name)
+    write(f"{options.name} is no longer in {file.path}")
+    return 0
+
+
+def _elsewhere(name: str, path: str) -> CommandError:
+    found = places_of(name, every_server())[0][0]
+    if found.dialect == "fairlead":
+        option = ["--project"] if found.level == "project" else []
+        hint = (
+            suggest("mcp", "remove", *option, operands=[name])
+            if found.path.endswith("mcp.json")
+            else f"remove it there by hand: {found.place}"
+        )
+    else:
+        hint = f"we never change their files; {suggest('mcp', 'disable', operands=[name])} hides it"
+    return CommandError(
+        f"{visible(name)} is not in {path}: it comes from {visible(found.host_title)}, "
+        f"{visible(found.place)}",
+        hint=safe(hint),
+    )

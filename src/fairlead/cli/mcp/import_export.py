@@ -1,9 +1,12 @@
-"""`fairlead mcp import`: servers of another program, copied into a file of ours."""
+"""`fairlead mcp import` and `export`: servers of other programs for ours, and the other way."""
 
+import sys
 from argparse import Namespace
 from collections.abc import Sequence
 
+from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig
 from ...config.discovery import DiscoveredServers, load_all_mcp_configs
+from ...config.edit.export_entry import EXPORTS, export, export_all
 from ...config.edit.import_entry import import_entry
 from ...config.edit.own_file import ConfigFile
 from ...config.found_server import FoundServer
@@ -11,13 +14,15 @@ from ...config.hosts import HOSTS
 from ...config.trust import NotApproved, Trust
 from ...errors import ConfigError
 from ..framework.errors import CommandError, UsageError, print_message
-from ..framework.output import visible, write
+from ..framework.output import for_stream, visible, write
 from ..framework.parser import Parser, flag, option
-from ..framework.server_lookup import unknown_server
+from ..framework.server_lookup import every_server, find_server, unknown_server
 from ..framework.suggested_commands import suggest
-from .edit_own_file import OURS, own_file, report_edit_errors
+from .own_file import OURS, own_file, report_edit_errors
 
-__all__ = ["run_import"]
+__all__ = ["run_export", "run_import"]
+
+_NAMES = option("names", metavar="NAME", nargs="*", help="which ones (default: all)")
 
 
 def run_import(argv: Sequence[str]) -> int:
@@ -26,7 +31,7 @@ def run_import(argv: Sequence[str]) -> int:
         "Copy servers that another program has configured into your own file, or the project's. "
         "Variables stay variables, spelled our way; the program's file is not changed.",
         option("host", metavar="PROGRAM", help="cursor, claude-code, vscode, codex, ..."),
-        option("names", metavar="NAME", nargs="*", help="which ones (default: all)"),
+        _NAMES,
         flag("--force", help="replace entries of the same names"),
         OURS,
         examples="  fairlead mcp import cursor\n  fairlead mcp import claude-code notes",
@@ -85,3 +90,41 @@ def _import(file: ConfigFile, name: str, found: FoundServer, options: Namespace)
     for note in adopted.notes:
         print_message("note", visible(f"{name}: {note}"), "33")
     return True
+
+
+def run_export(argv: Sequence[str]) -> int:
+    options = Parser(
+        "mcp export",
+        "Print configured servers as another program writes them into its file. Variables stay "
+        "variables; values that are written down are printed as they are.",
+        option("host", metavar="PROGRAM", help=", ".join(sorted(EXPORTS))),
+        _NAMES,
+        examples="  fairlead mcp export cursor notes\n"
+        "  fairlead mcp export codex notes >> ~/.codex/config.toml",
+    ).parse_args(argv)
+    if options.host not in EXPORTS:
+        raise UsageError(
+            f"There is no program {visible(options.host)!r} whose files we can write",
+            hint=f"there are {', '.join(sorted(EXPORTS))}",
+        )
+    loaded = every_server()
+    entries: dict[str, MCPServerEntry] = {}
+    for name in options.names or sorted(loaded.found):
+        found = find_server(name, loaded)
+        try:
+            entry = import_entry(found).entry
+            export(entry, options.host, name=name)  # not every program has a word for everything
+        except ConfigError as exc:
+            if options.names:
+                raise CommandError(visible(f"{name}: {exc.args[0]}")) from exc
+            print_message("left out", visible(f"{name}: {exc.args[0]}"))
+            continue
+        entries[name] = entry
+        held = entry.env if isinstance(entry, MCPStdioServerConfig) else entry.headers
+        for key in (key for key, value in held.items() if value.startswith("!")):
+            text = f"{name}: {key} is a command, which other programs do not run"
+            print_message("note", visible(text), "33")
+    if not entries:
+        raise CommandError("There is nothing to export", hint="`fairlead list` shows what there is")
+    sys.stdout.write(for_stream(export_all(entries, options.host), sys.stdout))
+    return 0

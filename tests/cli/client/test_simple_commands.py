@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.cli.client.tools import arguments_of
+from fairlead.cli.client.simple_commands import arguments_of
 from tests.support.cli_process import DEMO, fairlead, on_terminal, run_by, server_file
 
 
