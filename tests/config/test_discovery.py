@@ -76,14 +76,13 @@ def test_the_first_definition_of_a_name_wins_and_nothing_is_merged(tmp_path: Pat
     }
     assert commands == {letter: str(n) for n, letter in enumerate("abcdefghijklm", start=1)}
     root = tmp_path / HOME
-    assert loaded.why("a") == [
-        f"Fairlead (project) (project), {tmp_path / PROJECT}/.fairlead/mcp.json:1: used",
-        f"Fairlead (user), {root}/.config/fairlead/mcp.json:1: not used: "
-        f"{tmp_path / PROJECT}/.fairlead/mcp.json:1 comes first",
-        f"Claude Code (user), {root}/.claude.json:1: not used: "
-        f"{tmp_path / PROJECT}/.fairlead/mcp.json:1 comes first",
+    first = f"{tmp_path / PROJECT}/.fairlead/mcp.json:1"
+    places = [(one.host_title, one.place, what) for one, what in loaded.places["a"]]
+    assert places == [
+        ("Fairlead (project)", first, "used"),
+        ("Fairlead", f"{root}/.config/fairlead/mcp.json:1", f"not used: {first} comes first"),
+        ("Claude Code", f"{root}/.claude.json:1", f"not used: {first} comes first"),
     ]
-    assert loaded.why("nobody") == []
 
 
 @pytest.mark.covers("CFG-05")
@@ -121,7 +120,7 @@ def test_switches_of_our_own_hold_for_every_program(tmp_path: Path) -> None:
     loaded = load(tmp_path)
     assert loaded.configs == {"asleep": MCPStdioServerConfig(command="z")}
     assert loaded.disabled.keys() == {"x", "hidden", "asleep-too"}
-    assert "disabledServers" in loaded.why("hidden")[0]
+    assert "disabledServers" in loaded.places["hidden"][0][1]
 
 
 def test_a_projects_no_hides_the_users_server_of_that_name(tmp_path: Path) -> None:
@@ -156,7 +155,7 @@ def test_one_server_under_two_names_is_connected_once(tmp_path: Path) -> None:
     loaded = load(tmp_path)
     assert loaded.configs.keys() == {"github", "web", "github-again", "o"}
     assert loaded.duplicates == {"gh": "github", "w": "web"}
-    assert 'it is the server "github"' in loaded.why("gh")[0]
+    assert 'it is the server "github"' in loaded.places["gh"][0][1]
 
 
 def test_a_project_takes_no_server_of_the_user_under_another_name(tmp_path: Path) -> None:

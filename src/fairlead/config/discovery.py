@@ -46,14 +46,8 @@ class DiscoveredServers(Struct, kw_only=True):
     files: list[str] = field(default_factory=list)  # those that exist
     unreadable: list[str] = field(default_factory=list)  # of them: nothing in them could be used
     looked_for: list[str] = field(default_factory=list)  # files and folders, also missing ones
+    # Every place that speaks of a name, strongest first, and what became of it
     places: dict[str, list[tuple[FoundServer, str]]] = field(default_factory=dict)
-
-    def why(self, name: str) -> list[str]:
-        """Every place that speaks of a name, strongest first, and what became of it."""
-        return [
-            f"{found.host_title} ({found.level}), {found.place}: {what}"
-            for found, what in self.places.get(name, [])
-        ]
 
     def __repr__(self) -> str:  # keys and raw values do not belong into logs
         return f"<DiscoveredServers {sorted(self.configs)}, {len(self.warnings)} warnings>"
@@ -76,7 +70,11 @@ def load_all_mcp_configs(
     """
     machine = local_host_paths(cwd, env=env, home=home, platform=platform)
     files = ConfigReader()
-    found = [f for f in _read(hosts, machine, files) if enable_project_config or not _of_project(f)]
+    found = [
+        one
+        for one in _read(hosts, machine, files)
+        if enable_project_config or one.level != "project"
+    ]
     switches = _Switches(machine, files, enable_project_config)
     every: list[ServerFilter] = [*([ExaFilter()] if filter_exa else []), *filters]
     loading = _ServerCollector(machine, files, switches, every)
@@ -96,10 +94,6 @@ def _read(hosts: Sequence[Host], machine: HostPaths, files: ConfigReader) -> Ite
         except Exception as exc:  # one reader that stumbles costs its program only
             log.warning("reading the files of %s failed: %s", host.title, type(exc).__name__)
             files.problem(host.title, 1, f"its files could not be read ({type(exc).__name__})")
-
-
-def _of_project(found: FoundServer) -> bool:
-    return found.level == "project"
 
 
 class _Switches:

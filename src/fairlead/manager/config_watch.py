@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,6 +20,7 @@ __all__ = [
     "Reloader",
     "apply_changes",
     "file_stamps",
+    "follow_files",
     "snapshot_reader",
 ]
 
@@ -119,25 +120,38 @@ class Reloader:
             await asyncio.wait((task,))
 
     async def _follow(self) -> None:
-        files: Sequence[str] = ()
-        read: dict[str, FileStamp] | None = None  # what the files were when they were last read
-        before: dict[str, FileStamp] | None = None
-        while True:
-            now = await asyncio.to_thread(file_stamps, files)
-            # Who writes a file may not be done yet, or may have removed the old one first: it is
-            # read when it was the same twice.
-            if read is None or (now != read and now == before):
-                try:
-                    reading = await asyncio.to_thread(self._load)
-                    await apply_changes(self._manager, reading)
-                    # Files that are new to us differ from `now`, so they are read once more: they
-                    # may have changed meanwhile.
-                    files = reading.files
-                except Exception:  # the next change may put it right
-                    log.exception("the configuration could not be read again")
-                read = now
-            before = now
-            await asyncio.sleep(self._interval)
+        await follow_files((), self._look, self._interval)
+
+    async def _look(self, files: Sequence[str]) -> Sequence[str]:
+        try:
+            reading = await asyncio.to_thread(self._load)
+            await apply_changes(self._manager, reading)
+            return reading.files
+        except Exception:  # the next change may put it right
+            log.exception("the configuration could not be read again")
+            return files
+
+
+async def follow_files(
+    files: Sequence[str],
+    look: Callable[[Sequence[str]], Awaitable[Sequence[str]]],
+    interval: float,
+) -> None:
+    """Call `look` now, and whenever the files have changed; it returns those to follow then.
+
+    A file may be written in several steps, or the old one be removed first: `look` is called when
+    they were the same twice. Files that are new to us count as changed, so they are looked at once
+    more: they may have changed meanwhile.
+    """
+    seen: dict[str, FileStamp] | None = None  # what the files were when `look` was called
+    before: dict[str, FileStamp] | None = None
+    while True:
+        now = await asyncio.to_thread(file_stamps, files)
+        if seen is None or (now != seen and now == before):
+            seen = now
+            files = await look(files)
+        before = now
+        await asyncio.sleep(interval)
 
 
 def file_stamps(files: Iterable[str]) -> dict[str, FileStamp]:

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from msgspec import Struct
 
 from ..client import MCPClient, MCPClientConfig
+from ..client.api.tool_hints import is_harmless
 from ..client.callbacks import Callbacks
 from ..client.connection.retry import Retry
 from ..client.server_entry import MCPServerEntry, MCPStdioServerConfig
@@ -562,13 +563,7 @@ class Supervisor:
         self._changed(self)
 
     def _is_harmless(self, tool: str) -> bool:
-        for definition in self.tools or ():
-            if definition.get("name") == tool:
-                hints = definition.get("annotations")
-                return isinstance(hints, dict) and (
-                    hints.get("readOnlyHint") is True or hints.get("idempotentHint") is True
-                )
-        return False
+        return is_harmless(next((one for one in self.tools or () if one.get("name") == tool), {}))
 
     def _why_not(self) -> ConnectFailed:
         """Always a new one: an exception that is raised again and again grows."""

@@ -15,7 +15,7 @@ from .suggested_commands import suggest
 if TYPE_CHECKING:
     from ...client.server_entry import MCPServerEntry
 
-__all__ = ["ConnectTarget", "parse_with_server", "read_headers", "split_target"]
+__all__ = ["ConnectTarget", "parse_with_server", "read_headers", "split_target", "words_in"]
 
 TOKEN_VARIABLE = "FAIRLEAD_TOKEN"
 HOME_VARIABLE = "FAIRLEAD_HOME"
@@ -150,7 +150,7 @@ def split_target(
         index = argv.index("--")
         return list(argv[:index]), ConnectTarget(command=tuple(argv[index + 1 :]))
     own = list(argv)
-    words = _words(own)
+    words = words_in(own, _TAKE_A_VALUE)
     reads_url = reads and len(words) == 2 and ":" not in own[words[0]]
     for index in reversed(range(len(own))):
         is_value = index > 0 and own[index - 1] in _TAKE_A_VALUE
@@ -200,13 +200,13 @@ def _spelled(url: str) -> str:
     return re.sub(r"(?i)^unix:/(?!/)", "unix:///", url)
 
 
-def _words(argv: Sequence[str]) -> list[int]:
+def words_in(argv: Sequence[str], take_a_value: Sequence[str]) -> list[int]:
     """Where the words are that are neither options nor their values."""
     found, skip = [], False
     for index, word in enumerate(argv):
         if skip:
             skip = False
-        elif word in _TAKE_A_VALUE:
+        elif word in take_a_value:
             skip = True
         elif not word.startswith("-"):
             found.append(index)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ...errors import ConfigError
 from ...gateway import Gateway
 from ...gateway.clients.admission import ClientAccess
-from ...manager.config_watch import FileStamp, file_stamps
+from ...manager.config_watch import follow_files
 from ...manager.server_spec import ServerSpec
 from .choose_servers import ChosenServers, ReadServers
 
@@ -77,22 +77,17 @@ class GatewayReloader:
 
     async def follow(self, files: Sequence[str]) -> None:
         """Look at the files for ever, and at those that they lead to."""
-        read: dict[str, FileStamp] | None = None  # what the files were when they were last read
-        before: dict[str, FileStamp] | None = None
-        while True:
-            now = await asyncio.to_thread(file_stamps, files)
-            # Who writes a file may not be done yet: it is read when it was the same twice.
-            if read is None or (now != read and now == before):
-                read = now
-                try:
-                    wanted = await asyncio.to_thread(self._read)
-                    files = wanted.files
-                    if await self.apply(wanted):
-                        self._changed(wanted)
-                except ConfigError as exc:
-                    self._failed(str(exc))
-            before = now
-            await asyncio.sleep(INTERVAL)
+        await follow_files(files, self._look, INTERVAL)
+
+    async def _look(self, files: Sequence[str]) -> Sequence[str]:
+        try:
+            wanted = await asyncio.to_thread(self._read)
+            files = wanted.files
+            if await self.apply(wanted):
+                self._changed(wanted)
+        except ConfigError as exc:
+            self._failed(str(exc))
+        return files
 
 
 def _digests(entries: Iterable[ServerSpec]) -> list[str]:

@@ -5,6 +5,7 @@ import re
 import shlex
 from collections.abc import Sequence
 
+from ..framework.connect_target import words_in
 from ..framework.errors import UsageError
 from ..framework.parser import RULES, Parser, option, seconds
 
@@ -18,7 +19,7 @@ def run(argv: Sequence[str]) -> int:
     if "--" in own:
         index = own.index("--")
         own, command = own[:index], own[index + 1 :]
-    first = _first_word(own)
+    first = next(iter(words_in(own, _TAKE_A_VALUE)), None)  # we have none of our own
     options = _parser().parse_args(own[:first])
     if first is not None:
         meant = shlex.join(["fairlead", "tap", *own[:first]])
@@ -50,15 +51,6 @@ def run(argv: Sequence[str]) -> int:
     from .tap_pump import run_command
 
     return run_command(command, lambda: TapFeed(about))
-
-
-def _first_word(own: Sequence[str]) -> int | None:
-    """Where a word is that is neither an option nor its value: we have none of our own."""
-    for index, word in enumerate(own):
-        is_value = index > 0 and own[index - 1] in _TAKE_A_VALUE
-        if not word.startswith("-") and not is_value:
-            return index
-    return None
 
 
 def _name_of(command: Sequence[str]) -> str:

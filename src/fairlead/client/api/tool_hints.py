@@ -14,7 +14,7 @@ from ...wire.quote_text import shortened
 if TYPE_CHECKING:
     from ...protocol.types.tools import Tool
 
-__all__ = ["ToolHints"]
+__all__ = ["ToolHints", "is_harmless"]
 
 
 class ToolHints:
@@ -37,11 +37,7 @@ class ToolHints:
     def learn(self, tools: Iterable[Mapping[str, Any]]) -> None:
         """Take in tools of a list."""
         for tool in tools:
-            hints = tool.get("annotations")
-            harmless = isinstance(hints, Mapping) and (
-                hints.get("readOnlyHint") is True or hints.get("idempotentHint") is True
-            )
-            self._add(str(tool.get("name")), harmless, tool.get("outputSchema"))
+            self._add(str(tool.get("name")), is_harmless(tool), tool.get("outputSchema"))
 
     def learn_typed(self, tools: "Iterable[Tool]") -> None:
         """The same for tools that were decoded already."""
@@ -85,6 +81,14 @@ class ToolHints:
             self._harmless.add(name)
         if isinstance(schema, Mapping | Raw):
             self.schemas[name] = schema
+
+
+def is_harmless(tool: Mapping[str, Any]) -> bool:
+    """Return whether a tool says that calling it twice does what calling it once does."""
+    hints = tool.get("annotations")
+    return isinstance(hints, Mapping) and (
+        hints.get("readOnlyHint") is True or hints.get("idempotentHint") is True
+    )
 
 
 def _validator(tool: str, schema: Any, result: dict[str, Any]) -> SchemaValidator:

@@ -6,6 +6,7 @@ The same code answers a request of a server (handshake era) and a question insid
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Literal, TypeAlias
 
@@ -78,24 +79,15 @@ def cancel() -> dict[str, Any]:
     return {"action": "cancel"}
 
 
+@dataclass
 class InputCallbacks:
     """The callbacks, and the capabilities that follow from having them."""
 
-    def __init__(
-        self,
-        on_elicit: OnElicit | None = None,
-        on_sample: OnSample | None = None,
-        on_roots: OnRoots | None = None,
-        *,
-        elicit_url: bool = False,
-        sample_tools: bool = False,
-    ) -> None:
-        """`elicit_url`: `on_elicit` can show pages too; `sample_tools`: `on_sample` takes tools."""
-        self.on_elicit = on_elicit
-        self.on_sample = on_sample
-        self.on_roots = on_roots
-        self.elicit_url = elicit_url
-        self.sample_tools = sample_tools
+    on_elicit: OnElicit | None = None
+    on_sample: OnSample | None = None
+    on_roots: OnRoots | None = None
+    elicit_url: bool = False  # `on_elicit` can show pages too
+    sample_tools: bool = False  # `on_sample` takes tools
 
     @property
     def capabilities(self) -> dict[str, Any]:
