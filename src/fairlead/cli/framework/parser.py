@@ -22,6 +22,7 @@ __all__ = [
     "Option",
     "Parser",
     "add_connection_options",
+    "add_record_options",
     "add_url_options",
     "flag",
     "milliseconds",
@@ -199,6 +200,21 @@ def add_url_options(parser: Parser) -> None:
         "FAIRLEAD_TOKEN in the environment says to it who you are.",
         HEADER,
         SSE,
+    )
+
+
+def add_record_options(parser: Parser, *, named: bool = True) -> None:
+    """`named`: whether a tape has to be given a name."""
+    text = "write all that passes to a tape of this name, or path"
+    more = "; without one, to a new tape, of which the last 20 are kept"
+    facts = {"help": text} if named else {"help": text + more, "nargs": "?", "const": ""}
+    parser.add_group(
+        "on a tape",
+        "`fairlead tape` lists and shows them, `fairlead replay` plays them.",
+        option("--record", metavar="NAME", **facts),
+        flag("--overwrite", help="even if there is one already"),
+        repeated("--tag", "TAG", "to find it by"),
+        flag("--keep-secrets", help="do not take out what looks like one"),
     )
 
 

@@ -13,8 +13,17 @@ from urllib.parse import urlsplit
 from ..framework.access_options import ACCESS, require_network
 from ..framework.connect_target import ConnectTarget, parse_with_server
 from ..framework.errors import NO_CONNECTION, CommandError, UsageError, print_message
-from ..framework.parser import INPUT, JOURNAL, RULES, Parser, add_url_options, flag, option, seconds
-from ..recording.record_options import add_record_options, recording
+from ..framework.parser import (
+    INPUT,
+    JOURNAL,
+    RULES,
+    Parser,
+    add_record_options,
+    add_url_options,
+    flag,
+    option,
+    seconds,
+)
 
 if TYPE_CHECKING:
     from ...client.server_entry import MCPServerEntry
@@ -35,6 +44,8 @@ __all__ = [
 
 
 def run(argv: Sequence[str]) -> int:
+    from .tape_options import recording
+
     options, target = parse_with_server(_parser(), argv, "proxy")
     made: list[Relay] = []
     with recording(options) as interceptors:

@@ -25,8 +25,7 @@ from ..framework.connection import silence_warnings
 from ..framework.errors import UsageError, print_message
 from ..framework.listen_address import ListenAddress
 from ..framework.output import safe
-from ..framework.parser import INPUT, PROJECT, Parser, flag, option, port
-from ..recording.record_options import add_record_options
+from ..framework.parser import INPUT, PROJECT, Parser, add_record_options, flag, option, port
 from ..tap.watched_relay import watchable
 from .choose_servers import ChosenServers, OwnAddress
 from .port_in_use import listen

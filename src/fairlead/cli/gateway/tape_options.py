@@ -1,19 +1,23 @@
 """The tape of a gateway or a proxy that is run as a program."""
 
 from argparse import Namespace
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from ...client.server_entry import MCPServerEntry
 from ...errors import ConfigError
 from ...gateway.operations.tape_control import TapeControl
-from ...recording.tape.format import LINES
+from ...interceptor import Interceptor
+from ...recording.tape.format import LINES, about_entry
+from ...recording.tape.known_secrets import secrets_of
+from ...recording.tape.tape_interceptor import Recorder
 from ..framework.errors import CommandError, UsageError, print_message
 from ..framework.output import safe, visible
 from ..recording.places import new_tape_path, tape_path, tapes_folder
 
-__all__ = ["record_while_running", "require_tape", "tape_control_for", "tape_place"]
+__all__ = ["record_while_running", "recording", "require_tape", "tape_control_for", "tape_place"]
 
 
 def tape_place(options: Namespace, name: str, said: str | bool = False) -> Path | None:
@@ -76,3 +80,19 @@ def record_while_running(
         if last is not None:
             lost = f", {last.info.lost} were lost" if last.info.lost else ""
             print_message("recorded", safe(f"{last.info.entries} messages on {last.path}{lost}"))
+
+
+@contextmanager
+def recording(options: Namespace) -> Iterator[Callable[[MCPServerEntry], list[Interceptor]]]:
+    """What records, for the server that was found; the tape is closed at the end."""
+    with ExitStack() as stack:
+
+        def interceptors(entry: MCPServerEntry) -> list[Interceptor]:
+            if options.record is None:
+                return []
+            tapes = tape_control_for(about_entry(entry), secrets_of(entry))
+            stack.enter_context(record_while_running(tapes, tape_place(options, "proxy"), options))
+            assert tapes.last is not None
+            return [Recorder(tapes.last)]
+
+        yield interceptors
