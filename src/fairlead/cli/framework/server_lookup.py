@@ -140,21 +140,14 @@ async def resolve_entry(
         NotApproved: if it comes from a file of the project that nobody approved.
         ConfigError: for what is missing or wrong in it.
     """
-    trust = trust or Trust()
-    trust.require(found)
-    inputs = _inputs_of(found, given or {})
-    return await resolve_in_thread(found, commands=SecretCommands(trust), inputs=inputs)
-
-
-def _inputs_of(found: FoundServer, given: Mapping[str, str]) -> dict[str, str]:
-    """What the entry asks of a person; the defaults stand for what was not given."""
-    defaults = {one.id: one.default for one in found.needs_input if one.default is not None}
-    return {**defaults, **given}
+    commands = SecretCommands(trust or Trust())
+    return await resolve_in_thread(found, commands=commands, inputs=given)
 
 
 async def ask_inputs(found: FoundServer, given: Mapping[str, str]) -> dict[str, str]:
-    """The same, but somebody at the terminal is asked for what is missing."""
-    known = _inputs_of(found, given)
+    """What the entry asks of a person: as given, by default, or as said at the terminal."""
+    defaults = {one.id: one.default for one in found.needs_input if one.default is not None}
+    known = {**defaults, **given}
     missing = [one for one in found.needs_input if one.id not in given]
     if not missing or not can_ask():
         return known

@@ -56,23 +56,22 @@ class ConfigFile:
 
     def add(self, name: str, entry: MCPServerEntry | Mapping[str, Any]) -> None:
         """A new entry. Raises: ConfigError: if it is wrong, or the name is taken."""
-        fields = _checked(name, entry)
-
-        def change(data: dict[str, Any]) -> None:
-            servers = self._servers(data)
-            if name in servers:
-                raise ConfigError(f'Server "{name}": is there already', path=str(self.path))
-            servers[name] = fields
-
-        self._change(change)
+        self._put(name, entry, new=True)
 
     def update(self, name: str, entry: MCPServerEntry | Mapping[str, Any]) -> None:
         """Another entry in the place of one. Raises: ConfigError: if it is wrong, or not there."""
-        fields = _checked(name, entry)
+        self._put(name, entry, new=False)
+
+    def _put(self, name: str, entry: MCPServerEntry | Mapping[str, Any], *, new: bool) -> None:
+        if problems := validate_server_config(name, entry):
+            raise ConfigError("; ".join(problems))
 
         def change(data: dict[str, Any]) -> None:
-            self._present(data, name)
-            self._servers(data)[name] = fields
+            if not new:
+                self._present(data, name)
+            elif name in self._servers(data):
+                raise ConfigError(f'Server "{name}": is there already', path=str(self.path))
+            self._servers(data)[name] = shortest_form(entry)
 
         self._change(change)
 
@@ -89,27 +88,25 @@ class ConfigFile:
 
     def enable(self, name: str) -> None:
         """Use a name again: an entry of this file, or of any other program's."""
-
-        def change(data: dict[str, Any]) -> None:
-            _without(data, "disabledServers", name)
-            entry = self._servers(data).get(name)
-            if isinstance(entry, dict):
-                entry.pop("enabled", None)
-            else:
-                _with(data, "enabledServers", name)
-
-        self._change(change)
+        self._switch(name, on=True)
 
     def disable(self, name: str) -> None:
         """Hide a name, wherever it comes from."""
+        self._switch(name, on=False)
+
+    def _switch(self, name: str, *, on: bool) -> None:
+        lists = ("enabledServers", "disabledServers")
+        wanted, other = lists if on else reversed(lists)
 
         def change(data: dict[str, Any]) -> None:
-            _without(data, "enabledServers", name)
+            _without(data, other, name)
             entry = self._servers(data).get(name)
-            if isinstance(entry, dict):
-                entry["enabled"] = False
+            if not isinstance(entry, dict):
+                _with(data, wanted, name)
+            elif on:
+                entry.pop("enabled", None)
             else:
-                _with(data, "disabledServers", name)
+                entry["enabled"] = False
 
         self._change(change)
 
@@ -172,13 +169,6 @@ def _own(path: str) -> ConfigFile:
     file = ConfigFile.__new__(ConfigFile)
     file.path = Path(path)
     return file
-
-
-def _checked(name: str, entry: MCPServerEntry | Mapping[str, Any]) -> dict[str, Any]:
-    problems = validate_server_config(name, entry)
-    if problems:
-        raise ConfigError("; ".join(problems))
-    return shortest_form(entry)
 
 
 def shortest_form(entry: MCPServerEntry | Mapping[str, Any]) -> dict[str, Any]:

@@ -144,36 +144,28 @@ def _timeouts(
 ) -> tuple[float | None, float | None]:
     """Milliseconds for a request, and for the start."""
     factor = 1000.0 if unit == "s" else 1.0
-    said, request, startup = raw.get("timeout"), None, None
-    if isinstance(said, dict):  # opencode, second version
-        startup, request = said.get("startup"), said.get("request")
-    elif said is not None:
-        request = said
-    scaled = {
-        "request": [(request, factor)],
-        "startup": [(startup, factor)],
-    }
-    scaled["request"] += [
+    said = raw.get("timeout")
+    own = said if isinstance(said, dict) else {"request": said}  # opencode, second version
+    request = [
+        (own.get("request"), factor),
         (raw.get("requestTimeoutMs"), 1.0),
         (raw.get("request_timeout_ms"), 1.0),
         (raw.get("tool_timeout_sec"), 1000.0),
     ]
-    scaled["startup"] += [
+    startup = [
+        (own.get("startup"), factor),
         (raw.get("startup_timeout_sec"), 1000.0),
         (raw.get("startup_timeout_ms"), 1.0),
         (raw.get("connectionTimeout"), 1.0),
     ]
-    first = {
-        what: next((pair for pair in pairs if pair[0] is not None), None)
-        for what, pairs in scaled.items()
-    }
-    return _milliseconds(first["request"], notes), _milliseconds(first["startup"], notes)
+    return _milliseconds(request, notes), _milliseconds(startup, notes)
 
 
-def _milliseconds(said: tuple[Any, float] | None, notes: list[str]) -> float | None:
-    if said is None:
+def _milliseconds(said: list[tuple[Any, float]], notes: list[str]) -> float | None:
+    """The first that is given, each with what it is multiplied by."""
+    value, factor = next((pair for pair in said if pair[0] is not None), (None, 1.0))
+    if value is None:
         return None
-    value, factor = said
     _refuse(isinstance(value, bool) or not isinstance(value, int | float), "`timeout` is no number")
     if not 0 < value <= _LONGEST:
         notes.append("a timeout of zero or less is read as the usual one")

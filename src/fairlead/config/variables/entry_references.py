@@ -98,32 +98,22 @@ def file_beside(found: FoundServer, path: str) -> str:
     return os.path.join(os.path.dirname(found.path), path)
 
 
-def texts_in(value: Any) -> Iterator[str]:
-    """Yield every text in a value, keys included."""
+def texts_in(value: Any, *, keys: bool = True) -> Iterator[str]:
+    """Yield every text in a value, with or without the keys of maps."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from texts_in(key)
-            yield from texts_in(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from texts_in(item)
+    elif isinstance(value, dict | list | tuple):
+        if keys and isinstance(value, dict):
+            yield from value
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from texts_in(item, keys=keys)
 
 
 def values_of(raw: dict[str, Any]) -> Iterator[str]:
     """Yield what an entry as it stands in a file keeps in `env`, `headers` and other maps."""
     for held in raw.values():
         if isinstance(held, dict):
-            yield from _texts(held)
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _texts(item)
+            yield from texts_in(held, keys=False)
 
 
 def hide_values(text: str, values: Iterable[str] = ()) -> str:
