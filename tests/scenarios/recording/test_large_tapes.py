@@ -199,3 +199,29 @@ def test_a_tape_that_is_written_anew_while_it_is_played_is_noticed(tmp_path: Pat
     os.truncate(write, 20)
     with pytest.raises(ConfigError, match="written anew"):
         cue.read()
+
+
+def test_progress_is_for_a_terminal(folder: Path) -> None:
+    import pty
+
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fairlead", "tape", "show", "./one"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+        cwd=folder,
+        env={**os.environ, "FAIRLEAD_HOME": str(folder)},
+    )
+    os.close(theirs)
+    shown = b""
+    try:
+        while some := os.read(ours, 65536):
+            shown += some
+    except OSError:
+        pass  # the last writer has gone
+    finally:
+        os.close(ours)
+    assert process.wait(LIMIT) == 0
+    # On a fast machine there is nothing to tell; what is told is wiped away.
+    assert not shown or (b"% of 96." in shown and shown.endswith(b"\r\x1b[K"))

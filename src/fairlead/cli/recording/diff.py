@@ -3,6 +3,7 @@
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from ...recording.compare.json_diff import read_path
 from ..framework.errors import FAILED, UsageError
 from ..framework.output import pretty, visible, write
 from ..framework.parser import IGNORE, JSON, Parser, option
-from .places import open_tape, print_integrity_warnings
+from .places import open_tape, print_integrity_warnings, progress
 
 __all__ = ["format_value", "run_diff"]
 
@@ -33,8 +34,11 @@ def run_diff(argv: Sequence[str]) -> int:
     except ValueError as exc:
         raise UsageError(str(exc)) from exc
     first, second = open_tape(options.first), open_tape(options.second)
-    found = iter_differences(first, second, ignore)
-    count = _show_json(found) if options.json else sum(map(_show, found))
+    with progress(first, second):
+        found = iter_differences(first, second, ignore)
+        change = next(found, None)
+    rest = () if change is None else chain([change], found)
+    count = _show_json(rest) if options.json else sum(map(_show, rest))
     print_integrity_warnings(first, second)
     if not count and not options.json:
         write("They are the same, but for time and ids")

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,7 +15,7 @@ from ...redaction.redact_text import REDACTED
 from ..framework.errors import CommandError, print_message
 from ..framework.output import for_stream
 from ..framework.parser import TAPE, Parser
-from .places import FORCE, already_exists, open_tape, print_integrity_warnings
+from .places import FORCE, already_exists, open_tape, print_integrity_warnings, progress
 
 __all__ = ["run_export"]
 
@@ -39,11 +39,12 @@ def run_export(argv: Sequence[str]) -> int:
     reader = open_tape(options.tape)
     pieces = har_text(reader.info, reader) if options.har else _test(reader, options.output)
     if options.output is None:
-        _write(pieces)
+        with nullcontext() if sys.stdout.isatty() else progress(reader):
+            _write(pieces)
         print_integrity_warnings(reader)
         return 0
     try:
-        with _opened(Path(options.output), force=options.force) as stream:
+        with _opened(Path(options.output), force=options.force) as stream, progress(reader):
             stream.writelines(pieces)
     except FileExistsError as exc:
         raise already_exists(exc) from exc

@@ -3,15 +3,16 @@
 import contextlib
 import os
 import re
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ...config.paths import local_host_paths
 from ..framework.errors import CommandError, print_message
-from ..framework.output import visible
+from ..framework.output import StatusLine, format_size, visible
 from ..framework.parser import flag
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ __all__ = [
     "new_tape_path",
     "open_tape",
     "print_integrity_warnings",
+    "progress",
     "reading",
     "tape_path",
     "tapes_folder",
@@ -31,6 +33,8 @@ __all__ = [
 KEPT = 20  # tapes of one name that nobody asked to keep elsewhere
 LOOKED_AT = 1 << 20  # bytes of a file that may be a tape
 NAMED = 5  # tapes that a hint names
+QUIET: Final = 1.0  # seconds in which nobody wonders how far a tape has been read
+AGAIN: Final = 0.2
 # `--overwrite` is the word of the commands that record.
 FORCE = flag("--force", "--overwrite", help="even if there is one already")
 _ENDINGS = (".tape.jsonl", ".tape.json")
@@ -176,3 +180,36 @@ def print_integrity_warnings(*readers: "TapeReader") -> None:
         whose = f"{Path(reader.base).name}: " if len(readers) > 1 else ""
         for sentence in integrity_warnings(reader):
             print_message("note", visible(f"{whose}{sentence}"), "33")
+
+
+@contextmanager
+def progress(*readers: "TapeReader") -> Iterator[None]:
+    """Show it while these are read; nowhere but on a terminal, and on no line of its own."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    shown = _Shown(sum(reader.size for reader in readers))
+    for reader in readers:
+        reader.on_read = shown.add
+    try:
+        yield
+    finally:
+        for reader in readers:
+            reader.on_read = None
+        shown.clear()
+
+
+class _Shown(StatusLine):
+    def __init__(self, total: int) -> None:
+        super().__init__()
+        self._total = max(total, 1)
+        self._done = 0
+        self._next = time.monotonic() + QUIET
+
+    def add(self, count: int) -> None:
+        self._done += count
+        if self._done >= self._total:  # what comes now has the line for itself
+            self.clear()
+        elif (now := time.monotonic()) >= self._next:
+            self._next = now + AGAIN
+            self.show(f"reading: {self._done * 100 // self._total}% of {format_size(self._total)}")

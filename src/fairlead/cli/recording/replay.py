@@ -28,7 +28,7 @@ from ..framework.parser import (
 from ..framework.suggested_commands import suggest
 from ..gateway import proxy
 from .diff import format_value
-from .places import open_tape, print_integrity_warnings, reading
+from .places import open_tape, print_integrity_warnings, progress, reading
 
 if TYPE_CHECKING:
     from ...errors import FairleadError
@@ -68,7 +68,7 @@ def run(argv: Sequence[str]) -> int:
 def _player(reader: "TapeReader", options: Namespace, pace: "Pace") -> "TapeServer":
     from ...recording.replay import TapeServer
 
-    with reading():
+    with reading(), progress(reader):
         player = TapeServer(reader, matching=options.match, pace=pace)
     print_integrity_warnings(reader)
     player.seek(options.seek)
@@ -152,7 +152,7 @@ def _against(argv: Sequence[str]) -> int:
     reader = open_tape(options.tape)
     way, _ = proxy.target_of_options(options, target)
     try:
-        with reading():
+        with reading(), progress(reader):
             report = asyncio.run(
                 replay_tape(
                     reader,

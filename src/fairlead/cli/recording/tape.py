@@ -1,8 +1,10 @@
 """`fairlead tape ...`: conversations that were recorded; listed, shown, cut and deleted here."""
 
 import json
+import sys
 from argparse import ArgumentTypeError
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import datetime
 from fnmatch import fnmatchcase
 from itertools import islice
@@ -27,6 +29,7 @@ from .places import (
     already_exists,
     open_tape,
     print_integrity_warnings,
+    progress,
     reading,
     tape_path,
     tapes_folder,
@@ -142,13 +145,14 @@ def run_show(argv: Sequence[str]) -> int:
         "  fairlead tape show monday --json | jq .message",
     ).parse_args(argv)
     reader = open_tape(options.tape)
-    for entry in islice(select_entries(reader, _selected(options)), options.limit):
-        if options.json:
-            write(msgspec.json.encode(entry).decode())
-            continue
-        write(visible(_line(entry)))
-        if options.full:
-            write(safe(_whole(entry)))
+    with nullcontext() if sys.stdout.isatty() else progress(reader):
+        for entry in islice(select_entries(reader, _selected(options)), options.limit):
+            if options.json:
+                write(msgspec.json.encode(entry).decode())
+                continue
+            write(visible(_line(entry)))
+            if options.full:
+                write(safe(_whole(entry)))
     print_integrity_warnings(reader)
     return 0
 
@@ -207,7 +211,8 @@ def run_trim(argv: Sequence[str]) -> int:
     target = reader.base if options.output is None else tape_path(options.output)
     overwrite = options.force or options.output is None
     try:
-        count = trim(reader, _selected(options, opening=True), target, overwrite=overwrite)
+        with progress(reader):
+            count = trim(reader, _selected(options, opening=True), target, overwrite=overwrite)
     except FileExistsError as exc:
         raise already_exists(exc) from exc
     except (ConfigError, OSError) as exc:

@@ -3,7 +3,7 @@
 import os
 import weakref
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,6 +58,7 @@ class TapeReader:
         self.disordered = 0  # those that have a lower one
         self.whole = False  # it was read up to its end
         self.troubles: list[str] = []  # with what its companion says
+        self.on_read: Callable[[int], None] | None = None  # hears how many bytes were read
         self.base = base_of(path)
         self._alone: Path | None = None
         if not Path(f"{self.base}{LINES}").is_file():
@@ -107,6 +108,8 @@ class TapeReader:
             while line := file.readline(MAX_LINE):
                 spot = LineLocation(number, offset, len(line))
                 offset += len(line)
+                if self.on_read is not None:
+                    self.on_read(len(line))
                 whole = line.endswith(b"\n")
                 if inside or not whole:
                     self.skipped += not inside
