@@ -7,7 +7,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parent.parent / "src" / "fairlead"
 
 # Objects of other programs and libraries, in which an attribute may be missing; "*" is a name that
-# the code computes. What one of our own classes may define belongs in its base class instead:
+# the code computes. Hooks of our own classes are declared in a base class instead:
 # `InterceptorBase`, `ReplyPathBase`, `SharedStream` (channels), `EndpointHooks`.
 FOREIGN = {
     "interceptor/interceptor_base.py": {"*"},  # interceptors of other classes, once

@@ -39,7 +39,7 @@ Deliver: TypeAlias = Callable[[Incoming], None]
 
 
 class HttpCapabilities(Protocol):
-    """What only channels over HTTP can do; `SharedStream` has the defaults for all others."""
+    """The part of a `Channel` that only HTTP has; `SharedStream` has defaults for all others."""
 
     # Called when the server has forgotten our session and another one has begun.
     on_renewed: Callable[[], None] | None
@@ -73,8 +73,8 @@ class Channel(HttpCapabilities, Protocol):
     """A two-way stream of messages with one peer.
 
     All methods may be called by any task, in any order; only `run` belongs to one. Derive a channel
-    from `SharedStream`, which has defaults for everything that is optional. What a channel of
-    another class does not define, `complete_channel` adds.
+    from `SharedStream`, which has defaults for everything that is optional. `complete_channel` adds
+    them to a channel of another class.
     """
 
     context: TransportContext
