@@ -18,7 +18,7 @@ from ..channel import Channel
 from ..client_shares import ClientShares, NoShareLeft
 from ..http.server.asgi import TEXT, HeaderMap, Receive, Scope, Send
 from ..http.server.request_guard import RequestGuard, RequestRefusal
-from ..http.server.sessions.session_manager import AcceptSession, ServedPeer
+from ..http.server.sessions.http_session import AcceptSession, ServedPeer
 from ..http.server.settings import HttpSettings
 from .channel import SUBPROTOCOL, WebSocketChannel, WebSocketClosed
 from .toolcall_dialect import ToolCallServerChannel, is_tool_call

@@ -19,7 +19,8 @@ from .refusals import MessageRefusals, send_rejection
 from .request_guard import RequestGuard, RequestRefusal
 from .request_headers import repeated_header
 from .sessionless_posts import SessionlessPosts
-from .sessions.session_manager import AcceptSession, SessionManager
+from .sessions.http_session import AcceptSession
+from .sessions.session_manager import SessionManager
 from .sessions.session_posts import SessionPosts
 from .sessions.stream_resume import StreamResumption
 from .settings import HttpSettings

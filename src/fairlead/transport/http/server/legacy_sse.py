@@ -20,7 +20,7 @@ from ....wire.sse import encode_event
 from ...client_shares import ClientShares, NoShareLeft
 from .asgi import AsgiCall, BodyTooLarge, has_json
 from .sessions.event_stream import HIGH_WATER, EventStream, write_stream
-from .sessions.session_manager import AcceptSession, ServedPeer
+from .sessions.http_session import AcceptSession, ServedPeer
 from .sessions.streamed_channel import StreamedChannel
 from .settings import HttpSettings
 

@@ -2,19 +2,26 @@
 
 import asyncio
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from .....errors import ChannelClosed, HttpError, TransportError
 from .....wire import MAX_MESSAGE
 from .decompression import Decompressor
 
-if TYPE_CHECKING:
-    from .connection import Http1Connection
-
-__all__ = ["HttpResponse", "media_type"]
+__all__ = ["BodySource", "HttpResponse", "media_type"]
 
 MAX_ERROR_BODY = 1 << 20  # bytes that are read of a refusal
 MAX_UNREAD = 256 << 10  # bytes of a body that wait for their reader before the server has to
+
+
+class BodySource(Protocol):
+    """The connection that a body arrives on."""
+
+    def resume(self) -> None:
+        """Read on, if reading was paused because too much of the body was unread."""
+
+    def drop(self) -> None:
+        """Close the connection, whatever is under way."""
 
 
 class HttpResponse:
@@ -23,11 +30,11 @@ class HttpResponse:
     __slots__ = (
         "_error",
         "_fields",
-        "_line",
         "_loop",
         "_most",
         "_pieces",
         "_size",
+        "_source",
         "_unpacker",
         "_waiter",
         "_whole",
@@ -43,11 +50,11 @@ class HttpResponse:
     reason: str
     content_type: str  # in lower case, without parameters
 
-    def __init__(self, line: "Http1Connection", loop: asyncio.AbstractEventLoop, url: str) -> None:
+    def __init__(self, source: BodySource, loop: asyncio.AbstractEventLoop, url: str) -> None:
         self.url = url
         self.complete = False  # all of it has arrived, or will not
         self.seen = 0  # bytes of the body so far
-        self._line = line
+        self._source = source
         self._loop = loop
         self._fields: dict[bytes, bytes] = {}
         self._pieces: list[bytes] = []
@@ -58,7 +65,7 @@ class HttpResponse:
         self._error: ChannelClosed | None = None
         self._unpacker: Decompressor | None = None
 
-    # For the line
+    # For its connection
 
     @property
     def full(self) -> bool:
@@ -120,7 +127,7 @@ class HttpResponse:
                 return await self._read_packed(limit)
             self._most, self._whole = limit, True
             if not self.complete:
-                self._line.resume()
+                self._source.resume()
             while not self.complete and not self.full:
                 await self._more()
             if self.full:
@@ -174,7 +181,7 @@ class HttpResponse:
             await self._more()
         pieces, self._pieces, self._size = self._pieces, [], 0
         if not self.complete:
-            self._line.resume()
+            self._source.resume()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def _more(self) -> None:
@@ -188,7 +195,7 @@ class HttpResponse:
         """Discard the response; a connection with unread bytes is closed."""
         if not self.complete:
             self.end(ChannelClosed("the answer was not read to its end"))
-            self._line.drop()
+            self._source.drop()
 
     async def refusal(self) -> tuple[HttpError, bytes]:
         """The reply as an error, and the bytes of its body."""

@@ -11,7 +11,7 @@ from .....protocol.identity.principal import Principal
 from .....wire import Request, RequestId
 from ..asgi import JSON
 from ..sessions.event_stream import EventStream
-from ..sessions.session_manager import HttpSession
+from ..sessions.http_session import HttpSession
 from .call import FastPathCall, FastPathConnection, RequestHead
 
 __all__ = ["FastPathSessionCall", "answer_session_post"]

@@ -15,7 +15,8 @@ from ..refusals import MessageRefusals, send_later, unknown_session
 from ..request_headers import wants_events
 from ..settings import HttpSettings
 from .event_stream import EventStream, write_stream
-from .session_manager import HttpSession, SessionManager, TooManySessions
+from .http_session import HttpSession
+from .session_manager import SessionManager, TooManySessions
 
 __all__ = ["ASSUMED_REVISION", "SessionPosts"]
 

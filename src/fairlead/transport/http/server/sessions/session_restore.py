@@ -4,16 +4,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from .....errors import RemoteProtocolError
 from .....protocol.envelope import TransportContext
 from .....protocol.identity.principal import Principal, principal_name
 from .....wire import Notification, Request, decode, encode
+from .http_session import HttpSession
 from .session_store import SessionStore, StoredSession, key_of
-
-if TYPE_CHECKING:
-    from .session_manager import HttpSession
 
 __all__ = ["SessionRestorer"]
 
@@ -24,9 +22,9 @@ OPENING = 30.0  # seconds that the server may take for a handshake that nobody w
 
 log = logging.getLogger("fairlead.transport")
 
-Make = Callable[[TransportContext, Principal, str], "HttpSession"]
-Add = Callable[["HttpSession"], None]
-End = Callable[["HttpSession", bool], Awaitable[None]]  # for good, or only here
+Make = Callable[[TransportContext, Principal, str], HttpSession]
+Add = Callable[[HttpSession], None]
+End = Callable[[HttpSession, bool], Awaitable[None]]  # for good, or only here
 
 
 class SessionRestorer:
@@ -45,7 +43,7 @@ class SessionRestorer:
         self._make, self._add, self._end = make, add, end
         self._reviving: dict[tuple[str, Principal], asyncio.Task[HttpSession | None]] = {}
 
-    async def keep(self, session: "HttpSession", opening: Request) -> None:
+    async def keep(self, session: HttpSession, opening: Request) -> None:
         """A session has begun."""
         assert session.revision is not None
         session.key = key_of(session.context.path or "", session.id)
@@ -81,7 +79,7 @@ class SessionRestorer:
 
     async def restore_session(
         self, session_id: str, context: TransportContext, principal: Principal
-    ) -> "HttpSession | None":
+    ) -> HttpSession | None:
         """The session, as if it had never been away; None if there is none for this client."""
         key = key_of(context.path or "", session_id)
         task = self._reviving.get((key, principal))
@@ -107,7 +105,7 @@ class SessionRestorer:
 
     async def _revive(
         self, session_id: str, key: str, context: TransportContext, principal: Principal
-    ) -> "HttpSession | None":
+    ) -> HttpSession | None:
         stored = await self._find(key, principal)
         if stored is None:
             return None
@@ -129,7 +127,7 @@ class SessionRestorer:
         await self._end(session, agrees is not None)
         return None
 
-    async def _begin(self, session: "HttpSession", opening: Request) -> bool | None:
+    async def _begin(self, session: HttpSession, opening: Request) -> bool | None:
         """Let the server hear what it, or the one before it, has heard; whether it agrees, or None
         if it does not say."""
         stream = session.open_stream([opening])

@@ -10,7 +10,8 @@ from ..request_headers import accepts
 from ..settings import HttpSettings
 from .event_store import read_event_id
 from .event_stream import EventStream, write_stream
-from .session_manager import HttpSession, SessionManager
+from .http_session import HttpSession
+from .session_manager import SessionManager
 
 __all__ = ["StreamResumption"]
 
