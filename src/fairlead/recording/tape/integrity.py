@@ -1,23 +1,15 @@
 """What is wrong with a tape, in sentences: it may have been changed by hand, or cut, or made up."""
 
-import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from .format import ABOUT, TapeInfo
+from .format import ABOUT
+from .reader import TapeReader
 from .tape_files import name_of_part
 
-if TYPE_CHECKING:
-    from .reader import TapeReader
-
-__all__ = ["integrity_warnings", "plausible_info"]
-
-LATEST: Final = 253_000_000_000.0  # seconds; the year 9987, behind which there are no dates
+__all__ = ["integrity_warnings"]
 
 
-def integrity_warnings(reader: "TapeReader") -> list[str]:
+def integrity_warnings(reader: TapeReader) -> list[str]:
     """What was found when it was opened, and when it was read the last time."""
     found = list(reader.troubles)
     if reader.skipped:
@@ -41,21 +33,6 @@ def integrity_warnings(reader: "TapeReader") -> list[str]:
     elif count not in (info.entries, info.entries - info.lost):
         found.append(f"{name}{ABOUT} speaks of {info.entries} messages, and there are {count}")
     return found
-
-
-def plausible_info(info: TapeInfo) -> tuple[TapeInfo, list[str]]:
-    """What a companion file says, as far as it may be true; and what is not."""
-    wrong = []
-    for member in ("began", "ended"):
-        value = getattr(info, member)
-        if value is not None and not (math.isfinite(value) and 0 <= value < LATEST):
-            wrong.append(member)
-            info = msgspec.structs.replace(info, **{member: 0.0 if member == "began" else None})
-    for member, least in (("entries", 0), ("lost", 0), ("parts", 1)):
-        if getattr(info, member) < least:
-            wrong.append(member)
-            info = msgspec.structs.replace(info, **{member: least})
-    return info, wrong
 
 
 def _counted(count: int, what: str) -> str:

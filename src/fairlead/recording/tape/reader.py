@@ -1,5 +1,6 @@
 """Reading a tape, whole or cut off, line by line: it may be larger than memory."""
 
+import math
 import os
 import weakref
 from array import array
@@ -13,7 +14,6 @@ from msgspec import Struct
 from ...errors import ConfigError
 from ...wire.json import UNREADABLE, read_json
 from .format import ABOUT, LINES, VERSION, TapeEntry, TapeInfo, base_of
-from .integrity import plausible_info
 from .recording_lock import held
 from .tape_files import number_of_part, parts_of
 
@@ -31,6 +31,7 @@ MAX_LINE: Final = 64 << 20
 MAX_ABOUT: Final = 1 << 20  # bytes of a companion file
 BUFFER: Final = 256 << 10
 MOST_BYTES: Final = 8 << 20  # of one page, unless a single entry has more
+LATEST: Final = 253_000_000_000.0  # seconds; the year 9987, behind which there are no dates
 
 _decode = msgspec.json.Decoder(TapeEntry).decode
 
@@ -133,7 +134,7 @@ class TapeReader:
         info = TapeInfo(name=name)
         try:
             with open(f"{self.base}{ABOUT}", "rb") as file:
-                info, wrong = plausible_info(_info_of(file.read(MAX_ABOUT)))
+                info, wrong = _plausible_info(_info_of(file.read(MAX_ABOUT)))
             if wrong:
                 self.troubles.append(f"what {name}{ABOUT} says of {', '.join(wrong)} is not true")
         except FileNotFoundError:
@@ -248,3 +249,18 @@ def _info_of(raw: bytes) -> TapeInfo:
     if version != VERSION:
         return TapeInfo(version=version)
     return msgspec.json.decode(raw, type=TapeInfo)
+
+
+def _plausible_info(info: TapeInfo) -> tuple[TapeInfo, list[str]]:
+    """What a companion file says, as far as it may be true; and what is not."""
+    wrong = []
+    for member in ("began", "ended"):
+        value = getattr(info, member)
+        if value is not None and not (math.isfinite(value) and 0 <= value < LATEST):
+            wrong.append(member)
+            info = msgspec.structs.replace(info, **{member: 0.0 if member == "began" else None})
+    for member, least in (("entries", 0), ("lost", 0), ("parts", 1)):
+        if getattr(info, member) < least:
+            wrong.append(member)
+            info = msgspec.structs.replace(info, **{member: least})
+    return info, wrong
