@@ -15,7 +15,7 @@ def test_the_version() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, f"fairlead {__version__}\n", "")
 
 
-@pytest.mark.parametrize("args", [(), ("--help",), ("-h",), ("help",)])
+@pytest.mark.parametrize("args", [(), ("--help",), ("-h",), ("help",), ("help", "--help")])
 def test_help_names_every_command(args: tuple[str, ...]) -> None:
     done = fairlead(*args)
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,41 +1,50 @@
 """Commands with commands of their own: found, run, and listed in their help."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 
 from .framework.errors import CommandError, UsageError, styled
 
-__all__ = ["run_one"]
+__all__ = ["Commands", "run_one"]
+
+_HELP = ("-h", "--help", "help")
 
 Commands = Mapping[str, tuple[str, str]]  # what each does, and which module of `cli` does it
 
 
 def run_one(
-    group: str, commands: Commands, about: str, argv: Sequence[str], *, examples: str = ""
+    group: str,
+    commands: Commands,
+    about: str,
+    argv: Sequence[str],
+    *,
+    examples: str = "",
+    find_elsewhere: Callable[[str], str | None] | None = None,
 ) -> int:
     """Run one command of a group: `run_NAME` of its module, or `run`. No group is `fairlead`.
+
+    `find_elsewhere` returns the full command line of a name that belongs to another group.
 
     Raises:
         CommandError: there is no such command.
     """
     name = argv[0] if argv else "--help"
-    if name in ("-h", "--help", "help"):
-        if len(argv) > 1:
-            return run_one(group, commands, about, [argv[1], "--help"])
-        return _help(f"fairlead {group}".strip(), commands, about, examples)
+    if name in _HELP:
+        topic = next((one for one in argv if one not in _HELP), None)
+        if topic is None:
+            return _help(f"fairlead {group}".strip(), commands, about, examples)
+        name, argv = topic, (topic, "--help")
     if name not in commands:
-        raise _unknown(group, commands, name)
+        raise _unknown(group, commands, name, find_elsewhere and find_elsewhere(name))
     module = import_module(f"{__package__}.{commands[name][1]}")
     function = getattr(module, f"run_{name}", None) or module.run
     code: int = function(argv[1:])
     return code
 
 
-def _unknown(group: str, commands: Commands, name: str) -> CommandError:
+def _unknown(group: str, commands: Commands, name: str, elsewhere: str | None) -> CommandError:
     from difflib import get_close_matches
-
-    from .mcp.mcp import COMMANDS as managing
 
     program = f"fairlead {group}".strip()
     if name.startswith("-"):
@@ -43,8 +52,8 @@ def _unknown(group: str, commands: Commands, name: str) -> CommandError:
         return UsageError(f"There is no option {name}", hint=hint)
     near = get_close_matches(name, commands, 1, 0.5)
     hint = f"did you mean `{program} {near[0]}`?" if near else f"there are {', '.join(commands)}"
-    if not group and name in managing:
-        hint = f"did you mean `fairlead mcp {name}`?"
+    if elsewhere is not None:
+        hint = f"did you mean `{elsewhere}`?"
     return UsageError(f"There is no command '{f'{group} {name}'.strip()}'", hint=hint)
 
 

@@ -16,7 +16,8 @@ from ..transport.stdio.child_process import spawn
 from ..wire import Batch, Message, RequestId, encode
 from .client.simple_commands import arguments_of
 from .framework.connect_target import ConnectTarget
-from .framework.connection import describe_failure, run_async
+from .framework.connection import run_async
+from .framework.describe_failure import describe_failure
 from .framework.errors import styled
 from .framework.output import blocks, format_size, safe
 from .framework.parser import Parser

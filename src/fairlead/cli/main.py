@@ -97,9 +97,16 @@ def _dispatch(argv: list[str]) -> int:
         print(f"fairlead {__version__}")
         return 0
     about = "Fairlead: one runtime for the Model Context Protocol."
-    code = run_one("", _COMMANDS, about, argv, examples=_EXAMPLES)
+    code = run_one("", _COMMANDS, about, argv, examples=_EXAMPLES, find_elsewhere=_find_elsewhere)
     sys.stdout.flush()  # here, where a reader that has gone can still be handled
     return code
+
+
+def _find_elsewhere(name: str) -> str | None:
+    """Return the command line of a command that `fairlead mcp` has."""
+    from .mcp.mcp import COMMANDS
+
+    return f"fairlead mcp {name}" if name in COMMANDS else None
 
 
 def _nobody_reads() -> int:

@@ -11,7 +11,8 @@ from ...client import MCPClient
 from ...errors import RpcError
 from ...wire.quote_text import shortened
 from ..framework.connect_target import ConnectTarget, split_target
-from ..framework.connection import connected, describe_failure, run_async
+from ..framework.connection import connected, run_async
+from ..framework.describe_failure import describe_failure
 from ..framework.errors import FAILED, CommandError, UsageError, print_message
 from ..framework.output import StatusLine, as_json, blocks, pretty, safe, visible, write
 from ..framework.parser import Parser, add_connection_options, option, server_command_usage

@@ -12,7 +12,7 @@ from ...config.trust import NotApproved
 from ...errors import ChannelClosed, ConfigError, ConnectFailed, FairleadError
 from ...transport.stdio.child_process import child_environment
 from .connect_target import ConnectTarget
-from .connection import describe_failure, http_error
+from .describe_failure import describe_failure, http_error
 from .errors import FAILED, CommandError
 from .output import safe
 from .suggested_commands import quoted, suggest, suggest_any

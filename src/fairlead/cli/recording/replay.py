@@ -177,7 +177,7 @@ def _against(argv: Sequence[str]) -> int:
 def _nobody_there(exc: "FairleadError", options: Namespace, target: ConnectTarget) -> CommandError:
     """Why there was nothing to compare with. What a server wrote to stderr was shown already."""
     from ...errors import ChannelClosed, ConnectFailed, HttpError
-    from ..framework.connection import describe_failure
+    from ..framework.describe_failure import describe_failure
 
     failed = describe_failure(exc, target)
     sentence, hint = failed.sentence, failed.hint
