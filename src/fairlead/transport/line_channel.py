@@ -321,10 +321,12 @@ class ReadPipeProtocol(asyncio.Protocol):
 
     def __init__(self, channel: LineChannel) -> None:
         self._channel = channel
-        self.data_received = channel.received  # type: ignore[method-assign]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         cast(asyncio.ReadTransport, transport).pause_reading()
+
+    def data_received(self, data: bytes) -> None:
+        self._channel.received(data)
 
     def eof_received(self) -> None:
         self._channel.read_ended(None)
@@ -338,12 +340,16 @@ class WritePipeProtocol(asyncio.Protocol):
 
     def __init__(self, channel: LineChannel) -> None:
         self._channel = channel
-        self.pause_writing = channel.pause_writing  # type: ignore[method-assign]
-        self.resume_writing = channel.resume_writing  # type: ignore[method-assign]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not an isinstance check: uvloop's transports are no subclasses of asyncio's.
         cast(asyncio.WriteTransport, transport).set_write_buffer_limits(high=HIGH_WATER)
+
+    def pause_writing(self) -> None:
+        self._channel.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._channel.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._channel.write_ended(exc)
@@ -352,9 +358,8 @@ class WritePipeProtocol(asyncio.Protocol):
 class SocketProtocol(WritePipeProtocol):
     """Both at once, for sockets."""
 
-    def __init__(self, channel: LineChannel) -> None:
-        super().__init__(channel)
-        self.data_received = channel.received  # type: ignore[method-assign]
+    def data_received(self, data: bytes) -> None:
+        self._channel.received(data)
 
     def eof_received(self) -> bool:
         self._channel.read_ended(None)

@@ -41,7 +41,6 @@ class Redact(SyncInterceptor):
         self._redactor = Redactor(names=names, keep=keep, patterns=patterns, values=values)
         if known is not None:
             self._redactor.follow(known)
-        self._message = self._redactor.message
         to_server, to_client = to in ("server", "both"), to in ("client", "both")
         # Of a request: whether it is for somebody who is spared, and whether its answer is.
         self._up, self._down = (to_server, to_client), (to_client, to_server)
@@ -52,7 +51,7 @@ class Redact(SyncInterceptor):
         if there:
             if message.params is not UNSET:
                 raw = bytes(message.params)
-                clean = self._message(raw)
+                clean = self._redactor.message(raw)
                 if clean is not raw:
                     exchange.note("redacted")
                     exchange = with_whole_params(exchange, Raw(clean))
@@ -64,7 +63,7 @@ class Redact(SyncInterceptor):
         clean = outcome
         if isinstance(outcome, _ANSWERS):
             raw = bytes(outcome)
-            found = self._message(raw)
+            found = self._redactor.message(raw)
             if found is raw:
                 return outcome
             clean = found
@@ -93,12 +92,12 @@ class Redact(SyncInterceptor):
 
     def _clean(self, members: ExtraMembers) -> ExtraMembers:
         raw = to_json(members)
-        clean = self._message(raw)
+        clean = self._redactor.message(raw)
         return members if clean is raw else members_of(clean) or {}
 
     def _error(self, error: RpcError) -> RpcError:
         raw = error_json(error)
-        clean = self._message(raw)
+        clean = self._redactor.message(raw)
         if clean is raw:
             return error
         return RpcError(error.code, self._redactor.text(error.message), raw=clean)

@@ -328,12 +328,20 @@ class GuardedProtocol(HttpToolsProtocol):
 class _ResponseTransport:
     """The transport of a request's cycle. Closing it gives the client time to read the response."""
 
-    __slots__ = ("close", "is_closing", "write")
+    __slots__ = ("_connection", "_transport")
 
     def __init__(self, connection: GuardedProtocol) -> None:
-        self.write = connection.transport.write
-        self.is_closing = connection.transport.is_closing
-        self.close = connection.drop_connection
+        self._connection = connection
+        self._transport = connection.transport
+
+    def write(self, data: bytes) -> None:
+        self._transport.write(data)
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def close(self) -> None:
+        self._connection.drop_connection()
 
 
 class _UnchunkedCycle(RequestResponseCycle):
