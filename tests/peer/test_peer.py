@@ -109,7 +109,7 @@ async def test_answers_find_their_requests(loop_kind: str) -> None:
     async with talking(echo) as (client, _):
         answers = await asyncio.gather(*(client.request("x", {"n": n}) for n in range(500)))
         assert [msgspec.json.decode(a)["n"] for a in answers] == list(range(500))
-        assert client._asking.pending == {}
+        assert client.outbound.pending == {}
 
 
 @pytest.mark.covers("TRN-11", "RPC-05")
@@ -183,7 +183,7 @@ async def test_a_timeout_tells_the_peer_and_its_late_answer_is_a_stray(loop_kind
             await client.request("tools/call", {}, timeout=0.02)
         assert isinstance(late.value, TimeoutError)
         assert await gate.ended.get() == "cancelled"
-        assert client._asking.pending == {}
+        assert client.outbound.pending == {}
         assert server._work.running == {}
         # Another request on the same connection is not disturbed.
         gate.open.set()
@@ -695,7 +695,7 @@ async def test_a_request_after_the_end_fails_without_having_been_sent() -> None:
             await client.request("m")
         assert closed.value.delivered is False
         with pytest.raises(ChannelClosed) as closed:
-            client.forward_nowait("m", Raw(b"{}"), lambda outcome: None)
+            client.outbound.forward_nowait("m", Raw(b"{}"), lambda outcome: None)
         assert closed.value.delivered is False
 
 

@@ -46,11 +46,11 @@ async def test_the_answer_is_sent_once_and_a_refusal_is_one() -> None:
     async with talking(never, take=taker) as (client, server):
         asked = asyncio.create_task(client.request("tools/call", {"name": "x"}))
         exchange = await taker.next()
-        server.answer(taker, exchange.request_id, b'{"n":1}')
-        server.answer(taker, exchange.request_id, b'{"n":2}')
+        server.delegated.answer(taker, exchange.request_id, b'{"n":1}')
+        server.delegated.answer(taker, exchange.request_id, b'{"n":2}')
         assert await asked == Raw(b'{"n":1}')
         refused = asyncio.create_task(client.request("tools/call", {"name": "y"}))
-        server.answer(taker, (await taker.next()).request_id, RpcError(-32602, "no"))
+        server.delegated.answer(taker, (await taker.next()).request_id, RpcError(-32602, "no"))
         with pytest.raises(RpcError, match="no"):
             await refused
 
@@ -63,7 +63,7 @@ async def test_one_that_is_given_back_gets_its_task() -> None:
 
     async with talking(handler, take=taker) as (client, server):
         asked = asyncio.create_task(client.request("tools/call", {"name": "x"}))
-        server.undelegate(taker, await taker.next())
+        server.delegated.undelegate(taker, await taker.next())
         assert await asked == Raw(b'{"by":"task"}')
 
 
@@ -77,10 +77,10 @@ async def test_cancelling_tells_why_and_nothing_is_answered() -> None:
         )
         async with asyncio.timeout(LIMIT):
             assert await taker.cancelled.get() == "tea"
-        server.answer(taker, 1, b"{}")
+        server.delegated.answer(taker, 1, b"{}")
         channel.send(call(1))  # the id is free again
         await taker.next()
-        server.answer(taker, 1, b'{"second":true}')
+        server.delegated.answer(taker, 1, b'{"second":true}')
         answer = await frames.next()
         assert isinstance(answer, Success)
         assert answer.result == Raw(b'{"second":true}')
@@ -105,7 +105,7 @@ async def test_those_taken_count_as_under_way() -> None:
         channel.send(call(2))
         await taker.next()
         assert taker.taken.empty()
-        server.answer(taker, 1, b"{}")
+        server.delegated.answer(taker, 1, b"{}")
         answers: list[Any] = [await frames.next(), await frames.next()]
         # The second one waited for its turn, and then had a task.
         assert [type(a) for a in answers] == [Success, Failure]
@@ -119,19 +119,19 @@ async def test_what_is_handed_on_has_one_outcome_also_if_that_is_its_time() -> N
         def fill(_: object) -> Raw:
             return Raw(b'{"name":"x"}')
 
-        client.forward_nowait("tools/call", fill, outcomes.put_nowait, timeout=0.05)
+        client.outbound.forward_nowait("tools/call", fill, outcomes.put_nowait, timeout=0.05)
         exchange = await taker.next()
         async with asyncio.timeout(LIMIT):
             assert isinstance(await outcomes.get(), RequestTimeout)
             assert await taker.cancelled.get() == "timeout"
-        server.answer(taker, exchange.request_id, b"{}")
-        given_up = client.forward_nowait("tools/call", fill, outcomes.put_nowait)
+        server.delegated.answer(taker, exchange.request_id, b"{}")
+        given_up = client.outbound.forward_nowait("tools/call", fill, outcomes.put_nowait)
         await taker.next()
-        client.cancel_forwarded(given_up, "changed my mind")
+        client.outbound.cancel_forwarded(given_up, "changed my mind")
         async with asyncio.timeout(LIMIT):
             assert await taker.cancelled.get() == "changed my mind"
-        client.forward_nowait("tools/call", fill, outcomes.put_nowait)
-        server.answer(taker, (await taker.next()).request_id, b'{"third":true}')
+        client.outbound.forward_nowait("tools/call", fill, outcomes.put_nowait)
+        server.delegated.answer(taker, (await taker.next()).request_id, b'{"third":true}')
         async with asyncio.timeout(LIMIT):
             assert await outcomes.get() == Raw(b'{"third":true}')
         await server.close()

@@ -40,8 +40,8 @@ class InboundDispatcher:
     def __init__(
         self,
         line: ConnectionState,
-        asking: OutboundRequests,
-        answering: InboundRequests,
+        outbound: OutboundRequests,
+        inbound: InboundRequests,
         *,
         on_notification: Callable[[Notification], None] | None,
         on_error: Callable[[Exception], None] | None,
@@ -50,8 +50,8 @@ class InboundDispatcher:
         """`hang_up` ends a connection on which nobody speaks MCP."""
         self._line = line
         self._conversation = line.conversation
-        self._asking = asking
-        self._inbound_requests = answering
+        self._outbound = outbound
+        self._inbound_requests = inbound
         self._on_notification = on_notification
         self._on_error = on_error
         self._hang_up = hang_up
@@ -77,14 +77,14 @@ class InboundDispatcher:
                         self._offended("refused", encode(item), event.answer.message)
             elif type(item) is Success and self._conversation.receive_result(item.id):
                 self._heard = True
-                self._asking.receive_response(item)
+                self._outbound.receive_response(item)
             elif isinstance(item, _MESSAGES):
                 self._heard = True
                 self.apply_event(self._conversation.receive(item))
             elif isinstance(item, Batch):
                 self._batch(item)
             elif isinstance(item, RequestLost):
-                self._asking.fail_request(item.request_id, item.error, "lost")
+                self._outbound.fail_request(item.request_id, item.error, "lost")
             else:
                 self._unreadable(item)
         except Exception as exc:
@@ -94,11 +94,11 @@ class InboundDispatcher:
     def apply_event(self, event: ConversationEvent) -> None:
         """See to it that what a message means for us has its effect."""
         if isinstance(event, ResponseReceived):
-            self._asking.receive_response(event.message)
+            self._outbound.receive_response(event.message)
             return
         match event:
             case ProgressReceived():
-                self._asking.progressed(event)
+                self._outbound.progressed(event)
             case NotificationReceived(message):
                 if self._on_notification is not None:
                     self._on_notification(message)
@@ -160,7 +160,7 @@ class InboundDispatcher:
         if answers is None and self._conversation.role is ConversationRole.CLIENT:
             answers = error.request_id
         if answers is not None:
-            self._asking.fail_request(answers, error, "unreadable answer")
+            self._outbound.fail_request(answers, error, "unreadable answer")
 
     def _refuse_unreadable(self, error: RemoteProtocolError) -> None:
         log.warning("refused a frame that is no message: %s", error)

@@ -54,14 +54,14 @@ class InterceptedPeer(Peer):
             conversation,
             on_notification=self._hear,
             on_cancelled=self._withdrawn,
-            asking=partial(_InterceptedRequests, self),
+            make_outbound=partial(_InterceptedRequests, self),
             **options,
         )
         self.interceptors = interceptors
         self.ours: Direction = self._line.direction.reverse()
         self._deliver_note = on_notification or _nobody_listens
-        self._inbound = NotificationPipeline(interceptors, self._line.direction)
-        self._outbound = NotificationPipeline(interceptors, self.ours)
+        self._inbound_notes = NotificationPipeline(interceptors, self._line.direction)
+        self._outbound_notes = NotificationPipeline(interceptors, self.ours)
 
     async def notify_through(
         self, deliver: Callable[[Notification], Awaitable[None]], note: Notification
@@ -103,7 +103,7 @@ class InterceptedPeer(Peer):
         )
 
     def _hear(self, note: Notification) -> None:
-        self._inbound.put(note, self, self._deliver_note, self.related_request_id)
+        self._inbound_notes.put(note, self, self._deliver_note, self.related_request_id)
 
     def receive_through(
         self,
@@ -112,16 +112,16 @@ class InterceptedPeer(Peer):
         related: RequestId | None = None,
     ) -> None:
         """The peer has told something in another way than by a message of its own."""
-        self._inbound.put(note, self, deliver, related)
+        self._inbound_notes.put(note, self, deliver, related)
 
     def _withdrawn(self, note: Notification, cancel: Callable[[str], object]) -> None:
-        self._inbound.cancel(note, self, cancel, self.related_request_id)
+        self._inbound_notes.cancel(note, self, cancel, self.related_request_id)
 
     async def _finish_work(self, seconds: float) -> None:
         began = self._line.loop.time()
         try:
             async with asyncio.timeout(seconds):
-                await self._inbound.passed()
+                await self._inbound_notes.passed()
         except TimeoutError:
             log.warning("interceptors are too slow for what was told at the end")
         await super()._finish_work(max(0.0, seconds - (self._line.loop.time() - began)))
@@ -130,8 +130,8 @@ class InterceptedPeer(Peer):
         try:
             await super()._own()
         finally:
-            self._inbound.close()
-            self._outbound.close()
+            self._inbound_notes.close()
+            self._outbound_notes.close()
 
 
 class _InterceptedRequests(OutboundRequests):
@@ -207,7 +207,7 @@ class _InterceptedRequests(OutboundRequests):
             else:  # the answer is there already, and waits for this
                 pending.progressed(note)
 
-        self._peer._inbound.put(event.message, self._peer, deliver, event.request_id)
+        self._peer._inbound_notes.put(event.message, self._peer, deliver, event.request_id)
 
     async def _outcome(self, message: Request, pending: Pending, *how: Any, **more: Any) -> Raw:
         try:
@@ -219,12 +219,12 @@ class _InterceptedRequests(OutboundRequests):
         return result
 
     async def _heard_before(self, pending: Pending) -> None:
-        await self._peer._inbound.passed()
+        await self._peer._inbound_notes.passed()
         await pending.progress_delivered()
 
     def _give_notice(self, note: Notification, request_id: RequestId) -> None:
         exchange = self._peer._exchange(note, request_id)
-        self._peer._outbound.enter(exchange, self._line.send_quietly)
+        self._peer._outbound_notes.enter(exchange, self._line.send_quietly)
 
 
 class InterceptedNotifier:

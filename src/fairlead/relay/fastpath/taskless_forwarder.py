@@ -126,7 +126,7 @@ class TasklessForwarder:
             if passed is not None:
                 return passed
         if front is not None:
-            front.peer.preserve_order()
+            front.peer.delegated.preserve_order()
         led = _TaskedCall(exchange, front, tell)
         led.go_on(chain.usual if passes else chain.rest, asked, afters)
         return led
@@ -193,9 +193,9 @@ class TasklessForwarder:
     ) -> None:
         """Tell whoever asked on a connection; or begin again, if nothing was sent."""
         if isinstance(error, TransportError) and not error.delivered:
-            front.peer.undelegate(passed, exchange)
+            front.peer.delegated.undelegate(passed, exchange)
         else:
-            front.peer.answer(passed, exchange.request_id, self._refusal(error))
+            front.peer.delegated.answer(passed, exchange.request_id, self._refusal(error))
 
     def clean(self, outcome: Exception) -> Exception:
         """In the words of whoever asked; but for those after which it is tried again."""
@@ -273,7 +273,7 @@ class _TaskedCall:
         if self._tell is not None:
             self._tell(outcome)
         elif self.front is not None:
-            self.front.peer.answer(taken, self.exchange.request_id, outcome)
+            self.front.peer.delegated.answer(taken, self.exchange.request_id, outcome)
 
 
 class _ForwardedCall:
@@ -319,7 +319,7 @@ class _ForwardedCall:
             passing = self._bridged or params_of(exchange)
             fill = passing.fill
             overhear = self._progressed if passing.tracked else None
-        self._id = link.peer.forward_nowait(
+        self._id = link.peer.outbound.forward_nowait(
             message.method,
             fill,
             self._settled,
@@ -343,7 +343,7 @@ class _ForwardedCall:
             return
         if not self._over:
             self._leave()
-            self._link.peer.cancel_forwarded(self._id, reason)
+            self._link.peer.outbound.cancel_forwarded(self._id, reason)
             self._link.unanswered()
         if self._done is not None:
             self._done = _ignore_outcome
@@ -380,7 +380,7 @@ class _ForwardedCall:
         elif front is None:
             pass  # a call without a client session always has `done`
         elif not isinstance(outcome, Exception):
-            front.peer.answer(self, call.exchange.request_id, outcome)
+            front.peer.delegated.answer(self, call.exchange.request_id, outcome)
         else:
             self._forwarder.refuse(front, self, call.exchange, outcome)
 
@@ -401,7 +401,7 @@ class _ForwardedCall:
         if self._done is not None:
             self._done(found)
         elif front is not None:
-            front.peer.answer(self, exchange.request_id, found)
+            front.peer.delegated.answer(self, exchange.request_id, found)
 
     def _try_again(self, exchange: Exchange, afters: list[After]) -> None:
         shortcut = self._forwarder
