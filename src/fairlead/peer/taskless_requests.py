@@ -17,8 +17,9 @@ __all__ = ["Delegate", "DelegatedRequests"]
 
 MAX_LET_GO = 256  # cancelled by the peer, and remembered until that was passed on
 
-# Takes a request over, to answer it with `DelegatedRequests.answer`; or returns None to have a task started.
-# What it returns is known by who it is: an id may be used again by a request that is not its own.
+# Takes a request over, to answer it with `DelegatedRequests.answer`; or returns None to have a
+# task started. What it returns is known by who it is: an id may be used again by a request that is
+# not its own.
 Delegate = Callable[[Exchange], DelegatedRequest | None]
 
 

@@ -18,7 +18,7 @@ from ..wire.error_codes import INVALID_PARAMS, UNSUPPORTED_VERSION
 from ..wire.json import read_json
 from .identity.principal import Principal
 from .methods import has_capability
-from .revisions import HANDSHAKE, STATELESS, Revision, find_revision
+from .revisions import HANDSHAKE, STATELESS, Revision
 
 __all__ = [
     "CAPABILITIES_KEY",
@@ -86,6 +86,11 @@ class Meta(Struct, gc=False):
     tracestate: str | UnsetType = UNSET
     baggage: str | UnsetType = UNSET
 
+    @property
+    def names_trace(self) -> bool:
+        """Whether the request says which trace it belongs to."""
+        return self.traceparent is not UNSET or self.baggage is not UNSET
+
 
 class ParamsHead(Struct, gc=False):
     """What routing and execution read of any request's params, in one pass over its bytes."""
@@ -136,8 +141,8 @@ def stateless_caller(meta: Meta, principal: Principal) -> Caller:
         raise RpcError(INVALID_PARAMS, f"_meta lacks {VERSION_KEY} (a string)")
     if isinstance(capabilities, UnsetType) or memoryview(capabilities)[0] != _OPENING_BRACE:
         raise RpcError(INVALID_PARAMS, f"_meta lacks {CAPABILITIES_KEY} (an object)")
-    revision = find_revision(version)
-    if revision is None or not revision.stateless:
+    revision = _STATELESS_BY_NAME.get(version)
+    if revision is None:
         raise unsupported_version(version)
     check_declaration(capabilities, meta.client_info)
     return Caller(
@@ -173,6 +178,7 @@ def unsupported_version(requested: str) -> RpcError:
 
 
 _OPENING_BRACE = ord("{")
+_STATELESS_BY_NAME = {revision.value: revision for revision in STATELESS}
 
 
 @lru_cache(maxsize=64)

@@ -17,8 +17,7 @@ from .caller import Meta
 
 __all__ = [
     "Trace",
-    "is_traced",
-    "names_trace",
+    "current_trace",
     "outgoing_trace",
     "request_trace",
     "tracing",
@@ -42,7 +41,8 @@ class Trace(Struct, frozen=True):
         return to_json(said)[1:-1]
 
 
-_current: ContextVar[Trace | None] = ContextVar("_current", default=None)
+# The trace of what is done now, if it belongs to one.
+current_trace: ContextVar[Trace | None] = ContextVar("current_trace", default=None)
 
 
 @contextmanager
@@ -55,23 +55,11 @@ def tracing(
         await client.call("forecast", {"city": "Bonn"})
     """
     trace = Trace(traceparent, tracestate, baggage, given=True)
-    token = _current.set(trace)
+    token = current_trace.set(trace)
     try:
         yield trace
     finally:
-        _current.reset(token)
-
-
-def is_traced(meta: Meta | UnsetType) -> bool:
-    """Whether a request says where it belongs; or somebody before it did, which has to end here."""
-    return _current.get() is not None or names_trace(meta)
-
-
-def names_trace(meta: Meta | UnsetType) -> bool:
-    """Whether a request says where it belongs."""
-    return not isinstance(meta, UnsetType) and (
-        meta.traceparent is not UNSET or meta.baggage is not UNSET
-    )
+        current_trace.reset(token)
 
 
 @contextmanager
@@ -82,16 +70,16 @@ def request_trace(meta: Meta | UnsetType) -> Iterator[None]:
         held = {name: getattr(meta, name) for name in KEYS}
         told: dict[str, Any] = {name: one for name, one in held.items() if one is not UNSET}
         trace = Trace(**told) if told else None
-    token = _current.set(trace)
+    token = current_trace.set(trace)
     try:
         yield None
     finally:
-        _current.reset(token)
+        current_trace.reset(token)
 
 
 def outgoing_trace() -> bytes:
     """What a request that leaves now says of its trace: members of `_meta`, without the braces."""
-    trace = _current.get()
+    trace = current_trace.get()
     if trace is not None and trace.given:
         return trace.members
     if "opentelemetry.trace" in sys.modules and (found := _of_opentelemetry()):

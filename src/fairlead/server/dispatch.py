@@ -9,7 +9,7 @@ from msgspec import Struct, UnsetType
 from ..errors import RpcError
 from ..interceptor import Answer, Exchange
 from ..protocol.methods import by_era
-from ..protocol.trace_context import is_traced, names_trace, request_trace
+from ..protocol.trace_context import current_trace, request_trace
 from ..wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND
 from .context.context import LOG_LEVELS
 from .execution.handler_errors import error_for_caller
@@ -63,9 +63,18 @@ class RequestDispatcher:
         Raises:
             RpcError: The request is refused, now or when the result is awaited.
         """
-        if is_traced(exchange.head.meta):
-            return self._traced(exchange)
-        return self._route(exchange)
+        try:
+            answer = self._find_route(exchange).in_task or self._answer_later
+        except RpcError as exc:
+            raise error_for_caller(exc, exchange) from None
+        meta = exchange.head.meta
+        if (not isinstance(meta, UnsetType) and meta.names_trace) or (
+            # One that is current already is not that of the request, unless the code that sends
+            # the request runs in it.
+            current_trace.get() is not None and exchange.transport.transport_type != "direct"
+        ):
+            return _traced(exchange, answer)
+        return answer(exchange)
 
     def answer_inline(self, exchange: Exchange) -> Answer:
         """Answer a request that needs no waiting; return None for all others.
@@ -78,20 +87,6 @@ class RequestDispatcher:
             return None if answer is None else answer(exchange)
         except Exception as exc:
             raise error_for_caller(exc, exchange) from None
-
-    async def _traced(self, exchange: Exchange) -> Answer:
-        meta = exchange.head.meta
-        if exchange.transport.transport_type == "direct" and not names_trace(meta):
-            return await self._route(exchange)  # part of the trace of the code that sends it
-        with request_trace(meta):
-            return await self._route(exchange)
-
-    def _route(self, exchange: Exchange) -> Awaitable[Answer]:
-        try:
-            answer = self._find_route(exchange).in_task
-        except RpcError as exc:
-            raise error_for_caller(exc, exchange) from None
-        return self._answer_later(exchange) if answer is None else answer(exchange)
 
     async def _answer_later(self, exchange: Exchange) -> Answer:
         return self.answer_inline(exchange)
@@ -107,6 +102,11 @@ class RequestDispatcher:
         if route is None or (stateless and not route.offers):
             raise RpcError(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
         return route
+
+
+async def _traced(exchange: Exchange, answer: Callable[[Exchange], Awaitable[Answer]]) -> Answer:
+    with request_trace(exchange.head.meta):
+        return await answer(exchange)
 
 
 def make_routes(

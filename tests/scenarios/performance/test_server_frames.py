@@ -1,16 +1,17 @@
-"""Fast because little happens: how many Python frames one warm call enters in the server."""
+"""Fast because little happens: how many Python frames one warm call over stdio enters."""
 
 import asyncio
 import json
 import sys
-from types import FrameType
 from typing import Any
 
 import pytest
 
-from fairlead import MCPServer
-from fairlead.protocol.identity.principal import ANONYMOUS
-from fairlead.transport.memory import memory_pair
+MOST_FRAMES = 32
+MOST_FILES = 15
+# A plain function runs in a thread and under a time limit, which the event loop starts and ends.
+MOST_FRAMES_IN_THREAD = 41
+MOST_FILES_IN_THREAD = 18
 
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -18,50 +19,92 @@ META = {
     "io.modelcontextprotocol/clientInfo": {"name": "c", "version": "1"},
 }
 
+# Serves stdio and, at the end, says on stderr which functions of the package the thread of the
+# event loop has entered for each message. A coroutine that goes on is entered once more.
+PROGRAM = """
+import json, os, sys
+import fairlead
+
+server = fairlead.MCPServer("s")
+
+@server.tool()
+async def echo(text: str) -> str:
+    return text
+
+@server.tool()
+def echo_in_thread(text: str) -> str:
+    return text
+
+package = os.path.dirname(fairlead.__file__) + os.sep
+messages = []
+
+def count(frame, event, argument):
+    code = frame.f_code
+    if event == "call" and code.co_filename.startswith(package):
+        if code.co_name == "data_received":
+            messages.append([])
+        if messages:
+            messages[-1].append((code.co_filename.removeprefix(package), code.co_qualname))
+
+sys.setprofile(count)
+server.run()
+sys.setprofile(None)
+print(json.dumps(messages), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("era", ["handshake", "handshake with metadata", "stateless"])
+async def test_a_warm_call_enters_few_frames(era: str) -> None:
+    frames = await frames_of_warm_call(era, "echo")
+    files = {file for file, _ in frames}
+    assert 10 < len(frames) <= MOST_FRAMES, frames
+    assert len(files) <= MOST_FILES, files
+
 
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
-async def test_a_warm_call_enters_few_frames(era: str) -> None:
-    server = MCPServer("s")
+async def test_a_warm_call_of_a_plain_function_enters_few_frames(era: str) -> None:
+    frames = await frames_of_warm_call(era, "echo_in_thread")
+    files = {file for file, _ in frames}
+    assert 10 < len(frames) <= MOST_FRAMES_IN_THREAD, frames
+    assert len(files) <= MOST_FILES_IN_THREAD, files
 
-    @server.tool()
-    async def echo(text: str) -> str:
-        return text
 
-    left, right = memory_pair()
-    peer = server.attach(right, ANONYMOUS)
-    answers: asyncio.Queue[Any] = asyncio.Queue()
-    reading = asyncio.create_task(left.run(answers.put_nowait))
-
-    def call(number: int) -> bytes:
-        meta = META if era == "stateless" else {"progressToken": number}
-        params = {"name": "echo", "arguments": {"text": "x" * 50}, "_meta": meta}
-        message = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
-        return json.dumps(message).encode() + b"\n"
-
-    if era == "handshake":
-        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}}
-        first = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}
-        left.write(json.dumps(first).encode() + b"\n")
-        await answers.get()
-    left.write(call(1))
-    await answers.get()
-
-    entered: list[str] = []
-
-    def count(frame: FrameType, event: str, argument: object) -> None:
-        if event == "call" and "fairlead" in frame.f_code.co_filename:
-            entered.append(frame.f_code.co_qualname)
-
-    left.write(call(2))
-    sys.setprofile(count)
+async def frames_of_warm_call(era: str, tool: str) -> list[tuple[str, str]]:
+    """File and function of each frame that the third call of a tool enters in the server."""
+    pipe = asyncio.subprocess.PIPE
+    program = (sys.executable, "-c", PROGRAM)
+    process = await asyncio.create_subprocess_exec(*program, stdin=pipe, stdout=pipe, stderr=pipe)
+    assert process.stdin is not None
+    assert process.stdout is not None
     try:
-        async with asyncio.timeout(5):
-            answer = await answers.get()
+        async with asyncio.timeout(30):
+            for message in conversation(era, tool):
+                process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+                answer = json.loads(await process.stdout.readline())
+                assert answer["id"] == message["id"]
+                assert "result" in answer, answer
+            assert answer["result"]["content"][0]["text"] == "x" * 50
+            process.stdin.close()
+            _, said = await process.communicate()
     finally:
-        sys.setprofile(None)
-    assert b"xxxxx" in bytes(answer.result)
-    # The aim is 150 for the whole server; a jump above this says that a layer was added.
-    assert 10 < len(entered) <= 60, entered
-    await peer.close()
-    await left.close()
-    await reading
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    messages = json.loads(said.splitlines()[-1])
+    return [(file, function) for file, function in messages[-2]]  # the end adds to the last
+
+
+def conversation(era: str, tool: str) -> list[dict[str, Any]]:
+    """The requests of a client that calls a tool four times."""
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}}
+    messages: list[dict[str, Any]] = []
+    if era != "stateless":
+        messages.append({"id": 0, "method": "initialize", "params": hello})
+    for number in range(1, 5):
+        params: dict[str, Any] = {"name": tool, "arguments": {"text": "x" * 50}}
+        if era == "stateless":
+            params["_meta"] = META
+        elif era == "handshake with metadata":
+            params["_meta"] = {"progressToken": number}
+        messages.append({"id": number, "method": "tools/call", "params": params})
+    return messages

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
+from msgspec import Struct
+
 from ...errors import MCPErrorCode, MCPToolError
 
 __all__ = ["WorkerThreads"]
@@ -15,20 +17,12 @@ __all__ = ["WorkerThreads"]
 log = logging.getLogger("fairlead.server")
 
 
-class _Job:
-    __slots__ = ("abandoned", "call", "future", "loop", "running")
-
-    def __init__(
-        self,
-        call: Callable[[], Any],
-        future: "asyncio.Future[Any]",
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        self.call = call
-        self.future = future
-        self.loop = loop
-        self.running = False
-        self.abandoned = False
+class _Job(Struct, eq=False):
+    call: Callable[[], Any]
+    future: "asyncio.Future[Any]"
+    loop: asyncio.AbstractEventLoop
+    running: bool = False
+    abandoned: bool = False
 
 
 class WorkerThreads:
