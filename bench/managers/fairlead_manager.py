@@ -117,7 +117,7 @@ async def lists() -> None:
 
     from fairlead import MCPClient
     from fairlead.gateway import Gateway
-    from fairlead.gateway.catalog.merged_catalog import ListKind
+    from fairlead.gateway.catalog.list_kind import ListKind
 
     items = [msgspec.Raw(msgspec.json.encode(tool)) for tool in definitions(40)]
     async with Gateway() as gateway:

@@ -10,7 +10,8 @@ from msgspec import Raw
 from fairlead import MCPClient, MCPClientConfig
 from fairlead.client.api.list_budget import ListBudget, ListTooLarge
 from fairlead.gateway import Gateway
-from fairlead.gateway.catalog.merged_catalog import ListKind, MergedCatalog
+from fairlead.gateway.catalog.list_kind import ListKind
+from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.catalog.views import View
 from fairlead.limits import ITEM_BYTES, LIST_BYTES, PAGE_BYTES, TEMPLATES
 from fairlead.manager import MCPManager

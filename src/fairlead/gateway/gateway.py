@@ -42,8 +42,9 @@ from ..wire import Notification, to_json
 from ..wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND
 from .admin.servers_api import NotificationLog
 from .backends.roster import BackendRegistry, ServerEntry
+from .catalog.list_kind import ListKind
 from .catalog.list_requests import MergedLists
-from .catalog.merged_catalog import ListKind, MergedCatalog
+from .catalog.merged_catalog import MergedCatalog
 from .catalog.routing import Router
 from .catalog.target_resolver import TargetResolver
 from .catalog.views import View

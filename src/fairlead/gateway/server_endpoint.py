@@ -33,7 +33,7 @@ from ..transport.channel import Channel
 from ..wire import Notification
 from ..wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND
 from .backends.backend import Member
-from .catalog.merged_catalog import ListKind
+from .catalog.list_kind import ListKind
 from .catalog.views import View
 from .clients.client_sessions import Guest
 

@@ -11,7 +11,7 @@ import pytest
 from fairlead import MCPClient, MCPServer, RpcError
 from fairlead.gateway import Gateway
 from fairlead.gateway.backends import backend as member
-from fairlead.gateway.catalog.merged_catalog import ListKind
+from fairlead.gateway.catalog.list_kind import ListKind
 from fairlead.gateway.catalog.views import View
 from tests.support.gateway_servers import (
     BOTH,

@@ -10,7 +10,7 @@ import pytest
 
 from fairlead import MCPServer, RpcError
 from fairlead.gateway import Gateway
-from fairlead.gateway.catalog.merged_catalog import ListKind
+from fairlead.gateway.catalog.list_kind import ListKind
 from fairlead.manager import MCPManager
 from tests.support.gateway_servers import (
     BOTH,

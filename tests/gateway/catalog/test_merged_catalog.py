@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from fairlead.errors import ConfigError, RpcError
-from fairlead.gateway.catalog.merged_catalog import ListKind, MergedCatalog
+from fairlead.gateway.catalog.list_kind import ListKind
+from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.catalog.views import View
 from fairlead.protocol.revisions import NEWEST, Revision
 from fairlead.protocol.targets.targets import Target
@@ -281,7 +282,7 @@ def test_cursors_that_are_made_up_do_not_pile_up() -> None:
         cursor = base64.urlsafe_b64encode(b"tools:s_b%d" % number).decode()
         assert [tool["name"] for tool in page(catalog, cursor=cursor)["tools"]] == ["s_c", "s_d"]
     page(catalog, cursor=page(catalog)["nextCursor"])
-    assert len(catalog._shelf(ListKind.TOOLS, ALL).pages) == 2
+    assert len(catalog._view_list(ListKind.TOOLS, ALL).pages) == 2
 
 
 def test_an_invalid_cursor_is_refused() -> None:
@@ -347,7 +348,7 @@ def test_many_views_do_not_pile_up() -> None:
         view = View(rename={"git_log": f"log{number}"})
         assert own(catalog.tool(f"log{number}", view)) == ("git", "log")
         catalog.page(ListKind.TOOLS, view, NEWEST, None)
-    assert len(catalog._shelves) <= 256
+    assert len(catalog._view_lists) <= 256
     assert all(len(item._written) <= 20 for item in catalog._items(ListKind.TOOLS, ALL))
 
 

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from ...errors import ConfigError
 from ...peer import Peer
-from ..catalog.merged_catalog import ListKind
+from ..catalog.list_kind import ListKind
 from .page_routes import PageRequest, Route, mistakes
 from .status import status
 

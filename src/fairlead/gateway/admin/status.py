@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from ...protocol.identity.principal import Principal
 from ...protocol.public_reason import owner_reason, public_reason
 from ...protocol.revisions import Revision
-from ..catalog.merged_catalog import ListKind
+from ..catalog.list_kind import ListKind
 from ..catalog.views import View
 
 if TYPE_CHECKING:

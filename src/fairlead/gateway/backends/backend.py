@@ -34,7 +34,8 @@ from ...relay.relayed_call import ASKING
 from ...relay.upstream_connection import Link
 from ...wire import to_json
 from ...wire.error_codes import INTERNAL_ERROR, METHOD_NOT_FOUND
-from ..catalog.merged_catalog import ListKind, MergedCatalog
+from ..catalog.list_kind import ListKind
+from ..catalog.merged_catalog import MergedCatalog
 from ..clients.client_sessions import Visitor
 from .replica import LISTEN, Replica
 from .startup_calls import StillStarting, still_starting_error

@@ -11,7 +11,7 @@ from ...interceptor.circuit_breaker import CircuitBreaker
 from ...manager.server_spec import ServerSpec
 from ...manager.status_events import StatusEvent
 from ...server.features.subscriptions import UPDATED
-from ..catalog.merged_catalog import ListKind
+from ..catalog.list_kind import ListKind
 from ..clients.upstream_subscriptions import Watching, log_failure
 from ..server_endpoint import SingleServerEndpoint
 from .backend import Member

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...interceptor import Exchange
 from ...relay.request_params import cursor_of, wants_all
-from .merged_catalog import ListKind
+from .list_kind import ListKind
 
 if TYPE_CHECKING:
     from ..gateway import Gateway

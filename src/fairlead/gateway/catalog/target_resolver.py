@@ -15,7 +15,7 @@ from ...interceptor import Answer, Exchange, Proceed
 from ...protocol.envelope import Direction
 from ...protocol.targets.targets import Target, targets_of
 from ...wire import Request
-from .merged_catalog import ListKind
+from .list_kind import ListKind
 from .views import View
 
 if TYPE_CHECKING:

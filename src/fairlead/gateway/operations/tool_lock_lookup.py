@@ -8,7 +8,7 @@ from ...errors import MCPToolError
 from ...interceptor import Exchange
 from ...policy.actions.tool_lock import FindTool, ToolOrigin
 from ..backends.startup_calls import wait_until_found
-from ..catalog.merged_catalog import ListKind
+from ..catalog.list_kind import ListKind
 from ..catalog.views import View
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from ...protocol.caller import Caller
 from ...protocol.json_edit import members_of, string_of
 from ...relay.request_params import with_members
 from ...wire import to_json
-from ..catalog.merged_catalog import ListKind, MergedCatalog
+from ..catalog.list_kind import ListKind
+from ..catalog.merged_catalog import MergedCatalog
 from ..catalog.views import View
 from .search_index import (
     DescribeToolArguments,

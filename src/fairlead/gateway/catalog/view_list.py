@@ -1,0 +1,132 @@
+"""One merged list as one view has it: names, pages and cursors."""
+
+import base64
+import binascii
+import logging
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from ...errors import RpcError
+from ...limits import PAGE_BYTES, TEMPLATES
+from ...protocol.revisions import Revision
+from ...protocol.targets.targets import Target
+from ...protocol.targets.unique_names import Pair, full_name
+from ...wire import to_json
+from ...wire.error_codes import INVALID_PARAMS
+from .catalog_item import CatalogItem
+from .list_kind import ListKind
+from .views import View
+
+__all__ = ["ViewList"]
+
+log = logging.getLogger("fairlead.gateway")
+
+
+class ViewList:
+    """One merged list as one view has it."""
+
+    def __init__(self, kind: ListKind) -> None:
+        self.kind = kind
+        self.items: dict[str, CatalogItem] = {}  # by the name that is shown, hidden ones too
+        self.listed: list[str] = []  # in order
+        self.templates: list[CatalogItem] = []  # the most specific first
+        self.contested: set[str] = set()  # names and URIs that another wanted too
+        self._targets: dict[str, Target] = {}  # of tools and prompts, like `items`
+        self.pages: dict[tuple[Revision, str | None], bytes] = {}
+        self._by_server: dict[str, dict[str, tuple[CatalogItem, str]]] | None = None
+        self._continues = False  # on further pages, although they have no size
+
+    def take_named(self, items: Iterable[CatalogItem], names: dict[Pair, str], view: View) -> None:
+        merged = {names[item.server, item.key]: item for item in items}
+        hidden = set()
+        # Who was given a name has it, whatever a server comes along with later.
+        for name in sorted(merged, key=lambda name: name not in view.rename):
+            item, shown = merged[name], view.rename.get(name, name)
+            full = full_name(item.server, item.key)
+            target = Target(self.kind.target_kind, item.key, shown, item.server, name, (full,))
+            if not view.permits(target):
+                continue
+            if shown in self.items:
+                self.contested.add(shown)
+                log.warning("%s cannot be seen: another of the %s has its name", shown, self.kind)
+                continue
+            self.items[shown] = item
+            self._targets[shown] = target
+            if view.hides(target):
+                hidden.add(shown)
+        self.listed = sorted(self.items.keys() - hidden)
+
+    def take_by_uri(self, items: Iterable[CatalogItem], view: View) -> None:
+        routes = []
+        for item in items:
+            if self.kind is ListKind.TEMPLATES and not view.denies_uri(item.key):
+                routes.append(item)  # what it makes is judged when it is read
+            if not view.permits_uri(item.key):
+                continue
+            if self.items.setdefault(item.key, item) is not item:
+                self.contested.add(item.key)
+        self.listed = sorted(
+            uri for uri in self.items if not view.hides(Target("resource", uri, uri))
+        )
+        counts: dict[str, int] = {}
+        matched = []
+        for item in routes:  # each is tried for a URI that no server lists
+            counts[item.server] = counts.get(item.server, 0) + 1
+            if counts[item.server] <= TEMPLATES.value:
+                matched.append(item)
+        if len(matched) < len(routes):
+            TEMPLATES.hit()
+        self.templates = sorted(matched, key=lambda item: item.specificity, reverse=True)
+
+    def own(self, server: str) -> "dict[str, tuple[CatalogItem, str]]":
+        """The things of one server, by its own names, with the names that are shown."""
+        if self._by_server is None:
+            self._by_server = {}
+            for shown, item in self.items.items():
+                self._by_server.setdefault(item.server, {})[item.key] = item, shown
+        return self._by_server.get(server, {})
+
+    def target(self, name: str) -> Target | None:
+        return self._targets.get(name)
+
+    def page(self, revision: Revision, cursor: str | None, size: int) -> bytes:
+        start = 0 if cursor is None else self._after(cursor, size)
+        stop = min(start + size if size else len(self.listed), len(self.listed))
+        texts: list[bytes] = []
+        room = PAGE_BYTES.value
+        for name in self.listed[start:stop]:
+            text = self.items[name].written(revision, name)
+            room -= len(text) + 1
+            if room < 0 and texts:  # more would not fit into a message
+                PAGE_BYTES.hit()
+                self._continues = True
+                break
+            texts.append(text)
+        stop = start + len(texts)
+        page = b'"%b":[%b]' % (self.kind.value.encode(), b",".join(texts))
+        if stop < len(self.listed):
+            page += b',"nextCursor":' + to_json(self._cursor(self.listed[stop - 1]))
+        if cursor is None or self._is_ours(cursor, start, size):
+            self.pages[revision, cursor] = page
+        return page
+
+    def _is_ours(self, cursor: str, start: int, size: int) -> bool:
+        """Whether it stands on a page of this list; an old or made-up one is not worth keeping."""
+        whole = size > 0 and start > 0 and start % size == 0
+        return whole and cursor == self._cursor(self.listed[start - 1])
+
+    def _cursor(self, last: str) -> str:
+        """Says what came last, so that nothing is skipped or repeated if the list changes."""
+        text = f"{self.kind.value}:{last}".encode()
+        return base64.urlsafe_b64encode(text).decode()
+
+    def _after(self, cursor: str, size: int) -> int:
+        try:
+            text = base64.b64decode(cursor.encode(), b"-_", validate=True).decode()
+        except (ValueError, binascii.Error):
+            text = ""
+        kind, found, last = text.partition(":")
+        handed_out = size > 0 or self._continues
+        if not handed_out or not found or kind != self.kind.value:
+            raise RpcError(INVALID_PARAMS, f"Unknown cursor {cursor[:100]!r}: list from the start")
+        return bisect_right(self.listed, last)
