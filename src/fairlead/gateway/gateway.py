@@ -1,36 +1,24 @@
-"""Many servers on one endpoint: merged lists, calls to whom they belong, one bad server no harm."""
+"""Many servers at one endpoint: the parts of a gateway, and its public interface."""
 
 import asyncio
-import time
 from collections.abc import (
-    AsyncIterator,
     Awaitable,
     Callable,
     Container,
-    Coroutine,
     Iterable,
-    Iterator,
     Mapping,
     Sequence,
 )
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from ..interceptor import Answer, Exchange, Handler, Interceptor, chain, malformed_frame_hook
+from ..interceptor import Exchange, Handler, Interceptor
 from ..manager import MCPManager
 from ..peer import Peer
 from ..peer.intercepted_peer import InterceptedNotifier
 from ..policy.view_dependent import notify_of_views
-from ..protocol.caller import Caller
-from ..protocol.conversation.conversation import Conversation, ConversationRole
-from ..protocol.envelope import TransportContext
-from ..protocol.headers import ParamHeader
-from ..protocol.identity.principal import ANONYMOUS, Principal, principal_name
-from ..protocol.outgoing_params import Identity
-from ..protocol.own_errors import own_error
-from ..protocol.targets.targets import Target
+from ..protocol.identity.principal import ANONYMOUS, Principal
 from ..relay.bridge.parked_calls import ParkedCalls
 from ..server.features.subscription_quota import SubscriptionQuota
 from ..server.features.subscriptions import ChangeBroadcaster
@@ -38,31 +26,40 @@ from ..server.http_app.http_runnable import HttpRunnable
 from ..server.results.result_envelope import ResultEnvelope
 from ..transport.channel import Channel
 from ..transport.http.server.settings import HttpSettings
-from ..wire import Notification, to_json
-from ..wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND
-from .admin.servers_api import NotificationLog
-from .backends.roster import BackendRegistry, ServerEntry
-from .catalog.list_kind import ListKind
+from ..wire import to_json
+from .admin.status import GatewayStatus
+from .backends.backend import Member
+from .backends.connector import BackendConnector, ServerEntry
+from .backends.registry import BackendRegistry
+from .backends.replica_factory import ReplicaFactory
+from .backends.upstream_events import UpstreamEvents
+from .background_tasks import BackgroundTasks
 from .catalog.list_requests import MergedLists
 from .catalog.merged_catalog import MergedCatalog
 from .catalog.routing import Router
 from .catalog.target_resolver import TargetResolver
 from .catalog.views import View
-from .clients.client_sessions import Visitor
-from .clients.log_levels import Levels
+from .clients.client_disconnector import ClientDisconnector
+from .clients.client_registry import ClientRegistry
+from .clients.client_views import ClientViews
+from .clients.log_levels import LogLevels
 from .clients.subscriptions import ClientSubscriptions
+from .clients.upstream_subscriptions import UpstreamSubscriptions
 from .clients.view_changes import ViewUpdater
-from .handshake_results import CAPABILITIES, discover_result, initialize_result
+from .handshake_results import HandshakeResults
+from .merged_dispatch import MergedDispatcher
+from .merged_endpoint import MergedEndpoint
+from .operations.notification_log import NotificationLog
+from .server_endpoint import SingleServerEndpoint
 from .settings import GatewaySettings
 
 if TYPE_CHECKING:
     from ..server.http_app.app import HttpApp
+    from .admin.http_pages import GatewayPages
     from .operations.observability import Observability
     from .search.search_tools import SearchTools
 
 __all__ = ["Gateway"]
-
-_LISTS: Final = {kind.method: kind for kind in ListKind}
 
 
 class Gateway(HttpRunnable):
@@ -75,7 +72,7 @@ class Gateway(HttpRunnable):
     Over HTTP all servers are at `/mcp`, under merged names, and each one at `/mcp/NAME` under its
     own; a view holds at both. With `search=True` the merged list of tools has three that find and
     call the others. All of them can still be called by name, and are listed at `/mcp/NAME`, and
-    for who sends `"_meta": {"fairlead/allTools": true}` with `tools/list`.
+    for clients that send `"_meta": {"fairlead/allTools": true}` with `tools/list`.
     """
 
     port = 8765
@@ -90,7 +87,7 @@ class Gateway(HttpRunnable):
         observing: "Observability | None" = None,
         **options: Any,
     ) -> None:
-        """`views`: what a principal gets to see; everybody else sees what `settings.view` shows.
+        """`views`: what a principal gets to see; all others see what `settings.view` shows.
         `observing` keeps a journal, metrics and a desk for messages that are held.
 
         Interceptors see the names that clients use at the merged endpoint, and in `targets` all
@@ -98,24 +95,22 @@ class Gateway(HttpRunnable):
         are fields of `GatewaySettings`. A manager given is yours to close.
 
         Raises:
-            ConfigError: `search` is on, and the library for it is not there.
+            ConfigError: `search` is on, and the library for it is not installed.
         """
         self.settings = settings if settings is not None else GatewaySettings(**options)
         self._owns_manager = manager is None
         self.manager = manager or MCPManager(on_roots=None)
         self.info = {"name": self.settings.name, "version": _version()}
         self.observing = observing
-        if observing is not None:
-            interceptors = (*interceptors, *observing.innermost)
-        self._resolver = TargetResolver(self)
-        if interceptors:  # they judge by every name of what is meant
-            interceptors = (self._resolver, *interceptors)
-        if observing is not None:
-            interceptors = (*observing.interceptors, *interceptors)
-        self.interceptors = tuple(interceptors)
-        self.on_malformed = malformed_frame_hook(interceptors)
-        self.handler: Handler = chain(interceptors, self._handle)
-        self._direct: Handler = chain(interceptors, self._call_directly)
+        self.reload: Callable[[], Awaitable[object]] | None = None  # set by what follows its files
+        self._apps: list[HttpApp] = []
+        self._tasks = BackgroundTasks()
+        self._notifications = NotificationLog()
+        self._envelope = ResultEnvelope(self.info)
+        self.parked = ParkedCalls(self.settings.relay)
+        self.quota = SubscriptionQuota()  # of clients, at the merged endpoint and at others
+
+        # What the servers offer, and to whom
         self.catalog = MergedCatalog(
             self.settings.page_size,
             list_bytes=self.settings.max_list_bytes,
@@ -123,33 +118,176 @@ class Gateway(HttpRunnable):
             server_bytes=self.settings.max_server_bytes,
             total_bytes=self.settings.max_catalog_bytes,
         )
-        self.quota = SubscriptionQuota()  # of clients, at the merged endpoint and at others
+        self._registry = BackendRegistry()
+        self.members, self.doors = self._registry.members, self._registry.endpoints
+        self._clients = ClientRegistry(self.doors)
+        self._views = ClientViews(views or {}, self.settings.view)
+        self._lists = MergedLists(
+            *(self.catalog, self.members, self._views),
+            deadline=self.settings.deadline,
+            fresh=self.settings.fresh,
+            search=self.settings.search,
+        )
+        self._router = Router(
+            *(self.catalog, self._registry, self._lists, self._views),
+            self.manager.get_connected_servers,
+        )
+        self._resolver = TargetResolver(
+            *(self.catalog, self._registry, self._lists),
+            *(self._router, self._views, self.manager),
+        )
+        self.interceptors = self._with_own(interceptors)
+
+        # Changes
         notifier = InterceptedNotifier(self.interceptors, to_json(self.info))
         self.changes = ChangeBroadcaster(notifier if self.interceptors else None, self.quota)
-        self.parked = ParkedCalls(self.settings.relay)
-        self.since = time.time()
-        self.hearsay = NotificationLog()
-        self.reload: Callable[[], Awaitable[object]] | None = None  # of who follows files for it
-        self.inline_methods: set[str] = set() if interceptors else {"tools/list", "ping"}
-        self._visitors: dict[object, Visitor] = {}
-        self._apps: list[HttpApp] = []
-        self._background: set[asyncio.Task[Any]] = set()
-        self._envelope = ResultEnvelope(self.info)
-        self._listing = MergedLists(self)
-        self.roster = BackendRegistry(self)
-        self._watching = self.roster.watching
-        self.members, self.doors = self.roster.members, self.roster.doors
-        self.router = Router(self)
-        self.subscribing = ClientSubscriptions(self, self._watching)
-        self.levels = Levels(self.manager, self._visitors, self.start)
-        self._view_updater = ViewUpdater(self, views or {}, self.settings.view)
-        self._searching = self._search_mode(interceptors) if self.settings.search else None
-        self._quiet = [
-            self.manager.add_status_listener(self.roster.status),
-            self.manager.add_notification_listener(self.roster.heard),
-        ]
+        self._watching = UpstreamSubscriptions(self.manager, self.members, self._tasks)
+        self.subscribing = ClientSubscriptions(
+            *(self._watching, self.changes),
+            catalog=self.catalog,
+            registry=self._registry,
+            router=self._router,
+            lists=self._lists,
+            views=self._views,
+            tasks=self._tasks,
+            deadline=self.settings.deadline,
+        )
+        self._view_updater = ViewUpdater(
+            *(self._views, self._clients, self._registry, self.subscribing, self.changes)
+        )
+        self._disconnector = ClientDisconnector(
+            *(self._clients, self._registry, self.subscribing, self.changes)
+        )
+
+        # Endpoints, and the servers behind them
+        self._log_levels = LogLevels(
+            self.manager, self._registry, self._clients.merged, self._tasks
+        )
+        self._endpoint = self._merged_endpoint()
+        self.handler: Handler = self._endpoint.handler
+        self._connector, self._listeners = self._connect_manager()
+        self._status = GatewayStatus(
+            self.info,
+            manager=self.manager,
+            registry=self._registry,
+            catalog=self.catalog,
+            clients=self._clients,
+            views=self._views,
+            parked=self.parked,
+        )
         if observing is not None:
-            self._quiet += observing.observe_gateway(self)
+            self._listeners += self._observe(observing)
+
+    def _with_own(self, interceptors: Sequence[Interceptor]) -> tuple[Interceptor, ...]:
+        """Return all interceptors: those given, those that observe, and the target resolver."""
+        observing = self.observing
+        if observing is not None:
+            interceptors = (*interceptors, *observing.innermost)
+        if interceptors:  # they judge by every name of an item
+            interceptors = (self._resolver, *interceptors)
+        if observing is not None:
+            interceptors = (*observing.interceptors, *interceptors)
+        return tuple(interceptors)
+
+    def _merged_endpoint(self) -> MergedEndpoint:
+        handshake = HandshakeResults(
+            *(self.info, self.settings.instructions, self._envelope),
+            manager=self.manager,
+            registry=self._registry,
+            lists=self._lists,
+            views=self._views,
+            changes=self.changes,
+        )
+        dispatcher = MergedDispatcher(
+            self.interceptors,
+            clients=self._clients.merged,
+            registry=self._registry,
+            catalog=self.catalog,
+            lists=self._lists,
+            router=self._router,
+            views=self._views,
+            subscriptions=self.subscribing,
+            log_levels=self._log_levels,
+            handshake=handshake,
+            envelope=self._envelope,
+            search=self._search_tools() if self.settings.search else None,
+            until_disconnected=self._disconnector.until_disconnected,
+        )
+        return MergedEndpoint(
+            dispatcher,
+            info=self.info,
+            clients=self._clients,
+            registry=self._registry,
+            catalog=self.catalog,
+            views=self._views,
+            subscriptions=self.subscribing,
+            changes=self.changes,
+            quota=self.quota,
+            interceptors=self.interceptors,
+            desk=None if self.observing is None else self.observing.desk,
+            input_timeout=self.settings.relay.input_timeout,
+        )
+
+    def _search_tools(self) -> "SearchTools":
+        from .search.search_tools import SearchTools, shown_hooks  # most gateways have none
+
+        shown = shown_hooks(self.interceptors)
+        return SearchTools(
+            self.catalog, shown, listed=self._lists.ready, expect=self._router.expect_tool
+        )
+
+    def _server_endpoint(self, member: Member) -> SingleServerEndpoint:
+        return SingleServerEndpoint(
+            member,
+            info=self.info,
+            catalog=self.catalog,
+            lists=self._lists,
+            views=self._views,
+            envelope=self._envelope,
+            quota=self.quota,
+            interceptors=self.interceptors,
+            until_disconnected=self._disconnector.until_disconnected,
+            input_timeout=self.settings.relay.input_timeout,
+        )
+
+    def _connect_manager(self) -> tuple[BackendConnector, list[Callable[[], None]]]:
+        """Listen to the manager; return what adds servers to it, and what ends the listening."""
+        events = UpstreamEvents(
+            *(self._registry, self._watching, self.changes, self._notifications, self._tasks),
+            self._view_updater.audience_of,
+        )
+        connector = BackendConnector(
+            *(self.manager, self.catalog, self._registry),
+            replicas=ReplicaFactory(
+                self.manager, self.settings, self.parked, self.quota, self.interceptors
+            ),
+            new_endpoint=self._server_endpoint,
+            added=self._serve_endpoint,
+            removed=self._end_endpoint,
+            events=events,
+            subscriptions=self._watching,
+            log_levels=self._log_levels,
+            clients=self._clients,
+            tasks=self._tasks,
+        )
+        listeners = [
+            self.manager.add_status_listener(events.status_changed),
+            self.manager.add_notification_listener(events.notification_received),
+        ]
+        return connector, listeners
+
+    def _observe(self, observing: "Observability") -> list[Callable[[], None]]:
+        from .operations.tool_lock_lookup import ToolOriginLookup
+
+        tools = ToolOriginLookup(
+            *(self.catalog, self._registry, self._router, self._views),
+            search=self.settings.search,
+        )
+        return observing.observe_gateway(
+            *(self.manager, self._registry, self._clients),
+            server_of=self._resolver.server_of,
+            tools=tools,
+        )
 
     # Servers
 
@@ -159,38 +297,36 @@ class Gateway(HttpRunnable):
         Returns at once: lists fill as servers answer.
 
         Raises:
-            ConfigError: an entry is wrong.
+            ConfigError: An entry is invalid.
         """
-        await self.roster.connect(servers)
+        await self._connector.connect(servers)
 
     def arrange(self, names: Iterable[str]) -> None:
-        """The order of the servers: what several have is the first one's, whoever came first."""
-        self.roster.arrange(names)
+        """Set the order of the servers: the first one owns what several of them list."""
+        self._connector.arrange(names)
 
     async def disconnect(self, name: str) -> None:
-        """Take a server away; clients hear that the lists have changed."""
-        await self.roster.disconnect(name)
+        """Remove a server, and notify clients that the lists have changed."""
+        await self._connector.disconnect(name)
 
-    def opened(self, name: str) -> None:
-        """There is a door for this server; it is open wherever we are served."""
-        for app in self._apps:
-            app.add(f"{app.settings.path}/{name}", self.doors[name])
+    @property
+    def is_ready(self) -> bool:
+        """True once every server has listed what it offers, or is known to be unavailable."""
+        return self._registry.is_ready
 
-    async def shut(self, name: str) -> None:
-        """There is none any more."""
-        for app in self._apps:
-            await app.remove(f"{app.settings.path}/{name}")
+    async def listed(self) -> None:
+        """Wait for servers that were just started to list what they have, for a moment."""
+        await self._lists.ready()
 
     # Serving
 
     async def serve(self, channel: Channel) -> None:
         """Serve one anonymous client on a channel until it ends."""
-        peer = self.attach(channel, ANONYMOUS)
-        try:
-            await peer.wait_closed()
-        finally:
-            await self.changes.end(peer)
-            await peer.close()
+        await self._endpoint.serve(channel, ANONYMOUS)
+
+    def attach(self, channel: Channel, principal: Principal) -> Peer:
+        """Serve one client in the background; the returned peer can be closed."""
+        return self._endpoint.attach(channel, principal)
 
     async def run_stdio(self) -> None:
         """Serve stdin and stdout until they end."""
@@ -202,47 +338,53 @@ class Gateway(HttpRunnable):
     def create_http_app(self, settings: HttpSettings | None = None, **options: Any) -> "HttpApp":
         """The ASGI application: all servers at `/mcp`, each one at `/mcp/NAME`, a page at `/`."""
         from ..server.http_app.app import HttpApp
-        from .admin.http_pages import GatewayPages
 
         chosen = settings if settings is not None else HttpSettings(**options)
-        others = {f"{chosen.path}/{name}": door for name, door in self.doors.items()}
-        app = HttpApp(self, chosen, pages=GatewayPages(self, chosen), others=others)
+        others = {f"{chosen.path}/{name}": endpoint for name, endpoint in self.doors.items()}
+        app = HttpApp(self._endpoint, chosen, pages=self._pages(chosen.path), others=others)
         self._apps.append(app)
         return app
 
     def http_ended(self, app: "HttpApp") -> None:
         self._apps.remove(app)
 
-    def attach(self, channel: Channel, principal: Principal) -> Peer:
-        """Serve one client in the background; the returned peer can be closed."""
-        visitor = Visitor(
-            principal, self.settings.relay.input_timeout, self.interceptors, self.quota
-        )
-        peer = Peer(
-            channel,
-            Conversation(
-                ConversationRole.SERVER, Identity(self.info, CAPABILITIES), principal=principal
-            ),
-            handler=self.handler,
-            inline=self.answer_inline,
-            inline_methods=self.inline_methods,
-            on_notification=lambda note: visitor.passage.put(
-                note, visitor.peer, lambda passed: self._told(visitor, passed)
-            ),
-            on_cancelled=lambda note, cancel: visitor.passage.cancel(note, visitor.peer, cancel),
-            on_eof=self.changes.stop,
-            on_close=lambda _: self._left(visitor),
-            input_timeout=self.settings.relay.input_timeout,
-        )
-        visitor.connect(peer)
-        self._visitors[peer] = visitor
-        peer.start()
-        return peer
+    def _pages(self, path: str) -> "GatewayPages":
+        from .admin.http_pages import GatewayPages
+        from .admin.messages_api import message_routes
+        from .admin.servers_api import ServersApi
+        from .operations.observability import Observability
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """It may be served several times; who made it closes it."""
-        yield None
+        observing = self.observing or Observability()
+        servers = ServersApi(
+            manager=self.manager,
+            registry=self._registry,
+            catalog=self.catalog,
+            clients=self._clients,
+            notifications=self._notifications,
+            status=self._status,
+            disconnect=self.disconnect,
+            reload=self._reload,
+        )
+        return GatewayPages(
+            path,
+            admin_token=self.settings.admin_token,
+            admin_routes=(*servers.routes(), *message_routes(observing)),
+            status=self._status,
+            views=self._views,
+            observing=observing,
+        )
+
+    async def _reload(self) -> None:
+        if self.reload is not None:
+            await self.reload()
+
+    def _serve_endpoint(self, name: str) -> None:
+        for app in self._apps:
+            app.add(f"{app.settings.path}/{name}", self.doors[name])
+
+    async def _end_endpoint(self, name: str) -> None:
+        for app in self._apps:
+            await app.remove(f"{app.settings.path}/{name}")
 
     async def __aenter__(self) -> Self:
         return self
@@ -251,69 +393,51 @@ class Gateway(HttpRunnable):
         await self.close()
 
     async def close(self) -> None:
-        """End all clients, and all servers that are ours."""
-        for listener in self._quiet:
-            listener()
+        """Disconnect all clients, and all servers unless the manager was given."""
+        for stop_listening in self._listeners:
+            stop_listening()
         self.parked.close()
         await self.changes.end()
-        await asyncio.gather(*(v.peer.close() for v in list(self._visitors.values())))
-        await asyncio.gather(*(door.close() for door in self.doors.values()))
+        merged = list(self._clients.merged.values())
+        await asyncio.gather(*(client.peer.close() for client in merged))
+        await asyncio.gather(*(endpoint.close() for endpoint in self.doors.values()))
         await asyncio.gather(*(member.close() for member in self.members.values()))
-        await self.roster.wait_until_removed()
-        self.roster.clear()
-        background = list(self._background)
-        for task in background:
-            task.cancel()
-        await asyncio.gather(*background, return_exceptions=True)
+        await self._connector.wait_until_removed()
+        self._registry.clear()
+        await self._tasks.close()
         if self._owns_manager:
             await self.manager.close()
 
-    async def end_streams(self) -> None:
-        """Hang up on everybody who only listens; nobody is going to decide about what is held."""
-        if self.observing is not None and self.observing.desk is not None:
-            self.observing.desk.block_all("the gateway ends")
-        await self.changes.end()
-
-    def on_stateless_notification(
-        self, note: Notification, caller: Caller, context: TransportContext
-    ) -> None:
-        """A notification outside of any connection concerns no server in particular."""
-
-    def tool_param_headers(self, tool: str, principal: Principal) -> tuple[ParamHeader, ...]:
-        """Which arguments of a tool travel as headers too, if the client's view has the tool."""
-        return self.catalog.param_headers(tool, self.view_for(principal))
-
-    def merged_param_headers(self, tool: str) -> tuple[ParamHeader, ...]:
-        """The same for any tool, by its merged name."""
-        return self.catalog.param_headers(tool, View.everything())
+    # Clients
 
     @property
     def clients(self) -> int:
         """How many clients are connected; those without a connection are not counted."""
-        return sum(1 for _ in self.visitors())
+        return len(self._clients)
 
     def sessions(self) -> list[dict[str, Any]]:
-        """The connected clients, as plain data."""
-        return [
-            {
-                "client": (visitor.peer.session.client_info or {}).get("name"),
-                "protocol_version": visitor.peer.session.protocol_version,
-                "principal": principal_name(visitor.principal),
-                "transport": visitor.peer.channel.context.transport_type,
-                "subscriptions": sorted(visitor.uris),
-            }
-            for visitor in self.visitors()
-        ]
+        """Return the connected clients as plain data."""
+        return self._clients.describe()
 
-    def visitors(self) -> Iterator[Visitor]:
-        """Everybody on a connection that lasts."""
-        yield from self._visitors.values()
-        for door in self.doors.values():
-            yield from door.guests.values()
+    def status(self) -> dict[str, Any]:
+        """Return the state of the gateway and its servers as plain data, for its owner."""
+        return self._status.full()
 
-    def own_visitors(self) -> list[Visitor]:
-        """Those of them who are at the merged endpoint."""
-        return list(self._visitors.values())
+    def show(self, views: Mapping[str, View], view: View) -> None:
+        """Use these views from now on, and notify the clients for whom lists change.
+
+        Clients are no longer notified of items outside their view.
+        """
+        self.settings = msgspec.structs.replace(self.settings, view=view)
+        notify_of_views(self.interceptors)
+        self._view_updater.show(views, view)
+        self.catalog.changes += 1
+
+    async def disconnect_clients(self, principals: Container[Principal]) -> None:
+        """End all connections of principals that may no longer use the gateway."""
+        await self._disconnector.disconnect(principals)
+
+    # What rules need to know
 
     def server_of(self, exchange: Exchange) -> str | None:
         """Return the server that a message is for or from: by the endpoint, or by what it names."""
@@ -325,176 +449,7 @@ class Gateway(HttpRunnable):
         Raises:
             RpcError: The server takes too long to start.
         """
-        await self._resolver.known(exchange)
-
-    # Requests
-
-    def answer_inline(self, exchange: Exchange) -> Answer:
-        """Answer what needs no waiting; None for everything else."""
-        if exchange.method == "ping" and not exchange.caller.stateless:
-            return b"{}"
-        if exchange.method == "tools/list" and self.is_ready:
-            return self._page(ListKind.TOOLS, exchange)
-        return None
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether every server has said what it offers, or cannot be asked."""
-        return all(member.listed.is_set() for member in self.members.values())
-
-    def _handle(self, exchange: Exchange) -> Awaitable[Answer]:
-        visitor = self._visitors.get(exchange.edge)
-        if visitor is None:
-            return self.until_disconnected(exchange, self._answer(exchange, None))
-        return self._answer_in_order(exchange, visitor)
-
-    async def _answer_in_order(self, exchange: Exchange, visitor: Visitor) -> Answer:
-        await visitor.passage.passed()
-        return await self._answer(exchange, visitor)
-
-    async def _answer(self, exchange: Exchange, visitor: Visitor | None) -> Answer:
-        caller, method = exchange.caller, exchange.method
-        if method in _LISTS:
-            await self.listed()
-            return self._page(_LISTS[method], exchange)
-        match method:
-            case "tools/call":
-                return await self._call(exchange, visitor)
-            case "prompts/get":
-                return await self._to(await self.router.prompt(exchange), exchange, visitor)
-            case "resources/read":
-                member = await self.router.resource(exchange)
-                return await member.answer(exchange, visitor)
-            case "completion/complete":
-                member, about = await self.router.completing(exchange)
-                return await member.answer(about, visitor)
-            case "resources/subscribe" if not caller.stateless:
-                return await self.subscribing.subscribe(exchange, visitor)
-            case "resources/unsubscribe" if not caller.stateless:
-                return self.subscribing.unsubscribe(exchange, visitor)
-            case "subscriptions/listen" if caller.stateless:
-                return await self.subscribing.listen(exchange)
-            case "logging/setLevel" if not caller.stateless:
-                return self.levels.set(exchange, visitor, self.roster)
-            case "initialize" if not caller.stateless:
-                return await initialize_result(self, exchange, visitor)
-            case "server/discover" if caller.stateless:
-                members = to_json(await discover_result(self, exchange))[1:-1]
-                return self._envelope.listed(members, caller)
-            case "ping" if not caller.stateless:
-                return b"{}"
-        raise own_error(METHOD_NOT_FOUND, f"Method not found: {method}")
-
-    def view_of(self, caller: Caller) -> View:
-        """What somebody gets to see."""
-        return self.view_for(caller.principal)
-
-    def view_for(self, principal: Principal) -> View:
-        """The same, by name."""
-        return self._view_updater.view_for(principal)
-
-    def show(self, views: Mapping[str, View], view: View) -> None:
-        """From now on principals see this; those for whom it changes hear that lists have.
-
-        Nobody hears any more of what he does not see.
-        """
-        self.settings = msgspec.structs.replace(self.settings, view=view)
-        notify_of_views(self.interceptors)
-        self._view_updater.show(views, view)
-        self.catalog.changes += 1
-
-    def until_disconnected(
-        self, exchange: Exchange, answer: Awaitable[Answer]
-    ) -> Awaitable[Answer]:
-        """Wait for the answer to a call outside of any connection, while its client may come in."""
-        return self._view_updater.until_disconnected(exchange, answer)
-
-    def audience_of(self, server: str) -> set[object] | None:
-        """Return the connections whose views have a server; None if all views have it."""
-        return self._view_updater.audience_of(server)
-
-    async def disconnect_clients(self, principals: Container[Principal]) -> None:
-        """End all connections of somebody who may not come in any more."""
-        await self._view_updater.disconnect_clients(principals)
-
-    # Lists
-
-    async def listed(self) -> None:
-        """Servers that have just been started get a moment to say what they have."""
-        await self._listing.ready()
-
-    def _page(self, kind: ListKind, exchange: Exchange) -> bytes:
-        return self._envelope.listed(self._listing.page(kind, exchange), exchange.caller)
-
-    def framed(self, members: bytes, caller: Caller) -> bytes:
-        """The members of a list result as the result that this caller expects."""
-        return self._envelope.listed(members, caller)
-
-    # Calls
-
-    async def _call(self, exchange: Exchange, visitor: Visitor | None) -> Answer:
-        if self.settings.search:
-            answer = await self._search(exchange)
-            if answer is not None:
-                return answer
-        return await self._to(await self.router.tool(exchange), exchange, visitor)
-
-    async def _call_directly(self, exchange: Exchange) -> Answer:
-        """The call inside of a `call_tool`; interceptors have seen what it is about."""
-        target = self.catalog.tool(exchange.target or "", self.view_of(exchange.caller))
-        if target is None:
-            raise own_error(INVALID_PARAMS, f"Unknown tool: {exchange.target}")
-        return await self._to(target, exchange, self._visitors.get(exchange.edge))
-
-    def _to(self, target: Target, exchange: Exchange, visitor: Visitor | None) -> Awaitable[Answer]:
-        member = self.members.get(target.server or "")
-        if member is None:
-            raise own_error(INVALID_PARAMS, f"The server {target.server!r} has gone")
-        exchange.alias = target.own
-        return member.answer(exchange, visitor)
-
-    async def _search(self, exchange: Exchange) -> Answer:
-        """The three tools of search mode; None for any other."""
-        assert self._searching is not None
-        found = await self._searching.answer(exchange, self.view_of(exchange.caller))
-        if isinstance(found, Exchange):
-            return await self._direct(found)
-        if found is None:
-            return None
-        return self._envelope.called(found, exchange.caller)
-
-    def _search_mode(self, interceptors: Sequence[Interceptor]) -> "SearchTools":
-        from .search.search_tools import SearchTools, shown_hooks  # most gateways have none
-
-        shown = shown_hooks(interceptors)
-        return SearchTools(self.catalog, shown, listed=self.listed, expect=self.router.expect_tool)
-
-    # Clients
-
-    def _told(self, visitor: Visitor, note: Notification) -> None:
-        if note.method == "notifications/initialized":
-            return
-        for front in list(visitor.fronts.values()):
-            link = front.link
-            # What a client can do was never said on a connection that all share.
-            if link is not None and not link.stateless and not link.borrowed:
-                link.outbox.put(note)
-
-    def _left(self, visitor: Visitor) -> None:
-        self._visitors.pop(visitor.peer, None)
-        visitor.close()
-        for member in self.members.values():
-            member.left(visitor)
-        for uri in list(visitor.uris):
-            self.subscribing.unwatch(visitor, uri)
-        self.changes.forget(visitor.peer)
-
-    def start(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
-        """Run something until it is done or the gateway ends."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
-        return task
+        await self._resolver.wait_until_known(exchange)
 
 
 def _version() -> str:

@@ -1,20 +1,23 @@
-"""What a gateway says about itself: what it can do, and how its servers want to be used."""
+"""How a gateway introduces itself: results of `initialize` and `server/discover`."""
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Raw
 
 from ..interceptor import Answer, Exchange
 from ..limits import INSTRUCTIONS_TEXT, MERGED_INSTRUCTIONS_TEXT
+from ..manager import MCPManager
 from ..protocol.downgrade.results import downgrade_result
 from ..protocol.revisions import Revision
+from ..server.features.subscriptions import ChangeBroadcaster
+from ..server.results.result_envelope import ResultEnvelope
 from ..wire import to_json
+from .backends.registry import BackendRegistry
+from .catalog.list_requests import MergedLists
 from .clients.client_sessions import Visitor
+from .clients.client_views import ClientViews
 
-if TYPE_CHECKING:
-    from .gateway import Gateway
-
-__all__ = ["CAPABILITIES", "discover_result", "initialize_result"]
+__all__ = ["CAPABILITIES", "HandshakeResults"]
 
 CAPABILITIES: Final[dict[str, Any]] = {
     "tools": {"listChanged": True},
@@ -25,53 +28,75 @@ CAPABILITIES: Final[dict[str, Any]] = {
 }
 
 
-async def initialize_result(
-    gateway: "Gateway", exchange: Exchange, visitor: Visitor | None
-) -> Answer:
-    """The answer to `initialize`; what the client says about itself is for servers to hear."""
-    params = exchange.message.params
-    if visitor is not None and isinstance(params, Raw):
-        visitor.introduction = params.copy()
-    gateway.changes.introduced(exchange, CAPABILITIES)
-    result: dict[str, Any] = {
-        "protocolVersion": exchange.caller.revision.value,
-        "capabilities": CAPABILITIES,
-        "serverInfo": gateway.info,
-        **await _instructions(gateway, exchange),
-    }
-    return downgrade_result("initialize", Raw(to_json(result)), exchange.caller.revision)
+class HandshakeResults:
+    """Builds the results with which a client begins."""
 
+    def __init__(
+        self,
+        info: dict[str, Any],
+        instructions: str | None,
+        envelope: ResultEnvelope,
+        *,
+        manager: MCPManager,
+        registry: BackendRegistry,
+        lists: MergedLists,
+        views: ClientViews,
+        changes: ChangeBroadcaster,
+    ) -> None:
+        """`instructions` replace those of the servers, which are merged if it is None."""
+        self._info = info
+        self._own_instructions = instructions
+        self._envelope = envelope
+        self._manager = manager
+        self._registry = registry
+        self._lists = lists
+        self._views = views
+        self._changes = changes
 
-async def discover_result(gateway: "Gateway", exchange: Exchange) -> dict[str, Any]:
-    """The answer to `server/discover`."""
-    return {
-        "supportedVersions": [revision.value for revision in reversed(Revision)],
-        "capabilities": CAPABILITIES,
-        **await _instructions(gateway, exchange),
-    }
+    async def initialize(self, exchange: Exchange, client: Visitor | None) -> Answer:
+        """Answer `initialize`, and keep its params for the servers."""
+        params = exchange.message.params
+        if client is not None and isinstance(params, Raw):
+            client.introduction = params.copy()
+        self._changes.introduced(exchange, CAPABILITIES)
+        result: dict[str, Any] = {
+            "protocolVersion": exchange.caller.revision.value,
+            "capabilities": CAPABILITIES,
+            "serverInfo": self._info,
+            **await self._instructions(exchange),
+        }
+        return downgrade_result("initialize", Raw(to_json(result)), exchange.caller.revision)
 
+    async def discover(self, exchange: Exchange) -> Answer:
+        """Answer `server/discover`."""
+        result = {
+            "supportedVersions": [revision.value for revision in reversed(Revision)],
+            "capabilities": CAPABILITIES,
+            **await self._instructions(exchange),
+        }
+        return self._envelope.listed(to_json(result)[1:-1], exchange.caller)
 
-async def _instructions(gateway: "Gateway", exchange: Exchange) -> dict[str, str]:
-    """What the servers want a model to know, each under its name."""
-    if gateway.settings.instructions is not None:
-        return {"instructions": gateway.settings.instructions}
-    if not exchange.caller.stateless:
-        await gateway.listed()  # it is told only once; others may ask again
-    view = gateway.view_of(exchange.caller)
-    said: dict[str, str] = {}
-    for server, connection in gateway.manager.connections.items():
-        member = gateway.roster.owner(server)
-        text = connection.client.instructions
-        if member is not None and text and view.includes(member.name):
-            said.setdefault(member.name, text)
-    texts, room = [], MERGED_INSTRUCTIONS_TEXT.value
-    for name, text in sorted(said.items()):
-        if len(text) > INSTRUCTIONS_TEXT.value:
-            INSTRUCTIONS_TEXT.hit()
-            text = f"{text[: INSTRUCTIONS_TEXT.value]}…"
-        room -= len(text)
-        if room < 0:
-            MERGED_INSTRUCTIONS_TEXT.hit()
-            break
-        texts.append(f"{name}: {text}")
-    return {"instructions": "\n\n".join(texts)} if texts else {}
+    async def _instructions(self, exchange: Exchange) -> dict[str, str]:
+        """Return the instructions of the servers in the client's view, each under its name."""
+        if self._own_instructions is not None:
+            return {"instructions": self._own_instructions}
+        if not exchange.caller.stateless:
+            await self._lists.ready()  # it gets them only once; others may request them again
+        view = self._views.view_of(exchange.caller)
+        found: dict[str, str] = {}
+        for server, connection in self._manager.connections.items():
+            member = self._registry.owner(server)
+            text = connection.client.instructions
+            if member is not None and text and view.includes(member.name):
+                found.setdefault(member.name, text)
+        texts, room = [], MERGED_INSTRUCTIONS_TEXT.value
+        for name, text in sorted(found.items()):
+            if len(text) > INSTRUCTIONS_TEXT.value:
+                INSTRUCTIONS_TEXT.hit()
+                text = f"{text[: INSTRUCTIONS_TEXT.value]}…"
+            room -= len(text)
+            if room < 0:
+                MERGED_INSTRUCTIONS_TEXT.hit()
+                break
+            texts.append(f"{name}: {text}")
+        return {"instructions": "\n\n".join(texts)} if texts else {}

@@ -1,21 +1,22 @@
-"""One server of a gateway by itself: `/mcp/NAME`, with the names that the server gives its things.
+"""The endpoint of one server, `/mcp/NAME`, under the names that the server itself uses.
 
-Who sees everything talks to the server as through a relay, and gets all it can do. Who has a view
-gets no more here than at the merged endpoint: lists come from the gateway's catalog, and what the
-view does not have is not there. Interceptors see the merged names, so what they say about a tool
-holds here too. The new names that a view gives are for the merged endpoint only.
+A client that may see everything talks to the server as through a relay, and gets all its features.
+A client whose view is restricted gets no more here than at the merged endpoint: lists come from the
+gateway's catalog, and items outside the view are unknown. Interceptors see the merged names, so a
+policy for a tool holds here too. Names that a view changes apply to the merged endpoint only.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Container
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import Raw, UnsetType
 
-from ..interceptor import Answer, Exchange, Handler, Interceptor, chain
+from ..interceptor import Answer, Exchange, Handler, Interceptor, chain, malformed_frame_hook
 from ..peer import Peer
 from ..peer.notification_pipeline import NotificationPipeline
 from ..protocol.caller import Caller
@@ -28,107 +29,153 @@ from ..protocol.own_errors import own_error
 from ..protocol.targets.unique_names import full_name
 from ..relay.relayed_call import LEVELS
 from ..relay.request_params import level_of, listen_request_for, reference_of, uris_of, with_members
+from ..server.features.subscription_quota import SubscriptionQuota
 from ..server.http_app.http_runnable import EndpointHooks
+from ..server.results.result_envelope import ResultEnvelope
 from ..transport.channel import Channel
 from ..wire import Notification
 from ..wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND
 from .backends.backend import Member
 from .catalog.list_kind import ListKind
+from .catalog.list_requests import MergedLists
+from .catalog.merged_catalog import MergedCatalog
 from .catalog.views import View
 from .clients.client_sessions import Guest
-
-if TYPE_CHECKING:
-    from .gateway import Gateway
+from .clients.client_views import ClientViews
 
 __all__ = ["SingleServerEndpoint"]
 
 log = logging.getLogger("fairlead.gateway")
 
-GRACE: Final = 1.0  # seconds for the last answers of a server that was taken away
+GRACE: Final = 1.0  # seconds for the last answers of a server that was removed
 
 _NAMED: Final = {"tools/call": ListKind.TOOLS, "prompts/get": ListKind.PROMPTS}
-_LISTS: Final = {kind.method: kind for kind in ListKind}
-_FOR_ALL: Final = frozenset(
-    {"initialize", "server/discover", "ping", "logging/setLevel", "resources/unsubscribe"}
+_UNCHECKED: Final = (
+    "initialize",
+    "logging/setLevel",
+    "ping",
+    "resources/unsubscribe",
+    "server/discover",
 )
+
+_Restricted: TypeAlias = Callable[[Exchange, View], Awaitable[Answer]]
+_Check: TypeAlias = Callable[[Exchange, View], None]
 
 
 class SingleServerEndpoint(EndpointHooks):
-    """What is served at the path of one server."""
+    """Serves the clients of one server of a gateway."""
 
     inline_methods: Container[str] = ()
 
-    def __init__(self, gateway: "Gateway", member: Member) -> None:
-        self._gateway = gateway
+    def __init__(
+        self,
+        member: Member,
+        *,
+        info: dict[str, Any],
+        catalog: MergedCatalog,
+        lists: MergedLists,
+        views: ClientViews,
+        envelope: ResultEnvelope,
+        quota: SubscriptionQuota,
+        interceptors: Sequence[Interceptor],
+        until_disconnected: Callable[[Exchange, Awaitable[Answer]], Awaitable[Answer]],
+        input_timeout: float,
+    ) -> None:
+        """`until_disconnected` waits for the answer to a call outside of any connection."""
         self._member = member
-        self._interceptors: tuple[Interceptor, ...] = gateway.interceptors
-        self.on_malformed = gateway.on_malformed
-        self._alone = NotificationPipeline(self._interceptors, Direction.CLIENT_TO_SERVER)
-        self._inner: Handler = chain(self._interceptors, self._judge)
-        self.guests: dict[object, Guest] = {}
-        self.listening: dict[object, tuple[object, Principal]] = {}  # stateless: edge, and who
-        self._views: dict[View, View] = {}
-        self._under_way = 0
-        self._quiet = asyncio.Event()  # nobody waits for an answer
+        self._info = info
+        self._catalog = catalog
+        self._lists = lists
+        self._views = views
+        self._envelope = envelope
+        self._quota = quota
+        self._interceptors = interceptors
+        self._until_disconnected = until_disconnected
+        self._input_timeout = input_timeout
+        self.on_malformed = malformed_frame_hook(interceptors)
+        self._stateless_notifications = NotificationPipeline(
+            interceptors, Direction.CLIENT_TO_SERVER
+        )
+        self._intercepted: Handler = chain(interceptors, self._answer)
+        # By method; all others are forwarded as they are.
+        self._handlers: dict[str, Handler] = {
+            "initialize": self._initialize,
+            "logging/setLevel": self._set_level,
+            "subscriptions/listen": self._listen,
+        }
+        # By method, for clients with a restricted view; for them there are no others.
+        self._restricted: dict[str, _Restricted] = {
+            **{kind.method: partial(self._list, kind) for kind in ListKind},
+            **dict.fromkeys(_UNCHECKED, self._answer_unchecked),
+            "subscriptions/listen": self._listen_restricted,
+            "tools/call": partial(self._answer_checked, self._check_name),
+            "prompts/get": partial(self._answer_checked, self._check_name),
+            "resources/read": partial(self._answer_checked, self._check_uri),
+            "resources/subscribe": partial(self._answer_checked, self._check_uri),
+            "completion/complete": partial(self._answer_checked, self._check_reference),
+        }
+        self.clients: dict[object, Guest] = {}  # by their peers
+        self.listening: dict[object, tuple[object, Principal]] = {}  # stateless: edge, principal
+        self._restricted_views: dict[View, View] = {}
+        self._pending = 0
+        self._idle = asyncio.Event()  # no request waits for an answer
 
-    # What an endpoint asks of whoever it serves
+    # The interface of an endpoint
 
     def attach(self, channel: Channel, principal: Principal) -> Peer:
         """Serve one client in the background; the returned peer can be closed."""
-        timeout = self._gateway.settings.relay.input_timeout
-        guest = Guest(
+        client = Guest(
             principal,
-            timeout,
+            self._input_timeout,
             self._interceptors,
-            self._gateway.quota,
+            self._quota,
             permits=lambda uri: self._permits(principal, uri),
         )
         peer = Peer(
             channel,
-            Conversation(
-                ConversationRole.SERVER, Identity(self._gateway.info), principal=principal
-            ),
+            Conversation(ConversationRole.SERVER, Identity(self._info), principal=principal),
             handler=self.handler,
-            on_notification=lambda note: guest.passage.put(
-                note, guest.peer, lambda passed: self._told(guest, passed)
+            on_notification=lambda note: client.passage.put(
+                note, client.peer, lambda passed: self._forward_notification(client, passed)
             ),
-            on_cancelled=lambda note, cancel: guest.passage.cancel(note, guest.peer, cancel),
-            on_close=lambda _: self._left(guest),
-            input_timeout=timeout,
+            on_cancelled=lambda note, cancel: client.passage.cancel(note, client.peer, cancel),
+            on_close=lambda _: self._disconnected(client),
+            input_timeout=self._input_timeout,
         )
-        guest.connect(peer)
-        self.guests[peer] = guest
+        client.connect(peer)
+        self.clients[peer] = client
         peer.start()
         return peer
 
     def answer_inline(self, exchange: Exchange) -> Answer:
+        """Return None: every request is for the server."""
         return None
 
     def hides(self, principal: Principal) -> bool:
         """Return True if the client's view does not have this server."""
-        return not self._gateway.view_for(principal).includes(self._member.name)
+        return not self._views.view_for(principal).includes(self._member.name)
 
     def tool_param_headers(self, tool: str, principal: Principal) -> tuple[ParamHeader, ...]:
-        """Which arguments of a tool travel as headers too; to the server we send our own."""
-        catalog, server = self._gateway.catalog, self._member.name
+        """Return the arguments of a tool that clients also send as headers."""
+        catalog, server = self._catalog, self._member.name
         merged = catalog.merged_name(ListKind.TOOLS, server, tool)
-        view = self._gateway.view_for(principal)
+        view = self._views.view_for(principal)
         if merged is None or not view.includes(server):
             return ()
         if self._restricts(view) and not catalog.has(
-            ListKind.TOOLS, server, tool, self._narrowed(view)
+            ListKind.TOOLS, server, tool, self._for_this_server(view)
         ):
             return ()
-        return self._gateway.merged_param_headers(merged)
+        return catalog.param_headers(merged, View.everything())
 
     def on_stateless_notification(
         self, note: Notification, caller: Caller, context: TransportContext
     ) -> None:
-        """A notification of a stateless client over HTTP."""
-        view = self._gateway.view_of(caller)
+        """Forward a notification of a stateless client over HTTP."""
+        view = self._views.view_of(caller)
         if view.includes(self._member.name) and not self._restricts(view):
             relay = self._member.replicas[0].relay
-            self._alone.put_stateless(
+            self._stateless_notifications.put_stateless(
                 note,
                 caller,
                 context,
@@ -137,150 +184,201 @@ class SingleServerEndpoint(EndpointHooks):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """It is open as long as the gateway is."""
+        """Do nothing: it is open as long as the gateway is."""
         yield None
 
     async def end_streams(self) -> None:
-        """Hang up on everybody who only listens."""
+        """End the listen streams of all clients."""
         for replica in self._member.replicas:
             await replica.end_streams()
 
+    # Clients
+
     def end_listen_streams(self, principals: Container[Principal]) -> None:
-        """End what stateless clients listen to; who may come again asks for what it may hear."""
+        """End the listen streams of these principals; they may open others."""
         for edge, name in self.listening.values():
             if name in principals:
                 for replica in self._member.replicas:
                     replica.hang_up(edge)
 
     def views_changed(self, principals: Container[Principal]) -> None:
-        """What these get to see has changed."""
-        self._views.clear()
+        """Apply the changed views of these principals."""
+        self._restricted_views.clear()
         self.end_listen_streams(principals)
-        for guest in list(self.guests.values()):
-            if guest.principal in principals:
-                _tell_of_lists(guest)
-                self._narrow(guest)
+        for client in list(self.clients.values()):
+            if client.principal in principals:
+                _notify_of_lists(client)
+                self._narrow(client)
 
-    def _narrow(self, guest: Guest) -> None:
-        view = self._gateway.view_for(guest.principal)
+    def _narrow(self, client: Guest) -> None:
+        view = self._views.view_for(client.principal)
         if not view.includes(self._member.name):
-            self._member.left(guest)
+            self._member.left(client)
             return
         for replica in self._member.replicas:
-            front = guest.fronts.get(replica.relay)
+            front = client.fronts.get(replica.relay)
             if front is not None:
                 replica.relay.unwatch(front, view.permits_uri)
 
     async def close(self) -> None:
-        """End all clients."""
-        self._alone.close()
-        for guest in list(self.guests.values()):
-            await guest.peer.close()
+        """Close the connections of all clients."""
+        self._stateless_notifications.close()
+        for client in list(self.clients.values()):
+            await client.peer.close()
 
-    def _told(self, guest: Guest, note: Notification) -> None:
+    def _forward_notification(self, client: Guest, note: Notification) -> None:
         for replica in self._member.replicas:
-            front = guest.fronts.get(replica.relay)
+            front = client.fronts.get(replica.relay)
             if front is not None:
                 replica.relay.told(front, note)
 
-    def _left(self, guest: Guest) -> None:
-        self.guests.pop(guest.peer, None)
-        guest.close()
-        self._member.left(guest)
-        guest.watched.clear()
+    def _disconnected(self, client: Guest) -> None:
+        self.clients.pop(client.peer, None)
+        client.close()
+        self._member.left(client)
+        client.watched.clear()
 
     # Requests
 
     async def handler(self, exchange: Exchange) -> Answer:
         """Answer a request."""
-        self._under_way += 1
-        self._quiet.clear()
+        self._pending += 1
+        self._idle.clear()
         try:
             exchange.server = self._member.name
-            guest = self.guests.get(exchange.edge)
-            if guest is not None:
-                await guest.passage.passed()
+            client = self.clients.get(exchange.edge)
+            if client is not None:
+                await client.passage.passed()
             kind = _NAMED.get(exchange.method) if self._interceptors else None
             if kind is not None and exchange.target is not None:
                 await self._introduced()
                 exchange = self._as_merged(kind, exchange, exchange.target)
-            if guest is None:
-                return await self._gateway.until_disconnected(exchange, self._inner(exchange))
-            return await self._inner(exchange)
+            if client is None:
+                return await self._until_disconnected(exchange, self._intercepted(exchange))
+            return await self._intercepted(exchange)
         finally:
-            self._under_way -= 1
-            if not self._under_way:
-                self._quiet.set()
+            self._pending -= 1
+            if not self._pending:
+                self._idle.set()
 
     async def wait_until_idle(self) -> None:
-        """Wait until nobody waits for an answer; not for long, the server has gone."""
+        """Wait until all requests are answered; not for long, because the server is gone."""
         try:
             async with asyncio.timeout(GRACE):
-                while self._under_way:
-                    await self._quiet.wait()
+                while self._pending:
+                    await self._idle.wait()
         except TimeoutError:
             pass
         await asyncio.sleep(0)  # and the answers are sent
 
     def _as_merged(self, kind: ListKind, exchange: Exchange, own: str) -> Exchange:
-        """As interceptors know it; what the server does not list, as they would."""
+        """Return a request under the merged name, which interceptors know."""
         server = self._member.name
-        merged = self._gateway.catalog.merged_name(kind, server, own) or full_name(server, own)
+        merged = self._catalog.merged_name(kind, server, own) or full_name(server, own)
         exchange = with_members(exchange, name=merged)
         exchange.alias = own
         return exchange
 
     async def _introduced(self) -> None:
-        """Before a server has said what it has, nobody knows how that is called here.
+        """Wait until the server has listed what it has; merged names are unknown before.
 
         Raises:
-            RpcError: it is still starting.
+            RpcError: It is still starting.
         """
         if not self._member.introduced.is_set():
             refused = await self._member.introduction()
             if refused is not None:
                 raise refused
 
-    async def _judge(self, exchange: Exchange) -> Answer:
-        view = self._gateway.view_of(exchange.caller)
-        guest = self.guests.get(exchange.edge)
+    def _answer(self, exchange: Exchange) -> Awaitable[Answer]:
+        view = self._views.view_of(exchange.caller)
         self._check_included(view)
         if self._restricts(view):
-            view = self._narrowed(view)
-            method = exchange.method
-            if (kind := _LISTS.get(method)) is not None:
-                return await self._page(kind, exchange, view)
-            if method == "subscriptions/listen":
-                uris = [uri for uri in uris_of(exchange) if view.permits_uri(uri)]
-                exchange = listen_request_for(exchange, uris)
-                principal = exchange.caller.principal
-                exchange.permits = lambda uri: self._permits(principal, uri)
-            elif method not in _FOR_ALL:
-                await self._introduced()
-                view = self._gateway.view_of(exchange.caller)  # as it is by now
-                self._check_included(view)
-                self._check(exchange, self._narrowed(view))
-        if exchange.method != "subscriptions/listen":
-            return await self._pass(exchange, guest)
+            handle = self._restricted.get(exchange.method, self._answer_unknown)
+            return handle(exchange, self._for_this_server(view))
+        return self._handlers.get(exchange.method, self._forward)(exchange)
+
+    def _forward(self, exchange: Exchange) -> Awaitable[Answer]:
+        return self._member.answer(exchange, self.clients.get(exchange.edge))
+
+    async def _initialize(self, exchange: Exchange) -> Answer:
+        client, params = self.clients.get(exchange.edge), exchange.message.params
+        if client is not None:
+            client.introduction = params.copy() if isinstance(params, Raw) else Raw(b"{}")
+        return await self._member.answer(exchange, client)
+
+    async def _set_level(self, exchange: Exchange) -> Answer:
+        client = self.clients.get(exchange.edge)
+        answer = await self._member.answer(exchange, client)
+        if client is not None:
+            level = level_of(exchange)
+            client.level = level if level in LEVELS else client.level
+        return answer
+
+    async def _listen(self, exchange: Exchange) -> Answer:
         listener = object()  # there may be several of one connection
         self.listening[listener] = exchange.edge, exchange.caller.principal
         try:
-            return await self._pass(exchange, guest)
+            return await self._forward(exchange)
         finally:
             del self.listening[listener]
 
-    async def _pass(self, exchange: Exchange, guest: Guest | None) -> Answer:
-        params = exchange.message.params
-        if guest is not None and exchange.method == "initialize":
-            guest.introduction = params.copy() if isinstance(params, Raw) else Raw(b"{}")
-        answer = await self._member.answer(exchange, guest)
-        if guest is not None and exchange.method == "logging/setLevel":
-            level = level_of(exchange)
-            guest.level = level if level in LEVELS else guest.level
-        return answer
+    # Restricted views
+
+    def _answer_unchecked(self, exchange: Exchange, view: View) -> Awaitable[Answer]:
+        return self._handlers.get(exchange.method, self._forward)(exchange)
+
+    async def _answer_checked(self, check: _Check, exchange: Exchange, view: View) -> Answer:
+        client = self.clients.get(exchange.edge)
+        await self._introduced()
+        view = self._views.view_of(exchange.caller)  # it may be another by now
+        self._check_included(view)
+        check(exchange, self._for_this_server(view))
+        return await self._member.answer(exchange, client)
+
+    def _answer_unknown(self, exchange: Exchange, view: View) -> Awaitable[Answer]:
+        return self._answer_checked(_reject_method, exchange, view)
+
+    async def _list(self, kind: ListKind, exchange: Exchange, view: View) -> bytes:
+        """Return a list of the server as the view has it, on one page."""
+        await self._lists.ready()
+        caller = exchange.caller
+        members = self._catalog.own_page(kind, self._member.name, view, caller.revision)
+        return self._envelope.listed(members, caller)
+
+    def _listen_restricted(self, exchange: Exchange, view: View) -> Awaitable[Answer]:
+        uris = [uri for uri in uris_of(exchange) if view.permits_uri(uri)]
+        exchange = listen_request_for(exchange, uris)
+        principal = exchange.caller.principal
+        exchange.permits = lambda uri: self._permits(principal, uri)
+        return self._listen(exchange)
+
+    def _check_name(self, exchange: Exchange, view: View) -> None:
+        """Raises `RpcError` for a tool or prompt that the view does not have."""
+        kind, own = _NAMED[exchange.method], exchange.alias or exchange.target or ""
+        if not self._catalog.has(kind, self._member.name, own, view):
+            raise own_error(INVALID_PARAMS, f"Unknown {kind.target_kind}: {own}")
+
+    def _check_uri(self, exchange: Exchange, view: View) -> None:
+        """Raises `RpcError` for a resource that the view does not have."""
+        uri = exchange.head.uri
+        if isinstance(uri, UnsetType) or not view.permits_uri(uri):
+            code = INVALID_PARAMS if exchange.caller.stateless else RESOURCE_NOT_FOUND
+            raise own_error(code, f"Resource not found: {exchange.target}", uri=exchange.target)
+
+    def _check_reference(self, exchange: Exchange, view: View) -> None:
+        """Raises `RpcError` for a completion of an item that the view does not have."""
+        reference = reference_of(exchange)
+        known = (
+            view.permits_uri(reference.uri)
+            if reference.uri is not None
+            else self._catalog.has(ListKind.PROMPTS, self._member.name, reference.name or "", view)
+        )
+        if not known:
+            raise own_error(INVALID_PARAMS, "There is nothing of that name to complete")
 
     def _check_included(self, view: View) -> None:
-        """Raises `RpcError`: the view does not have this server."""
+        """Raises `RpcError` if the view does not have this server."""
         if not view.includes(self._member.name):
             raise own_error(INVALID_PARAMS, f"There is no server {self._member.name!r} here")
 
@@ -293,55 +391,27 @@ class SingleServerEndpoint(EndpointHooks):
         )
 
     def _permits(self, principal: Principal, uri: str) -> bool:
-        """Return True if a client may hear of a resource, as its view is now."""
-        view = self._gateway.view_for(principal)
+        """Return True if a client may be notified of a resource, as its view is now."""
+        view = self._views.view_for(principal)
         return view.includes(self._member.name) and view.permits_uri(uri)
 
-    def _narrowed(self, view: View) -> View:
-        """The same view of this server alone: what others have too is here all the same."""
-        narrow = self._views.get(view)
-        if narrow is None:
-            narrow = msgspec.structs.replace(view, servers=(self._member.name,))
-            self._views[view] = narrow
-        return narrow
-
-    async def _page(self, kind: ListKind, exchange: Exchange, view: View) -> bytes:
-        """A list of the server as the view has it, on one page."""
-        await self._gateway.listed()
-        caller = exchange.caller
-        members = self._gateway.catalog.own_page(kind, self._member.name, view, caller.revision)
-        return self._gateway.framed(members, caller)
-
-    def _check(self, exchange: Exchange, view: View) -> None:
-        """Raises `RpcError` for what the view does not have."""
-        method, catalog = exchange.method, self._gateway.catalog
-        if (kind := _NAMED.get(method)) is not None:
-            own = exchange.alias or exchange.target or ""
-            if not catalog.has(kind, self._member.name, own, view):
-                what = "tool" if kind is ListKind.TOOLS else "prompt"
-                raise own_error(INVALID_PARAMS, f"Unknown {what}: {own}")
-        elif method in ("resources/read", "resources/subscribe"):
-            uri = exchange.head.uri
-            if isinstance(uri, UnsetType) or not view.permits_uri(uri):
-                code = INVALID_PARAMS if exchange.caller.stateless else RESOURCE_NOT_FOUND
-                raise own_error(code, f"Resource not found: {exchange.target}", uri=exchange.target)
-        elif method == "completion/complete":
-            reference = reference_of(exchange)
-            known = (
-                view.permits_uri(reference.uri)
-                if reference.uri is not None
-                else catalog.has(ListKind.PROMPTS, self._member.name, reference.name or "", view)
-            )
-            if not known:
-                raise own_error(INVALID_PARAMS, "There is nothing of that name to complete")
-        else:
-            raise own_error(METHOD_NOT_FOUND, f"Method not found: {method}")
+    def _for_this_server(self, view: View) -> View:
+        """Return the same view of this server alone, where other servers own nothing."""
+        alone = self._restricted_views.get(view)
+        if alone is None:
+            alone = msgspec.structs.replace(view, servers=(self._member.name,))
+            self._restricted_views[view] = alone
+        return alone
 
 
-def _tell_of_lists(guest: Guest) -> None:
-    """Every list may have changed for a client; one that has asked nothing yet has seen none."""
-    front = next(iter(guest.fronts.values()), None)
-    if front is not None and guest.peer.conversation.state is SessionState.ACTIVE:
+def _reject_method(exchange: Exchange, view: View) -> None:
+    raise own_error(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
+
+
+def _notify_of_lists(client: Guest) -> None:
+    """Notify a client that every list may have changed, if it has completed the handshake."""
+    front = next(iter(client.fronts.values()), None)
+    if front is not None and client.peer.conversation.state is SessionState.ACTIVE:
         for kind in ("tools", "resources", "prompts"):
-            news = Notification(f"notifications/{kind}/list_changed")
-            guest.news.put(news, guest.peer, front.outbox.put)
+            note = Notification(f"notifications/{kind}/list_changed")
+            client.news.put(note, client.peer, front.outbox.put)

@@ -14,7 +14,6 @@ from fairlead import MCPClient, RpcError
 from fairlead.client import accept
 from fairlead.errors import ConnectFailed
 from fairlead.gateway import Gateway
-from fairlead.gateway.admin.status import status
 from fairlead.gateway.backends.backend import Member
 from tests.support.gateway_servers import (
     BOTH,
@@ -125,7 +124,7 @@ async def test_the_path_of_a_server_leads_to_whichever_is_there(version: str) ->
             assert "who" in await names(client)
             for _ in range(3):
                 assert (await client.call("who")).text.startswith("red")
-            rows = {row["name"]: row for row in status(gateway)["servers"]}
+            rows = {row["name"]: row for row in gateway.status()["servers"]}
             assert rows["red#2"]["status"] == "connected"
             assert rows["red#2"]["error"] is None
             assert rows["red"]["status"] == "failed"

@@ -95,7 +95,7 @@ async def test_bad_frames_and_unknown_ids_are_counted() -> None:
     async with asyncio.timeout(LIMIT), Gateway(observing=observing) as gateway:
         await gateway.connect({"rough": {"command": sys.executable, "args": ["-c", rough]}})
         await until(lambda: gateway.is_ready)
-        metrics = observing.collect(gateway)
+        metrics = observing.collect()
         assert metrics is not None
         now = metrics.snapshot()
         assert now["malformed"] == {"rough": 1}

@@ -7,7 +7,7 @@ import pytest
 
 from fairlead import MCPServer
 from fairlead.gateway import Gateway
-from fairlead.gateway.operations.tool_lock_lookup import tool_finder
+from fairlead.gateway.operations.observability import Observability
 from fairlead.policy.actions.tool_lock import ToolOrigin
 from tests.support.gateway_servers import LIMIT, serving, until
 from tests.support.single_exchange import exchange
@@ -38,25 +38,34 @@ async def test_a_tool_is_found_by_its_name_and_inside_calls_of_the_search(
 ) -> None:
     server = MCPServer("red", rate_limit_rate=0)
     server.tool(name="add", description="Add numbers.")(lambda: "sum")
-    async with asyncio.timeout(LIMIT), serving(server) as url, Gateway(search=True) as gateway:
+    observing = Observability()
+    async with (
+        asyncio.timeout(LIMIT),
+        serving(server) as url,
+        Gateway(search=True, observing=observing) as gateway,
+    ):
         await gateway.connect({"red": {"url": url}})
         await until(lambda: gateway.is_ready)
         call = exchange("tools/call", {"name": name, "arguments": arguments})
-        assert summary(tool_finder(gateway)(call, name)) == expected
+        assert summary(observing.find_tool(call, name)) == expected
         at_server = exchange("tools/call", {"name": "add"}, server="red")
-        assert summary(tool_finder(gateway)(at_server, "add")) == FOUND
+        assert summary(observing.find_tool(at_server, "add")) == FOUND
         other = exchange("tools/list", server="red")
-        assert summary(tool_finder(gateway)(other, "new")) == ("red", "new", False, False)
+        assert summary(observing.find_tool(other, "new")) == ("red", "new", False, False)
 
 
 async def test_without_a_search_the_name_is_all_that_counts() -> None:
     server = MCPServer("red", rate_limit_rate=0)
     server.tool(name="add", description="Add numbers.")(lambda: "sum")
-    async with asyncio.timeout(LIMIT), serving(server) as url, Gateway() as gateway:
+    observing = Observability()
+    async with (
+        asyncio.timeout(LIMIT),
+        serving(server) as url,
+        Gateway(observing=observing) as gateway,
+    ):
         await gateway.connect({"red": {"url": url}})
         await until(lambda: gateway.is_ready)
-        found = tool_finder(gateway)
         call = exchange("tools/call", {"name": "red_add"})
-        assert summary(found(call, "red_add")) == FOUND
+        assert summary(observing.find_tool(call, "red_add")) == FOUND
         described = exchange("tools/call", {"name": "describe_tool", "arguments": {"name": "x"}})
-        assert found(described, "describe_tool") is None
+        assert observing.find_tool(described, "describe_tool") is None

@@ -484,7 +484,7 @@ async def test_sessions_leave_nothing_behind(front: str) -> None:
         assert after - before < ROUNDS, "something stays for each session"
         member = gateway.members["red"]
         assert not member._sticky
-        assert not gateway._visitors
+        assert not gateway._clients.merged
         assert not len(gateway._watching)
         assert all(not link.fronts for one in member.replicas for link in one.relay.upstream.links)
 

@@ -11,7 +11,6 @@ from typing import Any
 from ...client.server_entry import MCPHttpServerConfig, MCPServerEntry, MCPStdioServerConfig
 from ...config.edit.export_entry import export
 from ...gateway import Gateway
-from ...gateway.admin.status import status
 from ...manager.status_events import StatusEvent
 from ...observe.safe_display import json_text
 from ...redaction.redact_text import redact
@@ -139,7 +138,7 @@ class Screen:
         return f"connected ({supervisor.client.protocol_version}, {tools})"
 
     def _rows(self) -> list[Row]:
-        rows: list[Row] = status(self._gateway)["servers"]
+        rows: list[Row] = self._gateway.status()["servers"]
         for row in rows:
             row["error"] = None if row["error"] is None else first_line(redact(row["error"]))
         return rows

@@ -1,10 +1,11 @@
-"""A gateway for people and for machines that watch it: a page, its health, and an admin API."""
+"""Pages of a gateway beside the MCP endpoints: status, health, metrics and the admin API."""
 
 import hmac
 import json
+from collections.abc import Callable, Iterable
 from html import escape as escape_html
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -12,18 +13,12 @@ from ...errors import ConfigError, FairleadError
 from ...observe.safe_display import safe
 from ...protocol.identity.principal import Principal
 from ...transport.http.server.asgi import CLOSE, JSON, AsgiCall, Headers, has_body, has_json
-from ...transport.http.server.settings import HttpSettings
 from ...wire import to_json
 from ..catalog.views import View
-from . import messages_api as admin_observing
-from . import servers_api as admin_servers
+from ..clients.client_views import ClientViews
+from ..operations.observability import Observability
 from .page_routes import BadRequest, PageRequest, Route
-from .servers_api import ClientSessions
-from .status import health, public_status
-
-if TYPE_CHECKING:
-    from ..gateway import Gateway
-    from ..operations.observability import Observability
+from .status import GatewayStatus
 
 __all__ = ["GatewayPages"]
 
@@ -50,7 +45,7 @@ th { color: var(--dim); font-weight: 500; border-top: 0; } td.n { text-align: ri
 
 
 class _Page(Struct, frozen=True):
-    """An answer that is not 200 with JSON."""
+    """A response that is not 200 with JSON."""
 
     body: bytes
     kind: bytes = JSON
@@ -66,48 +61,64 @@ _STATUS: Final = ((BadRequest, 400), (_Forbidden, 403), (ConfigError, 404), (Fai
 
 
 class GatewayPages:
-    """Serves the paths beside the MCP endpoints; who may come in was checked before."""
+    """Serves the paths beside the MCP endpoints; the HTTP app has admitted the caller before."""
 
-    def __init__(self, gateway: "Gateway", settings: HttpSettings) -> None:
-        self.gateway = gateway
-        self.sessions = ClientSessions(gateway)
-        self._settings = settings
-
-    @property
-    def observing(self) -> "Observability | None":
-        return self.gateway.observing
+    def __init__(
+        self,
+        path: str,
+        *,
+        admin_token: str | None,
+        admin_routes: Iterable[Route],
+        status: GatewayStatus,
+        views: ClientViews,
+        observing: Observability,
+    ) -> None:
+        """`path` is that of the merged endpoint. Without `admin_token` there is no admin API."""
+        self._path = path
+        self._admin_token = admin_token
+        self._admin_routes = tuple(admin_routes)
+        self._status = status
+        self._views = views
+        self._observing = observing
+        self._routes: tuple[Route, ...] = (
+            Route("GET", "/", self._home),
+            Route("GET", "/health", lambda request: status.health(request.principal)),
+            Route("GET", "/ready", self._ready),
+            Route("GET", "/metrics", self._metrics),
+            Route("GET", "/status", lambda request: status.public(request.principal)),
+        )
 
     async def serve(self, call: AsgiCall, path: str, principal: Principal) -> None:
         """Answer one request."""
         path = path.rstrip("/") or "/"
-        routes = _PAGES
+        routes = self._routes
         if path == "/admin" or path.startswith("/admin/"):
             if (refusal := self._not_admitted(call)) is not None:
                 await call.send_text(*refusal)
                 return
-            routes = _ADMIN
+            routes = self._admin_routes
         found = {
-            one.method: one
+            one.method: (one.handler, values)
             for one in routes
-            if one.values(path) is not None and one.of(self) is not None
+            if one.handler is not None and (values := one.values(path)) is not None
         }
         route = found.get("GET" if call.method == "HEAD" else call.method)
         if route is not None:
-            await self._answer(route, PageRequest(call, principal, route.values(path) or ()))
-        elif routes is _ADMIN:
-            await call.send_text(
-                404, f"there are, where they are on: {', '.join(map(str, _ADMIN))}"
-            )
+            handler, values = route
+            await self._answer(handler, PageRequest(call, principal, values))
+        elif routes is self._admin_routes:
+            listed = ", ".join(map(str, routes))
+            await call.send_text(404, f"there are, where they are on: {listed}")
         elif found:
             allowed = ", ".join(found)
             await call.send_text(405, f"there is {allowed}", [(b"allow", allowed.encode())])
         else:
-            await call.send_text(404, f"MCP is at {self._settings.path}; / shows the servers")
+            await call.send_text(404, f"MCP is at {self._path}; / shows the servers")
 
-    async def _answer(self, route: Route, request: PageRequest) -> None:
+    async def _answer(self, handler: Callable[[PageRequest], object], request: PageRequest) -> None:
         call = request.call
         try:
-            answer = route.handler(route.of(self), request)
+            answer = handler(request)
             if isawaitable(answer):
                 answer = await answer
         except FairleadError as exc:
@@ -118,65 +129,43 @@ class GatewayPages:
             await call.answer(page.status, page.body, page.kind, page.headers)
 
     def _not_admitted(self, call: AsgiCall) -> tuple[int, str, Headers] | None:
-        if not self.gateway.settings.admin_token:
+        if not self._admin_token:
             return 404, "there is no admin API: the gateway has no admin_token", ()
-        if not self.is_admin(call):
+        if not self._is_admin(call):
             return 401, "X-Admin-Token: the gateway's admin_token", CLOSE
         if has_body(call.headers) and not has_json(call.headers):
             return 415, "the body is application/json", ()
         return None
 
-    def is_admin(self, call: AsgiCall) -> bool:
-        token = self.gateway.settings.admin_token or ""
+    def _is_admin(self, call: AsgiCall) -> bool:
+        token = self._admin_token or ""
         given = call.headers.get(b"x-admin-token", b"")
         return bool(token) and hmac.compare_digest(given, token.encode())
 
-    def url(self, call: AsgiCall) -> str:
+    def _url(self, call: AsgiCall) -> str:
         host = call.headers.get(b"host", b"").decode("latin-1")
         scheme = str(call.scope.get("scheme", "http"))
-        return f"{scheme}://{host}{self._settings.path}"
+        return f"{scheme}://{host}{self._path}"
 
+    def _home(self, request: PageRequest) -> _Page:
+        call = request.call
+        needs_token = b"authorization" in call.headers  # a caller that sent one had to have it
+        now = self._status.public(request.principal)
+        page = render(now, self._url(call), needs_token=needs_token)
+        return _Page(page.encode(), _HTML, headers=_LOCKED)
 
-def _home(pages: GatewayPages, request: PageRequest) -> _Page:
-    call = request.call
-    needs_token = b"authorization" in call.headers  # a caller that sent one had to have it
-    now = public_status(pages.gateway, request.principal)
-    page = render(now, pages.url(call), needs_token=needs_token)
-    return _Page(page.encode(), _HTML, headers=_LOCKED)
+    def _ready(self, request: PageRequest) -> _Page:
+        ready = self._status.is_ready
+        return _Page(to_json({"ready": ready}), status=200 if ready else 503)
 
-
-def _health(pages: GatewayPages, request: PageRequest) -> Any:
-    return health(pages.gateway, pages.gateway.view_for(request.principal))
-
-
-def _ready(pages: GatewayPages, request: PageRequest) -> _Page:
-    ready = pages.gateway.is_ready
-    return _Page(to_json({"ready": ready}), status=200 if ready else 503)
-
-
-def _metrics(pages: GatewayPages, request: PageRequest) -> _Page:
-    gateway = pages.gateway
-    metrics = None if gateway.observing is None else gateway.observing.collect(gateway)
-    if metrics is None:
-        raise ConfigError("there are no metrics: the gateway's file has no `metrics = true`")
-    sees_all = gateway.view_for(request.principal) == View.everything()
-    if not sees_all and not pages.is_admin(request.call):
-        raise _Forbidden("who sees only a part needs X-Admin-Token: they are about all")
-    return _Page(metrics.prometheus().encode(), _METRICS)
-
-
-def _itself(pages: GatewayPages) -> GatewayPages:
-    return pages
-
-
-_PAGES: Final[tuple[Route, ...]] = (
-    Route("GET", "/", _itself, _home),
-    Route("GET", "/health", _itself, _health),
-    Route("GET", "/ready", _itself, _ready),
-    Route("GET", "/metrics", _itself, _metrics),
-    Route("GET", "/status", _itself, lambda pages, r: public_status(pages.gateway, r.principal)),
-)
-_ADMIN: Final[tuple[Route, ...]] = (*admin_servers.ROUTES, *admin_observing.ROUTES)
+    def _metrics(self, request: PageRequest) -> _Page:
+        metrics = self._observing.collect()
+        if metrics is None:
+            raise ConfigError("there are no metrics: the gateway's file has no `metrics = true`")
+        sees_all = self._views.view_for(request.principal) == View.everything()
+        if not sees_all and not self._is_admin(request.call):
+            raise _Forbidden("who sees only a part needs X-Admin-Token: they are about all")
+        return _Page(metrics.prometheus().encode(), _METRICS)
 
 
 def _escape(text: str) -> str:

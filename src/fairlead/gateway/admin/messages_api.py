@@ -5,9 +5,9 @@ What is on tapes is as it is on disk: redacted.
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from math import nan
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, TypeVar
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
@@ -15,13 +15,13 @@ from ...errors import ConfigError
 from ...policy.hold_desk import HoldDesk, NotHeld
 from ...recording.journal import Journal
 from ...recording.tape.reader import read_page
+from ..operations.observability import Observability
 from ..operations.tape_control import TapeControl, about_tape
 from .page_routes import BadRequest, PageRequest, Route, mistakes, number_of
 
-if TYPE_CHECKING:
-    from .http_pages import GatewayPages
+__all__ = ["message_routes"]
 
-__all__ = ["ROUTES"]
+T = TypeVar("T")
 
 MAX_WAIT: Final = 60.0
 PAGE: Final = 100
@@ -140,28 +140,34 @@ def _own(raw: Raw | UnsetType) -> Raw | None:
     return None if isinstance(raw, UnsetType) else raw.copy()
 
 
-def _part(name: str) -> "Callable[[GatewayPages], Any]":
-    """Return a function that finds a part of what observes the gateway; None if it is off."""
-    part = attrgetter(name)
-    return lambda pages: None if pages.observing is None else part(pages.observing)
+def _with(
+    part: T | None, handler: Callable[[T, PageRequest], object]
+) -> Callable[[PageRequest], object] | None:
+    """Return a handler that gets this part of the gateway first; None if the part is off."""
+    return None if part is None else partial(handler, part)
 
 
-_journal, _desk, _tapes = _part("journal"), _part("desk"), _part("tapes")
-
-ROUTES: Final = (
-    Route("GET", "/admin/journal", _journal, read_journal),
-    Route("GET", "/admin/journal/{id}", _journal, read_exchange),
-    Route("GET", "/admin/metrics", _part("metrics"), lambda metrics, _: metrics.snapshot()),
-    Route("GET", "/admin/paused", _desk, lambda desk, _: desk.list()),
-    Route("POST", "/admin/paused/{id}/resume", _desk, resume),
-    Route("POST", "/admin/paused/{id}/change", _desk, change),
-    Route("POST", "/admin/paused/{id}/block", _desk, block),
-    Route("GET", "/admin/tapes", _tapes, lambda tapes, _: asyncio.to_thread(tapes.list)),
-    Route("POST", "/admin/tapes", _tapes, record),
-    Route(
-        "GET", "/admin/tapes/{name}", _tapes, lambda tapes, one: about_tape(tapes.open(one.value))
-    ),
-    Route("DELETE", "/admin/tapes/{name}", _tapes, delete),
-    Route("GET", "/admin/tapes/{name}/entries", _tapes, read_entries),
-    Route("POST", "/admin/tapes/{name}/stop", _tapes, stop),
-)
+def message_routes(observing: Observability) -> tuple[Route, ...]:
+    """Return the routes; those of parts that are off have no handler."""
+    journal, desk, tapes = observing.journal, observing.desk, observing.tapes
+    return (
+        Route("GET", "/admin/journal", _with(journal, read_journal)),
+        Route("GET", "/admin/journal/{id}", _with(journal, read_exchange)),
+        Route(
+            "GET", "/admin/metrics", _with(observing.metrics, lambda metrics, _: metrics.snapshot())
+        ),
+        Route("GET", "/admin/paused", _with(desk, lambda desk, _: desk.list())),
+        Route("POST", "/admin/paused/{id}/resume", _with(desk, resume)),
+        Route("POST", "/admin/paused/{id}/change", _with(desk, change)),
+        Route("POST", "/admin/paused/{id}/block", _with(desk, block)),
+        Route("GET", "/admin/tapes", _with(tapes, lambda tapes, _: asyncio.to_thread(tapes.list))),
+        Route("POST", "/admin/tapes", _with(tapes, record)),
+        Route(
+            "GET",
+            "/admin/tapes/{name}",
+            _with(tapes, lambda tapes, request: about_tape(tapes.open(request.value))),
+        ),
+        Route("DELETE", "/admin/tapes/{name}", _with(tapes, delete)),
+        Route("GET", "/admin/tapes/{name}/entries", _with(tapes, read_entries)),
+        Route("POST", "/admin/tapes/{name}/stop", _with(tapes, stop)),
+    )

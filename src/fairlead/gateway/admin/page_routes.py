@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import parse_qs
 
 import msgspec
@@ -13,9 +13,6 @@ from ...errors import ChannelClosed, ConfigError
 from ...limits import ADMIN_BODY_BYTES
 from ...protocol.identity.principal import Principal
 from ...transport.http.server.asgi import AsgiCall, BodyTooLarge
-
-if TYPE_CHECKING:
-    from .http_pages import GatewayPages
 
 __all__ = ["BadRequest", "PageRequest", "Route", "mistakes", "number_of"]
 
@@ -65,8 +62,8 @@ class PageRequest(Struct, frozen=True):
         """Return the body as a value of this type; no body is an empty object.
 
         Raises:
-            Mistake: it is something else.
-            ConfigError: the client has gone.
+            BadRequest: It is something else.
+            ConfigError: The client has disconnected.
         """
         try:
             raw = await self.call.body(MAX_BODY)
@@ -83,19 +80,14 @@ class PageRequest(Struct, frozen=True):
 class Route:
     """A method and a path, and the function that answers it.
 
-    `{name}` in the path stands for one segment, `{name:path}` for any number of them. `of` returns
-    what the route is about, or None if that is switched off; the handler gets it with the request,
-    and returns what is sent as JSON. The first line of its docstring says what the route is for.
+    `{name}` in the path stands for one segment, `{name:path}` for any number of them. The handler
+    returns what is sent as JSON, or an awaitable of it; None means that the route is switched off.
     """
 
     def __init__(
-        self,
-        method: str,
-        path: str,
-        of: "Callable[[GatewayPages], Any]",
-        handler: Callable[[Any, PageRequest], Any],
+        self, method: str, path: str, handler: Callable[[PageRequest], object] | None
     ) -> None:
-        self.method, self.path, self.of, self.handler = method, path, of, handler
+        self.method, self.path, self.handler = method, path, handler
         pattern = _VALUE.sub(lambda value: "(.*)" if value[2] else "([^/]+)", path)
         self._match = re.compile(pattern).fullmatch
 

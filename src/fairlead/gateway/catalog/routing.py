@@ -1,7 +1,6 @@
-"""Whose something is that a client names; it may be of a server that is just starting."""
+"""Routing of names and URIs to the servers that have them; a server may be just starting."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 import msgspec
 from msgspec import UnsetType
@@ -15,11 +14,12 @@ from ...protocol.targets.unique_names import full_name, may_belong_to
 from ...relay.request_params import reference_of, with_members
 from ...wire.error_codes import INVALID_PARAMS, RESOURCE_NOT_FOUND
 from ..backends.backend import Member
+from ..backends.registry import BackendRegistry
 from ..backends.startup_calls import wait_until_found
+from ..clients.client_views import ClientViews
+from .list_requests import MergedLists
+from .merged_catalog import MergedCatalog
 from .views import View
-
-if TYPE_CHECKING:
-    from ..gateway import Gateway
 
 __all__ = ["Router"]
 
@@ -27,16 +27,29 @@ LookUp = Callable[[str, View], Target | None]
 
 
 class Router:
-    """Finds the server that has something. All of it raises `RpcError` for what nobody has."""
+    """Looks up the server that has an item. All methods raise `RpcError` if no server has it."""
 
-    def __init__(self, gateway: "Gateway") -> None:
-        self._gateway = gateway
-        self._catalog = gateway.catalog
+    def __init__(
+        self,
+        catalog: MergedCatalog,
+        registry: BackendRegistry,
+        lists: MergedLists,
+        views: ClientViews,
+        connected: Callable[[], Iterable[str]],
+    ) -> None:
+        """`connected` returns the names of the servers to which the manager is connected."""
+        self._catalog = catalog
+        self._registry = registry
+        self._lists = lists
+        self._view_of = views.view_of
+        self._connected = connected
 
     async def tool(self, exchange: Exchange) -> Target:
+        """Return the tool that a call names."""
         return await self._named(self._catalog.tool, "tool", exchange)
 
     async def prompt(self, exchange: Exchange) -> Target:
+        """Return the prompt that a request names."""
         return await self._named(self._catalog.prompt, "prompt", exchange)
 
     async def expect_tool(self, name: str, caller: Caller) -> None:
@@ -44,11 +57,12 @@ class Router:
         await self._found(self._catalog.tool, name, caller)
 
     async def resource(self, exchange: Exchange) -> Member:
+        """Return the server that has the resource of a request."""
         uri, caller = exchange.head.uri, exchange.caller
         if isinstance(uri, UnsetType):
             raise own_error(INVALID_PARAMS, "params.uri is required: the URI of a resource")
-        if not self._gateway.is_ready:  # one that just starts may come before who has it so far
-            await self._gateway.listed()
+        if not self._registry.is_ready:  # one that is just starting may come before the owner
+            await self._lists.ready()
         member = await self._with_uri(self._catalog.owner, uri, caller)
         if member is None:
             code = INVALID_PARAMS if caller.stateless else RESOURCE_NOT_FOUND
@@ -56,7 +70,7 @@ class Router:
         return member
 
     async def completing(self, exchange: Exchange) -> tuple[Member, Exchange]:
-        """Who completes an argument, and what to ask there."""
+        """Return the server that completes an argument, and the request to send to it."""
         reference, caller = reference_of(exchange), exchange.caller
         if reference.uri is not None:
             member = await self._with_uri(self._catalog.template_owner, reference.uri, caller)
@@ -64,7 +78,7 @@ class Router:
                 raise own_error(INVALID_PARAMS, f"No such template: {reference.uri}")
             return member, exchange
         target = await self._found(self._catalog.prompt, reference.name or "", caller)
-        member = None if target is None else self._gateway.members.get(target.server or "")
+        member = None if target is None else self._registry.members.get(target.server or "")
         if target is None or member is None:
             raise own_error(INVALID_PARAMS, f"Unknown prompt: {reference.name}")
         named = {**msgspec.json.decode(reference.raw), "name": target.own}
@@ -74,43 +88,38 @@ class Router:
         name, caller = exchange.target or "", exchange.caller
         target = await self._found(look, name, caller)
         if target is None:
-            raise self._unknown(what, name, self._gateway.view_of(caller))
+            raise self._unknown(what, name, self._view_of(caller))
         return target
 
     async def _found(self, look: LookUp, name: str, caller: Caller) -> Target | None:
-        view = self._gateway.view_of(caller)
+        view = self._view_of(caller)
         target = look(name, view)
         if target is not None:
             return target
         meant = {name, *(merged for merged, shown in view.rename.items() if shown == name)}
         members = [
             member
-            for member in self._seen_by(view)
+            for member in self._registry.within(view)
             if any(may_belong_to(member.name, one) for one in meant)
         ]
-        # Views may change while somebody waits: what counts is how it is then.
-        return await wait_until_found(lambda: look(name, self._gateway.view_of(caller)), members)
+        # The view may change during the wait; the later one counts.
+        return await wait_until_found(lambda: look(name, self._view_of(caller)), members)
 
     async def _with_uri(
         self, look: Callable[[str, View], str | None], uri: str, caller: Caller
     ) -> Member | None:
-        view = self._gateway.view_of(caller)
+        view = self._view_of(caller)
         owner = look(uri, view)
         if owner is None and view.permits_uri(uri):
-            members = self._seen_by(view)
-            owner = await wait_until_found(
-                lambda: look(uri, self._gateway.view_of(caller)), members
-            )
-        return None if owner is None else self._gateway.members.get(owner)
-
-    def _seen_by(self, view: View) -> list[Member]:
-        return [one for one in self._gateway.members.values() if view.includes(one.name)]
+            members = self._registry.within(view)
+            owner = await wait_until_found(lambda: look(uri, self._view_of(caller)), members)
+        return None if owner is None else self._registry.members.get(owner)
 
     def _unknown(self, what: str, name: str, view: View) -> RpcError:
-        """Why there is no such thing; perhaps its server could not say yet what it has."""
+        """Build an error that also names a server which may have it, but has not listed it."""
         message = f"Unknown {what}: {name}"
-        connected = set(self._gateway.manager.get_connected_servers())
-        for member in self._seen_by(view):
+        connected = set(self._connected())
+        for member in self._registry.within(view):
             if not name.startswith(full_name(member.name, "")):
                 continue
             if connected.isdisjoint(member.names):

@@ -6,20 +6,23 @@ get the same `Target` each time: the server, the server's own name, and all othe
 """
 
 from collections.abc import Awaitable, Callable, Hashable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec.structs import replace
 
 from ...errors import RpcError
 from ...interceptor import Answer, Exchange, Proceed
+from ...manager import MCPManager
 from ...protocol.envelope import Direction
 from ...protocol.targets.targets import Target, targets_of
 from ...wire import Request
+from ..backends.registry import BackendRegistry
+from ..clients.client_views import ClientViews
 from .list_kind import ListKind
+from .list_requests import MergedLists
+from .merged_catalog import MergedCatalog
+from .routing import Router
 from .views import View
-
-if TYPE_CHECKING:
-    from ..gateway import Gateway
 
 __all__ = ["TargetResolver"]
 
@@ -37,8 +40,26 @@ class TargetResolver:
     names before; it would wait behind the policies otherwise, and pass without being judged.
     """
 
-    def __init__(self, gateway: "Gateway") -> None:
-        self._gateway = gateway
+    def __init__(
+        self,
+        catalog: MergedCatalog,
+        registry: BackendRegistry,
+        lists: MergedLists,
+        router: Router,
+        views: ClientViews,
+        manager: MCPManager,
+    ) -> None:
+        self._catalog = catalog
+        self._registry = registry
+        self._lists = lists
+        self._views = views
+        self._manager = manager
+        self._lookups: dict[str, Callable[[Exchange], Awaitable[object]]] = {
+            "tools/call": router.tool,
+            "prompts/get": router.prompt,
+            "completion/complete": router.completing,
+            **dict.fromkeys(_WITH_URI, router.resource),
+        }
         self._known: dict[Hashable, tuple[Target, ...]] = {}
         self._changes = -1  # the state of the lists and views that they are from
 
@@ -49,7 +70,7 @@ class TargetResolver:
         return proceed(exchange)
 
     async def _wait(self, exchange: Exchange, proceed: Proceed) -> Answer:
-        await self.known(exchange)
+        await self.wait_until_known(exchange)
         return await proceed(exchange)
 
     def resolve(self, exchange: Exchange) -> tuple[Target, ...]:
@@ -61,7 +82,7 @@ class TargetResolver:
         message, head = exchange.message, exchange.head
         if message.method not in _REMEMBERED or type(message) is not Request:
             return self._resolve(exchange)
-        changes = self._gateway.catalog.changes
+        changes = self._catalog.changes
         if changes != self._changes:
             self._known.clear()
             self._changes = changes
@@ -82,7 +103,7 @@ class TargetResolver:
         given = targets_of(message.method, exchange.head, message.params)
         if not given:
             return given
-        view, server = self._gateway.view_of(exchange.caller), self._endpoint(exchange)
+        view, server = self._views.view_of(exchange.caller), self._endpoint(exchange)
         return tuple([self._resolved(one, exchange, view, server) for one in given])
 
     def server_of(self, exchange: Exchange) -> str | None:
@@ -93,24 +114,18 @@ class TargetResolver:
         servers = {one.server for one in self.resolve(exchange)}
         return servers.pop() if len(servers) == 1 else None
 
-    async def known(self, exchange: Exchange) -> None:
+    async def wait_until_known(self, exchange: Exchange) -> None:
         """Wait for a server that is just starting, as long as the call itself would.
 
         Raises:
             RpcError: The server takes too long to start.
         """
-        gateway, finding = self._gateway, self._gateway.router
-        await gateway.listed()
-        find: Callable[[Exchange], Awaitable[object]] | None = {
-            "tools/call": finding.tool,
-            "prompts/get": finding.prompt,
-            "completion/complete": finding.completing,
-            **dict.fromkeys(_WITH_URI, finding.resource),
-        }.get(exchange.method)
-        if find is None or self._endpoint(exchange) is not None:
+        await self._lists.ready()
+        look_up = self._lookups.get(exchange.method)
+        if look_up is None or self._endpoint(exchange) is not None:
             return
         try:
-            await find(exchange)
+            await look_up(exchange)
         except RpcError as exc:
             if isinstance(exc.data, dict) and exc.data.get("starting"):
                 raise  # the server may start in a moment, and policies must judge the call then
@@ -124,7 +139,7 @@ class TargetResolver:
 
     def _is_unknown(self, exchange: Exchange) -> bool:
         for one in self.resolve(exchange):
-            if one.kind == "resource" and not self._gateway.is_ready:
+            if one.kind == "resource" and not self._registry.is_ready:
                 return True  # a server that is just starting may come before the one that has it
             if one.server is None and not one.unclear:
                 return True
@@ -136,18 +151,18 @@ class TargetResolver:
             return self._sender(exchange)
         if exchange.server is not None or isinstance(exchange.message, Request):
             return exchange.server
-        for name, door in self._gateway.doors.items():
-            if exchange.edge in door.guests:
+        for name, endpoint in self._registry.endpoints.items():
+            if exchange.edge in endpoint.clients:
                 return name
         return None
 
     def _sender(self, exchange: Exchange) -> str | None:
-        gateway, edge = self._gateway, exchange.edge
-        for member in gateway.members.values():
+        edge = exchange.edge
+        for member in self._registry.members.values():
             for replica in member.replicas:
                 if any(link.peer is edge for link in replica.relay.upstream.links):
                     return member.name
-                known = gateway.manager.describe().get(replica.name)
+                known = self._manager.describe().get(replica.name)
                 client = None if known is None else known.client
                 if client is not None and client.transport.peer is edge:
                     return member.name
@@ -156,7 +171,7 @@ class TargetResolver:
     def _resolved(
         self, target: Target, exchange: Exchange, view: View, server: str | None
     ) -> Target:
-        catalog, name = self._gateway.catalog, target.own
+        catalog, name = self._catalog, target.own
         if target.unclear:
             return target
         kind = _KINDS.get(target.kind)

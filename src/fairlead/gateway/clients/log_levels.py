@@ -1,8 +1,6 @@
-"""How much servers log: as much as anybody wants who hears them."""
+"""Log levels: each server logs at the lowest level that a client has set."""
 
-import asyncio
-from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
 
 from ...interceptor import Exchange
 from ...manager import MCPManager
@@ -11,34 +9,35 @@ from ...relay.relayed_call import LEVELS
 from ...relay.request_params import level_of
 from ...relay.upstream_connection import Link
 from ...wire.error_codes import INVALID_PARAMS
+from ..backends.registry import BackendRegistry
+from ..background_tasks import BackgroundTasks
 from .client_sessions import Visitor
 from .upstream_subscriptions import log_failure
 
-if TYPE_CHECKING:
-    from ..backends.roster import BackendRegistry
-
-__all__ = ["Levels"]
+__all__ = ["LogLevels"]
 
 
-class Levels:
-    """The log levels that clients have set, and what servers are asked for because of them."""
+class LogLevels:
+    """Sets the levels of clients, and requests them from servers."""
 
     def __init__(
         self,
         manager: MCPManager,
-        visitors: Mapping[object, Visitor],
-        start: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]],
+        registry: BackendRegistry,
+        clients: Mapping[object, Visitor],
+        tasks: BackgroundTasks,
     ) -> None:
-        """`start` runs something until it is done or the gateway ends."""
+        """`clients` are those of the merged endpoint."""
         self._manager = manager
-        self._visitors = visitors
-        self._start = start
+        self._registry = registry
+        self._clients = clients
+        self._tasks = tasks
 
-    def set(self, exchange: Exchange, visitor: Visitor | None, roster: "BackendRegistry") -> bytes:
-        """A client wants to have this much logged.
+    async def set(self, exchange: Exchange, client: Visitor | None) -> bytes:
+        """Set the level of a client.
 
         Raises:
-            RpcError: there is no such level.
+            RpcError: There is no such level.
         """
         level = level_of(exchange)
         if level not in LEVELS:
@@ -46,36 +45,36 @@ class Levels:
                 INVALID_PARAMS, f"No log level {level!r}; there are {', '.join(LEVELS)}"
             )
         exchange.edge.log_level = level
-        if visitor is not None:
-            visitor.level = level
-            for front in visitor.fronts.values():
+        if client is not None:
+            client.level = level
+            for front in client.fronts.values():
                 front.level = level
                 self._set_on(front.link)
-        for name in roster.servers:
-            self._ask(name, self._least() or level)
+        for name in self._registry.servers:
+            self._request(name, self._lowest() or level)
         return b"{}"
 
-    def came(self, servers: list[str]) -> None:
-        """New servers hear what was set before."""
-        level = self._least()
+    def apply_to(self, servers: list[str]) -> None:
+        """Request the current level from new servers, if a client has set one."""
+        level = self._lowest()
         if level is not None:
             for name in servers:
-                self._ask(name, level)
+                self._request(name, level)
 
-    def _ask(self, server: str, level: str) -> None:
+    def _request(self, server: str, level: str) -> None:
         supervisor = self._manager.describe().get(server)
         if supervisor is not None:
-            self._start(log_failure(supervisor.set_log_level(level)))
+            self._tasks.start(log_failure(supervisor.set_log_level(level)))
 
     def _set_on(self, link: Link | None) -> None:
-        """On a connection that is no manager's: what its sessions want to have logged."""
+        """Request the lowest level of its sessions on a connection that is not the manager's."""
         if link is None or link.stateless or link.borrowed:
             return
         levels = [front.level for front in link.fronts if front.level is not None]
         wanted = {"level": min(levels, key=LEVELS.index)} if levels else {}
-        self._start(log_failure(link.peer.request("logging/setLevel", wanted)))
+        self._tasks.start(log_failure(link.peer.request("logging/setLevel", wanted)))
 
-    def _least(self) -> str | None:
-        """A server that has one level for all logs what anybody wants."""
-        wanted = [v.level for v in self._visitors.values() if v.level is not None]
+    def _lowest(self) -> str | None:
+        """Return the lowest level of all clients, because a server has one level for all."""
+        wanted = [one.level for one in self._clients.values() if one.level is not None]
         return min(wanted, key=LEVELS.index, default=None)

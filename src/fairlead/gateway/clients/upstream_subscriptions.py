@@ -1,15 +1,16 @@
-"""Which resources of which servers are watched, for how many clients."""
+"""Subscriptions to resources of servers, each shared by the clients that watch the resource."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from ...errors import FairleadError, LocalProtocolError, RpcError
 from ...manager import MCPManager
 from ..backends.backend import Member
+from ..background_tasks import BackgroundTasks
 
-__all__ = ["URIS_PER_TURN", "Watching", "log_failure"]
+__all__ = ["URIS_PER_TURN", "UpstreamSubscriptions", "log_failure"]
 
 URIS_PER_TURN = 16  # of one request, before other work gets its turn
 
@@ -18,24 +19,19 @@ log = logging.getLogger("fairlead.gateway")
 _Key = tuple[str, str]  # the name of a member, and a URI
 
 
-class Watching:
-    """Asks servers to tell of a resource as long as somebody wants to hear of it.
+class UpstreamSubscriptions:
+    """Subscribes to a resource of a server for as long as a client watches it.
 
-    A server that is asked once is asked again by the manager after each reconnect. One that could
-    not be asked is asked as soon as it is there; so is one that takes the place of another.
+    The manager renews a subscription after each reconnect. A server that could not be reached
+    gets the request once it is connected; so does one that replaces another of its name.
     """
 
     def __init__(
-        self,
-        manager: MCPManager,
-        members: Mapping[str, Member],
-        start: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]],
+        self, manager: MCPManager, members: Mapping[str, Member], tasks: BackgroundTasks
     ) -> None:
-        """`members` are those that there are; `start` runs something until it is done or the
-        gateway ends."""
         self._manager = manager
         self._members = members
-        self._start = start
+        self._tasks = tasks
         self._watchers: dict[_Key, set[object]] = {}
         self._by_member: dict[str, dict[str, None]] = {}  # their URIs, by the name of a member
         self._asking: dict[_Key, asyncio.Task[bool]] = {}  # servers that have not answered yet
@@ -45,7 +41,7 @@ class Watching:
         return len(self._watchers)
 
     def wants(self, member: Member, uri: str) -> bool:
-        """Whether somebody watches this resource of that server."""
+        """Return True if a client watches this resource of that server."""
         return (member.name, uri) in self._watchers
 
     def uris(self, member: Member, changed: str | None = None) -> list[str]:
@@ -101,7 +97,7 @@ class Watching:
         self._by_member.setdefault(member.name, {})[uri] = None
         asking = self._asking.get(key)
         if not watchers and asking is None:
-            asking = self._asking[key] = self._start(self._ask_all(member, uri))
+            asking = self._asking[key] = self._tasks.start(self._ask_all(member, uri))
             asking.add_done_callback(lambda _: self._asking.pop(key))
         watchers.add(who)
         return asking
@@ -122,7 +118,7 @@ class Watching:
             self._asked.discard((replica.name, uri))
             supervisor = self._manager.describe().get(replica.name)
             if supervisor is not None and key not in self._asking:  # which looks who wants it then
-                self._start(log_failure(supervisor.unsubscribe(uri)))
+                self._tasks.start(log_failure(supervisor.unsubscribe(uri)))
 
     def forget(self, member: Member) -> None:
         """A server has gone; who watches something there still does, should another come."""
@@ -133,7 +129,7 @@ class Watching:
         """A server is there: it may not have heard of everything yet."""
         for uri in list(self._by_member.get(member.name, ())):
             if (replica, uri) not in self._asked:
-                self._start(self._ask(member, replica, uri))
+                self._tasks.start(self._ask(member, replica, uri))
 
     async def _ask_all(self, member: Member, uri: str) -> bool:
         if len(member.replicas) == 1:

@@ -1,23 +1,24 @@
-"""What a gateway has for those who look after it: journal, metrics, desk, tapes, tool lock."""
+"""What an operator of a gateway can switch on: journal, metrics, desk, tapes, tool lock."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
 
 from ...interceptor import Exchange, Interceptor
+from ...manager import MCPManager
+from ...manager.status_events import StatusEvent
 from ...observe.metrics import Metrics
+from ...peer import Peer
 from ...policy.actions.metrics import Measuring
 from ...policy.actions.tool_lock import ToolLock, ToolLockPolicy, ToolOrigin
+from ...policy.conditions.facts import ServerOf
 from ...policy.hold_desk import HoldDesk
 from ...policy.tool_lock import LockFileWatcher, ToolLockData
 from ...recording.journal import Journal
 from ...recording.journal.journal_interceptor import Journaling
 from ...redaction.redact_messages import Redactor
+from ..backends.registry import BackendRegistry
+from ..clients.client_registry import ClientRegistry
 from .tape_control import TapeControl, learn_secrets
-from .tool_lock_lookup import tool_finder, tool_waiter
-
-if TYPE_CHECKING:
-    from ...manager.status_events import StatusEvent
-    from ..gateway import Gateway
+from .tool_lock_lookup import ToolOriginLookup
 
 __all__ = ["Observability"]
 
@@ -44,20 +45,22 @@ class Observability:
         self.desk = desk
         self.tapes = tapes
         self.redactor = redactor
-        self._gateway: Gateway | None = None
+        self._manager: MCPManager | None = None
+        self._registry: BackendRegistry | None = None
+        self._tools: ToolOriginLookup | None = None
         self._lock = None
         if lock is not None:
             self._lock = ToolLock(
                 lock, lock_policy, find=self.find_tool, wait=self.until_found, desk=desk
             )
-        self._met: set[str] = set()  # servers that were connected before
+        self._known_servers: set[str] = set()  # those that were connected before
 
     @property
     def interceptors(self) -> Sequence[Interceptor]:
-        """What goes before all others."""
+        """The interceptors that go before all others."""
         found: list[Interceptor] = []
         if self.tapes is not None:
-            found.append(self.tapes)  # first, where it sees all that comes
+            found.append(self.tapes)  # first, where it sees all messages
         if self.journal is not None:
             found.append(Journaling(self.journal))
         if self.metrics is not None:
@@ -66,62 +69,70 @@ class Observability:
 
     @property
     def innermost(self) -> Sequence[Interceptor]:
-        """What goes behind all others: a lock knows tools by the names that nobody has changed."""
+        """The interceptors that go after all others: a lock knows tools by unchanged names."""
         return () if self._lock is None else (self._lock,)
 
-    def observe_gateway(self, gateway: "Gateway") -> list[Callable[[], None]]:
-        """Count also what no message tells; what is returned ends that."""
-        self._gateway = gateway
-        ends = [] if self.tapes is None else [self.tapes.observe_gateway(gateway)]
+    def observe_gateway(
+        self,
+        manager: MCPManager,
+        registry: BackendRegistry,
+        clients: ClientRegistry,
+        *,
+        server_of: ServerOf,
+        tools: ToolOriginLookup,
+    ) -> list[Callable[[], None]]:
+        """Observe a gateway by its parts; the returned functions end that."""
+        self._manager, self._registry, self._tools = manager, registry, tools
+        ends = [] if self.tapes is None else [self.tapes.observe_gateway(manager, server_of)]
         if self.redactor is not None:
-            ends.append(learn_secrets(gateway, self.redactor))
-        metrics = self.metrics
-        if metrics is None:
+            ends.append(learn_secrets(manager, self.redactor))
+        if self.metrics is None:
             return ends
-
-        def heard(event: "StatusEvent") -> None:
-            for name in event.names if event.kind == "connected" else ():
-                if name in self._met:
-                    metrics.count("reconnects", name)
-                self._met.add(name)
-
-        metrics.gauge("clients", "Connections of clients.", lambda: gateway.clients)
-        metrics.gauge(
+        self.metrics.gauge("clients", "Connections of clients.", lambda: len(clients))
+        self.metrics.gauge(
             "servers_connected",
             "Servers that are connected.",
-            lambda: len(gateway.manager.get_connected_servers()),
+            lambda: len(manager.get_connected_servers()),
         )
-        return [*ends, gateway.manager.add_status_listener(heard)]
+        return [*ends, manager.add_status_listener(self._count_reconnects)]
+
+    def _count_reconnects(self, event: StatusEvent) -> None:
+        assert self.metrics is not None
+        for name in event.names if event.kind == "connected" else ():
+            if name in self._known_servers:
+                self.metrics.count("reconnects", name)
+            self._known_servers.add(name)
 
     def find_tool(self, exchange: Exchange, name: str) -> ToolOrigin | None:
-        """Whose a tool is, for a tool lock."""
-        return None if self._gateway is None else tool_finder(self._gateway)(exchange, name)
+        """Return the server and the definition of a tool, for a tool lock."""
+        return None if self._tools is None else self._tools.find(exchange, name)
 
     async def until_found(self, exchange: Exchange, name: str) -> None:
-        """Wait for the server that a tool may be of."""
-        if self._gateway is not None:
-            await tool_waiter(self._gateway, exchange, name)
+        """Wait for the server that may have a tool."""
+        if self._tools is not None:
+            await self._tools.wait(exchange, name)
 
-    def collect(self, gateway: "Gateway") -> Metrics | None:
-        """The metrics, with what the connections have counted by themselves."""
+    def collect(self) -> Metrics | None:
+        """Return the metrics, with the counters of the connections to servers."""
         metrics = self.metrics
         if metrics is None:
             return None
-        for name, peer in _peers(gateway):
+        for name, peer in self._peers():
             metrics.follow("malformed", name, peer, peer.malformed)
             metrics.follow("unknown_ids", name, peer, peer.unmatched_count)
         return metrics
 
-
-def _peers(gateway: "Gateway") -> list[tuple[str, Any]]:
-    """The connections to servers, each under a name that stays when it is made anew."""
-    found: list[tuple[str, Any]] = []
-    for member in gateway.members.values():
-        for replica in member.replicas:
-            own = gateway.manager.connections.get(replica.name)
-            if own is not None:
-                found.append((replica.name, own.client.transport.peer))
-            shared = {peer for _, peer in found}
-            links = [one for one in replica.relay.upstream.links if one.peer not in shared]
-            found += [(f"{replica.name}/{n}", link.peer) for n, link in enumerate(links)]
-    return found
+    def _peers(self) -> list[tuple[str, Peer]]:
+        """Return the connections to servers, each under a name that stays after a reconnect."""
+        found: list[tuple[str, Peer]] = []
+        if self._manager is None or self._registry is None:
+            return found
+        for member in self._registry.members.values():
+            for replica in member.replicas:
+                own = self._manager.connections.get(replica.name)
+                if own is not None:
+                    found.append((replica.name, own.client.transport.peer))
+                shared = {peer for _, peer in found}
+                links = [one for one in replica.relay.upstream.links if one.peer not in shared]
+                found += [(f"{replica.name}/{n}", link.peer) for n, link in enumerate(links)]
+        return found

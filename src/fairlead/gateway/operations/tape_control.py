@@ -4,12 +4,14 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
 from ...errors import ConfigError
 from ...interceptor import Answer, Exchange, InterceptorBase, Proceed
+from ...manager import MCPManager
+from ...manager.status_events import StatusEvent
 from ...policy.conditions.facts import ServerOf
 from ...recording.tape import TapeInfo, TapeReader, TapeWriter
 from ...recording.tape.format import LINES
@@ -17,10 +19,6 @@ from ...recording.tape.known_secrets import secrets_of
 from ...recording.tape.tape_files import files_of, tapes_in
 from ...recording.tape.tape_interceptor import Recorder
 from ...redaction.redact_messages import Redactor
-
-if TYPE_CHECKING:
-    from ...manager.status_events import StatusEvent
-    from ..gateway import Gateway
 
 __all__ = ["TapeControl", "about_tape", "learn_secrets"]
 
@@ -57,16 +55,16 @@ class TapeControl(InterceptorBase):
         recorder = self._recorder
         return await (proceed(exchange) if recorder is None else recorder(exchange, proceed))
 
-    def observe_gateway(self, gateway: "Gateway") -> Callable[[], None]:
-        """Record this gateway; what is returned ends that."""
-        self._server_of = gateway.server_of
-        end = learn_secrets(gateway, self._redactor)
+    def observe_gateway(self, manager: MCPManager, server_of: ServerOf) -> Callable[[], None]:
+        """Record the gateway of this manager; the returned function ends that."""
+        self._server_of = server_of
+        stop_learning = learn_secrets(manager, self._redactor)
 
-        def ended() -> None:
-            end()
+        def end() -> None:
+            stop_learning()
             self.stop()
 
-        return ended
+        return end
 
     # Recording
 
@@ -167,15 +165,15 @@ class TapeControl(InterceptorBase):
             raise ConfigError(f"{name} cannot be deleted: {exc.strerror or exc}") from exc
 
 
-def learn_secrets(gateway: "Gateway", redactor: Redactor) -> Callable[[], None]:
-    """Whatever is given to a server, from when it is connected; what is returned ends that."""
+def learn_secrets(manager: MCPManager, redactor: Redactor) -> Callable[[], None]:
+    """Redact the secrets of each server that gets connected; the returned function ends that."""
 
-    def heard(event: "StatusEvent") -> None:
+    def status_changed(event: StatusEvent) -> None:
         for name in event.names if event.kind == "connected" else ():
-            own = gateway.manager.connections.get(name)
+            own = manager.connections.get(name)
             redactor.learn(secrets_of(None if own is None else own.client.transport.entry))
 
-    return gateway.manager.add_status_listener(heard)
+    return manager.add_status_listener(status_changed)
 
 
 def about_tape(reader: TapeReader) -> dict[str, Any]:

@@ -1,0 +1,63 @@
+"""The servers of a gateway by name, each with the endpoint that serves it alone."""
+
+from collections.abc import Iterable
+
+from ..catalog.views import View
+from ..server_endpoint import SingleServerEndpoint
+from .backend import Member
+
+__all__ = ["BackendRegistry"]
+
+
+class BackendRegistry:
+    """The members of a gateway; `BackendConnector` adds and removes them."""
+
+    def __init__(self) -> None:
+        self.members: dict[str, Member] = {}  # the first that lists a URI owns it
+        self.endpoints: dict[str, SingleServerEndpoint] = {}
+        self._owners: dict[str, Member] = {}  # by the names that the manager has for replicas
+
+    @property
+    def is_ready(self) -> bool:
+        """True once every server has listed what it offers, or is known to be unavailable."""
+        return all(member.listed.is_set() for member in self.members.values())
+
+    @property
+    def servers(self) -> list[str]:
+        """The names that the manager has for all servers, replicas included."""
+        return list(self._owners)
+
+    def owner(self, server: str) -> Member | None:
+        """Return the member to which a server of the manager belongs."""
+        return self._owners.get(server)
+
+    def within(self, view: View) -> list[Member]:
+        """Return the members that a view includes."""
+        return [member for member in self.members.values() if view.includes(member.name)]
+
+    def add(self, member: Member, endpoint: SingleServerEndpoint) -> None:
+        """Register a member and its endpoint."""
+        self.members[member.name] = member
+        self.endpoints[member.name] = endpoint
+        self._owners.update((replica.name, member) for replica in member.replicas)
+
+    def remove(self, name: str) -> tuple[Member, SingleServerEndpoint] | None:
+        """Remove a member and its endpoint, and return them; None if there is no such member."""
+        member = self.members.pop(name, None)
+        if member is None:
+            return None
+        for replica in member.replicas:
+            self._owners.pop(replica.name, None)
+        return member, self.endpoints.pop(name)
+
+    def arrange(self, names: Iterable[str]) -> None:
+        """Sort the members by these names; others follow."""
+        place = {name: number for number, name in enumerate(names)}
+        in_order = sorted(self.members.items(), key=lambda one: place.get(one[0], len(place)))
+        self.members.clear()
+        self.members.update(in_order)
+
+    def clear(self) -> None:
+        """Remove all members."""
+        for known in (self.members, self.endpoints, self._owners):
+            known.clear()

@@ -1,0 +1,87 @@
+"""How a gateway disconnects clients whose access was withdrawn."""
+
+import asyncio
+from collections.abc import Awaitable, Container
+from typing import Final
+
+from ...interceptor import Answer, Exchange
+from ...protocol.identity.principal import ANONYMOUS, Principal
+from ...protocol.own_errors import own_error
+from ...server.features.subscriptions import ChangeBroadcaster
+from ...wire.error_codes import INVALID_REQUEST
+from ..backends.registry import BackendRegistry
+from .client_registry import ClientRegistry
+from .subscriptions import ClientSubscriptions
+
+__all__ = ["ClientDisconnector"]
+
+_WITHDRAWN: Final = "the token is not valid any more"
+
+
+class _Call:
+    """A call outside of any connection."""
+
+    __slots__ = ("disconnected", "principal", "task")
+
+    def __init__(self, principal: Principal, task: asyncio.Task[object]) -> None:
+        self.principal = principal
+        self.task = task
+        self.disconnected = False
+
+
+class ClientDisconnector:
+    """Ends connections, streams and calls of principals that may no longer use the gateway."""
+
+    def __init__(
+        self,
+        clients: ClientRegistry,
+        registry: BackendRegistry,
+        subscriptions: ClientSubscriptions,
+        changes: ChangeBroadcaster,
+    ) -> None:
+        self._clients = clients
+        self._registry = registry
+        self._subscriptions = subscriptions
+        self._changes = changes
+        self._calls: set[_Call] = set()  # in progress, outside of connections
+
+    def until_disconnected(
+        self, exchange: Exchange, answer: Awaitable[Answer]
+    ) -> Awaitable[Answer]:
+        """Wait for the answer to a call outside of any connection.
+
+        Raises:
+            RpcError: Its client was disconnected first.
+        """
+        principal = exchange.caller.principal
+        if principal is ANONYMOUS or exchange.method == "subscriptions/listen":
+            return answer  # which costs a call less than waiting for it here
+        return self._track(principal, answer)
+
+    async def _track(self, principal: Principal, answer: Awaitable[Answer]) -> Answer:
+        task = asyncio.current_task()
+        assert task is not None
+        call = _Call(principal, task)
+        self._calls.add(call)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            if not call.disconnected or task.uncancel():
+                raise
+            raise own_error(INVALID_REQUEST, _WITHDRAWN) from None
+        finally:
+            self._calls.discard(call)
+
+    async def disconnect(self, principals: Container[Principal]) -> None:
+        """End everything that these principals have open."""
+        for listener in self._subscriptions.listeners:
+            if listener.principal in principals:
+                self._changes.stop(listener.edge)
+        for endpoint in self._registry.endpoints.values():
+            endpoint.end_listen_streams(principals)
+        for call in self._calls:
+            if call.principal in principals and not call.disconnected:
+                call.disconnected = True
+                call.task.cancel()
+        peers = [client.peer for client in self._clients if client.principal in principals]
+        await asyncio.gather(*(peer.close(_WITHDRAWN) for peer in peers))

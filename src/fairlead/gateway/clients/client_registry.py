@@ -1,0 +1,40 @@
+"""The clients that are connected to a gateway."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ...protocol.identity.principal import principal_name
+from ..server_endpoint import SingleServerEndpoint
+from .client_sessions import Visitor
+
+__all__ = ["ClientRegistry"]
+
+
+class ClientRegistry:
+    """Clients on connections that outlive a request, at all endpoints of a gateway."""
+
+    def __init__(self, endpoints: Mapping[str, SingleServerEndpoint]) -> None:
+        """`endpoints` are those of single servers, which register their clients themselves."""
+        self.merged: dict[object, Visitor] = {}  # at the merged endpoint, by their peers
+        self._endpoints = endpoints
+
+    def __iter__(self) -> Iterator[Visitor]:
+        yield from self.merged.values()
+        for endpoint in self._endpoints.values():
+            yield from endpoint.clients.values()
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Return the clients as plain data, in the order of iteration."""
+        return [
+            {
+                "client": (client.peer.session.client_info or {}).get("name"),
+                "protocol_version": client.peer.session.protocol_version,
+                "principal": principal_name(client.principal),
+                "transport": client.peer.channel.context.transport_type,
+                "subscriptions": sorted(client.uris),
+            }
+            for client in self
+        ]

@@ -1,0 +1,156 @@
+"""The table from method to handler of the merged endpoint, and dispatch of requests through it."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+from ..interceptor import Answer, Exchange, Handler, Interceptor, chain
+from ..protocol.methods import by_era
+from ..protocol.own_errors import own_error
+from ..protocol.targets.targets import Target
+from ..server.results.result_envelope import ResultEnvelope
+from ..wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND
+from .backends.registry import BackendRegistry
+from .catalog.list_kind import ListKind
+from .catalog.list_requests import MergedLists
+from .catalog.merged_catalog import MergedCatalog
+from .catalog.routing import Router
+from .clients.client_sessions import Visitor
+from .clients.client_views import ClientViews
+from .clients.log_levels import LogLevels
+from .clients.subscriptions import ClientSubscriptions
+from .handshake_results import HandshakeResults
+
+if TYPE_CHECKING:
+    from .search.search_tools import SearchTools  # most gateways have none
+
+__all__ = ["MergedDispatcher"]
+
+_Handle: TypeAlias = Callable[[Exchange, Visitor | None], Awaitable[Answer]]
+
+
+class MergedDispatcher:
+    """Answers requests that name items of any server."""
+
+    def __init__(
+        self,
+        interceptors: Sequence[Interceptor],
+        *,
+        clients: Mapping[object, Visitor],
+        registry: BackendRegistry,
+        catalog: MergedCatalog,
+        lists: MergedLists,
+        router: Router,
+        views: ClientViews,
+        subscriptions: ClientSubscriptions,
+        log_levels: LogLevels,
+        handshake: HandshakeResults,
+        envelope: ResultEnvelope,
+        search: "SearchTools | None",
+        until_disconnected: Callable[[Exchange, Awaitable[Answer]], Awaitable[Answer]],
+    ) -> None:
+        """`clients` are those of the merged endpoint, by their edges. `until_disconnected` waits
+        for the answer to a call outside of any connection."""
+        self.handler: Handler = chain(interceptors, self._handle)
+        # Nothing may be answered without passing the interceptors.
+        self.inline_methods: set[str] = set() if interceptors else {"ping", "tools/list"}
+        self._handle_found_call: Handler = chain(interceptors, self._call_found)
+        self._clients = clients
+        self._registry = registry
+        self._catalog = catalog
+        self._lists = lists
+        self._router = router
+        self._views = views
+        self._envelope = envelope
+        self._search = search
+        self._until_disconnected = until_disconnected
+        handlers: dict[str, _Handle] = {
+            **{kind.method: partial(self._list, kind) for kind in ListKind},
+            "tools/call": self._call_tool if search is None else self._call_or_search,
+            "prompts/get": self._get_prompt,
+            "resources/read": self._read_resource,
+            "resources/subscribe": subscriptions.subscribe,
+            "resources/unsubscribe": subscriptions.unsubscribe,
+            "completion/complete": self._complete,
+            "subscriptions/listen": lambda exchange, _: subscriptions.listen(exchange),
+            "logging/setLevel": log_levels.set,
+            "initialize": handshake.initialize,
+            "server/discover": lambda exchange, _: handshake.discover(exchange),
+            "ping": _ping,
+        }
+        self._handlers = by_era(handlers)
+
+    def answer_inline(self, exchange: Exchange) -> Answer:
+        """Answer a request that needs no waiting; return None for all others."""
+        if exchange.method == "ping" and not exchange.caller.stateless:
+            return b"{}"
+        if exchange.method == "tools/list" and self._registry.is_ready:
+            page = self._lists.page(ListKind.TOOLS, exchange)
+            return self._envelope.listed(page, exchange.caller)
+        return None
+
+    def _handle(self, exchange: Exchange) -> Awaitable[Answer]:
+        client = self._clients.get(exchange.edge)
+        if client is None:
+            return self._until_disconnected(exchange, self._find(exchange)(exchange, None))
+        return self._handle_in_order(exchange, client)
+
+    async def _handle_in_order(self, exchange: Exchange, client: Visitor) -> Answer:
+        await client.passage.passed()
+        return await self._find(exchange)(exchange, client)
+
+    def _find(self, exchange: Exchange) -> _Handle:
+        """Return the handler of a method. Raises `RpcError` -32601 if there is none."""
+        handle = self._handlers[exchange.caller.stateless].get(exchange.method)
+        if handle is None:
+            raise own_error(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
+        return handle
+
+    async def _list(self, kind: ListKind, exchange: Exchange, client: Visitor | None) -> Answer:
+        await self._lists.ready()
+        return self._envelope.listed(self._lists.page(kind, exchange), exchange.caller)
+
+    async def _call_tool(self, exchange: Exchange, client: Visitor | None) -> Answer:
+        return await self._forward(await self._router.tool(exchange), exchange, client)
+
+    async def _get_prompt(self, exchange: Exchange, client: Visitor | None) -> Answer:
+        return await self._forward(await self._router.prompt(exchange), exchange, client)
+
+    async def _read_resource(self, exchange: Exchange, client: Visitor | None) -> Answer:
+        member = await self._router.resource(exchange)
+        return await member.answer(exchange, client)
+
+    async def _complete(self, exchange: Exchange, client: Visitor | None) -> Answer:
+        member, request = await self._router.completing(exchange)
+        return await member.answer(request, client)
+
+    def _forward(
+        self, target: Target, exchange: Exchange, client: Visitor | None
+    ) -> Awaitable[Answer]:
+        member = self._registry.members.get(target.server or "")
+        if member is None:
+            raise own_error(INVALID_PARAMS, f"The server {target.server!r} has gone")
+        exchange.alias = target.own
+        return member.answer(exchange, client)
+
+    # Search
+
+    async def _call_or_search(self, exchange: Exchange, client: Visitor | None) -> Answer:
+        assert self._search is not None
+        found = await self._search.answer(exchange, self._views.view_of(exchange.caller))
+        if found is None:
+            return await self._call_tool(exchange, client)
+        if isinstance(found, Exchange):
+            return await self._handle_found_call(found)
+        return self._envelope.called(found, exchange.caller)
+
+    async def _call_found(self, exchange: Exchange) -> Answer:
+        """Answer the call inside of a `call_tool`, which interceptors have seen by now."""
+        target = self._catalog.tool(exchange.target or "", self._views.view_of(exchange.caller))
+        if target is None:
+            raise own_error(INVALID_PARAMS, f"Unknown tool: {exchange.target}")
+        return await self._forward(target, exchange, self._clients.get(exchange.edge))
+
+
+async def _ping(exchange: Exchange, client: Visitor | None) -> Answer:
+    return b"{}"

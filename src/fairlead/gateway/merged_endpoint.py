@@ -1,0 +1,139 @@
+"""The merged endpoint, `/mcp`: all servers of a gateway, under merged names."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from ..interceptor import Interceptor, malformed_frame_hook
+from ..peer import Peer
+from ..protocol.caller import Caller
+from ..protocol.conversation.conversation import Conversation, ConversationRole
+from ..protocol.envelope import TransportContext
+from ..protocol.headers import ParamHeader
+from ..protocol.identity.principal import Principal
+from ..protocol.outgoing_params import Identity
+from ..server.features.subscription_quota import SubscriptionQuota
+from ..server.features.subscriptions import ChangeBroadcaster
+from ..transport.channel import Channel
+from ..wire import Notification
+from .backends.registry import BackendRegistry
+from .catalog.merged_catalog import MergedCatalog
+from .clients.client_registry import ClientRegistry
+from .clients.client_sessions import Visitor
+from .clients.client_views import ClientViews
+from .clients.subscriptions import ClientSubscriptions
+from .handshake_results import CAPABILITIES
+from .merged_dispatch import MergedDispatcher
+
+if TYPE_CHECKING:
+    from ..policy.hold_desk import HoldDesk
+
+__all__ = ["MergedEndpoint"]
+
+
+class MergedEndpoint:
+    """Serves the clients of all servers together."""
+
+    def __init__(
+        self,
+        dispatcher: MergedDispatcher,
+        *,
+        info: dict[str, Any],
+        clients: ClientRegistry,
+        registry: BackendRegistry,
+        catalog: MergedCatalog,
+        views: ClientViews,
+        subscriptions: ClientSubscriptions,
+        changes: ChangeBroadcaster,
+        quota: SubscriptionQuota,
+        interceptors: Sequence[Interceptor],
+        desk: "HoldDesk | None",
+        input_timeout: float,
+    ) -> None:
+        self.handler = dispatcher.handler
+        self.answer_inline = dispatcher.answer_inline
+        self.inline_methods = dispatcher.inline_methods
+        self.on_malformed = malformed_frame_hook(interceptors)
+        self._info = info
+        self._clients = clients
+        self._registry = registry
+        self._catalog = catalog
+        self._views = views
+        self._subscriptions = subscriptions
+        self._changes = changes
+        self._quota = quota
+        self._interceptors = interceptors
+        self._desk = desk
+        self._input_timeout = input_timeout
+
+    def attach(self, channel: Channel, principal: Principal) -> Peer:
+        """Serve one client in the background; the returned peer can be closed."""
+        client = Visitor(principal, self._input_timeout, self._interceptors, self._quota)
+        peer = Peer(
+            channel,
+            Conversation(
+                ConversationRole.SERVER, Identity(self._info, CAPABILITIES), principal=principal
+            ),
+            handler=self.handler,
+            inline=self.answer_inline,
+            inline_methods=self.inline_methods,
+            on_notification=lambda note: client.passage.put(
+                note, client.peer, lambda passed: _forward_notification(client, passed)
+            ),
+            on_cancelled=lambda note, cancel: client.passage.cancel(note, client.peer, cancel),
+            on_eof=self._changes.stop,
+            on_close=lambda _: self._disconnected(client),
+            input_timeout=self._input_timeout,
+        )
+        client.connect(peer)
+        self._clients.merged[peer] = client
+        peer.start()
+        return peer
+
+    async def serve(self, channel: Channel, principal: Principal) -> None:
+        """Serve one client on a channel until it ends."""
+        peer = self.attach(channel, principal)
+        try:
+            await peer.wait_closed()
+        finally:
+            await self._changes.end(peer)
+            await peer.close()
+
+    def _disconnected(self, client: Visitor) -> None:
+        self._clients.merged.pop(client.peer, None)
+        client.close()
+        for member in self._registry.members.values():
+            member.left(client)
+        for uri in list(client.uris):
+            self._subscriptions.unwatch(client, uri)
+        self._changes.forget(client.peer)
+
+    def on_stateless_notification(
+        self, note: Notification, caller: Caller, context: TransportContext
+    ) -> None:
+        """Drop a notification outside of any connection: it names no server."""
+
+    def tool_param_headers(self, tool: str, principal: Principal) -> tuple[ParamHeader, ...]:
+        """Return the arguments of a tool that clients also send as headers."""
+        return self._catalog.param_headers(tool, self._views.view_for(principal))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Do nothing: it is open as long as the gateway is."""
+        yield None
+
+    async def end_streams(self) -> None:
+        """End all listen streams, and refuse messages that are held for a decision."""
+        if self._desk is not None:
+            self._desk.block_all("the gateway ends")
+        await self._changes.end()
+
+
+def _forward_notification(client: Visitor, note: Notification) -> None:
+    if note.method == "notifications/initialized":
+        return
+    for front in list(client.fronts.values()):
+        link = front.link
+        # The capabilities of this client were not declared on a connection that all share.
+        if link is not None and not link.stateless and not link.borrowed:
+            link.outbox.put(note)
