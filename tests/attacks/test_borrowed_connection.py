@@ -74,7 +74,7 @@ async def test_a_client_cannot_unsubscribe_others(tmp_path: Path) -> None:
         connect = MCPClient.connect_inprocess
         async with (
             connect(gateway, handshake, on_notification=on_notification) as watcher,
-            connect(gateway.doors["s"], handshake) as other,
+            connect(gateway.endpoints["s"], handshake) as other,
         ):
             await watcher.subscribe("memo://x")
             await other.request("resources/unsubscribe", {"uri": "memo://x"})

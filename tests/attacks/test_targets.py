@@ -161,7 +161,7 @@ async def gateway_of(
         await until(lambda: all(one.introduced.is_set() for one in gateway.members.values()))
         clients: dict[str, MCPClient] = {}
         for name in ("", *servers):
-            endpoint: Any = gateway.doors[name] if name else gateway
+            endpoint: Any = gateway.endpoints[name] if name else gateway
             clients[name] = await stack.enter_async_context(joining(endpoint))
         yield gateway, clients.__getitem__
 
@@ -595,7 +595,7 @@ async def test_a_stateless_client_of_a_gateway_subscribes_to_nothing_that_is_den
         rules({"when": {"server": "notes", "resource": "*etc*"}, "do": "block"}),
     ):
         async with gateway_of({"notes": ["read"]}, interceptors=[deny]) as (gateway, _):
-            at: Any = gateway.doors[endpoint] if endpoint else gateway
+            at: Any = gateway.endpoints[endpoint] if endpoint else gateway
             async with joining(at, STATELESS) as client:
                 for uri in ETC:
                     wanted = {"resourceSubscriptions": ["file:///docs/a", uri]}

@@ -119,8 +119,8 @@ class Gateway(HttpRunnable):
             total_bytes=self.settings.max_catalog_bytes,
         )
         self._registry = BackendRegistry()
-        self.members, self.doors = self._registry.members, self._registry.endpoints
-        self._clients = ClientRegistry(self.doors)
+        self.members, self.endpoints = self._registry.members, self._registry.endpoints
+        self._clients = ClientRegistry(self.endpoints)
         self._views = ClientViews(views or {}, self.settings.view)
         self._lists = MergedLists(
             *(self.catalog, self.members, self._views),
@@ -141,9 +141,9 @@ class Gateway(HttpRunnable):
         # Changes
         notifier = InterceptedNotifier(self.interceptors, to_json(self.info))
         self.changes = ChangeBroadcaster(notifier if self.interceptors else None, self.quota)
-        self._watching = UpstreamSubscriptions(self.manager, self.members, self._tasks)
-        self.subscribing = ClientSubscriptions(
-            *(self._watching, self.changes),
+        self.upstream_subscriptions = UpstreamSubscriptions(self.manager, self.members, self._tasks)
+        self.subscriptions = ClientSubscriptions(
+            *(self.upstream_subscriptions, self.changes),
             catalog=self.catalog,
             registry=self._registry,
             router=self._router,
@@ -153,10 +153,10 @@ class Gateway(HttpRunnable):
             deadline=self.settings.deadline,
         )
         self._view_updater = ViewUpdater(
-            *(self._views, self._clients, self._registry, self.subscribing, self.changes)
+            *(self._views, self._clients, self._registry, self.subscriptions, self.changes)
         )
         self._disconnector = ClientDisconnector(
-            *(self._clients, self._registry, self.subscribing, self.changes)
+            *(self._clients, self._registry, self.subscriptions, self.changes)
         )
 
         # Endpoints, and the servers behind them
@@ -206,7 +206,7 @@ class Gateway(HttpRunnable):
             lists=self._lists,
             router=self._router,
             views=self._views,
-            subscriptions=self.subscribing,
+            subscriptions=self.subscriptions,
             log_levels=self._log_levels,
             handshake=handshake,
             envelope=self._envelope,
@@ -220,7 +220,7 @@ class Gateway(HttpRunnable):
             registry=self._registry,
             catalog=self.catalog,
             views=self._views,
-            subscriptions=self.subscribing,
+            subscriptions=self.subscriptions,
             changes=self.changes,
             quota=self.quota,
             interceptors=self.interceptors,
@@ -253,7 +253,13 @@ class Gateway(HttpRunnable):
     def _connect_manager(self) -> tuple[BackendConnector, list[Callable[[], None]]]:
         """Listen to the manager; return what adds servers to it, and what ends the listening."""
         events = UpstreamEvents(
-            *(self._registry, self._watching, self.changes, self._notifications, self._tasks),
+            *(
+                self._registry,
+                self.upstream_subscriptions,
+                self.changes,
+                self._notifications,
+                self._tasks,
+            ),
             self._view_updater.audience_of,
         )
         connector = BackendConnector(
@@ -265,7 +271,7 @@ class Gateway(HttpRunnable):
             added=self._serve_endpoint,
             removed=self._end_endpoint,
             events=events,
-            subscriptions=self._watching,
+            subscriptions=self.upstream_subscriptions,
             log_levels=self._log_levels,
             clients=self._clients,
             tasks=self._tasks,
@@ -340,7 +346,7 @@ class Gateway(HttpRunnable):
         from ..server.http_app.app import HttpApp
 
         chosen = settings if settings is not None else HttpSettings(**options)
-        others = {f"{chosen.path}/{name}": endpoint for name, endpoint in self.doors.items()}
+        others = {f"{chosen.path}/{name}": endpoint for name, endpoint in self.endpoints.items()}
         app = HttpApp(self._endpoint, chosen, pages=self._pages(chosen.path), others=others)
         self._apps.append(app)
         return app
@@ -380,7 +386,7 @@ class Gateway(HttpRunnable):
 
     def _serve_endpoint(self, name: str) -> None:
         for app in self._apps:
-            app.add(f"{app.settings.path}/{name}", self.doors[name])
+            app.add(f"{app.settings.path}/{name}", self.endpoints[name])
 
     async def _end_endpoint(self, name: str) -> None:
         for app in self._apps:
@@ -400,7 +406,7 @@ class Gateway(HttpRunnable):
         await self.changes.end()
         merged = list(self._clients.merged.values())
         await asyncio.gather(*(client.peer.close() for client in merged))
-        await asyncio.gather(*(endpoint.close() for endpoint in self.doors.values()))
+        await asyncio.gather(*(endpoint.close() for endpoint in self.endpoints.values()))
         await asyncio.gather(*(member.close() for member in self.members.values()))
         await self._connector.wait_until_removed()
         self._registry.clear()

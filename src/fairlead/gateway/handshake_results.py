@@ -14,7 +14,7 @@ from ..server.results.result_envelope import ResultEnvelope
 from ..wire import to_json
 from .backends.registry import BackendRegistry
 from .catalog.list_requests import MergedLists
-from .clients.client_sessions import Visitor
+from .clients.client_sessions import ConnectedClient
 from .clients.client_views import ClientViews
 
 __all__ = ["CAPABILITIES", "HandshakeResults"]
@@ -53,7 +53,7 @@ class HandshakeResults:
         self._views = views
         self._changes = changes
 
-    async def initialize(self, exchange: Exchange, client: Visitor | None) -> Answer:
+    async def initialize(self, exchange: Exchange, client: ConnectedClient | None) -> Answer:
         """Answer `initialize`, and keep its params for the servers."""
         params = exchange.message.params
         if client is not None and isinstance(params, Raw):

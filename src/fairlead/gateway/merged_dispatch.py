@@ -15,7 +15,7 @@ from .catalog.list_kind import ListKind
 from .catalog.list_requests import MergedLists
 from .catalog.merged_catalog import MergedCatalog
 from .catalog.routing import Router
-from .clients.client_sessions import Visitor
+from .clients.client_sessions import ConnectedClient
 from .clients.client_views import ClientViews
 from .clients.log_levels import LogLevels
 from .clients.subscriptions import ClientSubscriptions
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MergedDispatcher"]
 
-_Handle: TypeAlias = Callable[[Exchange, Visitor | None], Awaitable[Answer]]
+_Handle: TypeAlias = Callable[[Exchange, ConnectedClient | None], Awaitable[Answer]]
 
 
 class MergedDispatcher:
@@ -36,7 +36,7 @@ class MergedDispatcher:
         self,
         interceptors: Sequence[Interceptor],
         *,
-        clients: Mapping[object, Visitor],
+        clients: Mapping[object, ConnectedClient],
         registry: BackendRegistry,
         catalog: MergedCatalog,
         lists: MergedLists,
@@ -95,8 +95,8 @@ class MergedDispatcher:
             return self._until_disconnected(exchange, self._find(exchange)(exchange, None))
         return self._handle_in_order(exchange, client)
 
-    async def _handle_in_order(self, exchange: Exchange, client: Visitor) -> Answer:
-        await client.passage.passed()
+    async def _handle_in_order(self, exchange: Exchange, client: ConnectedClient) -> Answer:
+        await client.incoming.passed()
         return await self._find(exchange)(exchange, client)
 
     def _find(self, exchange: Exchange) -> _Handle:
@@ -106,26 +106,28 @@ class MergedDispatcher:
             raise own_error(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
         return handle
 
-    async def _list(self, kind: ListKind, exchange: Exchange, client: Visitor | None) -> Answer:
+    async def _list(
+        self, kind: ListKind, exchange: Exchange, client: ConnectedClient | None
+    ) -> Answer:
         await self._lists.ready()
         return self._envelope.listed(self._lists.page(kind, exchange), exchange.caller)
 
-    async def _call_tool(self, exchange: Exchange, client: Visitor | None) -> Answer:
+    async def _call_tool(self, exchange: Exchange, client: ConnectedClient | None) -> Answer:
         return await self._forward(await self._router.tool(exchange), exchange, client)
 
-    async def _get_prompt(self, exchange: Exchange, client: Visitor | None) -> Answer:
+    async def _get_prompt(self, exchange: Exchange, client: ConnectedClient | None) -> Answer:
         return await self._forward(await self._router.prompt(exchange), exchange, client)
 
-    async def _read_resource(self, exchange: Exchange, client: Visitor | None) -> Answer:
+    async def _read_resource(self, exchange: Exchange, client: ConnectedClient | None) -> Answer:
         member = await self._router.resource(exchange)
         return await member.answer(exchange, client)
 
-    async def _complete(self, exchange: Exchange, client: Visitor | None) -> Answer:
+    async def _complete(self, exchange: Exchange, client: ConnectedClient | None) -> Answer:
         member, request = await self._router.completing(exchange)
         return await member.answer(request, client)
 
     def _forward(
-        self, target: Target, exchange: Exchange, client: Visitor | None
+        self, target: Target, exchange: Exchange, client: ConnectedClient | None
     ) -> Awaitable[Answer]:
         member = self._registry.members.get(target.server or "")
         if member is None:
@@ -135,7 +137,7 @@ class MergedDispatcher:
 
     # Search
 
-    async def _call_or_search(self, exchange: Exchange, client: Visitor | None) -> Answer:
+    async def _call_or_search(self, exchange: Exchange, client: ConnectedClient | None) -> Answer:
         assert self._search is not None
         found = await self._search.answer(exchange, self._views.view_of(exchange.caller))
         if found is None:
@@ -152,5 +154,5 @@ class MergedDispatcher:
         return await self._forward(target, exchange, self._clients.get(exchange.edge))
 
 
-async def _ping(exchange: Exchange, client: Visitor | None) -> Answer:
+async def _ping(exchange: Exchange, client: ConnectedClient | None) -> Answer:
     return b"{}"

@@ -19,7 +19,7 @@ from ..wire import Notification
 from .backends.registry import BackendRegistry
 from .catalog.merged_catalog import MergedCatalog
 from .clients.client_registry import ClientRegistry
-from .clients.client_sessions import Visitor
+from .clients.client_sessions import ConnectedClient
 from .clients.client_views import ClientViews
 from .clients.subscriptions import ClientSubscriptions
 from .handshake_results import CAPABILITIES
@@ -68,7 +68,7 @@ class MergedEndpoint:
 
     def attach(self, channel: Channel, principal: Principal) -> Peer:
         """Serve one client in the background; the returned peer can be closed."""
-        client = Visitor(principal, self._input_timeout, self._interceptors, self._quota)
+        client = ConnectedClient(principal, self._input_timeout, self._interceptors, self._quota)
         peer = Peer(
             channel,
             Conversation(
@@ -77,10 +77,10 @@ class MergedEndpoint:
             handler=self.handler,
             inline=self.answer_inline,
             inline_methods=self.inline_methods,
-            on_notification=lambda note: client.passage.put(
+            on_notification=lambda note: client.incoming.put(
                 note, client.peer, lambda passed: _forward_notification(client, passed)
             ),
-            on_cancelled=lambda note, cancel: client.passage.cancel(note, client.peer, cancel),
+            on_cancelled=lambda note, cancel: client.incoming.cancel(note, client.peer, cancel),
             on_eof=self._changes.stop,
             on_close=lambda _: self._disconnected(client),
             input_timeout=self._input_timeout,
@@ -99,7 +99,7 @@ class MergedEndpoint:
             await self._changes.end(peer)
             await peer.close()
 
-    def _disconnected(self, client: Visitor) -> None:
+    def _disconnected(self, client: ConnectedClient) -> None:
         self._clients.merged.pop(client.peer, None)
         client.close()
         for member in self._registry.members.values():
@@ -129,7 +129,7 @@ class MergedEndpoint:
         await self._changes.end()
 
 
-def _forward_notification(client: Visitor, note: Notification) -> None:
+def _forward_notification(client: ConnectedClient, note: Notification) -> None:
     if note.method == "notifications/initialized":
         return
     for front in list(client.fronts.values()):

@@ -40,7 +40,7 @@ from .catalog.list_kind import ListKind
 from .catalog.list_requests import MergedLists
 from .catalog.merged_catalog import MergedCatalog
 from .catalog.views import View
-from .clients.client_sessions import Guest
+from .clients.client_sessions import SingleServerClient
 from .clients.client_views import ClientViews
 
 __all__ = ["SingleServerEndpoint"]
@@ -114,8 +114,8 @@ class SingleServerEndpoint(EndpointHooks):
             "resources/subscribe": partial(self._answer_checked, self._check_uri),
             "completion/complete": partial(self._answer_checked, self._check_reference),
         }
-        self.clients: dict[object, Guest] = {}  # by their peers
-        self.listening: dict[object, tuple[object, Principal]] = {}  # stateless: edge, principal
+        self.clients: dict[object, SingleServerClient] = {}  # by their peers
+        self.listeners: dict[object, tuple[object, Principal]] = {}  # stateless: edge, principal
         self._restricted_views: dict[View, View] = {}
         self._pending = 0
         self._idle = asyncio.Event()  # no request waits for an answer
@@ -124,7 +124,7 @@ class SingleServerEndpoint(EndpointHooks):
 
     def attach(self, channel: Channel, principal: Principal) -> Peer:
         """Serve one client in the background; the returned peer can be closed."""
-        client = Guest(
+        client = SingleServerClient(
             principal,
             self._input_timeout,
             self._interceptors,
@@ -135,10 +135,10 @@ class SingleServerEndpoint(EndpointHooks):
             channel,
             Conversation(ConversationRole.SERVER, Identity(self._info), principal=principal),
             handler=self.handler,
-            on_notification=lambda note: client.passage.put(
+            on_notification=lambda note: client.incoming.put(
                 note, client.peer, lambda passed: self._forward_notification(client, passed)
             ),
-            on_cancelled=lambda note, cancel: client.passage.cancel(note, client.peer, cancel),
+            on_cancelled=lambda note, cancel: client.incoming.cancel(note, client.peer, cancel),
             on_close=lambda _: self._disconnected(client),
             input_timeout=self._input_timeout,
         )
@@ -196,7 +196,7 @@ class SingleServerEndpoint(EndpointHooks):
 
     def end_listen_streams(self, principals: Container[Principal]) -> None:
         """End the listen streams of these principals; they may open others."""
-        for edge, name in self.listening.values():
+        for edge, name in self.listeners.values():
             if name in principals:
                 for replica in self._member.replicas:
                     replica.hang_up(edge)
@@ -210,7 +210,7 @@ class SingleServerEndpoint(EndpointHooks):
                 _notify_of_lists(client)
                 self._narrow(client)
 
-    def _narrow(self, client: Guest) -> None:
+    def _narrow(self, client: SingleServerClient) -> None:
         view = self._views.view_for(client.principal)
         if not view.includes(self._member.name):
             self._member.left(client)
@@ -226,13 +226,13 @@ class SingleServerEndpoint(EndpointHooks):
         for client in list(self.clients.values()):
             await client.peer.close()
 
-    def _forward_notification(self, client: Guest, note: Notification) -> None:
+    def _forward_notification(self, client: SingleServerClient, note: Notification) -> None:
         for replica in self._member.replicas:
             front = client.fronts.get(replica.relay)
             if front is not None:
                 replica.relay.told(front, note)
 
-    def _disconnected(self, client: Guest) -> None:
+    def _disconnected(self, client: SingleServerClient) -> None:
         self.clients.pop(client.peer, None)
         client.close()
         self._member.left(client)
@@ -248,7 +248,7 @@ class SingleServerEndpoint(EndpointHooks):
             exchange.server = self._member.name
             client = self.clients.get(exchange.edge)
             if client is not None:
-                await client.passage.passed()
+                await client.incoming.passed()
             kind = _NAMED.get(exchange.method) if self._interceptors else None
             if kind is not None and exchange.target is not None:
                 await self._introduced()
@@ -317,11 +317,11 @@ class SingleServerEndpoint(EndpointHooks):
 
     async def _listen(self, exchange: Exchange) -> Answer:
         listener = object()  # there may be several of one connection
-        self.listening[listener] = exchange.edge, exchange.caller.principal
+        self.listeners[listener] = exchange.edge, exchange.caller.principal
         try:
             return await self._forward(exchange)
         finally:
-            del self.listening[listener]
+            del self.listeners[listener]
 
     # Restricted views
 
@@ -408,10 +408,10 @@ def _reject_method(exchange: Exchange, view: View) -> None:
     raise own_error(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
 
 
-def _notify_of_lists(client: Guest) -> None:
+def _notify_of_lists(client: SingleServerClient) -> None:
     """Notify a client that every list may have changed, if it has completed the handshake."""
     front = next(iter(client.fronts.values()), None)
     if front is not None and client.peer.conversation.state is SessionState.ACTIVE:
         for kind in ("tools", "resources", "prompts"):
             note = Notification(f"notifications/{kind}/list_changed")
-            client.news.put(note, client.peer, front.outbox.put)
+            client.outgoing.put(note, client.peer, front.outbox.put)

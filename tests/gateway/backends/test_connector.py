@@ -152,11 +152,11 @@ async def test_a_subscription_outlives_that_its_server_is_replaced(version: str)
                     await gateway.connect({"red": {"url": other}})
                     # Once because it may be another now, and then because it has changed.
                     await ears.hear(UPDATED, uri="red://fixed")
-                    await until(lambda: gateway._watching._asked)
+                    await until(lambda: gateway.upstream_subscriptions._asked)
                     ears.drain()
                     second.resource_updated("red://fixed")
                     await ears.hear(UPDATED, uri="red://fixed")
-        await until(lambda: len(gateway._watching) == 0)
+        await until(lambda: len(gateway.upstream_subscriptions) == 0)
 
 
 @pytest.mark.parametrize("version", ERAS)
@@ -169,7 +169,7 @@ async def test_who_watched_a_server_that_never_comes_back_leaves_nothing_behind(
         async with joining(gateway, version) as client:
             await client.subscribe("red://fixed")
             await gateway.disconnect("red")
-        await until(lambda: len(gateway._watching) == 0)
+        await until(lambda: len(gateway.upstream_subscriptions) == 0)
 
 
 async def test_who_listens_at_the_door_of_a_server_hears_that_it_was_taken_away() -> None:
@@ -180,10 +180,10 @@ async def test_who_listens_at_the_door_of_a_server_hears_that_it_was_taken_away(
             await until(lambda: gateway.is_ready)
             client = await MCPClient.connect_http(f"{url}/red", config(ERAS[1]))
             await client.listen("tools")
-            await until(lambda: gateway.doors["red"].listening)
-        door = gateway.doors["red"]
+            await until(lambda: gateway.endpoints["red"].listeners)
+        endpoint = gateway.endpoints["red"]
         await gateway.disconnect("red")
-        await until(lambda: not door.listening)
+        await until(lambda: not endpoint.listeners)
         await client.close()
 
 
@@ -192,7 +192,7 @@ async def test_two_subscriptions_on_one_connection_are_kept_apart() -> None:
     async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway() as gateway:
         await gateway.connect({"red": {"url": red}})
         await until(lambda: gateway.is_ready)
-        listeners = gateway.subscribing.listeners
+        listeners = gateway.subscriptions.listeners
         async with joining(gateway, ERAS[1]) as client:
 
             def listen(**wanted: Any) -> "asyncio.Task[Any]":

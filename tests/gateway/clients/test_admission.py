@@ -121,10 +121,10 @@ async def test_who_listens_without_a_token_any_more_is_hung_up_on(tmp_path: Path
         at_the_door.changes("tools"),
     ):
         gateway = place.gateway
-        await until(lambda: gateway.subscribing.listeners and gateway.doors["one"].listening)
+        await until(lambda: gateway.subscriptions.listeners and gateway.endpoints["one"].listeners)
         await place.now(OPEN.replace('token = "a"', 'token = "another"'))
-        await until(lambda: not gateway.subscribing.listeners)
-        await until(lambda: not gateway.doors["one"].listening)
+        await until(lambda: not gateway.subscriptions.listeners)
+        await until(lambda: not gateway.endpoints["one"].listeners)
 
 
 @pytest.mark.parametrize("path", ["", "/one"])

@@ -27,14 +27,14 @@ async def test_subscribing_and_unsubscribing_have_an_empty_result() -> None:
             for uri in ("red://fixed", "red://item/1"):
                 subscribed = await client.request("resources/subscribe", {"uri": uri})
                 assert bytes(subscribed) == b"{}"
-            assert len(gateway._watching) == 2
+            assert len(gateway.upstream_subscriptions) == 2
             for left in (1, 1):  # also if it is not subscribed to any more
                 gone = await client.request("resources/unsubscribe", {"uri": "red://fixed"})
                 assert bytes(gone) == b"{}"
-                assert len(gateway._watching) == left
+                assert len(gateway.upstream_subscriptions) == left
             with pytest.raises(RpcError):
                 await client.request("resources/subscribe", {"uri": "green://none"})
-            assert len(gateway._watching) == 1
-        await until(lambda: len(gateway._watching) == 0)
+            assert len(gateway.upstream_subscriptions) == 1
+        await until(lambda: len(gateway.upstream_subscriptions) == 0)
     # For interceptors None is a message without an answer.
     assert seen == [("resources/subscribe", b"{}")] * 2 + [("resources/unsubscribe", b"{}")] * 2

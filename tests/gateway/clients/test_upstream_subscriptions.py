@@ -57,13 +57,13 @@ async def test_updates_are_told_also_after_the_server_was_started_again(
                             await ears.hear(UPDATED, uri="red://fixed")
                             break
             await client.unsubscribe("blue://fixed")
-            await until(lambda: len(gateway._watching) == 2)
+            await until(lambda: len(gateway.upstream_subscriptions) == 2)
             await client.call("blue_touch", {"uri": "blue://fixed"})
             await client.call("red_touch", {"uri": "red://item/7"})
             await ears.hear(UPDATED, uri="red://item/7")
             assert (UPDATED, {"uri": "blue://fixed"}) not in ears.drain()
         assert UPDATED not in [method for method, _ in deaf.drain()]
-        await until(lambda: len(gateway._watching) == 0)
+        await until(lambda: len(gateway.upstream_subscriptions) == 0)
 
 
 async def test_what_several_clients_watch_is_asked_for_once() -> None:
@@ -78,7 +78,7 @@ async def test_what_several_clients_watch_is_asked_for_once() -> None:
                 joined = joining(gateway, version, on_notification=ears)
                 clients.append(await stack.enter_async_context(joined))
                 await clients[-1].subscribe("red://fixed")
-            assert len(gateway._watching) == 1
+            assert len(gateway.upstream_subscriptions) == 1
             server.resource_updated("red://fixed")
             for ears in everybody:
                 await ears.hear(UPDATED, uri="red://fixed")
@@ -87,7 +87,7 @@ async def test_what_several_clients_watch_is_asked_for_once() -> None:
             server.resource_updated("red://fixed")
             for ears in everybody[2:]:
                 await ears.hear(UPDATED, uri="red://fixed")
-        await until(lambda: len(gateway._watching) == 0)
+        await until(lambda: len(gateway.upstream_subscriptions) == 0)
 
 
 async def test_a_server_that_tells_of_nothing_says_so() -> None:
@@ -103,7 +103,7 @@ async def test_a_server_that_tells_of_nothing_says_so() -> None:
             with pytest.raises(RpcError) as caught:
                 await client.subscribe("odd://r")
             assert "does not tell" in caught.value.message
-        assert len(gateway._watching) == 0
+        assert len(gateway.upstream_subscriptions) == 0
 
 
 async def test_a_subscription_made_while_the_server_is_away_holds_once_it_is_back() -> None:
@@ -118,7 +118,7 @@ async def test_a_subscription_made_while_the_server_is_away_holds_once_it_is_bac
             await client.subscribe("red://fixed")
             async with serving(server, port=port):
                 await gateway.manager.reconnect_server("red")
-                await until(lambda: gateway._watching._asked)
+                await until(lambda: gateway.upstream_subscriptions._asked)
                 server.resource_updated("red://fixed")
                 await ears.hear(UPDATED, uri="red://fixed")
 
@@ -204,12 +204,12 @@ async def test_who_gives_up_subscribing_does_not_watch(version: str) -> None:
             )
             call = asyncio.create_task(client.transport.peer.request(*asking))
             await holding.asked.wait()
-            assert len(gateway._watching) == 1
+            assert len(gateway.upstream_subscriptions) == 1
             call.cancel()
-            await until(lambda: len(gateway._watching) == 0)
+            await until(lambda: len(gateway.upstream_subscriptions) == 0)
             holding.go_on.set()
-            await until(lambda: not gateway._watching._asking)
-            assert not gateway._watching._asked
+            await until(lambda: not gateway.upstream_subscriptions._asking)
+            assert not gateway.upstream_subscriptions._asked
 
 
 async def test_two_who_subscribe_at_once_hear_the_same_refusal() -> None:
@@ -237,9 +237,11 @@ async def test_two_who_subscribe_at_once_hear_the_same_refusal() -> None:
         both = [asyncio.create_task(one.subscribe("red://fixed"))]
         await holding.asked.wait()
         both.append(asyncio.create_task(other.subscribe("red://fixed")))
-        await until(lambda: [len(who) for who in gateway._watching._watchers.values()] == [2])
+        await until(
+            lambda: [len(who) for who in gateway.upstream_subscriptions._watchers.values()] == [2]
+        )
         holding.go_on.set()
         for call in both:
             with pytest.raises(RpcError, match="does not tell"):
                 await call
-        assert len(gateway._watching) == 0
+        assert len(gateway.upstream_subscriptions) == 0

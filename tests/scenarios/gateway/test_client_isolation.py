@@ -485,7 +485,7 @@ async def test_sessions_leave_nothing_behind(front: str) -> None:
         member = gateway.members["red"]
         assert not member._sticky
         assert not gateway._clients.merged
-        assert not len(gateway._watching)
+        assert not len(gateway.upstream_subscriptions)
         assert all(not link.fronts for one in member.replicas for link in one.relay.upstream.links)
 
 

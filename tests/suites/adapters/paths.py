@@ -111,7 +111,7 @@ async def through_lines(entry: Mapping[str, Any], lines: tuple[str, int]) -> Asy
         case "direct":
             yield lines[1]
         case "gateway-name":
-            async with fleet(entry) as gateway, attaching(gateway.doors[NAME]) as port:
+            async with fleet(entry) as gateway, attaching(gateway.endpoints[NAME]) as port:
                 yield port
         case "gateway":
             async with fleet(entry) as gateway, attaching(gateway) as port:

@@ -36,7 +36,7 @@ from ...wire import to_json
 from ...wire.error_codes import INTERNAL_ERROR, METHOD_NOT_FOUND
 from ..catalog.list_kind import ListKind
 from ..catalog.merged_catalog import MergedCatalog
-from ..clients.client_sessions import Visitor
+from ..clients.client_sessions import ConnectedClient
 from .replica import LISTEN, Replica
 from .startup_calls import StillStarting, still_starting_error
 
@@ -81,7 +81,7 @@ class Member:
         self._changed = changed
         self._known = False  # it has said at least once what it offers
         self._next = 0
-        self._sticky: dict[Visitor, Replica] = {}
+        self._sticky: dict[ConnectedClient, Replica] = {}
         self._rounds: OrderedDict[bytes, Replica] = OrderedDict()  # by the state of a round
         self._arrival = asyncio.Event()  # of the next replica that is connected
         self._listing: asyncio.Task[None] | None = None
@@ -97,7 +97,7 @@ class Member:
 
     # Calls
 
-    async def answer(self, exchange: Exchange, visitor: Visitor | None) -> Answer:
+    async def answer(self, exchange: Exchange, visitor: ConnectedClient | None) -> Answer:
         """Have one of the replicas answer; another if it certainly was not asked.
 
         Raises:
@@ -159,7 +159,7 @@ class Member:
                 one.cancel()
             await asyncio.gather(*coming, return_exceptions=True)
 
-    def _order(self, exchange: Exchange, visitor: Visitor | None) -> list[Replica]:
+    def _order(self, exchange: Exchange, visitor: ConnectedClient | None) -> list[Replica]:
         """Who is asked first: a session stays where it is, others take turns."""
         if len(self.replicas) == 1:
             return self.replicas
@@ -172,7 +172,7 @@ class Member:
             order.insert(0, mine)
         return order
 
-    def _mine(self, exchange: Exchange, visitor: Visitor | None) -> Replica | None:
+    def _mine(self, exchange: Exchange, visitor: ConnectedClient | None) -> Replica | None:
         if not exchange.caller.stateless:
             return None if visitor is None else self._sticky.get(visitor)
         if exchange.method not in ASKING:
@@ -181,7 +181,7 @@ class Member:
         return None if state is None else self._rounds.get(_digest(state))
 
     def _remember_turn(
-        self, exchange: Exchange, visitor: Visitor | None, replica: Replica, answer: Answer
+        self, exchange: Exchange, visitor: ConnectedClient | None, replica: Replica, answer: Answer
     ) -> None:
         """Who comes again with a session, or with the state of a round, gets the same server."""
         if not exchange.caller.stateless:
@@ -196,7 +196,7 @@ class Member:
                     REMEMBERED_ROUNDS.hit()
                     self._rounds.popitem(last=False)
 
-    def left(self, visitor: Visitor) -> None:
+    def left(self, visitor: ConnectedClient) -> None:
         """A client has gone."""
         self._sticky.pop(visitor, None)
         for replica in self.replicas:

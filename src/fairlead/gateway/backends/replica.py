@@ -23,7 +23,7 @@ from ...relay.settings import RelaySettings
 from ...relay.upstream_connection import Link
 from ...server.features.subscription_quota import SubscriptionQuota
 from ...wire import Notification
-from ..clients.client_sessions import Visitor
+from ..clients.client_sessions import ConnectedClient
 from .startup_calls import StartupWait, StillStarting
 
 __all__ = ["LISTEN", "Replica"]
@@ -154,7 +154,7 @@ class Replica:
         status = self._manager.get_connection_status(self.name)
         return {"connected": 0, "connecting": 1}.get(status, 2)
 
-    async def answer(self, exchange: Exchange, visitor: Visitor | None) -> Answer:
+    async def answer(self, exchange: Exchange, visitor: ConnectedClient | None) -> Answer:
         """Raises as `Relay.answer` does; `CircuitOpenError` if it failed too often of late."""
         front = None if visitor is None else visitor.front(self.relay)
         if exchange.method == LISTEN:  # takes as long as the client likes

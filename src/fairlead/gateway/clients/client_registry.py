@@ -5,7 +5,7 @@ from typing import Any
 
 from ...protocol.identity.principal import principal_name
 from ..server_endpoint import SingleServerEndpoint
-from .client_sessions import Visitor
+from .client_sessions import ConnectedClient
 
 __all__ = ["ClientRegistry"]
 
@@ -15,10 +15,10 @@ class ClientRegistry:
 
     def __init__(self, endpoints: Mapping[str, SingleServerEndpoint]) -> None:
         """`endpoints` are those of single servers, which register their clients themselves."""
-        self.merged: dict[object, Visitor] = {}  # at the merged endpoint, by their peers
+        self.merged: dict[object, ConnectedClient] = {}  # at the merged endpoint, by their peers
         self._endpoints = endpoints
 
-    def __iter__(self) -> Iterator[Visitor]:
+    def __iter__(self) -> Iterator[ConnectedClient]:
         yield from self.merged.values()
         for endpoint in self._endpoints.values():
             yield from endpoint.clients.values()

@@ -1,4 +1,4 @@
-"""A client of a gateway, and its standing with each server behind it."""
+"""Clients that are connected to a gateway, and the session of each with every server it uses."""
 
 from collections.abc import Callable, Sequence
 
@@ -17,11 +17,11 @@ from ...relay.upstream_connection import Link
 from ...server.features.subscription_quota import HeldUris, SubscriptionQuota
 from ...wire import Notification, RequestId
 
-__all__ = ["Guest", "Visitor"]
+__all__ = ["ConnectedClient", "SingleServerClient"]
 
 
-class Visitor:
-    """One client on a connection that outlives its requests."""
+class ConnectedClient:
+    """A client of the merged endpoint, on a connection that outlives its requests."""
 
     def __init__(
         self,
@@ -32,32 +32,32 @@ class Visitor:
     ) -> None:
         self.principal = principal
         self._quota = quota or SubscriptionQuota()
-        self.peer: Peer  # set right after, because the peer needs us first
+        self.peer: Peer  # set by `connect`: the peer is created with callbacks of this client
         self.introduction: Raw | None = None  # the params of its `initialize`
         self.level: str | None = None
-        self.uris: dict[str, str] = {}  # what it watches, and the server whose it is
+        self.uris: dict[str, str] = {}  # its subscriptions, with the server that has the resource
         self.fronts: dict[object, Front] = {}  # by the relay that serves it
-        self.passage = NotificationPipeline(interceptors, Direction.CLIENT_TO_SERVER)
-        self.news = NotificationPipeline(
-            interceptors, Direction.SERVER_TO_CLIENT
-        )  # what we tell ourselves
+        self.incoming = NotificationPipeline(interceptors, Direction.CLIENT_TO_SERVER)
+        # Notifications of the gateway itself; those of servers pass the interceptors upstream.
+        self.outgoing = NotificationPipeline(interceptors, Direction.SERVER_TO_CLIENT)
         self.gone = False
         self._outbox: PeerOutbox
         self._input_timeout = input_timeout
         self._interceptors = interceptors
 
     def connect(self, peer: Peer) -> None:
+        """Set the peer on the client's connection."""
         self.peer = peer
         peer.on_malformed = malformed_frame_hook(self._interceptors)
         self._outbox = PeerOutbox(peer)
-        peer.on_extra_members = self._members_came
+        peer.on_extra_members = self._receive_extra_members
 
-    def _members_came(self, request_id: RequestId, members: dict[str, Raw]) -> None:
+    def _receive_extra_members(self, request_id: RequestId, members: dict[str, Raw]) -> None:
         for front in self.fronts.values():
-            front.members_came(request_id, members)  # only one has asked under that id
+            front.members_came(request_id, members)  # only one has sent a request with that id
 
     def front(self, relay: object) -> Front:
-        """Its standing with one server."""
+        """Return its session with the server of a relay."""
         front = self.fronts.get(relay)
         if front is None:
             front = self._new_front()
@@ -79,15 +79,18 @@ class Visitor:
         )
 
     def close(self) -> None:
+        """Drop what was not sent yet; the connection has ended."""
         self.gone = True
-        self.passage.close()
-        self.news.close()
+        self.incoming.close()
+        self.outgoing.close()
         self._outbox.close()
 
 
-class Guest(Visitor):
-    """A client of one server alone, which hears everything from it. Should the server be one of
-    several equal ones, the next one hears what this one was asked for."""
+class SingleServerClient(ConnectedClient):
+    """A client of the endpoint of one server, which gets all notifications of that server.
+
+    If the server has replicas, another one takes over its subscriptions.
+    """
 
     def __init__(
         self,
@@ -97,7 +100,7 @@ class Guest(Visitor):
         quota: SubscriptionQuota | None = None,
         permits: Callable[[str], bool] = lambda uri: True,
     ) -> None:
-        """`permits` tells the resources of whose changes it may hear."""
+        """`permits` returns True for a URI of whose changes the client may be notified."""
         super().__init__(principal, input_timeout, interceptors, quota)
         self.watched: HeldUris
         self._permits = permits
@@ -107,15 +110,17 @@ class Guest(Visitor):
         self.watched = self._held()
 
     def _new_front(self) -> Front:
-        front = _GuestFront(self.principal, self._input_timeout, self._interceptors)
+        front = _SingleServerFront(self.principal, self._input_timeout, self._interceptors)
         front.uris = self.watched
         front.permits = self._permits
         return front
 
 
-class _GuestFront(Front):
-    """One server by itself, as far as the view of its client goes: a server may tell of more than
-    the client has subscribed to."""
+class _SingleServerFront(Front):
+    """A session that gets notifications only of resources in the client's view.
+
+    A server may send more than the client has subscribed to.
+    """
 
     permits: Callable[[str], bool]
 
@@ -125,8 +130,10 @@ class _GuestFront(Front):
 
 
 class _MergedFront(Front):
-    """One of several servers behind one endpoint. Changes are told by the gateway, once its own
-    lists have them."""
+    """A session with one of several servers at the merged endpoint.
+
+    The gateway itself notifies of changes, once its own lists have them.
+    """
 
     def takes(self, note: Notification) -> bool:
         return not note.method.endswith(("/list_changed", "/updated"))

@@ -11,7 +11,7 @@ from ...relay.upstream_connection import Link
 from ...wire.error_codes import INVALID_PARAMS
 from ..backends.registry import BackendRegistry
 from ..background_tasks import BackgroundTasks
-from .client_sessions import Visitor
+from .client_sessions import ConnectedClient
 from .upstream_subscriptions import log_failure
 
 __all__ = ["LogLevels"]
@@ -24,7 +24,7 @@ class LogLevels:
         self,
         manager: MCPManager,
         registry: BackendRegistry,
-        clients: Mapping[object, Visitor],
+        clients: Mapping[object, ConnectedClient],
         tasks: BackgroundTasks,
     ) -> None:
         """`clients` are those of the merged endpoint."""
@@ -33,7 +33,7 @@ class LogLevels:
         self._clients = clients
         self._tasks = tasks
 
-    async def set(self, exchange: Exchange, client: Visitor | None) -> bytes:
+    async def set(self, exchange: Exchange, client: ConnectedClient | None) -> bytes:
         """Set the level of a client.
 
         Raises:

@@ -18,7 +18,7 @@ from ..catalog.list_requests import MergedLists
 from ..catalog.merged_catalog import MergedCatalog
 from ..catalog.routing import Router
 from ..handshake_results import CAPABILITIES
-from .client_sessions import Visitor
+from .client_sessions import ConnectedClient
 from .client_views import ClientViews
 from .upstream_subscriptions import URIS_PER_TURN, UpstreamSubscriptions
 
@@ -61,7 +61,7 @@ class ClientSubscriptions:
         self._deadline = deadline
         self.listeners: set[StatelessListener] = set()
 
-    async def subscribe(self, exchange: Exchange, client: Visitor | None) -> bytes:
+    async def subscribe(self, exchange: Exchange, client: ConnectedClient | None) -> bytes:
         """Subscribe a client of the handshake era to a resource.
 
         Raises:
@@ -85,7 +85,7 @@ class ClientSubscriptions:
                 raise own_error(INTERNAL_ERROR, f"{member.name} does not tell of changes of {uri}")
         return b"{}"
 
-    async def unsubscribe(self, exchange: Exchange, client: Visitor | None) -> bytes:
+    async def unsubscribe(self, exchange: Exchange, client: ConnectedClient | None) -> bytes:
         """End the subscription of a client of the handshake era."""
         uri = exchange.head.uri
         if not isinstance(uri, UnsetType):
@@ -93,12 +93,12 @@ class ClientSubscriptions:
             self.unwatch(client, uri)
         return b"{}"
 
-    def unwatch(self, client: Visitor | None, uri: str) -> None:
+    def unwatch(self, client: ConnectedClient | None, uri: str) -> None:
         """End what a client has at a server because of its subscription."""
         if client is not None and (owner := client.uris.pop(uri, None)) is not None:
             self._upstream.remove(owner, uri, client)
 
-    def narrow(self, client: Visitor, permits: Callable[[str, str], bool]) -> None:
+    def narrow(self, client: ConnectedClient, permits: Callable[[str, str], bool]) -> None:
         """End the subscriptions of a client for which `permits(server, uri)` is False."""
         for uri, server in list(client.uris.items()):
             if not permits(server, uri):

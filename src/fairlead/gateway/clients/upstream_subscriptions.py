@@ -33,8 +33,8 @@ class UpstreamSubscriptions:
         self._members = members
         self._tasks = tasks
         self._watchers: dict[_Key, set[object]] = {}
-        self._by_member: dict[str, dict[str, None]] = {}  # their URIs, by the name of a member
-        self._asking: dict[_Key, asyncio.Task[bool]] = {}  # servers that have not answered yet
+        self._by_member: dict[str, dict[str, None]] = {}  # watched URIs, by the name of a member
+        self._asking: dict[_Key, asyncio.Task[bool]] = {}  # subscriptions without an answer yet
         self._asked: set[tuple[str, str]] = set()  # replicas and URIs
 
     def __len__(self) -> int:
@@ -45,53 +45,53 @@ class UpstreamSubscriptions:
         return (member.name, uri) in self._watchers
 
     def uris(self, member: Member, changed: str | None = None) -> list[str]:
-        """What is watched at a server: all of it, or what is concerned if something has changed.
+        """Return the URIs that are watched at a server; with `changed`, those that it concerns.
 
-        A server may tell of a part of what was asked for; that is a change of the whole.
+        A server may notify of a part of a resource; that is a change of the whole.
         """
         watched = self._by_member.get(member.name, {})
         if changed is None:
             return list(watched)
         if changed in watched:
             return [changed]
-        if len(changed) < len(watched):  # the shorter way: a server chooses how often we look
+        if len(changed) < len(watched):  # the cheaper way: a server decides how often this runs
             return [start for end in range(len(changed)) if (start := changed[:end]) in watched]
         return [uri for uri in watched if changed.startswith(uri)]
 
-    async def add(self, member: Member, uri: str, who: object, deadline: float) -> bool:
-        """One more watches; False if the server says that it does not tell of it.
+    async def add(self, member: Member, uri: str, watcher: object, deadline: float) -> bool:
+        """Add a watcher of a resource; return False if the server refuses to notify of it.
 
-        A server that is slow, or away, is not waited for longer than `deadline`. Who does not wait
-        that long does not watch.
+        A server that is slow or not connected is waited for no longer than `deadline`, and counts
+        as one that agrees. If the wait is cancelled, the watcher is removed again.
         """
-        return bool(await self.add_all({uri: member}, who, deadline))
+        return bool(await self.add_all({uri: member}, watcher, deadline))
 
     async def add_all(
-        self, wanted: Mapping[str, Member], who: object, deadline: float
+        self, wanted: Mapping[str, Member], watcher: object, deadline: float
     ) -> Sequence[str]:
-        """The same for several resources. Returns those of which their servers tell."""
+        """Do the same for several resources; return those of which their servers notify."""
         asked: dict[str, asyncio.Task[bool] | None] = {}
         try:
             for uri, member in wanted.items():
-                asked[uri] = self._begin(member, uri, who)
+                asked[uri] = self._begin(member, uri, watcher)
                 if len(asked) % URIS_PER_TURN == 0:
                     await asyncio.sleep(0)
             if waiting := [task for task in asked.values() if task is not None]:
                 await asyncio.wait(waiting, timeout=deadline)
         except asyncio.CancelledError:
             for uri in asked:
-                self.remove(wanted[uri].name, uri, who)
+                self.remove(wanted[uri].name, uri, watcher)
             raise
-        told = []
+        granted = []
         for uri, task in asked.items():
             if task is not None and task.done() and not task.cancelled() and not task.result():
-                self.remove(wanted[uri].name, uri, who)
+                self.remove(wanted[uri].name, uri, watcher)
             else:
-                told.append(uri)
-        return told
+                granted.append(uri)
+        return granted
 
-    def _begin(self, member: Member, uri: str, who: object) -> "asyncio.Task[bool] | None":
-        """One more watches. Returns the task that asks the server, while it does."""
+    def _begin(self, member: Member, uri: str, watcher: object) -> "asyncio.Task[bool] | None":
+        """Add a watcher; return the task that subscribes at the server, while it runs."""
         key = member.name, uri
         watchers = self._watchers.setdefault(key, set())
         self._by_member.setdefault(member.name, {})[uri] = None
@@ -99,14 +99,14 @@ class UpstreamSubscriptions:
         if not watchers and asking is None:
             asking = self._asking[key] = self._tasks.start(self._ask_all(member, uri))
             asking.add_done_callback(lambda _: self._asking.pop(key))
-        watchers.add(who)
+        watchers.add(watcher)
         return asking
 
-    def remove(self, name: str, uri: str, who: object) -> None:
-        """It watches no longer, if it did; the member of that name may have gone before."""
+    def remove(self, name: str, uri: str, watcher: object) -> None:
+        """Remove a watcher if it is one; the member of that name may be removed by now."""
         key = name, uri
         watchers = self._watchers.get(key, set())
-        watchers.discard(who)
+        watchers.discard(watcher)
         if watchers or self._watchers.pop(key, None) is None:
             return
         if (watched := self._by_member.get(name)) is not None:
@@ -117,16 +117,16 @@ class UpstreamSubscriptions:
         for replica in () if member is None else member.replicas:
             self._asked.discard((replica.name, uri))
             supervisor = self._manager.describe().get(replica.name)
-            if supervisor is not None and key not in self._asking:  # which looks who wants it then
+            if supervisor is not None and key not in self._asking:  # which checks for watchers then
                 self._tasks.start(log_failure(supervisor.unsubscribe(uri)))
 
     def forget(self, member: Member) -> None:
-        """A server has gone; who watches something there still does, should another come."""
+        """Forget what a removed server was asked; watchers stay for another of its name."""
         names = {replica.name for replica in member.replicas}
         self._asked = {pair for pair in self._asked if pair[0] not in names}
 
     def connected(self, member: Member, replica: str) -> None:
-        """A server is there: it may not have heard of everything yet."""
+        """Subscribe at a server that is connected to what it was not asked for yet."""
         for uri in list(self._by_member.get(member.name, ())):
             if (replica, uri) not in self._asked:
                 self._tasks.start(self._ask(member, replica, uri))
@@ -138,7 +138,7 @@ class UpstreamSubscriptions:
         return any(await asyncio.gather(*asked))
 
     async def _ask(self, member: Member, replica: str, uri: str) -> bool:
-        """Whether it tells of the resource, now or once it is there."""
+        """Return False if the server refuses to notify of the resource."""
         supervisor = self._manager.describe().get(replica)
         if supervisor is None:
             return True
@@ -152,13 +152,13 @@ class UpstreamSubscriptions:
         else:
             if self.wants(member, uri):
                 self._asked.add((replica, uri))
-            else:  # whoever wanted it has left meanwhile
+            else:  # the watchers have been removed meanwhile
                 await log_failure(supervisor.unsubscribe(uri))
         return True
 
 
 async def log_failure(work: Coroutine[Any, Any, object]) -> None:
-    """Ask a server for something that nobody waits for; that it cannot be asked is only noted."""
+    """Run a request whose result is not needed; log it if it fails."""
     try:
         await work
     except FairleadError as exc:

@@ -7,7 +7,7 @@ from ...server.features.subscriptions import ChangeBroadcaster
 from ..backends.registry import BackendRegistry
 from ..catalog.views import View
 from .client_registry import ClientRegistry
-from .client_sessions import Visitor
+from .client_sessions import ConnectedClient
 from .client_views import ClientViews
 from .subscriptions import ClientSubscriptions
 
@@ -76,9 +76,9 @@ class ViewUpdater:
         yield from (client.principal for client in self._clients)
         yield from (listener.principal for listener in self._subscriptions.listeners)
         for endpoint in self._registry.endpoints.values():
-            yield from (principal for _, principal in endpoint.listening.values())
+            yield from (principal for _, principal in endpoint.listeners.values())
 
-    def _narrow(self, client: Visitor) -> None:
+    def _narrow(self, client: ConnectedClient) -> None:
         """End subscriptions and sessions of a client that its view does not have any more."""
         view = self._views.view_for(client.principal)
         self._subscriptions.narrow(

@@ -38,7 +38,7 @@ class Observability:
         redactor: Redactor | None = None,
     ) -> None:
         """`lock` is what tools of the servers were approved as; to `ask`, a desk is needed. The
-        `redactor` of the journal and the desk is told the secrets of servers that are connected.
+        `redactor` of the journal and the desk learns the secrets of servers that are connected.
         """
         self.journal = journal
         self.metrics = metrics

@@ -26,7 +26,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")  # never a way ou
 
 
 class TapeControl(InterceptorBase):
-    """The interceptor that records while it is told to, and the folder where tapes are.
+    """The interceptor that records while it is asked to, and the folder of the tapes.
 
     While it does not, a message costs a look at one attribute.
     """
