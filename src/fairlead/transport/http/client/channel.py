@@ -25,7 +25,7 @@ from ....wire import (
 )
 from ...channel import Deliver, SharedStream
 from .fragments import OnFragment
-from .http1.http_client import DoorOptions, HttpClient
+from .http1.http_client import HttpClient, HttpClientOptions
 from .http1.url import EndpointUrl
 from .listen_stream import ListenStream, SessionListener
 from .message_receiver import MessageReceiver
@@ -59,7 +59,7 @@ class HttpChannel(SharedStream):
         listen: bool = True,
         pool_size: int = POOL_SIZE,
         limit: int = MAX_MESSAGE,
-        **tls: Unpack[DoorOptions],
+        **tls: Unpack[HttpClientOptions],
     ) -> None:
         """No traffic yet. `listen`: hear what a server of the handshake era says unasked.
 

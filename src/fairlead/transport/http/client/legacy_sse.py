@@ -32,7 +32,7 @@ from ....wire import (
 from ....wire.error_codes import INVALID_REQUEST
 from ....wire.sse import Event, EventParser, EventTooLong
 from ...channel import Deliver, RequestLost, SharedStream
-from .http1.http_client import DoorOptions, HttpClient, HttpResponse
+from .http1.http_client import HttpClient, HttpClientOptions, HttpResponse
 from .http1.url import EndpointUrl
 from .listen_stream import read_events
 from .request_headers import RequestHeaders
@@ -52,7 +52,7 @@ async def open_legacy_sse(
     headers: Mapping[str, str] | None = None,
     timeout: float = 10.0,
     limit: int = MAX_MESSAGE,
-    **tls: Unpack[DoorOptions],
+    **tls: Unpack[HttpClientOptions],
 ) -> "LegacySseChannel":
     """Open the stream and wait for the place to POST to, at most `timeout` seconds.
 

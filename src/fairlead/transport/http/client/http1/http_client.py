@@ -17,7 +17,7 @@ from .url import EndpointUrl, host_of
 if TYPE_CHECKING:
     from .pool import ConnectionPool
 
-__all__ = ["DoorOptions", "HttpClient", "HttpResponse"]
+__all__ = ["HttpClient", "HttpClientOptions", "HttpResponse"]
 
 CONNECT_TIMEOUT = 30.0  # seconds for a connection, TLS and all
 MAX_REDIRECTS = 5
@@ -27,7 +27,7 @@ REDIRECTS = frozenset((301, 302, 303, 307, 308))
 log = logging.getLogger("fairlead.transport")
 
 
-class DoorOptions(TypedDict, total=False):
+class HttpClientOptions(TypedDict, total=False):
     """How the connections of a `HttpClient` are made."""
 
     ca_file: str | None
@@ -148,7 +148,7 @@ def _trusting(ca_file: str) -> ssl.SSLContext:
 
 @lru_cache(maxsize=2)
 def _usual(verify: bool) -> ssl.SSLContext:
-    """One for all doors: to read the system's trust store takes tens of milliseconds."""
+    """One for all clients: to read the system's trust store takes tens of milliseconds."""
     context = ssl.create_default_context()
     if not verify:
         context.check_hostname = False
