@@ -196,9 +196,9 @@ class Relay(HttpRunnable):
         self, note: Notification, caller: Caller, context: TransportContext
     ) -> None:
         """A notification of a stateless client over HTTP."""
-        self._alone.put_stateless(note, caller, context, self._told_alone)
+        self._alone.put_stateless(note, caller, context, self._forward_stateless)
 
-    def _told_alone(self, note: Notification) -> None:
+    def _forward_stateless(self, note: Notification) -> None:
         if note.method in _NAMING_A_REQUEST:
             return  # an id or token of the client; on the shared connection it is another client's
         link = next((one for one in self.upstream.links if one.stateless), None)
@@ -331,7 +331,7 @@ class Relay(HttpRunnable):
             elif link is not None:
                 link.activate(note)
         elif link is None:
-            self._told_alone(note)
+            self._forward_stateless(note)
         elif not link.stateless or not exists(note.method):
             link.outbox.put(note)
 
