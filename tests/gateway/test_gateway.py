@@ -5,15 +5,14 @@ import contextlib
 
 import pytest
 
-from fairlead import MCPClient, MCPServer, RpcError
+from fairlead import RpcError
 from fairlead.errors import ConfigError
-from fairlead.gateway import Gateway, RelaySettings, View
+from fairlead.gateway import Gateway, RelaySettings
 from fairlead.manager import MCPManager
 from tests.support.gateway_servers import (
     BOTH,
     LIMIT,
     Ears,
-    config,
     joining,
     make,
     names,
@@ -21,118 +20,6 @@ from tests.support.gateway_servers import (
     serving,
     until,
 )
-
-
-@pytest.mark.covers("GTW-12")
-@pytest.mark.parametrize("version", BOTH)
-async def test_each_thing_is_asked_of_the_server_that_has_it(version: str) -> None:
-    async with (
-        asyncio.timeout(LIMIT),
-        serving(make("red")) as red,
-        serving(make("blue")) as blue,
-        Gateway() as gateway,
-    ):
-        await gateway.connect({"red": {"url": red}, "blue": {"url": blue}})
-        async with joining(gateway, version) as client:
-            assert {"red_who", "blue_who"} <= set(await names(client))
-            assert (await client.call("red_secret")).text == "the secret of red"
-            assert (await client.call("blue_secret")).text == "the secret of blue"
-
-            uris = [found["uri"] for found in await client.list_resources()]
-            assert {"red://fixed", "blue://fixed", "shared://note"} == set(uris)
-            for name in ("red", "blue"):
-                read = await client.read_resource(f"{name}://fixed")
-                assert read["contents"][0]["text"] == f"fixed of {name}"
-                read = await client.read_resource(f"{name}://item/7")
-                assert read["contents"][0]["text"] == f"7 of {name}"
-            # Both have it: who was there first is asked, and always the same.
-            read = await client.read_resource("shared://note")
-            assert read["contents"][0]["text"] == "note of red"
-
-            prompt = await client.get_prompt("blue_hello", {"city": "Bonn"})
-            assert prompt["messages"][0]["content"]["text"] == "blue greets Bonn"
-            found = await client.complete("prompt", "blue_hello", "city", "b")
-            assert found.values == ["blue-Aachen", "blue-Bonn"]
-            found = await client.complete("resource", "blue://item/{key}", "key", "")
-            assert found.values == ["blue-key"]
-
-
-@pytest.mark.parametrize("version", BOTH)
-async def test_what_nobody_has_is_refused_by_the_gateway(version: str) -> None:
-    async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway() as gateway:
-        await gateway.connect({"red": {"url": red}})
-        async with joining(gateway, version) as client:
-            code = -32602 if client.protocol_version == "2026-07-28" else -32002
-            for asking, expected in (
-                (client.call_tool("who", {}), -32602),  # its own name is not the merged one
-                (client.call_tool("blue_who", {}), -32602),
-                (client.get_prompt("hello", {"city": "x"}), -32602),
-                (client.read_resource("blue://fixed"), code),
-                (client.complete("prompt", "hello", "city", ""), -32602),
-                (client.complete("resource", "blue://{x}", "x", ""), -32602),
-                (client.request("no/such/method"), -32601),
-            ):
-                with pytest.raises(RpcError) as caught:
-                    await asking
-                assert caught.value.code == expected
-                assert caught.value.data["source"] == "proxy"
-
-
-async def test_whose_server_is_not_there_hears_why_the_name_is_unknown() -> None:
-    views = {"bob": View(servers=("red",))}
-    async with (
-        asyncio.timeout(LIMIT),
-        serving(make("red")) as red,
-        Gateway(views=views) as gateway,
-    ):
-        await gateway.connect({"red": {"url": red}, "gone": {"command": "/nowhere/at-all"}})
-        await until(lambda: gateway.is_ready)
-        async with serving(gateway, verify_token={"a": "alice", "b": "bob"}.get) as url:
-            for token, name, why in (
-                ("a", "gone_who", "; gone is not connected"),
-                ("a", "red_nothing", ""),
-                ("b", "gone_who", ""),  # who does not know that there is such a server
-            ):
-                who = {"Authorization": f"Bearer {token}"}
-                async with MCPClient.connect_http(url, config(), headers=who) as client:
-                    with pytest.raises(RpcError) as caught:
-                        await client.call_tool(name, {})
-                    assert caught.value.message == f"Unknown tool: {name}{why}"
-                    with pytest.raises(RpcError) as caught:
-                        await client.get_prompt(name, {})
-                    assert caught.value.message == f"Unknown prompt: {name}{why}"
-
-
-async def test_two_templates_that_look_alike_are_completed_by_their_own_servers() -> None:
-    def with_documents(name: str) -> MCPServer:
-        server = make(name)
-        template = f"doc://{{of_{name}}}"
-        server.register_resource_template(template, "doc", lambda **_: "x")
-        server.completion(template, f"of_{name}")(lambda begun: [name])
-        return server
-
-    async with (
-        asyncio.timeout(LIMIT),
-        serving(with_documents("red")) as red,
-        serving(with_documents("blue")) as blue,
-        Gateway() as gateway,
-    ):
-        await gateway.connect({"red": {"url": red}, "blue": {"url": blue}})
-        async with joining(gateway) as client:
-            for name in ("red", "blue"):
-                found = await client.complete("resource", f"doc://{{of_{name}}}", f"of_{name}")
-                assert found.values == [name]
-
-
-@pytest.mark.parametrize("version", BOTH)
-async def test_a_client_hears_what_each_server_wants_a_model_to_know(version: str) -> None:
-    async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway() as gateway:
-        await gateway.connect({"red": {"url": red}, "blue": program("blue")})
-        await until(lambda: gateway.is_ready)
-        async with joining(gateway, version) as client:
-            assert client.instructions == "blue: how to use blue\n\nred: how to use red"
-    async with Gateway(instructions="mine") as gateway, joining(gateway, version) as client:
-        assert client.instructions == "mine"
 
 
 async def test_servers_come_and_go_and_clients_of_both_eras_hear_of_it() -> None:

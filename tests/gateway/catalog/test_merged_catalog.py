@@ -1,64 +1,16 @@
 """The lists of many servers as one."""
 
-import base64
-import json
 from itertools import permutations
 from time import perf_counter
-from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Raw
 
-from fairlead.errors import ConfigError, RpcError
 from fairlead.gateway.catalog.list_kind import ListKind
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.catalog.views import View
 from fairlead.protocol.revisions import NEWEST, Revision
-from fairlead.protocol.targets.targets import Target
-from fairlead.wire import to_json
-
-ALL = View.everything()
-
-
-def own(found: Target | None) -> tuple[str | None, str]:
-    assert found is not None
-    return found.server, found.own
-
-
-def raw(**members: Any) -> Raw:
-    return Raw(to_json(members))
-
-
-def tools(*names: str, **more: Any) -> list[Raw]:
-    return [raw(name=name, inputSchema={"type": "object"}, **more) for name in names]
-
-
-def resources(*uris: str) -> list[Raw]:
-    return [raw(uri=uri, name="some") for uri in uris]
-
-
-def templates(*texts: str) -> list[Raw]:
-    return [raw(uriTemplate=text, name="some") for text in texts]
-
-
-def page(
-    catalog: MergedCatalog,
-    kind: ListKind = ListKind.TOOLS,
-    view: View = ALL,
-    revision: Revision = NEWEST,
-    cursor: str | None = None,
-) -> dict[str, Any]:
-    members: dict[str, Any] = json.loads(b"{" + catalog.page(kind, view, revision, cursor) + b"}")
-    return members
-
-
-def fleet() -> MergedCatalog:
-    catalog = MergedCatalog()
-    catalog.put("git", ListKind.TOOLS, tools("push", "log"))
-    catalog.put("time", ListKind.TOOLS, tools("now"))
-    return catalog
+from tests.support.catalog_items import ALL, fleet, own, page, raw, resources, templates, tools
 
 
 def test_one_list_in_the_order_of_the_merged_names() -> None:
@@ -83,22 +35,6 @@ def test_the_order_in_which_servers_come_changes_nothing() -> None:
     assert len(pages) == 1
 
 
-def test_every_character_but_the_name_stays() -> None:
-    text = (
-        rb'{"x-new":[1.0,1E400,123456789012345678901234567890],"name":"big",'
-        rb'"description":"\u00e4 \/","inputSchema":{"type":"object","default":0.10},'
-        rb'"_meta":{"a/b":{"deep":-0}}}'
-    )
-    catalog = MergedCatalog()
-    catalog.put("s", ListKind.TOOLS, [Raw(text)])
-    expected = text.replace(b'"name":"big"', b'"name":"s_big"')
-    assert catalog.page(ListKind.TOOLS, ALL, NEWEST, None) == b'"tools":[' + expected + b"]"
-    definition = catalog.definition("s_big", ALL)
-    assert definition is not None
-    assert bytes(definition) == expected
-    assert catalog.definition("big", ALL) is None
-
-
 def test_resources_and_templates_are_not_renamed() -> None:
     catalog = MergedCatalog()
     listed = raw(uri="file:///b", name="b", size=1)
@@ -112,53 +48,6 @@ def test_resources_and_templates_are_not_renamed() -> None:
     assert page(catalog, ListKind.TEMPLATES) == {
         "resourceTemplates": [{"uriTemplate": "file:///{x}", "name": "some"}]
     }
-
-
-def test_an_older_client_sees_what_its_revision_knows() -> None:
-    catalog = MergedCatalog()
-    catalog.put(
-        "s", ListKind.TOOLS, tools("t", title="T", icons=[], outputSchema={"type": "object"})
-    )
-    catalog.put("s", ListKind.PROMPTS, [raw(name="p", title="P")])
-    (new,) = page(catalog)["tools"]
-    (old,) = page(catalog, revision=Revision.V2024_11_05)["tools"]
-    assert new.keys() == {"name", "inputSchema", "title", "icons", "outputSchema"}
-    assert old == {"name": "s_t", "inputSchema": {"type": "object"}}
-    assert page(catalog, ListKind.PROMPTS, revision=Revision.V2025_03_26) == {
-        "prompts": [{"name": "s_p"}]
-    }
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        b"1",
-        b"null",
-        b"[]",
-        b"{}",
-        b'{"name":1}',
-        b'{"name":""}',
-        b'{"name":null}',
-        b'{"name":"x","description":"\xff"}',
-        rb'{"name":"\ud800"}',
-        b'{"name":"x","a":' + b"[" * 5000 + b"]" * 5000 + b"}",
-        b'{"name":"t"}',  # there is one before it
-    ],
-)
-def test_a_malformed_item_is_left_out_and_counted(bad: bytes) -> None:
-    catalog = MergedCatalog()
-    assert catalog.put("s", ListKind.TOOLS, [*tools("t"), Raw(bad), *tools("u")])
-    assert [tool["name"] for tool in page(catalog)["tools"]] == ["s_t", "s_u"]
-    assert catalog.left_out == {"s": 1}
-    assert catalog.put("s", ListKind.TOOLS, tools("t", "u")) is False
-    assert catalog.left_out == {}
-
-
-def test_an_item_on_many_lines_stays_on_one() -> None:
-    catalog = MergedCatalog()
-    catalog.put("s", ListKind.RESOURCES, [Raw(b'{\n  "uri": "a:b",\r\n "name": "x"\n}\n')])
-    assert b"\n" not in catalog.page(ListKind.RESOURCES, ALL, NEWEST, None)
-    assert page(catalog, ListKind.RESOURCES)["resources"] == [{"uri": "a:b", "name": "x"}]
 
 
 def test_put_says_whether_something_changed() -> None:
@@ -197,105 +86,6 @@ def test_a_page_is_made_once_until_its_kind_changes() -> None:
     assert catalog.page(ListKind.TOOLS, View(), NEWEST, None) is first  # an equal view will do
     catalog.drop("time")
     assert catalog.page(ListKind.TOOLS, ALL, NEWEST, None) != first
-
-
-def test_a_view_chooses_hides_and_renames() -> None:
-    catalog = fleet()
-    catalog.put("secret", ListKind.TOOLS, tools("key"))
-    view = View(
-        servers=("git", "time"),
-        deny=("git_push",),
-        hide=("time_*",),
-        rename={"git_log": "history"},
-    )
-    assert [tool["name"] for tool in page(catalog, view=view)["tools"]] == ["history"]
-    assert own(catalog.tool("history", view)) == ("git", "log")
-    assert catalog.tool("git_log", view) is None
-    assert catalog.tool("git_push", view) is None
-    assert own(catalog.tool("time_now", view)) == ("time", "now")
-    assert catalog.tool("secret_key", view) is None
-    assert catalog.definition("secret_key", view) is None
-    assert [name for name, _ in catalog.definitions(view)] == ["history"]
-    hidden = catalog.definition("time_now", view)
-    assert hidden is not None
-    assert json.loads(bytes(hidden))["name"] == "time_now"
-
-
-def test_what_is_denied_stays_denied_when_its_name_gets_a_tail() -> None:
-    catalog = MergedCatalog()
-    catalog.put("a_b", ListKind.TOOLS, tools("c", "x" * 70 + "_delete"))
-    view = View(deny=("a_b_c", "*_delete"))
-    assert catalog.names(ListKind.TOOLS, view) == []
-    catalog.put("a", ListKind.TOOLS, tools("b_c", "d"))
-    assert catalog.names(ListKind.TOOLS, view) == ["a_d"]
-    for name in catalog.names(ListKind.TOOLS, ALL):
-        assert (catalog.tool(name, view) is None) == (name != "a_d")
-
-
-def test_two_may_swap_their_names() -> None:
-    catalog = fleet()
-    view = View(rename={"git_log": "git_push", "git_push": "git_log"})
-    assert own(catalog.tool("git_log", view)) == ("git", "push")
-    assert own(catalog.tool("git_push", view)) == ("git", "log")
-    catalog.check(view)
-
-
-def test_a_new_name_that_is_taken_is_refused_and_not_taken_over() -> None:
-    catalog = fleet()
-    view = View(rename={"git_log": "time_now"})
-    with pytest.raises(ConfigError, match="taken already among the tools: 'time_now'"):
-        catalog.check(view)
-    assert own(catalog.tool("time_now", view)) == ("git", "log")
-    assert catalog.names(ListKind.TOOLS, view) == ["git_push", "time_now"]
-    catalog.check(ALL)
-
-
-def test_pages_join_to_the_whole_list() -> None:
-    catalog = MergedCatalog(page_size=3)
-    catalog.put("s", ListKind.TOOLS, tools(*"gfedcba"))
-    seen, cursor, pages = [], None, 0
-    while True:
-        result = page(catalog, cursor=cursor)
-        seen += [tool["name"] for tool in result["tools"]]
-        pages += 1
-        if (cursor := result.get("nextCursor")) is None:
-            break
-    assert seen == [f"s_{letter}" for letter in "abcdefg"]
-    assert pages == 3
-
-
-def test_a_change_between_two_pages_skips_and_repeats_nothing() -> None:
-    catalog = MergedCatalog(page_size=2)
-    catalog.put("s", ListKind.TOOLS, tools(*"bcde"))
-    first = page(catalog)
-    catalog.put("s", ListKind.TOOLS, tools(*"abde"))  # what came last is gone
-    second = page(catalog, cursor=first["nextCursor"])
-    assert [tool["name"] for tool in second["tools"]] == ["s_d", "s_e"]
-    catalog.drop("s")
-    assert page(catalog, cursor=first["nextCursor"]) == {"tools": []}
-
-
-def test_cursors_that_are_made_up_do_not_pile_up() -> None:
-    catalog = MergedCatalog(page_size=2)
-    catalog.put("s", ListKind.TOOLS, tools(*"abcd"))
-    for number in range(100):
-        cursor = base64.urlsafe_b64encode(b"tools:s_b%d" % number).decode()
-        assert [tool["name"] for tool in page(catalog, cursor=cursor)["tools"]] == ["s_c", "s_d"]
-    page(catalog, cursor=page(catalog)["nextCursor"])
-    assert len(catalog._view_list(ListKind.TOOLS, ALL).pages) == 2
-
-
-def test_an_invalid_cursor_is_refused() -> None:
-    catalog = MergedCatalog(page_size=1)
-    catalog.put("s", ListKind.TOOLS, tools("a", "b"))
-    catalog.put("s", ListKind.PROMPTS, [raw(name="a"), raw(name="b")])
-    elsewhere = page(catalog, ListKind.PROMPTS)["nextCursor"]
-    for cursor in ("", "1", "nonsense!", "Mg==", "é", "\ud800", "x" * 10_000, elsewhere):
-        with pytest.raises(RpcError, match="Unknown cursor") as caught:
-            catalog.page(ListKind.TOOLS, ALL, NEWEST, cursor)
-        assert caught.value.code == -32602
-    with pytest.raises(RpcError):
-        fleet().page(ListKind.TOOLS, ALL, NEWEST, page(catalog)["nextCursor"])  # it has no pages
 
 
 def test_a_listed_resource_belongs_to_who_lists_it() -> None:

@@ -1,0 +1,112 @@
+"""Merged lists as views have them: names, pages and cursors."""
+
+import base64
+import json
+
+import pytest
+
+from fairlead.errors import ConfigError, RpcError
+from fairlead.gateway.catalog.list_kind import ListKind
+from fairlead.gateway.catalog.merged_catalog import MergedCatalog
+from fairlead.gateway.catalog.views import View
+from fairlead.protocol.revisions import NEWEST
+from tests.support.catalog_items import ALL, fleet, own, page, raw, tools
+
+
+def test_a_view_chooses_hides_and_renames() -> None:
+    catalog = fleet()
+    catalog.put("secret", ListKind.TOOLS, tools("key"))
+    view = View(
+        servers=("git", "time"),
+        deny=("git_push",),
+        hide=("time_*",),
+        rename={"git_log": "history"},
+    )
+    assert [tool["name"] for tool in page(catalog, view=view)["tools"]] == ["history"]
+    assert own(catalog.tool("history", view)) == ("git", "log")
+    assert catalog.tool("git_log", view) is None
+    assert catalog.tool("git_push", view) is None
+    assert own(catalog.tool("time_now", view)) == ("time", "now")
+    assert catalog.tool("secret_key", view) is None
+    assert catalog.definition("secret_key", view) is None
+    assert [name for name, _ in catalog.definitions(view)] == ["history"]
+    hidden = catalog.definition("time_now", view)
+    assert hidden is not None
+    assert json.loads(bytes(hidden))["name"] == "time_now"
+
+
+def test_what_is_denied_stays_denied_when_its_name_gets_a_tail() -> None:
+    catalog = MergedCatalog()
+    catalog.put("a_b", ListKind.TOOLS, tools("c", "x" * 70 + "_delete"))
+    view = View(deny=("a_b_c", "*_delete"))
+    assert catalog.names(ListKind.TOOLS, view) == []
+    catalog.put("a", ListKind.TOOLS, tools("b_c", "d"))
+    assert catalog.names(ListKind.TOOLS, view) == ["a_d"]
+    for name in catalog.names(ListKind.TOOLS, ALL):
+        assert (catalog.tool(name, view) is None) == (name != "a_d")
+
+
+def test_two_may_swap_their_names() -> None:
+    catalog = fleet()
+    view = View(rename={"git_log": "git_push", "git_push": "git_log"})
+    assert own(catalog.tool("git_log", view)) == ("git", "push")
+    assert own(catalog.tool("git_push", view)) == ("git", "log")
+    catalog.check(view)
+
+
+def test_a_new_name_that_is_taken_is_refused_and_not_taken_over() -> None:
+    catalog = fleet()
+    view = View(rename={"git_log": "time_now"})
+    with pytest.raises(ConfigError, match="taken already among the tools: 'time_now'"):
+        catalog.check(view)
+    assert own(catalog.tool("time_now", view)) == ("git", "log")
+    assert catalog.names(ListKind.TOOLS, view) == ["git_push", "time_now"]
+    catalog.check(ALL)
+
+
+def test_pages_join_to_the_whole_list() -> None:
+    catalog = MergedCatalog(page_size=3)
+    catalog.put("s", ListKind.TOOLS, tools(*"gfedcba"))
+    seen, cursor, pages = [], None, 0
+    while True:
+        result = page(catalog, cursor=cursor)
+        seen += [tool["name"] for tool in result["tools"]]
+        pages += 1
+        if (cursor := result.get("nextCursor")) is None:
+            break
+    assert seen == [f"s_{letter}" for letter in "abcdefg"]
+    assert pages == 3
+
+
+def test_a_change_between_two_pages_skips_and_repeats_nothing() -> None:
+    catalog = MergedCatalog(page_size=2)
+    catalog.put("s", ListKind.TOOLS, tools(*"bcde"))
+    first = page(catalog)
+    catalog.put("s", ListKind.TOOLS, tools(*"abde"))  # what came last is gone
+    second = page(catalog, cursor=first["nextCursor"])
+    assert [tool["name"] for tool in second["tools"]] == ["s_d", "s_e"]
+    catalog.drop("s")
+    assert page(catalog, cursor=first["nextCursor"]) == {"tools": []}
+
+
+def test_cursors_that_are_made_up_do_not_pile_up() -> None:
+    catalog = MergedCatalog(page_size=2)
+    catalog.put("s", ListKind.TOOLS, tools(*"abcd"))
+    for number in range(100):
+        cursor = base64.urlsafe_b64encode(b"tools:s_b%d" % number).decode()
+        assert [tool["name"] for tool in page(catalog, cursor=cursor)["tools"]] == ["s_c", "s_d"]
+    page(catalog, cursor=page(catalog)["nextCursor"])
+    assert len(catalog._view_list(ListKind.TOOLS, ALL).pages) == 2
+
+
+def test_an_invalid_cursor_is_refused() -> None:
+    catalog = MergedCatalog(page_size=1)
+    catalog.put("s", ListKind.TOOLS, tools("a", "b"))
+    catalog.put("s", ListKind.PROMPTS, [raw(name="a"), raw(name="b")])
+    elsewhere = page(catalog, ListKind.PROMPTS)["nextCursor"]
+    for cursor in ("", "1", "nonsense!", "Mg==", "é", "\ud800", "x" * 10_000, elsewhere):
+        with pytest.raises(RpcError, match="Unknown cursor") as caught:
+            catalog.page(ListKind.TOOLS, ALL, NEWEST, cursor)
+        assert caught.value.code == -32602
+    with pytest.raises(RpcError):
+        fleet().page(ListKind.TOOLS, ALL, NEWEST, page(catalog)["nextCursor"])  # it has no pages

@@ -1,0 +1,25 @@
+"""Notifications of servers, as an operator sees them."""
+
+from fairlead.gateway.operations.notification_log import MAX_ENTRIES, NotificationLog
+
+
+def test_an_entry_has_the_method_and_the_uri_and_nothing_else() -> None:
+    log = NotificationLog()
+    log.add("red", "notifications/message", {"data": "private"})
+    log.add("red", "notifications/resources/updated", {"uri": "a:b", "title": "private"})
+    log.add("red", "notifications/resources/updated", {"uri": 7})
+    log.add("red", "notifications/progress", {"progress": 1})
+    found = [{key: one[key] for key in one if key != "at"} for one in log.list()]
+    assert found == [
+        {"server": "red", "method": "notifications/message"},
+        {"server": "red", "method": "notifications/resources/updated", "uri": "a:b"},
+        {"server": "red", "method": "notifications/resources/updated"},
+    ]
+
+
+def test_only_the_latest_entries_are_kept() -> None:
+    log = NotificationLog()
+    for number in range(MAX_ENTRIES + 1):
+        log.add("red", f"notifications/{number}", {})
+    methods = [one["method"] for one in log.list()]
+    assert (len(methods), methods[0]) == (MAX_ENTRIES, "notifications/1")
