@@ -110,7 +110,7 @@ class Gateway(HttpRunnable):
         self.parked = ParkedCalls(self.settings.relay)
         self.quota = SubscriptionQuota()  # of clients, at the merged endpoint and at others
 
-        # What the servers offer, and to whom
+        # Lists of the servers, and the views of them
         self.catalog = MergedCatalog(
             self.settings.page_size,
             list_bytes=self.settings.max_list_bytes,
@@ -183,7 +183,7 @@ class Gateway(HttpRunnable):
         observing = self.observing
         if observing is not None:
             interceptors = (*interceptors, *observing.innermost)
-        if interceptors:  # they judge by every name of an item
+        if interceptors:  # policies compare every name of an item
             interceptors = (self._resolver, *interceptors)
         if observing is not None:
             interceptors = (*observing.interceptors, *interceptors)
@@ -443,7 +443,7 @@ class Gateway(HttpRunnable):
         """End all connections of principals that may no longer use the gateway."""
         await self._disconnector.disconnect(principals)
 
-    # What rules need to know
+    # Policies
 
     def server_of(self, exchange: Exchange) -> str | None:
         """Return the server that a message is for or from: by the endpoint, or by what it names."""

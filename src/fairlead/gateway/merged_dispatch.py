@@ -52,7 +52,7 @@ class MergedDispatcher:
         """`clients` are those of the merged endpoint, by their edges. `until_disconnected` waits
         for the answer to a call outside of any connection."""
         self.handler: Handler = chain(interceptors, self._handle)
-        # Nothing may be answered without passing the interceptors.
+        # With interceptors, every request has to pass them.
         self.inline_methods: set[str] = set() if interceptors else {"ping", "tools/list"}
         self._handle_found_call: Handler = chain(interceptors, self._call_found)
         self._clients = clients
@@ -100,7 +100,7 @@ class MergedDispatcher:
         return await self._find(exchange)(exchange, client)
 
     def _find(self, exchange: Exchange) -> _Handle:
-        """Return the handler of a method. Raises `RpcError` -32601 if there is none."""
+        """Return the handler of a method. Raises `RpcError` -32601 if the method is unknown."""
         handle = self._handlers[exchange.caller.stateless].get(exchange.method)
         if handle is None:
             raise own_error(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")

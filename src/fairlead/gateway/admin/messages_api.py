@@ -1,6 +1,6 @@
-"""The part of the admin API that is about messages: journal, metrics, what is held, and tapes.
+"""The part of the admin API that is about messages: journal, metrics, held messages, and tapes.
 
-What is on tapes is as it is on disk: redacted.
+Entries of tapes are redacted, as they are on disk.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class _Start(Struct, forbid_unknown_fields=True):
 
 
 async def read_journal(journal: Journal, request: PageRequest) -> Any:
-    """Return what has passed `?after=ID`; `&wait=SECONDS` waits for something new."""
+    """Return the records `?after=ID`; `&wait=SECONDS` waits for new ones."""
     query = request.query
     after = number_of(query.get("after", "0"))
     try:
@@ -76,13 +76,13 @@ def read_exchange(journal: Journal, request: PageRequest) -> Any:
 
 
 def resume(desk: HoldDesk, request: PageRequest) -> Any:
-    """Let a message go on as it is."""
+    """Forward a message as it is."""
     desk.resume(request.number)
     return {"resumed": request.number}
 
 
 async def change(desk: HoldDesk, request: PageRequest) -> Any:
-    """Let a message go on with `{"params": {...}}`, or answer it with `{"result": {...}}`."""
+    """Forward a message with `{"params": {...}}`, or answer it with `{"result": {...}}`."""
     wanted = await request.body(_Change)
     with mistakes(NotHeld):
         desk.change(request.number, params=_own(wanted.params), result=_own(wanted.result))
@@ -104,7 +104,7 @@ async def record(tapes: TapeControl, request: PageRequest) -> Any:
 
 
 async def read_entries(tapes: TapeControl, request: PageRequest) -> Any:
-    """Return what is on a tape, in pages: `?from=PLACE&limit=N`."""
+    """Return the entries of a tape, in pages: `?from=PLACE&limit=N`."""
     query = request.query
     limit = min(max(number_of(query.get("limit", str(PAGE))), 1), MOST)
     reader = tapes.open(request.value)
@@ -115,7 +115,7 @@ async def read_entries(tapes: TapeControl, request: PageRequest) -> Any:
 
 
 def stop(tapes: TapeControl, request: PageRequest) -> Any:
-    """Record no longer."""
+    """Stop recording."""
     name, recording = request.value, tapes.recording
     if recording is None or recording.info.name != name:
         raise BadRequest(f"{name} is not being recorded here")

@@ -1,4 +1,4 @@
-"""Routes of the pages and the admin API, and what a request to one of them says."""
+"""Routes of the pages and the admin API, and requests to them."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -21,12 +21,12 @@ _VALUE: Final = re.compile(r"\{(\w+)(:path)?\}")
 
 
 class BadRequest(ConfigError):
-    """The request itself is wrong."""
+    """The request itself is invalid."""
 
 
 @contextmanager
 def mistakes(*others: type[ConfigError]) -> Iterator[None]:
-    """Take a `ConfigError` for a mistake of the request, unless it is one of the others."""
+    """Raise `BadRequest` instead of a `ConfigError`, except for the types given."""
     try:
         yield
     except others:
@@ -49,12 +49,12 @@ class PageRequest(Struct, frozen=True):
 
     @property
     def number(self) -> int:
-        """The same as a number. Raises `BadRequest` if it is none."""
+        """The only value in the path, as a number. Raises `BadRequest` if it is not one."""
         return number_of(self.value)
 
     @property
     def query(self) -> dict[str, str]:
-        """What stands behind the `?`; the last one of a name counts."""
+        """The parameters of the query; the last one of a name counts."""
         query = parse_qs(self.call.scope.get("query_string", b"").decode("latin-1"))
         return {name: values[-1] for name, values in query.items()}
 
@@ -101,7 +101,7 @@ class Route:
 
 
 def number_of(text: str) -> int:
-    """Raises `BadRequest` for what is none."""
+    """Return a number. Raises `BadRequest` for other text."""
     if not (text.isascii() and text.isdigit() and len(text) < 16):
         raise BadRequest(f"{text[:50]!r} is no number")
     return int(text)

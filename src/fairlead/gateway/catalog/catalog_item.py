@@ -30,10 +30,10 @@ class CatalogItem:
         self._param_headers: tuple[ParamHeader, ...] | None = None
 
     def written(self, revision: Revision, shown: str) -> bytes:
-        """As it stands in a list for that revision."""
+        """Return the item as a list of that revision has it, under the name that is shown."""
         text = self._written.get((revision, shown))
         if text is None:
-            if len(self._written) >= 4 * len(Revision):  # names that views gave it long ago
+            if len(self._written) >= 4 * len(Revision):  # also for views that are gone
                 self._written.clear()
             start = b'{"%b":[' % self.kind.value.encode()
             alone = start + bytes(self.renamed(shown)) + b"]}"
@@ -42,10 +42,11 @@ class CatalogItem:
         return text
 
     def renamed(self, shown: str) -> Raw:
+        """Return the item with another name."""
         if shown == self.key:
             return Raw(self.text)
         members = members_of(self.text)
-        assert members is not None  # it was read before
+        assert members is not None  # `read_item` has decoded it
         members["name"] = encoded(shown)
         return encoded(members)
 
@@ -61,14 +62,14 @@ class CatalogItem:
 
     @property
     def specificity(self) -> tuple[int, ...]:
-        """Of a template: the more it says itself, the more; one that we cannot read, least."""
+        """A sort key for templates: literal text counts; an invalid template comes last."""
         template = self.template
         if isinstance(template, UriTemplate):
             return (1, *template.specificity)
         return (0, len(template))
 
     def matches(self, uri: str) -> bool:
-        """Whether a template could have made this URI."""
+        """Return True if a URI matches this template."""
         template = self.template
         if isinstance(template, UriTemplate):
             return template.match(uri) is not None
@@ -76,7 +77,7 @@ class CatalogItem:
 
     @property
     def template(self) -> UriTemplate | str:
-        """What to match with; only how it begins, if its expressions are not ours to read."""
+        """The parsed template; only its literal beginning if its expressions are not supported."""
         if self._template is None:
             try:
                 self._template = UriTemplate(self.key)
@@ -86,7 +87,7 @@ class CatalogItem:
 
 
 def read_item(server: str, kind: ListKind, raw: Raw) -> CatalogItem | None:
-    """An item, or None if it is no object, has no name, or would break the list it stands in."""
+    """Return an item; None if it is not an object, has no name, or would break its list."""
     text = bytes(raw)
     if len(text) > ITEM_BYTES.value:
         ITEM_BYTES.hit()
@@ -96,7 +97,7 @@ def read_item(server: str, kind: ListKind, raw: Raw) -> CatalogItem | None:
     if not key:
         return None
     try:
-        text.decode()  # nobody else looks into the members
+        text.decode()  # the other members are not decoded elsewhere
     except UnicodeDecodeError:
         return None
     return CatalogItem(server, kind, key, single_line(text).strip())

@@ -32,7 +32,7 @@ class ListKind(StrEnum):
 
     @property
     def target_kind(self) -> TargetKind:
-        """What policies call an item that has a merged name."""
+        """The kind of `Target` for items that have merged names."""
         return _TARGETS[self]
 
 

@@ -38,7 +38,7 @@ log = logging.getLogger("fairlead.gateway")
 
 
 class MergedCatalog:
-    """What all servers offer, kept as they come, change and go."""
+    """The lists of all servers; each server replaces its own."""
 
     def __init__(
         self,
@@ -49,33 +49,33 @@ class MergedCatalog:
         server_bytes: int = SERVER_CATALOG_BYTES.value,
         total_bytes: int = CATALOG_BYTES.value,
     ) -> None:
-        """`page_size` is how many items a page has; 0 puts everything on one.
+        """`page_size` is the number of items on a page; 0 puts all of them on one.
 
-        The others limit what is kept: of one list, of one server, and of all servers.
+        The others limit the size of one list, of all lists of a server, and of all lists.
         """
         self._page_size = page_size
         self._bounds = list_bytes, list_items
         self._server_bytes = server_bytes
         self._total_bytes = total_bytes
         self._sizes: dict[str, dict[ListKind, int]] = {}
-        # All servers that ever were, in the order in which they came, until somebody says another
-        # one: who was first stays first.
+        # All servers, also removed ones, in the order of `expect` or `arrange`: the first one that
+        # lists a URI owns it.
         self._servers: dict[str, dict[ListKind, dict[str, CatalogItem]]] = {}
         self._left_out: dict[tuple[str, ListKind], int] = {}
         self._versions = dict.fromkeys(ListKind, 0)
-        self.changes = 0  # of all kinds together, and of what views call them
+        self.changes = 0  # of lists of any kind, and of views
         self._names: dict[ListKind, dict[Pair, str]] = {}
         self._spellings: dict[tuple[str, ListKind], dict[str, list[str]]] = {}
         self._view_lists: dict[tuple[ListKind, View], ViewList] = {}
 
     def expect(self, server: str) -> None:
-        """A server will list something: what others have too is its own if it was named first."""
+        """Add a server before its lists are known, so that it has its place in the order."""
         self._servers.setdefault(server, {})
 
     def arrange(self, servers: Iterable[str]) -> set[ListKind]:
-        """Servers in this order own what several have; others come behind them.
+        """Set the order of the servers; the first one owns what several list. Others follow.
 
-        Returns which merged lists may be others now.
+        Returns the kinds of merged lists that may have changed.
         """
         order = [*dict.fromkeys(servers), *self._servers]
         if [name for name in dict.fromkeys(order) if name in self._servers] == [*self._servers]:
@@ -87,12 +87,12 @@ class MergedCatalog:
         return changed
 
     def put(self, server: str, kind: ListKind, items: Sequence[Raw]) -> bool:
-        """Take in a server's whole list, and say whether the merged list is another now.
+        """Replace a list of a server; return True if the merged list has changed.
 
-        An item that cannot be read, or that has the name of one before it, is left out.
+        Invalid items, and those with the name of an earlier one, are left out.
 
         Raises:
-            ListTooLarge: There is no room for the list; the one before stays.
+            ListTooLarge: The list exceeds a limit; the previous one stays.
         """
         self._make_room(server, kind, sum(map(len, items)))
         lists = self._servers.setdefault(server, {})
@@ -113,7 +113,7 @@ class MergedCatalog:
         return True
 
     def drop(self, server: str) -> set[ListKind]:
-        """Forget what a server listed, and say which merged lists are others now."""
+        """Remove the lists of a server; return the kinds of merged lists that have changed."""
         lists = self._servers.get(server, {})
         changed = {kind for kind, items in lists.items() if items}
         lists.clear()
@@ -127,25 +127,25 @@ class MergedCatalog:
     def page(
         self, kind: ListKind, view: View, revision: Revision, cursor: str | None = None
     ) -> bytes:
-        """The members of a list result, without the braces, as that revision knows them.
+        """Return the members of a list result for a revision, without the braces.
 
         Raises:
-            RpcError: -32602 for a cursor that we did not hand out.
+            RpcError: -32602, the cursor is invalid.
         """
         found = self._view_list(kind, view)
         page = found.pages.get((revision, cursor))
         return found.page(revision, cursor, self._page_size) if page is None else page
 
     def tool(self, name: str, view: View) -> Target | None:
-        """Whose tool this is, if the view has it."""
+        """Return the tool of that name, if the view has it."""
         return self._view_list(ListKind.TOOLS, view).target(name)
 
     def prompt(self, name: str, view: View) -> Target | None:
-        """Whose prompt this is, if the view has it."""
+        """Return the prompt of that name, if the view has it."""
         return self._view_list(ListKind.PROMPTS, view).target(name)
 
     def owner(self, uri: str, view: View) -> str | None:
-        """The server that has this resource: who lists it, else who has the closest template."""
+        """Return the server that lists a resource, or has the most specific template for it."""
         if not view.permits_uri(uri):
             return None
         item = self._view_list(ListKind.RESOURCES, view).items.get(uri)
@@ -155,12 +155,12 @@ class MergedCatalog:
         return None if item is None else item.server
 
     def template_owner(self, template: str, view: View) -> str | None:
-        """The server that has this template, or a resource of that URI."""
+        """Return the server that has this template, or a resource of that URI."""
         item = self._view_list(ListKind.TEMPLATES, view).items.get(template)
         return self.owner(template, view) if item is None else item.server
 
     def merged_name(self, kind: ListKind, server: str, name: str) -> str | None:
-        """What a tool or prompt of a server is called in the merged list."""
+        """Return the merged name of a tool or prompt, by the server's own name."""
         return self._merged(kind).get((server, name))
 
     def target(self, kind: ListKind, server: str, name: str, view: View) -> Target:
@@ -190,11 +190,11 @@ class MergedCatalog:
         return spellings.get(normalize_name(name).casefold(), [])
 
     def has(self, kind: ListKind, server: str, name: str, view: View) -> bool:
-        """Whether a view has a server's tool or prompt, by the server's own name."""
+        """Return True if a view has a tool or prompt of a server, by the server's own name."""
         return name in self._view_list(kind, view).own(server)
 
     def own_page(self, kind: ListKind, server: str, view: View, revision: Revision) -> bytes:
-        """What a view lists of one server, under the server's own names."""
+        """Return the members of a list of one server in a view, under the server's own names."""
         found = self._view_list(kind, view)
         listed = set(found.listed)
         texts = [
@@ -205,45 +205,45 @@ class MergedCatalog:
         return b'"%b":[%b]' % (kind.value.encode(), b",".join(texts))
 
     def definition(self, name: str, view: View) -> Raw | None:
-        """A tool's definition as its server sent it, with the name that the view gives it."""
+        """Return the definition of a tool as its server sent it, with its name in the view."""
         item = self._view_list(ListKind.TOOLS, view).items.get(name)
         return None if item is None else item.renamed(name)
 
     def param_headers(self, tool: str, view: View) -> tuple[ParamHeader, ...]:
-        """Return the arguments of a tool that travel as headers too, if the view has the tool."""
+        """Return the arguments of a tool that are also sent as headers, if the view has it."""
         item = self._view_list(ListKind.TOOLS, view).items.get(tool)
         return () if item is None else item.param_headers
 
     def definitions(self, view: View) -> Iterator[tuple[str, Raw]]:
-        """The same for all tools that the view lists."""
+        """Yield the name and definition of each tool that the view lists."""
         found = self._view_list(ListKind.TOOLS, view)
         return ((name, found.items[name].renamed(name)) for name in found.listed)
 
     def names(self, kind: ListKind, view: View) -> list[str]:
-        """What the view lists, by name or URI, in the order of the list."""
+        """Return the names or URIs that the view lists, in order."""
         return list(self._view_list(kind, view).listed)
 
     def own_names(self, kind: ListKind, server: str) -> list[str]:
-        """What one server lists, by its own names."""
+        """Return the names or URIs that one server lists."""
         return list(self._servers.get(server, {}).get(kind, ()))
 
     def own_count(self, kind: ListKind, server: str, view: View) -> int:
-        """How many things of one server a view lists."""
+        """Return the number of items of one server that a view lists."""
         found = self._view_list(kind, view)
         listed = set(found.listed)
         return sum(shown in listed for _, shown in found.own(server).values())
 
     def count(self, kind: ListKind) -> int:
-        """How many there are in the merged list."""
+        """Return the number of items in the merged list."""
         return len(self._view_list(kind, View.everything()).items)
 
     def version(self, kind: ListKind) -> int:
-        """A number that is another whenever the merged list has changed."""
+        """Return a number that changes with the merged list."""
         return self._versions[kind]
 
     @property
     def left_out(self) -> dict[str, int]:
-        """How many items of each server could not be listed, if any."""
+        """The number of items that were left out, by server."""
         counts: dict[str, int] = {}
         for (server, _), count in self._left_out.items():
             if count:
@@ -252,7 +252,7 @@ class MergedCatalog:
 
     @property
     def contested(self) -> int:
-        """How many URIs are listed by several servers; the first of them is asked."""
+        """The number of URIs that several servers list; requests go to the first of them."""
         everything = View.everything()
         return sum(
             len(self._view_list(kind, everything).contested)
@@ -260,12 +260,12 @@ class MergedCatalog:
         )
 
     def check(self, view: View) -> None:
-        """See that what the view renames has its name to itself, as things are now.
+        """Check that the new names of a view are free at present.
 
-        Later, and without this, the renamed one has the name, and the other is not there.
+        Without this check, an item that the view renames replaces another of that name.
 
         Raises:
-            ConfigError: with the names.
+            ConfigError: Some are not; the message has them.
         """
         for kind in (ListKind.TOOLS, ListKind.PROMPTS):
             if names := sorted(self._view_list(kind, view).contested):
@@ -273,7 +273,7 @@ class MergedCatalog:
                 raise ConfigError(f"a new name is taken already among the {kind.value}: {listed}")
 
     def budget(self, kind: ListKind) -> ListBudget:
-        """Return what may be read of one list of a server."""
+        """Return the limits for reading one list of a server."""
         return ListBudget(kind.method, *self._bounds)
 
     def _make_room(self, server: str, kind: ListKind, size: int) -> None:
@@ -315,7 +315,7 @@ class MergedCatalog:
         return found
 
     def _items(self, kind: ListKind, view: View) -> Iterator[CatalogItem]:
-        """The items of the servers in a view, in the order of the servers."""
+        """Yield the items of the servers in a view, in the order of the servers."""
         for server, lists in self._servers.items():
             if view.includes(server):
                 yield from lists.get(kind, {}).values()

@@ -27,19 +27,19 @@ class ViewList:
 
     def __init__(self, kind: ListKind) -> None:
         self.kind = kind
-        self.items: dict[str, CatalogItem] = {}  # by the name that is shown, hidden ones too
+        self.items: dict[str, CatalogItem] = {}  # by the displayed name, hidden ones too
         self.listed: list[str] = []  # in order
         self.templates: list[CatalogItem] = []  # the most specific first
-        self.contested: set[str] = set()  # names and URIs that another wanted too
+        self.contested: set[str] = set()  # names and URIs of several items
         self._targets: dict[str, Target] = {}  # of tools and prompts, like `items`
         self.pages: dict[tuple[Revision, str | None], bytes] = {}
         self._by_server: dict[str, dict[str, tuple[CatalogItem, str]]] | None = None
-        self._continues = False  # on further pages, although they have no size
+        self._continues = False  # on another page, because the first one is full
 
     def take_named(self, items: Iterable[CatalogItem], names: dict[Pair, str], view: View) -> None:
         merged = {names[item.server, item.key]: item for item in items}
         hidden = set()
-        # Who was given a name has it, whatever a server comes along with later.
+        # Renamed items first: a server cannot take over a name that a view has given.
         for name in sorted(merged, key=lambda name: name not in view.rename):
             item, shown = merged[name], view.rename.get(name, name)
             full = full_name(item.server, item.key)
@@ -60,7 +60,7 @@ class ViewList:
         routes = []
         for item in items:
             if self.kind is ListKind.TEMPLATES and not view.denies_uri(item.key):
-                routes.append(item)  # what it makes is judged when it is read
+                routes.append(item)  # the view judges each URI when it is read
             if not view.permits_uri(item.key):
                 continue
             if self.items.setdefault(item.key, item) is not item:
@@ -79,7 +79,7 @@ class ViewList:
         self.templates = sorted(matched, key=lambda item: item.specificity, reverse=True)
 
     def own(self, server: str) -> "dict[str, tuple[CatalogItem, str]]":
-        """The things of one server, by its own names, with the names that are shown."""
+        """Return the items of one server by its own names, with the displayed names."""
         if self._by_server is None:
             self._by_server = {}
             for shown, item in self.items.items():
@@ -111,12 +111,12 @@ class ViewList:
         return page
 
     def _is_ours(self, cursor: str, start: int, size: int) -> bool:
-        """Whether it stands on a page of this list; an old or made-up one is not worth keeping."""
+        """Return True for the cursor of a page of this list; pages of others are not kept."""
         whole = size > 0 and start > 0 and start % size == 0
         return whole and cursor == self._cursor(self.listed[start - 1])
 
     def _cursor(self, last: str) -> str:
-        """Says what came last, so that nothing is skipped or repeated if the list changes."""
+        """Encode the last name of a page, so that a changed list is continued at the same place."""
         text = f"{self.kind.value}:{last}".encode()
         return base64.urlsafe_b64encode(text).decode()
 

@@ -1,46 +1,54 @@
-"""Who may come in to a gateway that a file describes; it follows the file while it runs."""
+"""Access to a gateway that a file describes: tokens and views, also when the file changes."""
 
 import hmac
-from typing import TYPE_CHECKING
+from collections.abc import Container, Mapping
+from typing import Protocol
 
 from ...errors import ConfigError
-from ...protocol.identity.principal import UNNAMED
+from ...protocol.identity.principal import UNNAMED, Principal
 from ..catalog.views import View
 from ..gateway_file import GatewayFile
 
-if TYPE_CHECKING:
-    from ..gateway import Gateway
+__all__ = ["AccessHost", "ClientAccess"]
 
-__all__ = ["ClientAccess"]
+
+class AccessHost(Protocol):
+    """A gateway, as far as changes of access are concerned."""
+
+    def show(self, views: Mapping[str, View], view: View) -> None:
+        """Use these views from now on; `view` for all other clients."""
+
+    async def disconnect_clients(self, principals: Container[Principal]) -> None:
+        """End all connections of principals that may no longer use the gateway."""
 
 
 class ClientAccess:
-    """Whose token something is, and what each gets to see, as the file says now."""
+    """The client of each token, and the view of each client, as the file has them now."""
 
     def __init__(self, file: GatewayFile, *, names_only: bool = False) -> None:
-        """`names_only`: the file's token for everybody counts for nothing; there is another."""
+        """`names_only` ignores the token that the file has for unnamed clients."""
         self._names_only = names_only
         self._tokens = self._of(file)
-        self._removed: dict[str, View] = {}  # clients that the file had once
+        self._removed: dict[str, View] = {}  # clients that were in the file before
         self._seen = self._views(file)
-        self.guards = bool(self._tokens)  # whether a token is needed at all
+        self.guards = bool(self._tokens)  # False if no token is needed
 
     def verify(self, token: str) -> str | None:
-        """Whose token it is; None: nobody's."""
+        """Return the client that has a token; None if the token is invalid."""
         given, whose = token.encode(), None
-        for expected, name in self._tokens:  # all of them, so that time tells nothing
+        for expected, name in self._tokens:  # all of them, so that the time is always the same
             if hmac.compare_digest(given, expected):
                 whose = name
         return whose
 
-    async def follow(self, file: GatewayFile, gateway: "Gateway") -> bool:
-        """The file may say something else now; returns whether it does.
+    async def follow(self, file: GatewayFile, gateway: AccessHost) -> bool:
+        """Apply a file that may have changed; return True if it has.
 
-        A token that is not there any more is refused from here on, and connections that were
-        opened with it end. Whose view changes is told that lists have changed.
+        A token that was removed is refused from here on, and connections that were opened with it
+        end. Clients whose view changes are notified that lists have changed.
 
         Raises:
-            ConfigError: this cannot be changed while it runs; nothing has been.
+            ConfigError: The change is not possible while the gateway runs; nothing has changed.
         """
         tokens = self._of(file)
         if tokens and not self.guards:

@@ -79,7 +79,7 @@ class ViewUpdater:
             yield from (principal for _, principal in endpoint.listeners.values())
 
     def _narrow(self, client: ConnectedClient) -> None:
-        """End subscriptions and sessions of a client that its view does not have any more."""
+        """End subscriptions and sessions of a client that are outside its view now."""
         view = self._views.view_for(client.principal)
         self._subscriptions.narrow(
             client, lambda server, uri: view.includes(server) and view.permits_uri(uri)

@@ -1,4 +1,4 @@
-"""What an operator of a gateway can switch on: journal, metrics, desk, tapes, tool lock."""
+"""Parts for the operator of a gateway: journal, metrics, desk, tapes, tool lock."""
 
 from collections.abc import Callable, Sequence
 
@@ -24,7 +24,7 @@ __all__ = ["Observability"]
 
 
 class Observability:
-    """All of them; what is None is off and costs nothing."""
+    """The parts that are on; one that is None is off and costs nothing."""
 
     def __init__(
         self,

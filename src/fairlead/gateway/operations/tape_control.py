@@ -108,7 +108,7 @@ class TapeControl(InterceptorBase):
         return tape
 
     def stop(self) -> TapeInfo | None:
-        """Record no longer; what is known of the tape, if there was one."""
+        """Stop recording; return what is known of the tape, if there was one."""
         recorder, self._recorder = self._recorder, None
         if recorder is None:
             return None
@@ -121,10 +121,10 @@ class TapeControl(InterceptorBase):
     # Tapes
 
     def place_of(self, name: str) -> Path:
-        """Where a tape of this name is, without its ending.
+        """Return the path of a tape without its extension.
 
         Raises:
-            ConfigError: it is no name.
+            ConfigError: The name is invalid.
         """
         if not _NAME.fullmatch(name) or name.endswith((".tape.json", ".tape.jsonl")):
             raise ConfigError(
@@ -133,7 +133,7 @@ class TapeControl(InterceptorBase):
         return self.folder / name
 
     def list(self) -> list[dict[str, Any]]:
-        """All tapes in the folder, as plain data. Reads their companions."""
+        """Return all tapes in the folder as plain data. Reads their companion files."""
         found = []
         for place in tapes_in(self.folder):
             try:
@@ -143,7 +143,7 @@ class TapeControl(InterceptorBase):
         return found
 
     def open(self, name: str) -> TapeReader:
-        """Raises `ConfigError`: there is none."""
+        """Return a reader of a tape. Raises `ConfigError` if it cannot be read."""
         try:
             return TapeReader(self.place_of(name))
         except OSError as exc:
@@ -153,7 +153,7 @@ class TapeControl(InterceptorBase):
         """Delete a tape with everything that belongs to it.
 
         Raises:
-            ConfigError: there is none, or it is being recorded.
+            ConfigError: It does not exist, or is being recorded.
         """
         reader = self.open(name)
         if reader.info.status == "recording":
@@ -177,7 +177,7 @@ def learn_secrets(manager: MCPManager, redactor: Redactor) -> Callable[[], None]
 
 
 def about_tape(reader: TapeReader) -> dict[str, Any]:
-    """What is known about a tape without reading it."""
+    """Return what is known about a tape without reading its entries."""
     info = reader.info
     return {
         **msgspec.to_builtins(info),
