@@ -14,6 +14,7 @@ from ..protocol.identity.principal import Principal
 from ..protocol.outgoing_params import Identity
 from ..server.features.subscription_quota import SubscriptionQuota
 from ..server.features.subscriptions import ChangeBroadcaster
+from ..server.http_app.http_runnable import EndpointHooks
 from ..transport.channel import Channel
 from ..wire import Notification
 from .backends.registry import BackendRegistry
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["MergedEndpoint"]
 
 
-class MergedEndpoint:
+class MergedEndpoint(EndpointHooks):
     """Serves the clients of all servers together."""
 
     def __init__(

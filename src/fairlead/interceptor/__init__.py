@@ -4,10 +4,16 @@ from typing import TYPE_CHECKING
 
 from ..lazy_names import lazy_names
 from .chain import Interceptor, Proceed, chain
+from .combined_hooks import extra_members_hook, malformed_frame_hook
 from .exchange import Answer, Exchange, Handler, ReplyPath, ReplyPathBase
-from .extra_members import EditExtraMembers, ExtraMembers, extra_members_hook
-from .interceptor_base import InterceptorBase, hooks_of, overrides
-from .malformed_frame import MalformedFrame, OnMalformed, malformed_frame_hook
+from .interceptor_base import (
+    EditExtraMembers,
+    ExtraMembers,
+    InterceptorBase,
+    hooks_of,
+    overrides,
+)
+from .malformed_frame import MalformedFrame, OnMalformed
 from .sync_interceptor import After, Outcome, SyncInterceptor
 
 if TYPE_CHECKING:

@@ -1,18 +1,20 @@
 """The hooks that an interceptor may define besides `__call__`, and how they are found."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeAlias
 
 from msgspec import Raw
 
 from .chain import Interceptor, Proceed
 from .exchange import Answer, Exchange
+from .malformed_frame import MalformedFrame
 
-if TYPE_CHECKING:  # these modules look for hooks
-    from .extra_members import ExtraMembers
-    from .malformed_frame import MalformedFrame
+__all__ = ["EditExtraMembers", "ExtraMembers", "InterceptorBase", "hooks_of", "overrides"]
 
-__all__ = ["InterceptorBase", "hooks_of", "overrides"]
+# Members beside the result or the error of a response: the protocol knows none, but what peers
+# send is passed on.
+ExtraMembers: TypeAlias = dict[str, Raw]
+EditExtraMembers: TypeAlias = Callable[[Exchange, ExtraMembers], ExtraMembers]
 
 
 class InterceptorBase:
@@ -68,10 +70,10 @@ class InterceptorBase:
         """Return True if neither a message nor its response concerns the interceptor."""
         return False
 
-    def on_malformed(self, frame: "MalformedFrame", /) -> None:
+    def on_malformed(self, frame: MalformedFrame, /) -> None:
         """Receive a frame that is not a message, or not one that is allowed."""
 
-    def extra_members(self, exchange: Exchange, members: "ExtraMembers") -> "ExtraMembers":
+    def extra_members(self, exchange: Exchange, members: ExtraMembers) -> ExtraMembers:
         """Return the members that are passed on beside the result or the error of a request."""
         return members
 

@@ -1,0 +1,67 @@
+"""The hooks of several interceptors as one function, or None where no interceptor defines it."""
+
+import logging
+from collections.abc import Iterable
+
+from .chain import Interceptor
+from .exchange import Exchange
+from .interceptor_base import (
+    EditExtraMembers,
+    ExtraMembers,
+    InterceptorBase,
+    hooks_of,
+    overrides,
+)
+from .malformed_frame import MalformedFrame, OnMalformed
+
+__all__ = ["extra_members_hook", "malformed_frame_hook"]
+
+log = logging.getLogger("fairlead.interceptor")
+
+
+def extra_members_hook(interceptors: Iterable[Interceptor]) -> EditExtraMembers | None:
+    """Combine the hooks `extra_members` of interceptors; None if no interceptor defines it.
+
+    The function gets the request that is answered, and returns the members that are passed on.
+    """
+    wanting: list[EditExtraMembers] = [
+        one.extra_members
+        for one in map(hooks_of, interceptors)
+        if overrides(one, InterceptorBase.extra_members)
+    ]
+    if not wanting:
+        return None
+
+    def passed(exchange: Exchange, members: ExtraMembers) -> ExtraMembers:
+        try:
+            for change in wanting:
+                members = change(exchange, members)
+        except Exception as exc:  # code of users, and no caller to tell
+            log.error("an interceptor failed beside an answer: %s", type(exc).__name__)
+            return {}
+        return members
+
+    return passed
+
+
+def malformed_frame_hook(interceptors: Iterable[Interceptor]) -> OnMalformed | None:
+    """Combine the hooks `on_malformed` of interceptors; None if no interceptor defines it.
+
+    Then frames need not be kept until they are known to be messages.
+    """
+    wanting: list[OnMalformed] = [
+        one.on_malformed
+        for one in map(hooks_of, interceptors)
+        if overrides(one, InterceptorBase.on_malformed)
+    ]
+    if not wanting:
+        return None
+
+    def report(frame: MalformedFrame) -> None:
+        for hook in wanting:
+            try:
+                hook(frame)
+            except Exception as exc:  # code of users
+                log.error("an interceptor failed on a malformed frame: %s", type(exc).__name__)
+
+    return report
