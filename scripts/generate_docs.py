@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from constants_table import constants_table
 from evidence_tables import BENCHMARKS, EVIDENCE_TABLES
 from settings_tables import SETTINGS_TABLES, amount
 
@@ -66,6 +67,7 @@ def attacks() -> Iterator[Attack]:
 TABLES: Mapping[str, Callable[[], str]] = {
     "limits": limits_table,
     "attacks": attacks_table,
+    "constants": constants_table,
     **SETTINGS_TABLES,
     **EVIDENCE_TABLES,
 }

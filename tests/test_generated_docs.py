@@ -10,6 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
 generate_docs = importlib.import_module("generate_docs")
 settings_tables = importlib.import_module("settings_tables")
+constants_table = importlib.import_module("constants_table")
 
 
 @pytest.mark.parametrize("page", generate_docs.pages(), ids=lambda page: page.name)
@@ -71,3 +72,26 @@ def test_every_table_of_settings_is_on_the_page() -> None:
 )
 def test_amounts_are_shown_with_their_unit(value: float, unit: str, shown: str) -> None:
     assert settings_tables.amount(value, unit) == shown
+
+
+@pytest.mark.parametrize(
+    ("source", "shown"),
+    [
+        ("LIMIT = 2.5  # seconds for an answer", ("LIMIT", (2.5,), "seconds for an answer")),
+        (
+            "# A reason\n# of two lines.\nA: Final = 4 << 10",
+            ("A", (4096,), "A reason of two lines."),
+        ),
+        ("BACKOFF = (0.1, 1)", ("BACKOFF", (0.1, 1), "")),
+        ("LEAST = -1", ("LEAST", (-1,), "")),
+        ("KNOWN = True", None),
+        ("lower = 1", None),
+        ("LIMIT = other + 1", None),
+        ("def f():\n    LIMIT = 1", None),
+    ],
+)
+def test_numbers_with_names_in_upper_case_are_constants(
+    source: str, shown: tuple[object, ...] | None
+) -> None:
+    found = [one[1:] for one in constants_table.constants_of("m.py", source)]
+    assert found == ([] if shown is None else [shown])

@@ -1,0 +1,109 @@
+"""Table for docs/limits.md: the numbers in the source that no setting changes."""
+
+import ast
+import io
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from settings_tables import amount
+
+__all__ = ["Constant", "constants", "constants_table"]
+
+_SOURCES = Path(__file__).resolve().parent.parent / "src" / "fairlead"
+_UNITS = ("seconds", "bytes")  # the first word of many comments
+# Codes of the protocol and of characters, and commands for people.
+_LEFT_OUT = ("wire/error_codes.py", "wire/json.py", "cli/", "demo/")
+
+
+class Constant(NamedTuple):
+    """A number, or several, with a name in upper case at the top level of a module."""
+
+    module: str
+    name: str
+    values: tuple[float, ...]
+    about: str
+
+
+def constants() -> Iterator[Constant]:
+    """Yield the numeric constants of all modules, in the order of the source."""
+    for path in sorted(_SOURCES.rglob("*.py")):
+        module = str(path.relative_to(_SOURCES))
+        if not module.startswith(_LEFT_OUT):
+            yield from constants_of(module, path.read_text())
+
+
+def constants_of(module: str, text: str) -> Iterator[Constant]:
+    """Yield the numeric constants of one module, with the comment behind or above each."""
+    lines = text.splitlines()
+    comments = _comments(text)
+    for node in ast.parse(text).body:
+        match node:
+            case ast.Assign([ast.Name(name)], value):
+                pass
+            case ast.AnnAssign(ast.Name(name), _, ast.expr() as value):
+                pass
+            case _:
+                continue
+        members = value.elts if isinstance(value, ast.Tuple) else [value]
+        numbers = tuple(one for one in map(_number, members) if one is not None)
+        if not numbers or len(numbers) < len(members) or not name.lstrip("_").isupper():
+            continue
+        about = comments.get(node.end_lineno or node.lineno, "")
+        first = node.lineno - 1
+        above = []
+        while not about and lines[first - 1].startswith("#"):
+            above.insert(0, comments[first])
+            first -= 1
+        yield Constant(module, name, numbers, about or " ".join(above))
+
+
+def constants_table() -> str:
+    """Return the constants of all modules as a table."""
+    lines = ["| Module | Name | Value | Meaning |", "|---|---|---|---|"]
+    for one in constants():
+        unit, about = _unit(one.about)
+        # Whole numbers without a fraction, so that `:g` does not round a long one.
+        whole = (int(value) if value == int(value) else value for value in one.values)
+        values = ", ".join(amount(value, unit) for value in whole)
+        lines.append(f"| `{one.module}` | `{one.name}` | {values} | {about} |")
+    return "\n".join(lines) + "\n"
+
+
+def _unit(about: str) -> tuple[str, str]:
+    """Return the unit with which a comment begins, and the rest of the comment."""
+    for unit in _UNITS:
+        rest = about.removeprefix(unit)
+        if rest != about and not rest[:1].isalpha():
+            return unit, rest.lstrip(" ;,:")
+    return "", about
+
+
+def _comments(text: str) -> dict[int, str]:
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    found = (token for token in tokens if token.type == tokenize.COMMENT)
+    return {token.start[0]: token.string.lstrip("# ") for token in found}
+
+
+def _number(node: ast.expr) -> float | None:
+    """Return the value of an expression of numbers, None for any other."""
+    match node:
+        case ast.Constant(bool()):
+            return None
+        case ast.Constant(int() | float() as value):
+            return value
+        case ast.UnaryOp(ast.USub(), inner):
+            value = _number(inner)
+            return None if value is None else -value
+        case ast.BinOp(left, _, right):
+            if _number(left) is None or _number(right) is None:
+                return None
+            return _evaluate(node)
+    return None
+
+
+def _evaluate(node: ast.expr) -> float:
+    """Compute an expression that consists of numbers and operators only."""
+    value: float = eval(compile(ast.Expression(node), "constant", "eval"), {})
+    return value
