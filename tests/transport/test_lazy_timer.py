@@ -3,6 +3,7 @@
 import asyncio
 
 from fairlead.transport.lazy_timer import LazyTimer
+from tests.support.virtual_time import VirtualTime
 
 LIMIT = 10.0
 
@@ -69,3 +70,37 @@ async def test_after_its_owner_has_gone_nothing_is_left() -> None:
     LazyTimer(other.loop, other.ring).set(0.1)
     await other.wait()
     assert bell.times == 0
+
+
+async def test_the_last_time_counts_whether_it_is_sooner_or_later(
+    virtual_time: VirtualTime,
+) -> None:
+    bell = Bell()
+    timer = LazyTimer(bell.loop, bell.ring)
+    timer.set(60)
+    timer.set(10)
+    await asyncio.sleep(10.5)
+    assert bell.times == 1
+    timer.set(100)
+    await asyncio.sleep(99.5)
+    assert bell.times == 1
+    await asyncio.sleep(1)
+    assert bell.times == 2
+    await asyncio.sleep(200)
+    assert bell.times == 2
+
+
+async def test_a_cleared_timer_goes_off_at_the_time_it_is_set_to_again(
+    virtual_time: VirtualTime,
+) -> None:
+    bell = Bell()
+    timer = LazyTimer(bell.loop, bell.ring)
+    timer.set(5)
+    timer.clear()
+    await asyncio.sleep(6)
+    assert (bell.times, timer.is_set) == (0, False)
+    timer.set(5)
+    assert timer.is_set
+    due = virtual_time.now + 5
+    await bell.wait()
+    assert (bell.at, timer.is_set) == (due, False)

@@ -18,6 +18,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from msgspec import Raw
 from msgspec.json import decode as parse
 from websockets.asyncio.server import ServerConnection, serve
+from websockets.datastructures import Headers
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
+from websockets.frames import Close
 from websockets.http11 import Request as Handshake
 from websockets.http11 import Response
 from websockets.typing import Subprotocol
@@ -42,6 +45,7 @@ from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
 from fairlead.server.context.context import Context
 from fairlead.transport.channel import Incoming
 from fairlead.transport.line_channel import HIGH_WATER
+from fairlead.transport.websocket import client as client_module
 from fairlead.transport.websocket import write_queue as outbox
 from fairlead.transport.websocket.channel import WebSocketChannel, WebSocketClosed
 from fairlead.transport.websocket.client import connect_websocket
@@ -696,3 +700,83 @@ async def test_what_comes_before_anybody_runs_us_is_kept() -> None:
     assert got == [Notification("early")]
     await channel.close()
     await running
+
+
+# Words for what went wrong
+
+
+def _translated(exc: Exception) -> Exception:
+    with pytest.raises(Exception) as caught:
+        client_module._translate(exc, "ws://host/ws", 2.5)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "text"),
+    [
+        (
+            TimeoutError(),
+            ConnectFailed,
+            "WebSocket open timeout after 2500ms: ws://host/ws did not answer",
+        ),
+        (InvalidURI("x", "no scheme"), ConfigError, "ws://host/ws is no WebSocket URL: no scheme"),
+        (
+            InvalidHandshake("odd"),
+            ConnectFailed,
+            "ws://host/ws is no WebSocket server: odd",
+        ),
+        (OSError("refused"), ConnectFailed, "Could not connect to ws://host/ws: refused"),
+        (ValueError("bad"), ConnectFailed, "Could not connect to ws://host/ws: bad"),
+        (KeyError("bug"), KeyError, "'bug'"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
+)
+def test_failures_to_connect_are_told_in_our_words(
+    raised: Exception, kind: type[Exception], text: str
+) -> None:
+    error = _translated(raised)
+    assert type(error) is kind
+    assert text in str(error)
+
+
+def test_a_refusal_keeps_4096_bytes_of_its_body() -> None:
+    for size, kept in ((4096, 4096), (4097, 4096)):
+        response = Response(403, "Forbidden", Headers({"X-Why": "no"}), b"x" * size)
+        error = _translated(InvalidStatus(response))
+        assert isinstance(error, HttpError)
+        assert (error.status, len(error.body), error.headers["x-why"]) == (403, kept, "no")
+
+
+@pytest.mark.parametrize(
+    ("received", "sent", "received_first", "code", "reason"),
+    [
+        (Close(1001, "theirs"), Close(1000, "ours"), True, 1001, "theirs"),
+        (Close(1001, "theirs"), Close(1000, "ours"), False, 1000, "ours"),
+        (Close(1001, "theirs"), None, None, 1001, "theirs"),
+        (None, Close(1000, "ours"), None, 1000, "ours"),
+        (None, None, None, 1006, "broken pipe"),
+    ],
+)
+def test_the_first_close_frame_is_the_reason(
+    received: Close | None, sent: Close | None, received_first: bool | None, code: int, reason: str
+) -> None:
+    closed = ConnectionClosed(received, sent, received_first)
+    closed.__cause__ = OSError("broken pipe")
+    gone = client_module._gone(closed)
+    assert (gone.code, gone.reason) == (code, reason)
+
+
+def test_a_socket_that_broke_without_a_cause_has_no_reason() -> None:
+    assert client_module._gone(ConnectionClosed(None, None)).reason == ""
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("ws://user:secret@host:1/ws?token=x#part", "ws://host:1/ws"),
+        ("ws://host/ws", "ws://host/ws"),
+        ("ws://[half", "the URL"),
+    ],
+)
+def test_an_address_is_shown_without_its_secrets(url: str, shown: str) -> None:
+    assert client_module._shown(url) == shown

@@ -9,6 +9,12 @@ from fairlead.transport.websocket.write_queue import WriteQueue
 from tests.support.virtual_time import VirtualTime
 
 
+async def turns() -> None:
+    """Let what is due happen."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
 class SlowPeer:
     """Takes one frame whenever it is told to."""
 
@@ -92,3 +98,63 @@ async def test_what_is_flushed_leaves_in_time_or_not_at_all(
     assert virtual_time.now - begun == pytest.approx(min(seconds, 2.0))
     await asyncio.sleep(5)
     assert peer.taken == taken
+
+
+async def test_a_dropped_queue_sends_nothing_more_also_after_new_frames() -> None:
+    peer = SlowPeer()
+    peer.queue.put(b"x")
+    peer.queue.put(b"xx")
+    await asyncio.sleep(0)
+    peer.queue.drop()
+    peer.queue.put(b"xxx")
+    for _ in range(3):
+        peer.turns.release()
+    await turns()
+    assert peer.taken == [3]
+
+
+@pytest.mark.parametrize(
+    ("left", "congested"), [(HIGH_WATER // 2, False), (HIGH_WATER // 2 + 1, True)]
+)
+async def test_senders_go_on_when_half_of_the_high_water_mark_is_left(
+    left: int, congested: bool
+) -> None:
+    peer = SlowPeer()
+    peer.queue.put(bytes(HIGH_WATER))
+    assert not peer.queue.congested
+    peer.queue.put(bytes(left))
+    assert peer.queue.congested
+    peer.turns.release()
+    await turns()
+    assert peer.queue.congested is congested
+    peer.queue.drop()
+    assert not peer.queue.congested
+    await peer.queue.drain()
+
+
+async def test_a_failed_write_drops_the_rest_and_is_told() -> None:
+    failures: list[Exception] = []
+
+    async def fail(frame: bytes) -> None:
+        raise OSError("gone")
+
+    queue = WriteQueue(fail, failed=failures.append, given_up=lambda why: None)
+    for _ in range(3):
+        queue.put(bytes(HIGH_WATER))
+    await queue.drain()
+    assert [str(one) for one in failures] == ["gone"]
+    assert (queue.congested, queue.full) == (False, False)
+
+
+async def test_a_single_frame_may_be_as_large_as_it_is() -> None:
+    peer = SlowPeer()
+
+    class Huge(bytes):
+        def __len__(self) -> int:
+            return 16 * HARD_LIMIT + 1
+
+    peer.queue.put(Huge())
+    assert peer.given_up == []
+    peer.queue.put(b"x")  # the first one may not have left yet, but two are one too many
+    assert peer.given_up == ["too much is waiting to be read"]
+    await asyncio.sleep(0)
