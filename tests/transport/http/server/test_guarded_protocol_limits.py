@@ -1,0 +1,441 @@
+"""One HTTP connection without a socket: exact limits in bytes and seconds, and how it ends."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from uvicorn import Config
+from uvicorn.server import ServerState
+
+from fairlead.transport.http.server.guarded_protocol import GuardedProtocol, RequestPhase
+from tests.support.virtual_time import VirtualTime
+
+GET = b"GET /x HTTP/1.1\r\nhost: here\r\n\r\n"
+MAX_HEAD = 64 << 10
+
+
+class FakeTransport(asyncio.Transport):
+    """Keeps what is written and says what was done to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.closed_at: float | None = None
+        self.aborted = self.eof = self.half_open = False
+        self.buffered = 0
+        self.reading = True
+        self.protocol: Any = None
+
+    def write(self, data: Any) -> None:
+        assert not self.eof, "a write after the end of our side"
+        self.written += data
+
+    def write_eof(self) -> None:
+        self.eof = True
+
+    def can_write_eof(self) -> bool:
+        return not self.half_open
+
+    def is_closing(self) -> bool:
+        return self.closed_at is not None
+
+    def close(self) -> None:
+        if self.closed_at is None:
+            self.closed_at = asyncio.get_running_loop().time()
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def get_write_buffer_size(self) -> int:
+        return self.buffered
+
+    def get_protocol(self) -> Any:
+        return self.protocol
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return ("127.0.0.1", 9) if name in ("peername", "sockname") else default
+
+
+class Connection:
+    """A connection to an application that answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.requests: list[dict[str, Any]] = []
+        self.bodies: list[bytes] = []
+        self.ends: list[str] = []
+        self.answer = asyncio.Event()
+        self.length: int | None = 2
+        config = Config(self.app, interface="asgi3", lifespan="off", log_config=None)
+        config.load()
+        self.state = ServerState()
+        self.protocol = GuardedProtocol(config=config, server_state=self.state, app_state={})
+        self.transport = FakeTransport()
+        self.transport.protocol = self.protocol
+        self.protocol.connection_made(self.transport)
+        self.begun = asyncio.get_running_loop().time()
+
+    async def app(self, scope: Any, receive: Callable[..., Any], send: Callable[..., Any]) -> None:
+        self.requests.append(scope)
+        body, more = b"", True
+        while more:
+            event = await receive()
+            if event["type"] == "http.disconnect":
+                self.ends.append("disconnected")
+                return
+            body += event["body"]
+            more = event["more_body"]
+        self.bodies.append(body)
+        await self.answer.wait()
+        headers = [] if self.length is None else [(b"content-length", b"%d" % self.length)]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"ok"})
+        self.ends.append("answered")
+
+    async def feed(self, data: bytes) -> None:
+        self.protocol.data_received(data)
+        await turns()
+
+    async def lose(self) -> None:
+        self.answer.set()
+        self.protocol.connection_lost(None)
+        await turns()
+
+    @property
+    def status(self) -> bytes:
+        return self.transport.written.partition(b"\r\n")[0]
+
+    @property
+    def closed_after(self) -> float | None:
+        at = self.transport.closed_at
+        return None if at is None else at - self.begun
+
+
+async def turns() -> None:
+    """Let what is due happen."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def refusal(status: str, why: str) -> bytes:
+    said = f"{status}: {why}\n"
+    return (
+        f"HTTP/1.1 {status}\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n"
+        f"content-length: {len(said)}\r\n\r\n{said}"
+    ).encode()
+
+
+@pytest.mark.parametrize("data", [b"", b"GET /x HTTP/1.1\r\nhost"], ids=["nothing", "half a head"])
+async def test_a_head_has_ten_seconds(virtual_time: VirtualTime, data: bytes) -> None:
+    one = Connection()
+    if data:
+        await one.feed(data)
+    await asyncio.sleep(60)
+    assert one.closed_after == pytest.approx(10.0)
+    await one.lose()
+
+
+async def test_each_part_of_a_head_does_not_begin_the_time_again(virtual_time: VirtualTime) -> None:
+    one = Connection()
+    await one.feed(b"GET /x HTTP/1.1\r\n")
+    await asyncio.sleep(9)
+    await one.feed(b"host: here\r\n")
+    await asyncio.sleep(9)
+    assert one.closed_after == pytest.approx(10.0)
+    await one.lose()
+
+
+async def test_a_request_that_is_being_answered_is_waited_for(virtual_time: VirtualTime) -> None:
+    one = Connection()
+    await one.feed(GET)
+    await asyncio.sleep(100)
+    assert one.closed_after is None
+    one.answer.set()
+    await turns()
+    assert one.status == b"HTTP/1.1 200 OK"
+    await asyncio.sleep(4.9)
+    assert one.closed_after is None, "a kept connection may be silent for so long"
+    await asyncio.sleep(0.2)
+    assert one.closed_after == pytest.approx(105.0)
+    await one.lose()
+
+
+async def test_a_lost_connection_has_no_timers_left(virtual_time: VirtualTime) -> None:
+    one = Connection()
+    one.protocol.pause_writing()
+    await one.lose()
+    one.transport.closed_at = None
+    await asyncio.sleep(200)
+    assert (one.closed_after, one.transport.aborted) == (None, False)
+
+
+@pytest.mark.parametrize(("extra", "fits"), [(0, True), (1, False)])
+async def test_a_head_has_64_kib(extra: int, fits: bool) -> None:
+    one = Connection()
+    value = b"v" * (MAX_HEAD - len("/x") - len("host") - len("here") - 4 - len("big") - 4 + extra)
+    await one.feed(b"GET /x HTTP/1.1\r\nhost: here\r\n")
+    one.protocol.other_bytes = 0
+    one.protocol.data_received(b"big: " + value + b"\r\n\r\n")
+    await turns()
+    text = f"the request line and headers are over {MAX_HEAD} bytes"
+    refused = refusal("431 Request Header Fields Too Large", text)
+    assert one.transport.written == (b"" if fits else refused)
+    assert len(one.requests) == fits
+    await one.lose()
+
+
+@pytest.mark.parametrize(("size", "status"), [(MAX_HEAD, b""), (MAX_HEAD + 1, b"HTTP/1.1 431")])
+async def test_an_unfinished_head_is_counted_as_it_arrives(size: int, status: bytes) -> None:
+    one = Connection()
+    begin = b"GET /x HTTP/1.1\r\nbig: "
+    await one.feed(begin)
+    await one.feed(b"v" * (size - len(begin)))
+    assert one.status[:12] == status
+    await one.lose()
+
+
+async def test_bytes_between_pieces_of_a_body_are_counted_from_the_last_piece() -> None:
+    one = Connection()
+    await one.feed(b"POST /x HTTP/1.1\r\nhost: here\r\ntransfer-encoding: chunked\r\n\r\n")
+    for _ in range(4):
+        await one.feed(b"2;" + b"e" * 20_000)
+        await one.feed(b"\r\nab\r\n")
+    assert one.status == b""
+    for _ in range(4):
+        await one.feed(b"2;" + b"e" * 20_000 if not one.protocol.deaf else b"")
+    assert one.status.startswith((b"HTTP/1.1 431", b"HTTP/1.1 400"))
+    await one.lose()
+
+
+@pytest.mark.parametrize(
+    ("head", "why"),
+    [
+        (b"GET /x HTTP/1.1\r\n\r\n", "a request names one host"),
+        (b"GET /x HTTP/1.1\r\nhost: a\r\nhost: a\r\n\r\n", "a request names one host"),
+        (b"GET /x HTTP/1.0\r\nhost: a\r\nhost: b\r\n\r\n", "a request names one host"),
+        (b"nonsense\r\n\r\n", "this is no HTTP request that we can read"),
+    ],
+)
+async def test_what_is_not_plainly_http_is_refused(head: bytes, why: str) -> None:
+    one = Connection()
+    await one.feed(head)
+    assert one.transport.written == refusal("400 Bad Request", why)
+    assert (one.requests, one.protocol.deaf) == ([], True)
+    await one.feed(GET)
+    assert one.requests == [], "nothing counts after that"
+    await one.lose()
+
+
+async def test_http_1_0_needs_no_host_and_gets_no_chunks() -> None:
+    one = Connection()
+    one.length = None
+    one.answer.set()
+    await one.feed(b"GET /x HTTP/1.0\r\n\r\n")
+    assert one.transport.written == b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nok"
+    assert one.ends == ["answered"]
+    assert one.closed_after is not None
+    await one.lose()
+
+
+async def test_http_1_0_with_head_gets_no_body() -> None:
+    one = Connection()
+    one.length = None
+    one.answer.set()
+    await one.feed(b"HEAD /x HTTP/1.0\r\n\r\n")
+    assert one.transport.written == b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n"
+    await one.lose()
+
+
+async def test_an_unknown_upgrade_is_ignored() -> None:
+    one = Connection()
+    one.answer.set()
+    head = b"POST /x HTTP/1.1\r\nhost: here\r\nconnection: upgrade\r\nupgrade: h2c\r\n"
+    await one.feed(head + b"http2-settings: AA\r\nx-own: 1\r\ncontent-length: 3\r\n\r\nabc")
+    assert one.bodies == [b"abc"]
+    headers = [(b"host", b"here"), (b"x-own", b"1"), (b"content-length", b"3")]
+    assert one.requests[0]["headers"] == headers
+    assert one.closed_after is None
+    await one.feed(GET)
+    assert len(one.requests) == 2
+    await one.lose()
+
+
+async def test_an_unknown_upgrade_of_a_last_request_stays_the_last() -> None:
+    one = Connection()
+    one.answer.set()
+    head = b"GET /x HTTP/1.1\r\nhost: here\r\nconnection: close, upgrade\r\nupgrade: h2c\r\n\r\n"
+    await one.feed(head)
+    assert (b"connection", b"close") in one.requests[0]["headers"]
+    assert one.closed_after is not None
+    await one.lose()
+
+
+async def test_this_is_no_proxy() -> None:
+    one = Connection()
+    await one.feed(b"CONNECT there:443 HTTP/1.1\r\nhost: there\r\n\r\n")
+    assert one.transport.written == refusal("405 Method Not Allowed", "this is no proxy")
+    await one.lose()
+
+
+async def test_trailers_are_dropped() -> None:
+    one = Connection()
+    await one.feed(b"POST /x HTTP/1.1\r\nhost: here\r\ntransfer-encoding: chunked\r\n\r\n")
+    await one.feed(b"2\r\nab\r\n0\r\nx-late: 1\r\n\r\n")
+    assert one.bodies == [b"ab"]
+    assert [name for name, _ in one.requests[0]["headers"]] == [b"host", b"transfer-encoding"]
+    await one.lose()
+
+
+# Bodies
+
+POST = b"POST /x HTTP/1.1\r\nhost: here\r\ncontent-length: 1000000\r\n\r\n"
+LATE = refusal("408 Request Timeout", "the body did not arrive in time")
+
+
+@pytest.mark.parametrize(("sent", "seconds"), [(0, 30), (32 << 10, 31), (320 << 10, 40)])
+async def test_a_body_has_half_a_minute_and_a_second_for_each_32_kib(
+    virtual_time: VirtualTime, sent: int, seconds: float
+) -> None:
+    one = Connection()
+    await one.feed(POST + b"x" * sent)
+    one.protocol.flow.read_paused = False
+    await asyncio.sleep(seconds - 0.1)
+    assert one.transport.written == b""
+    await asyncio.sleep(0.2)
+    assert one.transport.written == LATE
+    assert (one.transport.eof, one.closed_after) == (True, None)
+    assert one.ends == ["disconnected"]
+    await asyncio.sleep(5)
+    assert one.closed_after == pytest.approx(seconds + 1.0), "time for the client to read it"
+    await one.lose()
+
+
+async def test_time_in_which_we_do_not_read_is_not_counted(virtual_time: VirtualTime) -> None:
+    one = Connection()
+    await one.feed(POST + b"x")
+    one.protocol.flow.read_paused = True
+    await asyncio.sleep(31)
+    one.protocol.flow.read_paused = False
+    await asyncio.sleep(28.9)
+    assert one.transport.written == b""
+    await asyncio.sleep(0.2)
+    assert one.transport.written == LATE
+    await one.lose()
+
+
+async def test_a_body_without_a_limit(virtual_time: VirtualTime) -> None:
+    one = Connection()
+    one.protocol.body_timeout = 0
+    await one.feed(POST)
+    await asyncio.sleep(1000)
+    assert (one.transport.written, one.closed_after) == (b"", None)
+    await one.lose()
+
+
+async def test_the_body_of_a_second_request_has_the_same_time(virtual_time: VirtualTime) -> None:
+    one = Connection()
+    one.answer.set()
+    first = b"x" * (320 << 10)
+    await one.feed(b"POST /x HTTP/1.1\r\nhost: h\r\ncontent-length: %d\r\n\r\n" % len(first))
+    await one.feed(first)
+    await one.feed(POST)
+    one.transport.written = b""
+    await asyncio.sleep(29.9)
+    assert one.transport.written == b""
+    await asyncio.sleep(0.2)
+    assert one.transport.written == LATE
+    await one.lose()
+
+
+@pytest.mark.parametrize("half_open", [False, True])
+async def test_a_refusal_in_the_middle_of_a_body_lingers(
+    virtual_time: VirtualTime, half_open: bool
+) -> None:
+    one = Connection()
+    one.transport.half_open = half_open  # TLS cannot close one side only
+    await one.feed(b"POST /x HTTP/1.1\r\nhost: here\r\ntransfer-encoding: chunked\r\n\r\n")
+    one.transport.reading = False
+    one.protocol.flow.read_paused = True
+    await one.feed(b"no size\r\n")
+    assert one.status == b"HTTP/1.1 400 Bad Request"
+    assert (one.transport.eof, one.protocol.lingers) == (not half_open, not half_open)
+    if half_open:
+        assert one.closed_after == 0
+    else:
+        assert one.transport.reading, "what still comes is read and dropped"
+        assert one.closed_after is None
+        await asyncio.sleep(5)
+        assert one.closed_after == pytest.approx(1.0)
+    await one.lose()
+
+
+async def test_a_fault_behind_a_request_waits_for_its_answer() -> None:
+    one = Connection()
+    await one.feed(GET)
+    await one.feed(b"nonsense\r\n\r\n")
+    assert (one.transport.written, one.closed_after) == (b"", None)
+    one.answer.set()
+    await turns()
+    assert one.transport.written.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"400" not in one.transport.written
+    assert one.transport.eof
+    await one.lose()
+
+
+async def test_requests_in_a_row_are_all_told_of_the_end() -> None:
+    one = Connection()
+    await one.feed(GET + POST)
+    assert len(one.requests) == 1
+    assert one.protocol.stage is RequestPhase.BODY
+    one.protocol.connection_lost(None)
+    one.answer.set()
+    await turns()
+    assert one.ends in (["answered"], ["disconnected"])
+
+
+# Readers
+
+
+@pytest.mark.parametrize(
+    ("left", "aborted"), [(0, False), (100_000 - (16 << 10), False), (100_001 - (16 << 10), True)]
+)
+async def test_a_reader_takes_16_kib_in_a_minute(
+    virtual_time: VirtualTime, left: int, aborted: bool
+) -> None:
+    one = Connection()
+    await one.feed(GET)
+    one.transport.buffered = 100_000
+    one.protocol.pause_writing()
+    await asyncio.sleep(59.9)
+    one.transport.buffered = left
+    assert not one.transport.aborted
+    await asyncio.sleep(0.2)
+    assert one.transport.aborted is aborted
+    if not aborted:
+        await asyncio.sleep(59.7)
+        assert not one.transport.aborted
+        await asyncio.sleep(0.3)
+        assert one.transport.aborted, "it has taken nothing since"
+    await one.lose()
+
+
+async def test_a_reader_that_goes_on_is_not_watched(virtual_time: VirtualTime) -> None:
+    one = Connection()
+    await one.feed(GET)
+    one.transport.buffered = 100_000
+    one.protocol.pause_writing()
+    await asyncio.sleep(50)
+    one.protocol.pause_writing()  # it is measured from the first time
+    one.protocol.resume_writing()
+    await asyncio.sleep(200)
+    assert not one.transport.aborted
+    one.protocol.pause_writing()
+    await asyncio.sleep(60.1)
+    assert one.transport.aborted
+    await one.lose()
