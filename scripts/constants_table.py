@@ -18,7 +18,7 @@ _LEFT_OUT = ("wire/error_codes.py", "wire/json.py", "cli/", "demo/")
 
 
 class Constant(NamedTuple):
-    """A number, or several, with a name in upper case at the top level of a module."""
+    """A number, or several, with a name in upper case in a module or class."""
 
     module: str
     name: str
@@ -38,17 +38,10 @@ def constants_of(module: str, text: str) -> Iterator[Constant]:
     """Yield the numeric constants of one module, with the comment behind or above each."""
     lines = text.splitlines()
     comments = _comments(text)
-    for node in ast.parse(text).body:
-        match node:
-            case ast.Assign([ast.Name(name)], value):
-                pass
-            case ast.AnnAssign(ast.Name(name), _, ast.expr() as value):
-                pass
-            case _:
-                continue
+    for name, value, node in _assignments(ast.parse(text).body):
         members = value.elts if isinstance(value, ast.Tuple) else [value]
         numbers = tuple(one for one in map(_number, members) if one is not None)
-        if not numbers or len(numbers) < len(members) or not name.lstrip("_").isupper():
+        if not numbers or len(numbers) < len(members):
             continue
         about = comments.get(node.end_lineno or node.lineno, "")
         first = node.lineno - 1
@@ -57,6 +50,25 @@ def constants_of(module: str, text: str) -> Iterator[Constant]:
             above.insert(0, comments[first])
             first -= 1
         yield Constant(module, name, numbers, about or " ".join(above))
+
+
+def _assignments(body: list[ast.stmt]) -> Iterator[tuple[str, ast.expr, ast.stmt]]:
+    """Yield names in upper case with their values, those of classes as well."""
+    for node in body:
+        pairs: list[tuple[ast.expr, ast.expr]] = []
+        match node:
+            case ast.ClassDef() if "Enum" not in "".join(map(ast.unparse, node.bases)):
+                for name, value, inner in _assignments(node.body):
+                    yield f"{node.name}.{name}", value, inner
+            case ast.Assign([ast.Tuple(targets)], ast.Tuple(values)):
+                pairs = list(zip(targets, values, strict=True))
+            case ast.Assign([target], value):
+                pairs = [(target, value)]
+            case ast.AnnAssign(target, _, ast.expr() as value):
+                pairs = [(target, value)]
+        for target, value in pairs:
+            if isinstance(target, ast.Name) and target.id.lstrip("_").isupper():
+                yield target.id, value, node
 
 
 def constants_table() -> str:

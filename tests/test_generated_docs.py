@@ -84,6 +84,7 @@ def test_amounts_are_shown_with_their_unit(value: float, unit: str, shown: str) 
         ),
         ("BACKOFF = (0.1, 1)", ("BACKOFF", (0.1, 1), "")),
         ("LEAST = -1", ("LEAST", (-1,), "")),
+        ("class A:\n    LIMIT = 3  # of them", ("A.LIMIT", (3,), "of them")),
         ("KNOWN = True", None),
         ("lower = 1", None),
         ("LIMIT = other + 1", None),
@@ -95,3 +96,11 @@ def test_numbers_with_names_in_upper_case_are_constants(
 ) -> None:
     found = [one[1:] for one in constants_table.constants_of("m.py", source)]
     assert found == ([] if shown is None else [shown])
+
+
+def test_constants_that_are_assigned_together_are_listed_one_by_one() -> None:
+    found = constants_table.constants_of("m.py", "FIRST, LAST = 0.5, 2 * 60.0  # seconds")
+    assert [one[1:] for one in found] == [
+        ("FIRST", (0.5,), "seconds"),
+        ("LAST", (120.0,), "seconds"),
+    ]
