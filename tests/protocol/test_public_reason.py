@@ -1,0 +1,80 @@
+"""What the clients of a gateway may know about a failure of the server behind it."""
+
+import socket
+import ssl
+
+import pytest
+
+from fairlead.errors import (
+    CannotAsk,
+    ChannelClosed,
+    ConfigError,
+    ConnectFailed,
+    HttpError,
+    NoAnswer,
+    RemoteProtocolError,
+    RequestTimeout,
+    RpcError,
+    TransportError,
+)
+from fairlead.protocol.public_reason import public_reason
+
+
+def caused(error: BaseException, *causes: BaseException) -> BaseException:
+    """Chain errors, each the cause of the one before."""
+    chain = [error, *causes]
+    for one, cause in zip(chain, causes, strict=False):
+        one.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (None, "could not be reached"),
+        (ValueError("secret"), "could not be reached"),
+        (TransportError("secret", public="is away"), "is away"),
+        (TransportError("secret"), "could not be reached"),
+        (RequestTimeout(1.5), "did not answer within 1.5 s"),
+        (HttpError(299, "secret"), "answered with HTTP 299"),
+        (HttpError(300, "secret"), "redirected the request, which is not followed"),
+        (HttpError(399, "secret"), "redirected the request, which is not followed"),
+        (HttpError(400, "secret"), "answered with HTTP 400"),
+        (NoAnswer(1), "ended its answer without a result"),
+        (RemoteProtocolError("secret", code=-32700), "sent a message that cannot be read"),
+        (RemoteProtocolError("secret", code=-32600), "sent a message that is not valid"),
+        (RpcError(-32603, "secret"), "answered with error -32603"),
+        (ConfigError("secret"), "is not configured correctly"),
+        (ConnectFailed("secret", exit_code=0), "exited with code 0 during start-up"),
+        (ConnectFailed("secret", exit_code=-9), "was ended by SIGKILL during start-up"),
+        (ConnectFailed("secret"), "could not be reached"),
+        (ChannelClosed("secret", exit_code=3), "exited with code 3"),
+        (ChannelClosed("secret", exit_code=-250), "was ended by signal 250"),
+        (ChannelClosed("secret"), "closed the connection"),
+        (CannotAsk("secret", capability="x"), "could not be reached"),
+        (ConnectionRefusedError(), "refused the connection"),
+        (ConnectionResetError(), "closed the connection"),
+        (socket.gaierror(), "could not be reached: its host name cannot be resolved"),
+        (ssl.SSLCertVerificationError(), "could not be reached: the TLS handshake failed"),
+        (TimeoutError(), "did not answer in time"),
+    ],
+    ids=lambda value: repr(value)[:40],
+)
+def test_types_and_numbers_are_told(error: BaseException | None, reason: str) -> None:
+    assert public_reason(error) == reason
+
+
+def test_a_cause_is_told_where_it_knows_more() -> None:
+    refused, reset, bug = ConnectionRefusedError(), ConnectionResetError(), ValueError()
+    assert public_reason(caused(ConnectFailed("x"), refused)) == "refused the connection"
+    assert public_reason(caused(ChannelClosed("x"), HttpError(500))) == "answered with HTTP 500"
+    assert public_reason(caused(ChannelClosed("x"), bug)) == "closed the connection"
+    assert public_reason(caused(HttpError(500), reset)) == "answered with HTTP 500"
+
+
+@pytest.mark.parametrize(
+    ("depth", "reason"), [(7, "refused the connection"), (8, "could not be reached")]
+)
+def test_eight_failures_that_wrap_each_other_are_looked_at(depth: int, reason: str) -> None:
+    wrapped = [ConnectFailed("x") for _ in range(depth)]
+    assert public_reason(caused(*wrapped, ConnectionRefusedError())) == reason

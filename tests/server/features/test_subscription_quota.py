@@ -1,0 +1,107 @@
+"""How many subscriptions and listen streams clients may have, each and together."""
+
+import pytest
+
+from fairlead.errors import RpcError
+from fairlead.limits import (
+    CLIENT_LISTENERS,
+    CLIENT_SUBSCRIPTIONS,
+    CONNECTION_LISTENERS,
+    LISTENERS,
+    SESSION_SUBSCRIPTIONS,
+    SUBSCRIPTIONS,
+    Limit,
+)
+from fairlead.server.features.subscription_quota import SubscriptionQuota
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = [
+        (SESSION_SUBSCRIPTIONS, 2),
+        (CLIENT_SUBSCRIPTIONS, 3),
+        (SUBSCRIPTIONS, 4),
+        (CONNECTION_LISTENERS, 1),
+        (CLIENT_LISTENERS, 2),
+        (LISTENERS, 3),
+    ]
+    for limit, value in values:
+        monkeypatch.setattr(limit, "value", value)
+
+
+def refused(limit: Limit, what: str) -> str:
+    return f"MCP error -32602: No more than {limit.value} {what}"
+
+
+@pytest.mark.usefixtures("small")
+def test_a_session_a_client_and_all_together_have_limits() -> None:
+    quota = SubscriptionQuota()
+    one, two, other = quota.held("a"), quota.held("a"), quota.held("b")
+    one.add("u1")
+    one.add("u2")
+    one.add("u2")
+    hits = SESSION_SUBSCRIPTIONS.hits
+    with pytest.raises(RpcError) as error:
+        one.add("u3")
+    assert str(error.value) == refused(SESSION_SUBSCRIPTIONS, "subscriptions in one session")
+    assert SESSION_SUBSCRIPTIONS.hits == hits + 1
+    two.add("u1")
+    with pytest.raises(RpcError) as error:
+        two.add("u2")
+    assert str(error.value) == refused(CLIENT_SUBSCRIPTIONS, "subscriptions of one client")
+    other.add("u1")
+    with pytest.raises(RpcError) as error:
+        other.add("u2")
+    assert str(error.value) == refused(SUBSCRIPTIONS, "subscriptions of all clients together")
+    assert (one, two, other) == ({"u1", "u2"}, {"u1"}, {"u1"})
+
+
+@pytest.mark.usefixtures("small")
+def test_what_is_given_back_can_be_taken_again() -> None:
+    quota = SubscriptionQuota()
+    one, two = quota.held("a"), quota.held("a")
+    for uri in ("u1", "u2"):
+        one.add(uri)
+    two.add("u1")
+    one.discard("u1")
+    one.discard("u1")
+    one.discard("never")
+    assert (quota.uris.total, quota.uris.counts) == (2, {"a": 2})
+    two.add("u2")
+    one.clear()
+    one.clear()
+    assert (quota.uris.total, quota.uris.counts) == (2, {"a": 2})
+    del two
+    assert (quota.uris.total, quota.uris.counts) == (0, {})
+
+
+@pytest.mark.usefixtures("small")
+def test_listen_streams_have_limits_of_their_own() -> None:
+    quota = SubscriptionQuota()
+    edges = [object() for _ in range(5)]
+    with quota.listening("a", edges[0], 1):
+        with pytest.raises(RpcError) as error, quota.listening("a", edges[0], 0):
+            pass
+        assert str(error.value) == refused(CONNECTION_LISTENERS, "subscriptions at once")
+        with quota.listening("a", edges[1], 2):
+            with pytest.raises(RpcError) as error, quota.listening("a", edges[2], 0):
+                pass
+            assert str(error.value) == refused(CLIENT_LISTENERS, "listen streams of one client")
+            with quota.listening("b", edges[2], 1):
+                with pytest.raises(RpcError) as error, quota.listening("c", edges[3], 0):
+                    pass
+                text = "listen streams of all clients together"
+                assert str(error.value) == refused(LISTENERS, text)
+    assert (quota.uris.total, quota.streams.total, quota.streams.counts) == (0, 0, {})
+    assert quota._by_connection.counts == {}
+
+
+@pytest.mark.usefixtures("small")
+def test_a_stream_that_is_refused_holds_nothing() -> None:
+    quota = SubscriptionQuota()
+    with pytest.raises(RpcError) as error, quota.listening("a", object(), 4):
+        pass
+    assert str(error.value) == refused(CLIENT_SUBSCRIPTIONS, "subscriptions of one client")
+    assert (quota.uris.total, quota.streams.total, quota._by_connection.total) == (0, 0, 0)
+    with quota.listening("a", object(), 3):
+        assert quota.uris.counts == {"a": 3}
