@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.client.server_entry import MCPStdioServerConfig
+from fairlead.client.server_entry import MCPHttpServerConfig, MCPStdioServerConfig
 from fairlead.config.found_server import FoundServer
 from fairlead.config.paths import HostPaths
 from fairlead.config.trust import NotApproved, Trust
@@ -115,3 +115,72 @@ def test_where_it_is_kept() -> None:
     assert str(Trust.of(moved).path) == "/s/fairlead/approvals.json"
     moved = msgspec.structs.replace(machine, env={"FAIRLEAD_HOME": "/f"})
     assert str(Trust.of(moved).path) == "/f/data/approvals.json"
+
+
+def test_each_state_of_an_approval_has_its_words(tmp_path: Path) -> None:
+    path = tmp_path / "approvals.json"
+    trust = Trust(path)
+    assert trust.rejection_reason(found()) == "is not approved"
+    trust.approve(found())
+    assert trust.rejection_reason(found()) == "is approved"
+    changed = found(raw={"command": "y"})
+    assert trust.rejection_reason(changed) == "has changed since it was approved"
+    record = {"name": "a", "path": "/p/.cursor/mcp.json"}
+    path.write_text(json.dumps({"version": 1, "approved": {"x": record}}))
+    path.chmod(0o600)
+    old = Trust(path)
+    assert old.approval(found()) == "outdated"
+    assert old.rejection_reason(found()) == (
+        "was approved by an earlier version of Fairlead, whose approvals did not cover "
+        "everything that can run: it has to be approved again"
+    )
+    assert old.approval(found(name="b")) == "missing"
+
+
+def test_approvals_of_an_earlier_version_are_kept_until_they_are_decided(tmp_path: Path) -> None:
+    path = tmp_path / "approvals.json"
+    one = {"name": "a", "path": "/p/.cursor/mcp.json"}
+    two = {"name": "b", "path": "/p/.cursor/mcp.json"}
+    path.write_text(json.dumps({"version": 1, "approved": {"x": one, "y": two, "z": 1}}))
+    path.chmod(0o600)
+    Trust(path).approve(found())
+    written = json.loads(path.read_text())
+    assert (written["version"], written["outdated"]) == (2, [two])
+    assert Trust(path).approval(found(name="b")) == "outdated"
+    assert not Trust(path).revoke(found(name="b"))
+    assert "outdated" not in json.loads(path.read_text())
+    assert path.read_text().endswith("}\n")
+
+
+def test_the_parts_that_changed_are_named(tmp_path: Path) -> None:
+    trust = Trust(tmp_path / "approvals.json")
+    assert (trust.last(found()), trust.changes(found())) == (None, None)
+    entry = MCPStdioServerConfig(command="x", args=["a"], env={"A": "1", "B": "2"})
+    trust.approve(found(entry=entry))
+    assert trust.changes(found(entry=entry)) == ["other keys, or their order"]
+    other = MCPStdioServerConfig(command="x", args=["b"], env={"A": "1", "C": "2"})
+    assert trust.changes(found(entry=other)) == ["args", "env.C", "env.B"]
+    trust.approve(found(entry=other))
+    last = trust.last(found())
+    assert last is not None
+    assert last["runs"] == "x b"
+    trust.approve(found(entry=entry))
+    last = trust.last(found())
+    assert last is not None
+    assert last["runs"] == "x a", "the last one that was approved, also for the second time"
+
+
+def test_records_without_parts_cannot_be_compared(tmp_path: Path) -> None:
+    path = tmp_path / "approvals.json"
+    record = {"name": "a", "path": "/p/.cursor/mcp.json"}
+    path.write_text(json.dumps({"version": 2, "approved": {"x": record}}))
+    path.chmod(0o600)
+    trust = Trust(path)
+    assert (trust.last(found()), trust.changes(found())) == (record, None)
+
+
+def test_what_a_remote_server_reaches_is_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "approvals.json"
+    Trust(path).approve(found(entry=MCPHttpServerConfig(url="https://h/mcp")))
+    (record,) = json.loads(path.read_text())["approved"].values()
+    assert (record["reaches"], "runs" in record) == ("https://h/mcp", False)

@@ -1,0 +1,156 @@
+"""Who is switched off in Claude Code: by a list, by a rule or by an administrator."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.config.files.reader import ConfigReader
+from fairlead.config.host_files.host import ConfigLocation
+from fairlead.config.hosts.claude_code import places, project_keys, switches
+from fairlead.config.paths import HostPaths
+
+PROJECT = ConfigLocation("/p/.mcp.json", "project")
+LOCAL = ConfigLocation("/h/.claude.json", "local")
+RUNS = {"command": "x", "args": ["a"]}
+
+
+class Files:
+    """A home, a project and the folder of the system."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        home, project = root / "home", root / "project"
+        self.machine = HostPaths(
+            platform="linux", home=str(home), env={}, cwd=str(project), root=str(root / "system")
+        )
+
+    def write(self, place: str, data: Any) -> None:
+        path = self.root / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(data))
+
+    def project_settings(self, **settings: Any) -> None:
+        self.write("home/.claude.json", {"projects": {str(self.root / "project"): settings}})
+
+    def why(self, name: str, place: ConfigLocation = PROJECT, raw: Any = RUNS) -> str | None:
+        return switches(self.machine, ConfigReader()).why_off(name, place, raw)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+OFF_PROJECT = "switched off in Claude Code for this project"
+OFF_SETTINGS = "switched off in Claude Code's settings"
+
+
+def test_nothing_is_off_without_files(files: Files) -> None:
+    assert files.why("a") is None
+
+
+def test_lists_of_the_project_switch_servers_off(files: Files) -> None:
+    files.project_settings(disabledMcpServers=["a", "b", 1], enabledMcpServers=["b"])
+    assert [files.why(name) for name in ("a", "b", "c")] == [OFF_PROJECT, None, None]
+    assert files.why("a", LOCAL) == OFF_PROJECT
+
+
+def test_what_is_enabled_for_one_file_is_on_everywhere(files: Files) -> None:
+    files.project_settings(disabledMcpServers=["a", "b"], enabledMcpjsonServers=["b"])
+    assert [files.why(name) for name in ("a", "b")] == [OFF_PROJECT, None]
+
+
+def test_a_list_for_the_shared_file_says_nothing_about_others(files: Files) -> None:
+    files.project_settings(disabledMcpjsonServers=["a"])
+    assert (files.why("a"), files.why("a", LOCAL)) == (OFF_SETTINGS, None)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "home/.claude/settings.json",
+        "project/.claude/settings.json",
+        "project/.claude/settings.local.json",
+    ],
+)
+def test_settings_switch_servers_of_the_shared_file_off(files: Files, place: str) -> None:
+    files.write(place, {"disabledMcpjsonServers": ["a"]})
+    assert (files.why("a"), files.why("b"), files.why("a", LOCAL)) == (OFF_SETTINGS, None, None)
+
+
+def test_a_list_of_an_administrator_is_exclusive(files: Files) -> None:
+    path = "system/etc/claude-code/managed-mcp.json"
+    files.write(path, {"mcpServers": {}})
+    assert files.why("a") == f"{files.root / path} allows no other servers"
+    assert files.why("a", ConfigLocation("/x", "managed")) is None
+
+
+DENIED = "denied by Claude Code's managed settings"
+NOT_ALLOWED = "not allowed by Claude Code's managed settings"
+
+
+@pytest.mark.parametrize(
+    ("rule", "raw", "matches"),
+    [
+        ({"serverName": "a"}, RUNS, True),
+        ({"serverName": "b"}, RUNS, False),
+        ({"serverCommand": ["x", "a"]}, RUNS, True),
+        ({"serverCommand": ["x"]}, RUNS, False),
+        ({"serverCommand": ["x"]}, {"command": "x"}, True),
+        ({"serverUrl": "https://*.example.com/*"}, {"url": "https://a.example.com/mcp"}, True),
+        ({"serverUrl": "https://*.example.com/*"}, {"url": "https://a.example.org/mcp"}, False),
+        ({"serverUrl": "*"}, RUNS, True),
+        ({"serverUrl": "?*"}, RUNS, False),
+        ({}, RUNS, False),
+        ("a", RUNS, False),
+    ],
+)
+def test_rules_of_an_administrator(files: Files, rule: Any, raw: Any, matches: bool) -> None:
+    place = "system/etc/claude-code/managed-settings.json"
+    files.write(place, {"deniedMcpServers": [rule]})
+    assert files.why("a", raw=raw) == (DENIED if matches else None)
+    files.write(place, {"allowedMcpServers": [rule]})
+    assert files.why("a", raw=raw) == (None if matches else NOT_ALLOWED)
+    files.write(place, {"allowedMcpServers": [rule], "deniedMcpServers": [rule]})
+    assert files.why("a", raw=raw) == (DENIED if matches else NOT_ALLOWED)
+
+
+def test_rules_that_are_no_lists_are_ignored(files: Files) -> None:
+    files.write(
+        "system/etc/claude-code/managed-settings.json",
+        {"allowedMcpServers": {"a": 1}, "deniedMcpServers": "a"},
+    )
+    assert files.why("a") is None
+
+
+@pytest.mark.parametrize(
+    ("platform", "home", "managed", "own"),
+    [
+        ("linux", "/h", "/etc/claude-code/managed-mcp.json", "/h/.claude.json"),
+        (
+            "darwin",
+            "/h",
+            "/Library/Application Support/ClaudeCode/managed-mcp.json",
+            "/h/.claude.json",
+        ),
+        (
+            "win32",
+            r"C:\h",
+            r"C:\Program Files\ClaudeCode\managed-mcp.json",
+            r"C:\h\.claude.json",
+        ),
+    ],
+)
+def test_files_of_each_platform(platform: str, home: str, managed: str, own: str) -> None:
+    machine = HostPaths(platform=platform, home=home, env={}, cwd=home)
+    found = [(one.path, one.level) for one in places(machine, ConfigReader())]
+    assert found == [(managed, "managed"), (own, "local"), (own, "user")]
+
+
+def test_projects_on_windows_are_known_by_their_lower_case_name() -> None:
+    windows = HostPaths(platform="win32", home=r"C:\h", env={}, cwd="C:\\Work\\Thing\\")
+    assert project_keys(windows) == ["c:/work/thing"]
+    root = HostPaths(platform="linux", home="/h", env={}, cwd="/")
+    assert project_keys(root) == ["/"]
