@@ -1,0 +1,63 @@
+"""How large messages may be."""
+
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from fairlead.errors import RpcError
+from fairlead.policy.actions.size_limit import SizeLimit
+from tests.support.single_exchange import exchange
+
+PARAMS = {"name": "x"}  # 13 bytes
+
+
+@pytest.mark.parametrize(("limit", "passes"), [(0, True), (13, True), (12, False)])
+def test_params(limit: int, passes: bool) -> None:
+    asked = exchange(params=PARAMS)
+    action = SizeLimit(params=limit)
+    if passes:
+        assert action.before(asked) == (asked, None)
+        return
+    with pytest.raises(RpcError) as refused:
+        action.before(asked)
+    assert (refused.value.code, refused.value.message) == (
+        -32600,
+        "13 bytes are more than 12 of params",
+    )
+    assert asked.did == ["blocked: 13 bytes are more than 12 of params"]
+
+
+def test_a_message_without_params_has_no_size() -> None:
+    asked = exchange("ping")
+    assert SizeLimit(params=1).before(asked) == (asked, None)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "passes"),
+    [
+        (b"{}", True),
+        (b"{ }", False),
+        (Raw(b"{}"), True),
+        (Raw(b"{ }"), False),
+        (None, True),
+        (RpcError(-1, "long" * 10), True),
+    ],
+    ids=str,
+)
+def test_results(outcome: Any, passes: bool) -> None:
+    asked = exchange(params=PARAMS)
+    _, after = SizeLimit(result=2).before(asked)
+    assert after is not None
+    ended = after(outcome)
+    if passes:
+        assert ended is outcome
+    else:
+        assert isinstance(ended, RpcError)
+        assert (ended.code, ended.message) == (-32603, "3 bytes are more than 2 of a result")
+
+
+@pytest.mark.parametrize("settings", [{"params": -1}, {"result": -1}])
+def test_limits_are_not_below_zero(settings: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="^`params` and `result` are not below 0$"):
+        SizeLimit(**settings)
