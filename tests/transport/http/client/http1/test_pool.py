@@ -1,0 +1,194 @@
+"""Connections that are kept for the next request, without a network."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import fairlead.transport.http.client.http1.pool as pooling
+from fairlead.errors import ChannelClosed, ConnectFailed
+from fairlead.transport.http.client.http1.connection import Http1Connection
+from fairlead.transport.http.client.http1.pool import ConnectionPool
+from fairlead.transport.http.client.http1.url import EndpointUrl
+from tests.support.virtual_time import VirtualTime
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+URL = "http://h/mcp"
+
+
+class FakeTransport:
+    """Answers each request at once, and is lost when it is aborted."""
+
+    def __init__(self, line: Http1Connection, answers: bytes) -> None:
+        self.line, self.answers = line, answers
+        self.written: list[bytes] = []
+        self.closing = False
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+        if self.answers:
+            asyncio.get_running_loop().call_soon(self.line.data_received, self.answers)
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def abort(self) -> None:
+        if not self.closing:
+            self.closing = True
+            asyncio.get_running_loop().call_soon(self.line.connection_lost, None)
+
+
+class Pool(ConnectionPool):
+    """A pool whose connections lead to fake transports."""
+
+    def __init__(self, url: str = URL, answers: bytes = OK) -> None:
+        super().__init__(EndpointUrl(url), None, 30.0)
+        self.made: list[FakeTransport] = []
+        self.answers = answers
+
+    async def _connect(self) -> Http1Connection:
+        line = self._line()
+        transport: Any = FakeTransport(line, self.answers)
+        line.connection_made(transport)
+        self.made.append(transport)
+        return line
+
+    async def get(self, method: str = "GET", body: bytes | None = None) -> int:
+        return (await self.ask(method, self._address.url, {}, body)).status
+
+
+@pytest.fixture(autouse=True)
+def _clock(virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pooling, "monotonic", virtual_time)
+
+
+async def test_a_connection_is_used_again_within_four_seconds(virtual_time: VirtualTime) -> None:
+    pool = Pool()
+    for _ in range(3):
+        assert await pool.get() == 200
+        await asyncio.sleep(3.9)
+    assert (len(pool.made), pool.connected) == (1, True)
+    await asyncio.sleep(0.2)
+    assert (pool.made[0].closing, pool.connected) == (True, False)
+    assert await pool.get() == 200
+    assert len(pool.made) == 2
+    await pool.close()
+
+
+async def test_each_kept_connection_has_its_own_four_seconds(virtual_time: VirtualTime) -> None:
+    pool = Pool()
+    await asyncio.gather(pool.get(), pool.get())
+    assert len(pool.made) == 2
+    await asyncio.sleep(3)
+    await pool.get()
+    await asyncio.sleep(1.5)
+    assert sorted(one.closing for one in pool.made) == [False, True]
+    await asyncio.sleep(3)
+    assert all(one.closing for one in pool.made)
+    await pool.close()
+
+
+async def test_one_that_is_too_old_is_not_used(virtual_time: VirtualTime) -> None:
+    pool = Pool()
+    await pool.get()
+    virtual_time.now += 4.0  # and the loop had no time to close it
+    await pool.get()
+    assert (len(pool.made), pool.made[0].closing) == (2, True)
+    await pool.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "sent_again"), [("GET", True), ("DELETE", True), ("POST", False)]
+)
+async def test_what_may_arrive_twice_is_sent_again(method: str, sent_again: bool) -> None:
+    pool = Pool()
+    await pool.get()
+    pool.made[0].answers = b""
+    asking = asyncio.ensure_future(pool.get(method))
+    await asyncio.sleep(0)
+    pool.made[0].abort()
+    if sent_again:
+        assert await asking == 200
+    else:
+        with pytest.raises(ChannelClosed, match="h closed the connection without an answer"):
+            await asking
+    assert len(pool.made) == 1 + sent_again
+    await pool.close()
+
+
+async def test_a_closed_pool_opens_nothing() -> None:
+    pool = Pool()
+    await pool.get()
+    await pool.close()
+    assert (pool.made[0].closing, pool.connected) == (True, False)
+    with pytest.raises(ChannelClosed) as refused:
+        await pool.get()
+    assert refused.value.delivered is False
+    assert len(pool.made) == 1
+    await pool.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("http://h/mcp", "h"),
+        ("http://h:80/mcp", "h"),
+        ("http://h:443/mcp", "h:443"),
+        ("https://h:443/mcp", "h"),
+        ("https://h:80/mcp", "h:80"),
+        ("http://[::1]:8080/mcp", "[::1]:8080"),
+        ("http://bücher.de/mcp", "xn--bcher-kva.de"),
+    ],
+)
+async def test_the_host_of_a_request(url: str, host: str) -> None:
+    pool = Pool(url)
+    await pool.get()
+    assert f"\r\nHost: {host}\r\n".encode() in pool.made[0].written[0]
+    await pool.close()
+
+
+async def test_a_request_as_it_is_written() -> None:
+    pool = Pool("http://h/a b?q=ü")
+    await pool.get("POST", b"{}")
+    (written,) = pool.made[0].written
+    assert written == (
+        b"POST /a%20b?q=%C3%BC HTTP/1.1\r\nHost: h\r\nAccept-Encoding: identity\r\n"
+        b"User-Agent: fairlead\r\nContent-Length: 2\r\n\r\n{}"
+    )
+    await pool.close()
+
+
+async def test_framing_is_ours_and_the_rest_theirs() -> None:
+    pool = Pool()
+    headers = {"User-Agent": "mine", "Connection": "close", "Content-Length": "9", "X-A": "1"}
+    await pool.ask("GET", URL, headers, None)
+    (written,) = pool.made[0].written
+    assert written == (
+        b"GET /mcp HTTP/1.1\r\nhost: h\r\naccept-encoding: identity\r\n"
+        b"User-Agent: mine\r\nX-A: 1\r\n\r\n"
+    )
+    await pool.close()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"X": "a\r\nY: b"}, {"X": "a\n"}, {"X": "a\0"}, {"X Y": "a"}, {"": "a"}, {"X": "\ud800"}],
+    ids=ascii,
+)
+async def test_a_header_that_may_not_be_sent_is_refused(headers: dict[str, str]) -> None:
+    pool = Pool()
+    for more in ({}, {"Host": "other"}):
+        with pytest.raises(ChannelClosed, match="a header that may not be sent") as refused:
+            await pool.ask("GET", URL, {**headers, **more}, None)
+        assert refused.value.delivered is False
+    assert pool.made == []
+    await pool.close()
+
+
+async def test_other_origins_are_not_asked() -> None:
+    pool = Pool()
+    with pytest.raises(ConnectFailed, match="^Connections to h lead nowhere else$"):
+        await pool.ask("GET", "http://other/mcp", {}, None)
+    with pytest.raises(ConnectFailed, match="^Not a URL: "):
+        Pool("http://h:99999/mcp")
+    await pool.close()

@@ -1,0 +1,178 @@
+"""The body of a response, read as it arrives or as a whole."""
+
+import asyncio
+import gzip
+from typing import Any
+
+import pytest
+
+from fairlead.errors import ChannelClosed, HttpError, TransportError
+from fairlead.transport.http.client.http1.response import MAX_UNREAD, HttpResponse, media_type
+
+
+class FakeLine:
+    """A connection that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.resumed = self.dropped = 0
+
+    def resume(self) -> None:
+        self.resumed += 1
+
+    def drop(self) -> None:
+        self.dropped += 1
+
+
+def response(status: int = 200, **fields: str) -> tuple[HttpResponse, FakeLine]:
+    line: Any = FakeLine()
+    made = HttpResponse(line, asyncio.get_running_loop(), "http://h/")
+    raw = {name.replace("_", "-").encode(): value.encode() for name, value in fields.items()}
+    made.begin(status, b"Reason", raw)
+    return made, line
+
+
+@pytest.mark.parametrize(
+    ("status", "ok"), [(199, False), (200, True), (299, True), (300, False), (404, False)]
+)
+async def test_a_status_is_good_or_not(status: int, ok: bool) -> None:
+    assert response(status)[0].ok is ok
+
+
+async def test_headers_are_read_by_name() -> None:
+    made, _ = response(content_type="Text/Event-Stream; charset=x", x_a="1")
+    assert (made.content_type, made.streams, made.reason) == ("text/event-stream", True, "Reason")
+    assert (made.header("X-A"), made.header("x-b")) == ("1", None)
+    assert made.headers == {"content-type": "Text/Event-Stream; charset=x", "x-a": "1"}
+    plain, _ = response()
+    assert (plain.content_type, plain.streams) == ("", False)
+    assert media_type(" A/B ;c") == "a/b"
+
+
+async def test_pieces_are_handed_over_as_they_come() -> None:
+    made, line = response()
+    made.take(b"a")
+    made.take(b"b")
+    assert (made.seen, await made.chunk(), line.resumed) == (2, b"ab", 1)
+    reading = asyncio.ensure_future(made.chunk())
+    await asyncio.sleep(0)
+    made.take(b"c")
+    assert (await reading, line.resumed) == (b"c", 2)
+    reading = asyncio.ensure_future(made.chunk())
+    await asyncio.sleep(0)
+    made.end()
+    assert (await reading, await made.chunk(), line.dropped) == (b"", b"", 0)
+
+
+async def test_a_piece_that_is_the_last_asks_for_no_more() -> None:
+    made, line = response()
+    made.take(b"a")
+    made.end()
+    assert (await made.chunk(), line.resumed) == (b"a", 0)
+
+
+async def test_a_body_that_nobody_reads_is_full_at_256_kib() -> None:
+    made, _ = response()
+    made.take(bytes(MAX_UNREAD))
+    assert not made.full
+    made.take(b"x")
+    assert made.full
+    await made.chunk()
+    assert not made.full
+
+
+async def test_a_whole_body_is_read_at_its_end() -> None:
+    made, line = response()
+    made.take(b"a")
+    reading = asyncio.ensure_future(made.read())
+    await asyncio.sleep(0)
+    assert line.resumed == 1
+    made.take(b"b")
+    await asyncio.sleep(0)
+    assert not reading.done()
+    made.end()
+    assert (await reading, line.dropped) == (b"ab", 0)
+
+
+@pytest.mark.parametrize(("size", "fits"), [(10, True), (11, False)])
+@pytest.mark.parametrize("packed", [False, True])
+async def test_a_body_has_a_limit(size: int, fits: bool, packed: bool) -> None:
+    made, line = response(content_encoding="gzip") if packed else response()
+    body = b"x" * size
+    made.take(gzip.compress(body) if packed else body)
+    if fits:
+        made.end()
+        assert await made.read(10) == body
+    else:
+        with pytest.raises(TransportError, match="^The body is over the limit of 10 bytes$") as no:
+            await made.read(10)
+        assert no.value.public == "sent more than 10 bytes"
+        assert (line.dropped, made.complete) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "packed"), [("", False), (" Identity ", False), ("gzip", True)]
+)
+async def test_what_is_packed_is_unpacked(encoding: str, packed: bool) -> None:
+    made, _ = response(content_encoding=encoding)
+    body = gzip.compress(b"hello")
+    made.take(body)
+    made.end()
+    assert await made.read() == (b"hello" if packed else body)
+
+
+async def test_a_broken_body_is_an_error_also_for_those_who_wait() -> None:
+    gone = ChannelClosed("gone")
+    made, _ = response()
+    reading = asyncio.ensure_future(made.read())
+    await asyncio.sleep(0)
+    made.end(gone)
+    with pytest.raises(ChannelClosed) as seen:
+        await reading
+    assert seen.value is gone
+    made, _ = response()
+    made.take(b"a")
+    made.end(gone)
+    assert await made.chunk() == b"a", "what came before is handed over"
+    with pytest.raises(ChannelClosed, match="gone"):
+        await made.chunk()
+
+
+async def test_a_response_that_is_closed_drops_its_connection_once() -> None:
+    made, line = response()
+    made.close()
+    made.close()
+    assert line.dropped == 1
+    with pytest.raises(ChannelClosed, match="the answer was not read to its end"):
+        await made.read()
+    done, kept = response()
+    done.end()
+    done.close()
+    assert kept.dropped == 0
+
+
+async def test_a_reader_that_is_cancelled_drops_the_connection() -> None:
+    made, line = response()
+    reading = asyncio.ensure_future(made.chunk())
+    await asyncio.sleep(0)
+    reading.cancel()
+    await asyncio.wait((reading,))
+    assert line.dropped == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "text"), [(b" no \n", "no"), (b"", "Reason"), (b" ", "Reason"), (b"\xff", "\ufffd")]
+)
+async def test_a_refusal_is_an_error_with_its_text(body: bytes, text: str) -> None:
+    made, _ = response(404, x_a="1")
+    made.take(body)
+    made.end()
+    error, raw = await made.refusal()
+    assert isinstance(error, HttpError)
+    assert (error.status, error.body, error.headers["x-a"], raw) == (404, text, "1", body)
+
+
+async def test_a_refusal_that_is_too_long_has_its_reason_only() -> None:
+    made, _ = response(500)
+    made.take(bytes((1 << 20) + 1))
+    error, raw = await made.refusal()
+    assert (error.body, raw) == ("Reason", b"")

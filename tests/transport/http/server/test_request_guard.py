@@ -1,0 +1,168 @@
+"""Who may talk to an endpoint: Host, Origin and bearer token."""
+
+from typing import Any
+
+import pytest
+
+from fairlead.protocol.identity.principal import ANONYMOUS, UNNAMED
+from fairlead.transport.http.server.request_guard import RequestGuard, RequestRefusal
+from fairlead.transport.http.server.settings import HttpSettings
+
+HERE = ("127.0.0.1", 80)
+PUBLIC = ("10.0.0.5", 80)
+SOCKET = ("/run/x.sock", None)
+
+
+def guard(**settings: Any) -> RequestGuard:
+    return RequestGuard(HttpSettings(**settings))
+
+
+def refused(one: RequestGuard, server: Any = HERE, **headers: str) -> int | None:
+    given = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
+    found = one.refuse(given, server)
+    return None if found is None else found.status
+
+
+@pytest.mark.parametrize(
+    ("host", "server", "status"),
+    [
+        ("localhost", HERE, None),
+        ("LOCALHOST:8080", HERE, None),
+        ("127.0.0.1:80", HERE, None),
+        ("[::1]:80", ("::1", 80), None),
+        ("evil.example", HERE, 403),
+        ("evil.example", ("localhost", 80), 403),
+        ("evil.example", PUBLIC, None),
+        ("evil.example", SOCKET, None),
+        ("evil.example", None, None),
+        ("evil.example", ("named", 80), None),
+        ("[::1", HERE, None),
+    ],
+)
+def test_a_connection_of_this_machine_names_it(host: str, server: Any, status: int | None) -> None:
+    one = guard()
+    assert refused(one, server, host=host) == status
+    assert refused(one, server, host=host) == status, "also the second time"
+
+
+@pytest.mark.parametrize(
+    ("host", "server", "status"),
+    [
+        ("mcp.example", HERE, None),
+        ("MCP.example:1", PUBLIC, None),
+        ("localhost", HERE, None),
+        ("localhost", PUBLIC, 403),
+        ("other.example", HERE, 403),
+        ("other.example", PUBLIC, 403),
+    ],
+)
+def test_hosts_that_are_listed(host: str, server: Any, status: int | None) -> None:
+    assert refused(guard(allowed_hosts=("MCP.example",)), server, host=host) == status
+
+
+def test_a_host_that_passed_at_one_address_is_checked_at_another() -> None:
+    one = guard()
+    assert refused(one, PUBLIC, host="evil.example") is None
+    assert refused(one, HERE, host="evil.example") == 403
+
+
+def test_a_limited_number_of_hosts_is_remembered() -> None:
+    one = guard()
+    for number in range(70):
+        assert refused(one, PUBLIC, host=f"h{number}") is None
+    assert len(one._passed) == 64
+
+
+@pytest.mark.parametrize(
+    ("origin", "server", "status"),
+    [
+        ("http://localhost:3000", HERE, None),
+        ("http://127.0.0.1", HERE, None),
+        ("http://localhost:3000", PUBLIC, 403),
+        ("https://app.example", HERE, None),
+        ("https://APP.example", PUBLIC, None),
+        ("https://evil.example", HERE, 403),
+        ("null", HERE, 403),
+        ("http://[half", HERE, 403),
+    ],
+)
+def test_pages_that_may_use_an_endpoint(origin: str, server: Any, status: int | None) -> None:
+    one = guard(allowed_origins=("https://App.example/",))
+    assert refused(one, server, host="localhost", origin=origin) == status
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, None),
+        ({"sec_fetch_site": "cross-site"}, 403),
+        ({"sec_fetch_site": "cross-site", "sec_fetch_mode": "no-cors"}, 403),
+        ({"sec_fetch_site": "cross-site", "sec_fetch_mode": "navigate"}, None),
+        ({"sec_fetch_site": "same-origin", "sec_fetch_mode": "no-cors"}, None),
+        ({"sec_fetch_site": "cross-site", "origin": "http://localhost"}, None),
+    ],
+)
+def test_what_other_pages_embed(headers: dict[str, str], status: int | None) -> None:
+    assert refused(guard(), host="localhost", **headers) == status
+
+
+def test_refusals_say_what_to_list() -> None:
+    one = guard()
+    found = one.refuse({b"host": b"h" * 200}, HERE)
+    assert found is not None
+    assert found.message == (
+        f"Host '{'h' * 100}' is not served here; "
+        "list it in allowed_hosts if it is a name of this server"
+    )
+    found = one.refuse({b"origin": b"https://e.example"}, HERE)
+    assert found is not None
+    assert found.message == (
+        "Origin 'https://e.example' may not use this server; "
+        "list it in allowed_origins to let its pages in"
+    )
+    found = one.refuse({b"sec-fetch-site": b"cross-site"}, HERE)
+    assert found is not None
+    assert found.message == "Pages of other sites may not embed what this server serves"
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        (None, 401),
+        ("Bearer secret", UNNAMED),
+        ("bearer   secret ", UNNAMED),
+        ("Bearer other", 401),
+        ("Basic secret", 401),
+        ("Bearer", 401),
+        ("Bearer of-ann", "ann"),
+    ],
+)
+def test_tokens(header: str | None, expected: object) -> None:
+    one = guard(auth_token="secret", verify_token={"of-ann": "ann"}.get)
+    assert one.open is False
+    found = one.principal({} if header is None else {b"authorization": header.encode()})
+    if isinstance(found, RequestRefusal):
+        assert found.status == expected
+        assert found.message == "A valid bearer token is needed: Authorization: Bearer ..."
+        assert found.headers == ((b"www-authenticate", b"Bearer"), (b"connection", b"close"))
+    else:
+        assert found == expected
+
+
+def test_without_tokens_everybody_is_anonymous() -> None:
+    one = guard()
+    assert one.open is True
+    assert one.principal({b"authorization": b"Bearer x"}) is ANONYMOUS
+    assert guard(verify_token=lambda token: None).open is False
+    assert guard(auth_token="").open is False
+
+
+def test_pages_of_listed_origins_may_read_the_answer() -> None:
+    one = guard(allowed_origins=("https://app.example",))
+    assert one.cors({b"origin": b"https://APP.example"}) == (
+        (b"access-control-allow-origin", b"https://APP.example"),
+        (b"access-control-expose-headers", b"mcp-session-id, mcp-protocol-version"),
+        (b"vary", b"origin"),
+    )
+    assert one.cors({b"origin": b"https://other.example"}) == ()
+    assert one.cors({}) == ()
