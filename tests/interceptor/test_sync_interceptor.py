@@ -4,14 +4,20 @@ import asyncio
 import contextlib
 import json
 import random
+from typing import Any
 
 import pytest
+from msgspec import Raw
 
-from fairlead.interceptor import After, Exchange, Outcome, SyncInterceptor
+from fairlead.errors import RpcError
+from fairlead.interceptor import After, Answer, Exchange, Outcome, SyncInterceptor
+from fairlead.interceptor.sync_interceptor import checked_outcome
 from fairlead.policy.actions import Allow, RateLimit, Redact
 from fairlead.recording.journal import Journal
 from fairlead.recording.journal.journal_interceptor import Journaling
 from tests.support.raw_relay import Scene, Server, scene
+from tests.support.single_exchange import Behind
+from tests.support.single_exchange import exchange as single_exchange
 
 LIMIT = 20.0
 CALL = "tools/call"
@@ -100,3 +106,61 @@ async def test_who_leaves_ends_what_it_asked_for_once(era: str, dies: float) -> 
         await asyncio.wait((server,))
     assert counts.begun > 100
     assert sorted(counts.heard) == list(range(counts.begun))
+
+
+@pytest.mark.parametrize("outcome", [b"{}", Raw(b"{}"), None, ValueError("x"), RpcError(-1, "x")])
+def test_answers_and_exceptions_are_outcomes(outcome: object) -> None:
+    assert checked_outcome(outcome) is outcome
+
+
+@pytest.mark.parametrize(("outcome", "name"), [("text", "str"), ({}, "dict"), (1, "int")])
+def test_anything_else_is_a_mistake(outcome: object, name: str) -> None:
+    found = checked_outcome(outcome)
+    assert isinstance(found, TypeError)
+    assert str(found) == f"an interceptor answered with {name}, not with bytes"
+
+
+class Halves(SyncInterceptor):
+    """Answers with what it is told, after it has seen the outcome."""
+
+    def __init__(self, instead: object = None, *, watches: bool = True) -> None:
+        self.seen: list[object] = []
+        self._instead, self._watches = instead, watches
+
+    def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
+        return exchange, self._after if self._watches else None
+
+    def _after(self, outcome: Outcome) -> Outcome:
+        self.seen.append(outcome)
+        found: Any = outcome if self._instead is None else self._instead
+        return found  # type: ignore[no-any-return]
+
+
+async def test_both_halves_are_called_as_one() -> None:
+    unwatched = Halves(watches=False)
+    assert await unwatched(single_exchange(), Behind(b"1")) == b"1"
+    assert unwatched.seen == []
+    same = Halves()
+    assert await same(single_exchange(), Behind(b"1")) == b"1"
+    assert same.seen == [b"1"]
+    assert await Halves(b"2")(single_exchange(), Behind(b"1")) == b"2"
+    with pytest.raises(RpcError, match="refused"):
+        await Halves(RpcError(-1, "refused"))(single_exchange(), Behind(b"1"))
+
+
+async def test_what_is_raised_behind_goes_through_the_second_half() -> None:
+    failure = RpcError(-5, "behind")
+
+    async def fails(exchange: Exchange) -> Answer:
+        raise failure
+
+    same = Halves()
+    with pytest.raises(RpcError) as seen:
+        await same(single_exchange(), fails)
+    assert (seen.value, same.seen) == (failure, [failure])
+    assert await Halves(b"mended")(single_exchange(), fails) == b"mended"
+
+
+async def test_who_has_no_first_half_is_none() -> None:
+    with pytest.raises(NotImplementedError):
+        await SyncInterceptor()(single_exchange(), Behind())

@@ -1,0 +1,179 @@
+"""How many lines are logged, how long they are, and when a line is withheld."""
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from fairlead.limits import LOG_LINES, LOG_SEARCHED, LOG_SECRET_TEXT, LOG_SECRETS, LOG_TEXT
+from fairlead.observe.log_filter import (
+    ABOUT,
+    _Pace,
+    redacted_logger,
+    register_secrets,
+    secrets_of_url,
+)
+
+WITHHELD = "(withheld: the request that this is about has many values or long secrets)"
+
+
+class Lines(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+    @property
+    def last(self) -> str:
+        return self.records[-1].getMessage()
+
+
+@pytest.fixture
+def lines() -> Iterator[Lines]:
+    handler, logger = Lines(), redacted_logger("fairlead.gateway")
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    yield handler
+    logger.removeHandler(handler)
+    logger.setLevel(before)
+
+
+log = logging.getLogger("fairlead.gateway")
+
+
+def test_a_hundred_lines_at_once_and_then_twenty_a_second() -> None:
+    pace = _Pace()
+    assert [pace.allows(1000.0) for _ in range(102)] == [True] * 100 + [False] * 2
+    assert pace.left_out == 2
+    assert not pace.allows(1000.049)
+    assert pace.allows(1000.051)
+    assert not pace.allows(1000.06)
+    assert [pace.allows(1001.06) for _ in range(21)] == [True] * 20 + [False]
+    assert [pace.allows(2000.0) for _ in range(101)] == [True] * 100 + [False]
+
+
+def test_lines_that_were_left_out_are_counted(lines: Lines) -> None:
+    def write(created: float) -> None:
+        record = log.makeRecord(log.name, logging.INFO, "here.py", 7, "same", (), None)
+        record.created = created
+        log.handle(record)
+
+    hits = LOG_LINES.hits
+    for _ in range(103):
+        write(1000.0)
+    assert (len(lines.records), LOG_LINES.hits) == (100, hits + 3)
+    write(1001.0)
+    assert lines.last == "same (3 lines like this were left out)"
+    write(1001.0)
+    assert lines.last == "same"
+
+
+def test_lines_for_debugging_are_not_counted(lines: Lines) -> None:
+    for _ in range(150):
+        log.debug("same")
+    assert len(lines.records) == 150
+
+
+def test_an_audit_is_complete() -> None:
+    handler, audit = Lines(), redacted_logger("fairlead.gateway.audit")
+    audit.addHandler(handler)
+    before = audit.level
+    audit.setLevel(logging.INFO)
+    try:
+        for _ in range(150):
+            audit.info("same")
+    finally:
+        audit.removeHandler(handler)
+        audit.setLevel(before)
+    assert len(handler.records) == 150
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_a_line_has_a_limited_length(lines: Lines, extra: int) -> None:
+    text = "x y " * (LOG_TEXT.value // 4) + "z" * extra
+    log.info("%s", text)
+    if extra:
+        assert lines.last == f"{text[: LOG_TEXT.value]}… ({len(text)} characters)"
+    else:
+        assert lines.last == text
+
+
+def test_a_record_that_cannot_be_formatted_is_left_to_its_handler() -> None:
+    record = log.makeRecord(log.name, logging.INFO, "here.py", 1, "%d", ("x",), None)
+    assert log.filter(record)
+    assert (record.msg, record.args) == ("%d", ("x",))
+
+
+def test_a_logger_is_filtered_once() -> None:
+    logger = redacted_logger("fairlead.gateway")
+    before = len(logger.filters)
+    assert redacted_logger("fairlead.gateway") is logger
+    assert len(logger.filters) == before
+
+
+@pytest.mark.parametrize(
+    ("about", "shown"),
+    [
+        ({"token": "hidden-value"}, True),
+        ({"a": [{"token": "hidden-value"}]}, True),
+        (b'{"token":"hidden-value"}', True),
+        ({"authorization": "Bearer hidden-value"}, True),
+        ({"token": {"inner": ["hidden-value"]}}, True),
+        ({"other": "hidden-value"}, False),
+        (b"{", False),
+    ],
+    ids=str,
+)
+def test_secrets_of_what_a_line_is_about_are_taken_out(
+    lines: Lines, about: Any, shown: bool
+) -> None:
+    log.info("it said hidden-value", extra={ABOUT: about})
+    assert ("hidden-value" not in lines.last) is shown
+    assert not hasattr(lines.records[-1], ABOUT)
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_many_secrets_withhold_a_line(lines: Lines, extra: int) -> None:
+    secrets = [f"secret-{number:04}" for number in range(LOG_SECRETS.value + extra)]
+    hits = LOG_SECRETS.hits
+    log.info("text", extra={ABOUT: {"token": secrets}})
+    assert lines.last == (WITHHELD if extra else "text")
+    assert LOG_SECRETS.hits == hits + extra
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_long_secrets_withhold_a_line(lines: Lines, extra: int) -> None:
+    hits = LOG_SECRET_TEXT.hits
+    log.info("text", extra={ABOUT: {"token": "s" * (LOG_SECRET_TEXT.value + extra)}})
+    assert lines.last == (WITHHELD if extra else "text")
+    assert LOG_SECRET_TEXT.hits == hits + extra
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+@pytest.mark.parametrize("kind", ["list", "map"])
+def test_many_values_withhold_a_line(lines: Lines, kind: str, extra: int) -> None:
+    count = LOG_SEARCHED.value - 1 + extra  # and the map around them
+    several: Any = list(range(count)) if kind == "list" else {f"n{n}": n for n in range(count)}
+    hits = LOG_SEARCHED.hits
+    log.info("text", extra={ABOUT: {"a": several}})
+    assert lines.last == (WITHHELD if extra else "text")
+    assert LOG_SEARCHED.hits == hits + extra
+
+
+def test_registered_secrets_are_taken_out_everywhere(lines: Lines) -> None:
+    class Owner:
+        pass
+
+    owner = Owner()
+    register_secrets(owner, lambda: {"password": "registered-value-1"})
+    log.info("said registered-value-1")
+    assert "registered-value-1" not in lines.last
+
+
+def test_secrets_of_a_url() -> None:
+    assert secrets_of_url("http://u:p@h/?a=1&a=2") == {"password": "p", "a": ["1", "2"]}
+    assert secrets_of_url("http://[half") == {}
