@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -112,3 +113,31 @@ async def test_a_closed_queue_ends_its_task_and_can_be_used_again() -> None:
     async with asyncio.timeout(5):
         await queue.flushed()
     assert (queue.busy, queue.sent) == (False, ["b"])
+
+
+@pytest.mark.parametrize(
+    ("items", "item", "fits"),
+    [
+        ([], "xxxxx", True),
+        ([], "xxxxxx", False),
+        (["xx"], "xxx", True),
+        (["xx"], "xxxx", False),
+        (["x", "x"], "x", True),
+        (["x", "x", "x"], "", False),
+        (["xxxxx"], "", True),
+    ],
+)
+def test_an_item_fits_below_both_limits(items: list[str], item: str, fits: bool) -> None:
+    queue: BoundedQueue[str] = BoundedQueue(len, 3, 5)
+    for one in items:
+        queue.enqueue(one)
+    assert queue.fits(item) is fits
+
+
+def test_a_marker_has_no_size() -> None:
+    queue: BoundedQueue[str] = BoundedQueue(lambda one: None if one == "|" else len(one), 3, 5)
+    queue.enqueue("xxxxx")
+    assert queue.fits("|")
+    assert not queue.fits("x")
+    queue.clear()
+    assert (queue.count, queue.bytes, list(queue.items)) == (0, 0, [])

@@ -6,7 +6,9 @@ import jsonschema_rs
 import pytest
 
 from fairlead import MCPServer, MCPToolError, RpcError
+from fairlead.errors import MCPErrorCode
 from fairlead.interceptor import Answer, Exchange, Proceed
+from fairlead.server.http_app import rest
 from tests.support.http_server import Web, make_server, serving
 
 
@@ -145,3 +147,34 @@ async def test_a_refused_request_has_the_code_message_and_data_of_the_refusal() 
         assert with_data == {"error": {"code": -32001, "message": "not now", "data": {"retry": 5}}}
         without = (await web.get(at(web, "/prompts"))).json
         assert without == {"error": {"code": -32001, "message": "never"}}
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("VALIDATION_ERROR", 400),
+        ("EXECUTION_ERROR", 500),
+        ("TIMEOUT", 504),
+        ("NOT_FOUND", 404),
+        ("RATE_LIMITED", 429),
+        ("CIRCUIT_OPEN", 503),
+        ("DEPENDENCY_MISSING", 503),
+        ("ACCESS_DENIED", 403),
+        ("INTERNAL", 500),
+    ],
+)
+def test_each_code_of_a_tool_error_has_a_status(code: str, status: int) -> None:
+    assert rest._STATUS[MCPErrorCode(code)] == status
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (MCPToolError("x", code="TIMEOUT").to_mcp_response(), "x"),
+        ({"isError": True, "content": [{"text": "a"}, {}, {"text": "b"}]}, "a\nb"),
+        ({"isError": True, "content": []}, "The tool failed"),
+        ({"isError": True}, "The tool failed"),
+    ],
+)
+def test_a_result_that_says_it_failed_is_an_error(result: Any, message: str) -> None:
+    assert rest._tool_error(result).message == message

@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.errors import ChannelClosed
 from fairlead.protocol.envelope import TransportContext
-from fairlead.transport.websocket.channel import WebSocketChannel, WebSocketClosed
+from fairlead.transport.websocket.channel import WebSocketChannel, WebSocketClosed, describe
 from fairlead.wire import Notification
 from tests.support.virtual_time import VirtualTime
 
@@ -94,3 +94,25 @@ async def test_the_peer_has_a_second_for_its_close_frame(
     await channel.wait_closed()
     await reading  # no error: it ended as we wished
     assert (socket.farewells, socket.aborted) == ([(1000, "")], True)
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        (1000, "normal"),
+        (1001, "going away"),
+        (1002, "protocol error"),
+        (1003, "unsupported data"),
+        (1005, "no code given"),
+        (1006, "dropped without a close frame"),
+        (1007, "invalid data"),
+        (1008, "policy violation"),
+        (1009, "message too big"),
+        (1011, "internal error"),
+        (1012, "restarting"),
+        (1013, "try again later"),
+        (1014, "bad gateway"),
+    ],
+)
+def test_close_codes_have_names(code: int, name: str) -> None:
+    assert describe(code) == f"WebSocket closed with {code} ({name})"

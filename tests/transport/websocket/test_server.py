@@ -20,6 +20,8 @@ from fairlead.server.context.context import Context
 from fairlead.transport.http.server.asgi import Scope
 from fairlead.transport.http.server.request_guard import RequestGuard
 from fairlead.transport.http.server.settings import HttpSettings
+from fairlead.transport.websocket import server as websocket_server
+from fairlead.transport.websocket.channel import WebSocketClosed
 from fairlead.transport.websocket.server import WebSocketEndpoint
 
 VERSION, CAPABILITIES = (
@@ -521,3 +523,87 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
         payload = await reader.readexactly(size)
         if first == 0x81:
             return payload
+
+
+# An ASGI server's socket
+
+
+class Events:
+    """What an ASGI server sends and hears."""
+
+    def __init__(self, *events: dict[str, Any], fails: Exception | None = None) -> None:
+        self.incoming = list(events)
+        self.sent: list[Any] = []
+        self.socket = websocket_server._AsgiSocket(self._receive, self._send)
+        self._fails = fails
+
+    async def _receive(self) -> dict[str, Any]:
+        return self.incoming.pop(0)
+
+    async def _send(self, event: Any) -> None:
+        if self._fails is not None:
+            raise self._fails
+        self.sent.append(event)
+
+
+async def test_frames_of_an_asgi_server() -> None:
+    events = Events(
+        {"type": "websocket.receive", "text": "a"},
+        {"type": "websocket.receive", "text": None, "bytes": b"b"},
+        {"type": "websocket.receive", "text": ""},
+    )
+    assert [await events.socket.receive() for _ in range(3)] == ["a", b"b", ""]
+    await events.socket.send("ü".encode())
+    assert events.sent == [{"type": "websocket.send", "text": "ü"}]
+    assert events.socket.open
+
+
+@pytest.mark.parametrize(
+    ("event", "code", "reason"),
+    [
+        ({"code": 1001, "reason": "bye"}, 1001, "bye"),
+        ({"code": 1000, "reason": None}, 1000, ""),
+        ({}, 1005, ""),
+    ],
+)
+async def test_the_end_of_an_asgi_socket(event: dict[str, Any], code: int, reason: str) -> None:
+    events = Events({"type": "websocket.disconnect", **event})
+    with pytest.raises(WebSocketClosed) as gone:
+        await events.socket.receive()
+    assert (gone.value.code, gone.value.reason) == (code, reason)
+    assert not events.socket.open
+    await events.socket.close(1000, "")
+    assert events.sent == [], "there is nobody to say goodbye to"
+
+
+async def test_an_asgi_socket_is_closed_once_with_a_reason_that_fits() -> None:
+    events = Events()
+    await events.socket.close(1008, "é" * 61)
+    await events.socket.close(1000, "again")
+    assert events.sent == [{"type": "websocket.close", "code": 1008, "reason": "é" * 60}]
+    assert not events.socket.open
+
+
+@pytest.mark.parametrize("failure", [OSError("broken"), RuntimeError("closed there")])
+async def test_a_write_that_fails_is_an_end(failure: Exception) -> None:
+    events = Events(fails=failure)
+    with pytest.raises(WebSocketClosed) as gone:
+        await events.socket.send(b"x")
+    assert (gone.value.code, gone.value.reason) == (1006, str(failure))
+    assert not events.socket.open
+
+
+@pytest.mark.parametrize(
+    ("members", "aside"),
+    [
+        ({"type": "ping"}, True),
+        ({"type": "ping", "id": 1}, False),
+        ({"type": "x", "method": "y"}, False),
+        ({"type": "x", "jsonrpc": "2.0"}, False),
+        ({"other": 1}, False),
+    ],
+)
+def test_what_some_clients_send_to_keep_a_connection_alive(
+    members: dict[str, Any], aside: bool
+) -> None:
+    assert websocket_server._is_aside(members) is aside

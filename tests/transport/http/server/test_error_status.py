@@ -4,6 +4,12 @@ from typing import Any
 
 import pytest
 
+from fairlead.protocol.headers import status_of
+from fairlead.transport.http.server.asgi import AsgiCall
+from fairlead.transport.http.server.error_status import ErrorStatus
+from fairlead.transport.http.server.settings import HttpSettings
+from fairlead.transport.http.server.stateless_post import mapped_status
+from fairlead.wire import Decoder, encode, failure
 from tests.support.http_server import call, make_server, serving
 
 
@@ -30,3 +36,46 @@ async def test_a_server_may_map_every_error_to_a_status() -> None:
         session = await web.initialize()
         assert (await session.call("nobody")).status == 400
         assert (await session.call("add", {"a": 1, "b": 2})).status == 200
+
+
+@pytest.mark.parametrize(
+    ("code", "stateless", "mapped"),
+    [
+        (-32700, 400, 400),
+        (-32600, 400, 400),
+        (-32602, 400, 400),
+        (-32020, 400, 400),
+        (-32021, 400, 400),
+        (-32022, 400, 400),
+        (-32601, 404, 404),
+        (-32603, 200, 500),
+        (-32002, 200, 500),
+        (-1, 200, 500),
+    ],
+)
+def test_each_code_has_a_status(code: int, stateless: int, mapped: int) -> None:
+    assert (status_of(code), mapped_status(code)) == (stateless, mapped)
+
+
+@pytest.mark.parametrize(
+    ("setting", "prefer", "mapped"),
+    [
+        ("spec", b"", False),
+        ("spec", b"Status=Mapped, x", True),
+        ("spec", b"status=other", False),
+        ("mapped", b"", True),
+    ],
+)
+async def test_a_setting_or_the_client_wants_a_status_for_every_error(
+    setting: Any, prefer: bytes, mapped: bool
+) -> None:
+    async def never(*_: Any) -> Any: ...
+
+    scope = {"method": "POST", "path": "/", "headers": [(b"prefer", prefer)]}
+    asked = AsgiCall(scope, never, never)
+    status = ErrorStatus(HttpSettings(error_status=setting), Decoder())
+    assert status.is_mapped(asked) is mapped
+    assert status.stateless(asked)(-32603) == (500 if mapped else 200)
+    assert status.handshake(asked)(-32602) == (400 if mapped else 200)
+    assert status.of_frame(asked, encode(failure(1, -32602, "no"))) == (400 if mapped else 200)
+    assert status.of_frame(asked, b'{"jsonrpc":"2.0","id":1,"result":{}}') == 200

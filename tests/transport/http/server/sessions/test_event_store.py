@@ -142,3 +142,44 @@ async def test_a_stream_is_old_after_ten_minutes(
     assert (await store.after("s", "p1", 1) is not None) == kept
     store.forget("s")
     assert store.size == 0
+
+
+@pytest.mark.parametrize(
+    ("sizes", "total", "share"),
+    [
+        ([5], 10, 5),
+        ([12], 10, 10),
+        ([5, 5], 10, 5),
+        ([6, 6], 10, 5),
+        ([2, 9], 10, 8),
+        ([1, 2, 30], 10, 7),
+        ([4, 4, 4], 10, 3),
+        ([30, 1, 2], 10, 7),
+    ],
+)
+def test_a_share_is_what_each_may_have(sizes: list[int], total: int, share: int) -> None:
+    assert resume._share(sizes, total) == share
+
+
+async def test_the_client_that_keeps_most_forgets_its_oldest_sessions() -> None:
+    store = MemoryEventStore(max_total=80, owner_of=lambda session: session[0])
+    for session in ("a1", "a2", "b1", "a3"):
+        store.append(session, "g", 1, bytes(20))
+    assert store.size == 80
+    store.append("b1", "g", 2, b"x")
+    kept = [
+        name for name in ("a1", "a2", "a3", "b1") if await store.after(name, "g", 1) is not None
+    ]
+    assert kept == ["a2", "a3", "b1"]
+    assert store.size == 61
+    store.forget("a2")
+    store.forget("a3")
+    store.forget("b1")
+    assert (store.size, store._owned) == (0, {})
+
+
+async def test_the_session_that_was_written_last_is_kept() -> None:
+    store = MemoryEventStore(max_total=10)
+    store.append("a", "g", 1, bytes(5))
+    store.append("b", "g", 1, bytes(50))
+    assert await store.after("b", "g", 0) is not None

@@ -1,0 +1,96 @@
+"""Two ends of a conversation in one process."""
+
+import asyncio
+
+import pytest
+
+from fairlead.errors import ChannelClosed
+from fairlead.transport.channel import Incoming
+from fairlead.transport.line_channel import HIGH_WATER, LineChannel
+from fairlead.transport.memory import memory_pair
+from fairlead.wire import Notification
+
+
+class End:
+    """One end, run until it is closed."""
+
+    def __init__(self, channel: LineChannel) -> None:
+        self.channel = channel
+        self.heard: list[Incoming] = []
+        self.running: asyncio.Task[None] | None = None
+
+    def run(self) -> None:
+        self.running = asyncio.ensure_future(self.channel.run(self.heard.append))
+
+    def methods(self) -> list[str]:
+        return [one.method for one in self.heard if isinstance(one, Notification)]
+
+
+async def turns() -> None:
+    """Let what is due happen."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def closed(*ends: End) -> None:
+    for end in ends:
+        await end.channel.close()
+    for end in ends:
+        if end.running is not None:
+            await asyncio.gather(end.running, return_exceptions=True)
+
+
+async def test_what_is_sent_at_one_end_arrives_at_the_other_in_order() -> None:
+    left, right = map(End, memory_pair())
+    left.channel.send(Notification("a"))
+    left.channel.send(Notification("b"))
+    right.run()
+    left.run()
+    await turns()
+    right.channel.send(Notification("c"))
+    await turns()
+    assert (right.methods(), left.methods()) == (["a", "b"], ["c"])
+    assert left.channel.context.transport_type == "memory"
+    await closed(left, right)
+
+
+async def test_what_was_sent_before_the_end_arrives() -> None:
+    left, right = map(End, memory_pair())
+    left.run()
+    right.run()
+    await turns()
+    left.channel.send(Notification("last"))
+    await left.channel.close()
+    await turns()
+    assert right.methods() == ["last"]
+    assert right.running is not None
+    await right.running
+    with pytest.raises(ChannelClosed):
+        left.channel.send(Notification("more"))
+    await closed(left, right)
+
+
+async def test_an_end_that_is_not_read_congests_the_other() -> None:
+    left, right = map(End, memory_pair())
+    left.run()
+    await turns()
+    left.channel.send(Notification("x" * (HIGH_WATER + 1)))
+    await turns()
+    assert left.channel.congested
+    right.run()
+    await left.channel.drain()
+    assert not left.channel.congested
+    await turns()
+    assert len(right.heard) == 1
+    await closed(left, right)
+
+
+async def test_a_message_over_the_limit_is_told_as_too_long() -> None:
+    left, right = map(End, memory_pair(limit=100))
+    right.run()
+    left.channel.send(Notification("y" * 200))
+    left.channel.send(Notification("z"))
+    await turns()
+    assert right.methods() == ["z"]
+    assert len(right.heard) == 2
+    await closed(left, right)
