@@ -1,0 +1,148 @@
+"""What is wrong with a tape, in sentences."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.errors import ConfigError
+from fairlead.recording.tape.format import TapeInfo
+from fairlead.recording.tape.integrity import LATEST, integrity_warnings, plausible_info
+from fairlead.recording.tape.reader import TapeReader, read_page
+
+
+def line(seq: int, method: str = "ping") -> str:
+    message = {"jsonrpc": "2.0", "id": seq, "method": method}
+    return json.dumps({"seq": seq, "at": 0.0, "dir": "client_to_server", "message": message}) + "\n"
+
+
+def tape(folder: Path, *lines: str, about: Any = None, **info: Any) -> TapeReader:
+    (folder / "t.tape.jsonl").write_text("".join(lines))
+    if about is None:
+        about = json.dumps({"version": 1, "status": "complete", "entries": len(lines), **info})
+    if about:
+        (folder / "t.tape.json").write_text(about)
+    return TapeReader(folder / "t")
+
+
+def warnings(reader: TapeReader) -> list[str]:
+    list(reader)
+    return integrity_warnings(reader)
+
+
+@pytest.mark.parametrize(
+    ("lines", "info", "expected"),
+    [
+        ([line(1), line(2)], {}, []),
+        ([line(1), "odd\n"], {}, ["1 line could not be read"]),
+        ([line(1), "odd\n", "{}\n"], {}, ["2 lines could not be read"]),
+        ([line(1), line(2)[:-1]], {}, ["1 line could not be read"]),
+        ([line(1), line(1)], {}, ["the same number twice in a row, 1 time"]),
+        ([line(1), line(1), line(1)], {}, ["the same number twice in a row, 2 times"]),
+        (
+            [line(2), line(1)],
+            {},
+            ["its numbers go back in 1 place: it is taken in the order of its lines"],
+        ),
+        ([line(1)], {"lost": 1, "entries": 2}, ["1 message was lost while it was recorded"]),
+        ([line(1)], {"lost": 2, "entries": 1}, ["2 messages were lost while it was recorded"]),
+        (
+            [line(1)],
+            {"entries": 3},
+            ["t.tape.json speaks of 3 messages, and there are 1"],
+        ),
+        ([line(1)], {"entries": 3, "status": "cut"}, []),
+        (
+            [line(1)],
+            {"parts": 2},
+            ["t.tape.json speaks of 2 parts, and t.2.tape.jsonl is missing"],
+        ),
+        (
+            [line(1)],
+            {"began": -1, "parts": 0},
+            ["what t.tape.json says of began, parts is not true"],
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_tape(
+    tmp_path: Path, lines: list[str], info: dict[str, Any], expected: list[str]
+) -> None:
+    assert warnings(tape(tmp_path, *lines, **info)) == expected
+
+
+def test_a_companion_that_is_missing_or_cannot_be_read(tmp_path: Path) -> None:
+    reader = tape(tmp_path, line(1), about="")
+    assert reader.troubles == ["there is no t.tape.json: how it was recorded is not known"]
+    assert reader.info.status == "cut"
+    (reader,) = [tape(tmp_path, line(1), about="{")]
+    assert reader.troubles[0].startswith("t.tape.json cannot be read: ")
+
+
+def test_a_tape_of_another_version_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is a tape of version 2; this Fairlead reads 1$"):
+        tape(tmp_path, line(1), version=2)
+    with pytest.raises(ConfigError, match="^There is no tape "):
+        TapeReader(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "mended"),
+    [
+        ("began", -0.1, 0.0),
+        ("began", math.inf, 0.0),
+        ("began", math.nan, 0.0),
+        ("began", LATEST, 0.0),
+        ("ended", -0.1, None),
+        ("ended", LATEST, None),
+        ("entries", -1, 0),
+        ("lost", -1, 0),
+        ("parts", 0, 1),
+    ],
+)
+def test_what_cannot_be_true_is_left_out(member: str, value: float, mended: float | None) -> None:
+    info, wrong = plausible_info(TapeInfo(**{member: value}))  # type: ignore[arg-type]
+    assert (getattr(info, member), wrong) == (mended, [member])
+
+
+def test_what_may_be_true_stays() -> None:
+    info = TapeInfo(began=0.0, ended=LATEST - 1, entries=0, lost=0, parts=1)
+    assert plausible_info(info) == (info, [])
+
+
+# Pages
+
+
+def test_entries_are_read_in_pages(tmp_path: Path) -> None:
+    reader = tape(tmp_path, *[line(number) for number in range(1, 6)])
+    size = len(line(1))
+    page = read_page(reader, limit=2)
+    assert ([one.seq for one in page.entries], page.next, page.more) == (
+        [1, 2],
+        f"1-{2 * size}",
+        True,
+    )
+    page = read_page(reader, page.next, limit=3)
+    assert ([one.seq for one in page.entries], page.next, page.more) == (
+        [3, 4, 5],
+        f"1-{5 * size}",
+        False,
+    )
+    page = read_page(reader, page.next)
+    assert (page.entries, page.more) == ([], False)
+    assert len(read_page(reader).entries) == 5
+
+
+@pytest.mark.parametrize("place", ["x", "1", "1-x", "-1", "1-", "1-" + "9" * 19, "١-0"])
+def test_what_is_no_place_on_a_tape(tmp_path: Path, place: str) -> None:
+    with pytest.raises(ValueError, match="is no place on a tape$"):
+        read_page(tape(tmp_path, line(1)), place)
+
+
+def test_an_earlier_part_that_was_dropped_is_passed_over(tmp_path: Path) -> None:
+    reader = tape(tmp_path, line(1))
+    (tmp_path / "t.3.tape.jsonl").write_text(line(3))
+    page = read_page(reader, f"2-{len(line(2))}")
+    assert [one.seq for one in page.entries] == [3]
+    assert page.next == f"3-{len(line(3))}"
