@@ -2,7 +2,10 @@
 
 import asyncio
 
+import pytest
+
 from fairlead.peer import Deadlines
+from tests.support.virtual_time import VirtualTime
 
 
 async def test_limits_expire_in_their_order_and_only_once(loop_kind: str) -> None:
@@ -62,3 +65,57 @@ async def test_clocks_stand_still_while_paused() -> None:
     assert (first[0], second[0]) == ("before", "during")
     assert first[1] >= 0.33
     assert second[1] >= 0.38
+
+
+async def test_limits_expire_in_time_each_for_itself(virtual_time: VirtualTime) -> None:
+    loop = asyncio.get_running_loop()
+    deadlines: Deadlines[str] = Deadlines(loop)
+    begun = loop.time()
+    expired: list[tuple[str, float]] = []
+
+    def note(key: str) -> None:
+        expired.append((key, loop.time() - begun))
+
+    deadlines.add("c", 3, note)
+    deadlines.add("a", 1, note)
+    deadlines.add("b", 2, note)
+    deadlines.add("gone", 1.5, note)
+    deadlines.remove("gone")
+    deadlines.remove("gone")
+    assert len(deadlines) == 3
+    await asyncio.sleep(10)
+    assert expired == [("a", 1.0), ("b", 2.0), ("c", 3.0)]
+    assert len(deadlines) == 0
+
+
+async def test_paused_clocks_stand_still(virtual_time: VirtualTime) -> None:
+    loop = asyncio.get_running_loop()
+    deadlines: Deadlines[str] = Deadlines(loop)
+    begun = loop.time()
+    expired: list[tuple[str, float]] = []
+
+    def note(key: str) -> None:
+        expired.append((key, loop.time() - begun))
+
+    deadlines.add("a", 2, note)
+    await asyncio.sleep(1)
+    deadlines.pause()
+    deadlines.pause()
+    await asyncio.sleep(5)
+    deadlines.add("b", 2, note)
+    assert deadlines.resume() == 0.0
+    await asyncio.sleep(5)
+    assert deadlines.resume() == pytest.approx(10.0)
+    await asyncio.sleep(20)
+    assert expired == [("a", pytest.approx(12.0)), ("b", pytest.approx(13.0))]
+
+
+async def test_closed_deadlines_never_expire(virtual_time: VirtualTime) -> None:
+    deadlines: Deadlines[str] = Deadlines(asyncio.get_running_loop())
+    expired: list[str] = []
+    deadlines.add("a", 1, expired.append)
+    deadlines.close()
+    deadlines.close()
+    await asyncio.sleep(5)
+    assert (expired, len(deadlines)) == ([], 0)
+    assert deadlines._timer is None

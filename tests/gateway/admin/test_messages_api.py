@@ -1,0 +1,127 @@
+"""The part of the admin API that is about messages: limits of what is asked for."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.errors import ConfigError
+from fairlead.gateway.admin import messages_api
+from fairlead.gateway.admin.page_routes import BadRequest, PageRequest
+from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.recording.tape.reader import TapeReader
+from fairlead.transport.http.server.asgi import AsgiCall
+
+
+def request(query: str = "", *values: str) -> PageRequest:
+    async def never(*_: Any) -> Any:
+        raise AssertionError
+
+    scope = {"method": "GET", "path": "/", "headers": [], "query_string": query.encode()}
+    return PageRequest(AsgiCall(scope, never, never), ANONYMOUS, values)
+
+
+class FakeJournal:
+    """A journal with nothing in it, whose readers say how long they would wait."""
+
+    dropped = 3
+
+    def __init__(self, records: list[int] | None = None) -> None:
+        self.found = records or []
+        self.waited: list[float] = []
+        self.asked: list[int] = []
+        self.closed = self.flagged = 0
+
+    def records(self, after: int) -> list[int]:
+        self.asked.append(after)
+        return self.found
+
+    def follow(self) -> "FakeJournal":
+        return self
+
+    async def wait(self, seconds: float) -> list[str]:
+        self.waited.append(seconds)
+        return ["new"]
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def flag_hanging(self) -> None:
+        self.flagged += 1
+
+    def get(self, number: int) -> str | None:
+        return "one" if number == 7 else None
+
+
+@pytest.mark.parametrize(
+    ("query", "waited"),
+    [("wait=5", 5.0), ("wait=60", 60.0), ("wait=61", 60.0), ("wait=0.5", 0.5), ("wait=inf", 60.0)],
+)
+async def test_a_reader_waits_a_minute_at_most(query: str, waited: float) -> None:
+    journal: Any = FakeJournal()
+    answer = await messages_api.read_journal(journal, request(f"after=9&{query}"))
+    assert answer == {"records": ["new"], "dropped": 3}
+    assert (journal.waited, journal.closed, journal.asked) == ([waited], 1, [9])
+
+
+@pytest.mark.parametrize("query", ["", "wait=0"])
+async def test_nobody_waits_who_does_not_ask_for_it(query: str) -> None:
+    journal: Any = FakeJournal()
+    assert await messages_api.read_journal(journal, request(query)) == {"records": [], "dropped": 3}
+    assert (journal.waited, journal.flagged, journal.asked) == ([], 1, [0])
+
+
+async def test_what_is_there_is_not_waited_for() -> None:
+    journal: Any = FakeJournal([1])
+    answer = await messages_api.read_journal(journal, request("wait=5"))
+    assert (answer["records"], journal.waited) == ([1], [])
+
+
+@pytest.mark.parametrize("query", ["wait=-1", "wait=x", "wait=nan"])
+async def test_what_is_no_time_is_refused(query: str) -> None:
+    journal: Any = FakeJournal()
+    with pytest.raises(BadRequest, match="^`wait` is a number of seconds$"):
+        await messages_api.read_journal(journal, request(query))
+
+
+def test_one_exchange() -> None:
+    journal: Any = FakeJournal()
+    assert messages_api.read_exchange(journal, request("", "7")) == "one"
+    with pytest.raises(ConfigError, match="^there is no exchange 8 in the journal$"):
+        messages_api.read_exchange(journal, request("", "8"))
+
+
+class FakeTapes:
+    """One tape of 1,100 entries."""
+
+    recording = None
+
+    def __init__(self, folder: Path) -> None:
+        lines = [
+            json.dumps({"seq": n, "at": 0.0, "dir": "client_to_server", "message": {}}) + "\n"
+            for n in range(1, 1101)
+        ]
+        (folder / "t.tape.jsonl").write_text("".join(lines))
+        self.base = folder / "t"
+
+    def open(self, name: str) -> TapeReader:
+        return TapeReader(self.base)
+
+
+@pytest.mark.parametrize(
+    ("query", "count"),
+    [("", 100), ("limit=7", 7), ("limit=0", 1), ("limit=1000", 1000), ("limit=1001", 1000)],
+)
+async def test_entries_come_in_pages(tmp_path: Path, query: str, count: int) -> None:
+    tapes: Any = FakeTapes(tmp_path)
+    page = await messages_api.read_entries(tapes, request(query, "t"))
+    assert (len(page.entries), page.more) == (count, True)
+
+
+async def test_what_is_no_place_is_refused(tmp_path: Path) -> None:
+    tapes: Any = FakeTapes(tmp_path)
+    with pytest.raises(BadRequest, match="is no place on a tape"):
+        await messages_api.read_entries(tapes, request("from=x", "t"))
+    with pytest.raises(BadRequest, match="^t is not being recorded here$"):
+        messages_api.stop(tapes, request("", "t"))

@@ -1,0 +1,105 @@
+"""Routes of the admin API, and what a request to one of them says."""
+
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from fairlead.errors import ConfigError
+from fairlead.gateway.admin.page_routes import BadRequest, PageRequest, Route, mistakes, number_of
+from fairlead.limits import ADMIN_BODY_BYTES
+from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.transport.http.server.asgi import AsgiCall
+
+
+class Wanted(Struct, forbid_unknown_fields=True):
+    a: int = 0
+
+
+def request(*events: dict[str, Any], query: str = "", values: tuple[str, ...] = ()) -> PageRequest:
+    left = list(events)
+
+    async def receive() -> Any:
+        return left.pop(0)
+
+    async def send(event: Any) -> None:
+        raise AssertionError
+
+    scope = {"method": "GET", "path": "/", "headers": [], "query_string": query.encode()}
+    return PageRequest(AsgiCall(scope, receive, send), ANONYMOUS, values)
+
+
+def body(text: bytes) -> dict[str, Any]:
+    return {"type": "http.request", "body": text, "more_body": False}
+
+
+@pytest.mark.parametrize(
+    ("route", "path", "values"),
+    [
+        ("/admin/journal", "/admin/journal", ()),
+        ("/admin/journal", "/admin/journal/1", None),
+        ("/admin/journal/{id}", "/admin/journal/1", ("1",)),
+        ("/admin/journal/{id}", "/admin/journal/1/2", None),
+        ("/admin/journal/{id}", "/admin/journal/", None),
+        ("/a/{name}/b/{id}", "/a/x/b/y", ("x", "y")),
+        ("/a/{uri:path}", "/a/x/y", ("x/y",)),
+        ("/a/{uri:path}", "/a/", ("",)),
+    ],
+)
+def test_values_in_a_path(route: str, path: str, values: tuple[str, ...] | None) -> None:
+    assert Route("GET", route, lambda pages: None, lambda part, one: None).values(path) == values
+
+
+def test_a_route_is_shown_with_the_names_of_its_values() -> None:
+    route = Route("GET", "/a/{id}/b/{uri:path}", lambda pages: None, lambda part, one: None)
+    assert str(route) == "GET /a/ID/b/URI"
+
+
+@pytest.mark.parametrize(("text", "number"), [("0", 0), ("7", 7), ("9" * 15, int("9" * 15))])
+def test_numbers(text: str, number: int) -> None:
+    assert number_of(text) == number
+    assert request(values=(text,)).number == number
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "1.5", "9" * 16, "٣"])
+def test_what_is_no_number(text: str) -> None:
+    with pytest.raises(BadRequest, match=" is no number$"):
+        number_of(text)
+
+
+def test_what_stands_behind_the_question_mark() -> None:
+    assert request(query="a=1&a=2&b=%20x").query == {"a": "2", "b": " x"}
+    assert request().query == {}
+
+
+async def test_bodies() -> None:
+    assert (await request(body(b'{"a": 3}')).body(Wanted)).a == 3
+    assert (await request(body(b"")).body(Wanted)).a == 0
+    for wrong in (b"{", b'{"b": 1}', b'{"a": "x"}', b"\xff"):
+        with pytest.raises(BadRequest, match="^the body cannot be read: "):
+            await request(body(wrong)).body(Wanted)
+
+
+async def test_a_body_has_a_limit() -> None:
+    hits = ADMIN_BODY_BYTES.hits
+    with pytest.raises(BadRequest, match="^that is more than 16777216 bytes$"):
+        await request(body(bytes(ADMIN_BODY_BYTES.value + 1))).body(Wanted)
+    assert ADMIN_BODY_BYTES.hits == hits + 1
+
+
+async def test_a_client_that_has_gone() -> None:
+    with pytest.raises(ConfigError, match="^nobody is there any more$") as gone:
+        await request({"type": "http.disconnect"}).body(Wanted)
+    assert not isinstance(gone.value, BadRequest)
+
+
+def test_mistakes_of_a_request_are_told_from_others() -> None:
+    class Other(ConfigError):
+        pass
+
+    with pytest.raises(BadRequest, match="wrong"), mistakes(Other):
+        raise ConfigError("wrong")
+    with pytest.raises(Other), mistakes(Other):
+        raise Other("else")
+    with pytest.raises(ValueError, match="x"), mistakes():
+        raise ValueError("x")

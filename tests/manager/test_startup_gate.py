@@ -1,0 +1,40 @@
+"""How long connecting servers is waited for."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from fairlead.manager.startup_gate import StartupGate
+from tests.support.virtual_time import VirtualTime
+
+
+class Starting:
+    """A server whose outcome the test decides."""
+
+    def __init__(self) -> None:
+        self.settled = asyncio.Event()
+
+
+@pytest.mark.parametrize(("spent", "waits"), [(0.0, 0.25), (0.1, 0.15), (0.25, 0.0), (9.0, 0.0)])
+async def test_a_quarter_of_a_second_from_the_beginning(
+    virtual_time: VirtualTime, spent: float, waits: float
+) -> None:
+    server: Any = Starting()
+    begun = virtual_time.now
+    virtual_time.now += spent
+    await StartupGate().wait_briefly([server], begun)
+    assert virtual_time.now - begun - spent == pytest.approx(waits)
+
+
+async def test_an_outcome_of_all_ends_the_wait(virtual_time: VirtualTime) -> None:
+    gate = StartupGate()
+    servers: list[Any] = [Starting(), Starting()]
+    waiting = asyncio.ensure_future(gate.wait(servers))
+    for server in servers:
+        assert not waiting.done()
+        server.settled.set()
+        gate.notify()
+        await asyncio.sleep(0.01)
+    assert waiting.done()
+    await gate.wait([])

@@ -1,0 +1,125 @@
+"""What a request asks for, read from its params."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fairlead.errors import RpcError
+from fairlead.limits import SESSION_SUBSCRIPTIONS
+from fairlead.relay.request_params import (
+    cursor_of,
+    level_of,
+    listen_request_for,
+    reference_of,
+    uris_of,
+    wants_all,
+    with_members,
+)
+from tests.support.single_exchange import exchange
+
+
+def params_of(made: Any) -> Any:
+    return json.loads(bytes(made.message.params))
+
+
+@pytest.mark.parametrize(
+    ("params", "cursor"),
+    [(None, None), ({}, None), ({"cursor": "c"}, "c"), ({"cursor": None}, None)],
+)
+def test_from_where_a_list_is_asked_for(params: Any, cursor: str | None) -> None:
+    assert cursor_of(exchange("tools/list", params)) == cursor
+
+
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        (None, False),
+        ({}, False),
+        ({"_meta": {"fairlead/allTools": True}}, True),
+        ({"_meta": {"fairlead/allTools": False}}, False),
+        ({"x": "fairlead/allTools"}, False),
+        ({"_meta": {"x": "fairlead/allTools"}}, False),
+    ],
+)
+def test_all_tools_are_asked_for(params: Any, expected: bool) -> None:
+    assert wants_all(exchange("tools/list", params)) is expected
+
+
+def test_levels() -> None:
+    assert level_of(exchange("logging/setLevel", {"level": "debug"})) == "debug"
+    assert level_of(exchange("logging/setLevel")) == ""
+
+
+def test_what_shall_be_completed() -> None:
+    prompt = reference_of(exchange("completion/complete", {"ref": {"type": "p", "name": "x"}}))
+    assert (prompt.name, prompt.uri, json.loads(bytes(prompt.raw))) == (
+        "x",
+        None,
+        {"type": "p", "name": "x"},
+    )
+    template = reference_of(exchange("completion/complete", {"ref": {"uri": "u"}}))
+    assert (template.name, template.uri) == (None, "u")
+    nothing = reference_of(exchange("completion/complete"))
+    assert (nothing.name, nothing.uri, bytes(nothing.raw)) == (None, None, b"{}")
+
+
+def listen(*uris: str) -> Any:
+    return exchange("subscriptions/listen", {"notifications": {"resourceSubscriptions": [*uris]}})
+
+
+def test_resources_are_named_once() -> None:
+    assert uris_of(listen("b", "a", "b")) == ["b", "a"]
+    assert uris_of(exchange("subscriptions/listen")) == []
+    assert uris_of(exchange("subscriptions/listen", {"notifications": {}})) == []
+
+
+def test_a_subscription_has_a_limited_number_of_resources() -> None:
+    many = [str(number) for number in range(SESSION_SUBSCRIPTIONS.value + 1)]
+    assert uris_of(listen(*many)) == many[:-1]
+
+
+def test_other_members_are_put_into_params() -> None:
+    asked = exchange("tools/call", {"name": "a", "arguments": {"x": 1}})
+    asked.alias = asked.displayed = "shown"
+    renamed = with_members(asked, name="b")
+    assert params_of(renamed) == {"name": "b", "arguments": {"x": 1}}
+    assert renamed.head.name == "b"
+    assert (renamed.alias, renamed.displayed) == (None, None)
+    other = with_members(asked, more=1)
+    assert (params_of(other)["more"], other.displayed, other.head.name) == (1, "shown", "a")
+    assert params_of(asked) == {"name": "a", "arguments": {"x": 1}}
+    assert params_of(with_members(exchange("ping"), a=1)) == {"a": 1}
+
+
+def test_a_subscription_for_some_of_its_resources() -> None:
+    asked = exchange(
+        "subscriptions/listen",
+        {"notifications": {"resourceSubscriptions": ["a", "b"], "toolsListChanged": True}, "k": 1},
+    )
+    assert params_of(listen_request_for(asked, ["b"])) == {
+        "notifications": {"resourceSubscriptions": ["b"], "toolsListChanged": True},
+        "k": 1,
+    }
+    for params in (None, {}, {"notifications": 1}, {"notifications": {"toolsListChanged": True}}):
+        same = exchange("subscriptions/listen", params)
+        assert listen_request_for(same, ["b"]) is same
+
+
+@pytest.mark.parametrize(
+    ("read", "params"),
+    [
+        (cursor_of, {"cursor": 1}),
+        (level_of, {"level": 1}),
+        (reference_of, {"ref": {"name": 1}}),
+        (uris_of, {"notifications": {"resourceSubscriptions": "a"}}),
+        (wants_all, {"_meta": {"fairlead/allTools": 1}}),
+    ],
+)
+def test_what_cannot_be_read_is_refused(read: Callable[[Any], Any], params: Any) -> None:
+    with pytest.raises(RpcError) as refused:
+        read(exchange("x", params))
+    assert refused.value.code == -32602
+    assert refused.value.message.startswith("Invalid params: ")
+    assert refused.value.data == {"source": "proxy"}
