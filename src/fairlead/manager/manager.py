@@ -97,14 +97,12 @@ class MCPManager(ResourcesAndPrompts):
         for name, config in configs.items():
             if name in self._supervisors:
                 continue
-            if self._closed:
-                path = _path(name, (sources or {}).get(name))
-                errors.append({"path": path, "error": "the manager is closed"})
-                continue
+            source = (sources or {}).get(name)
             try:
-                spec = read_spec(config, (sources or {}).get(name))
+                self._check_open()
+                spec = read_spec(config, source)
             except ConfigError as exc:
-                errors.append({"path": _path(name, (sources or {}).get(name)), "error": str(exc)})
+                errors.append({"path": _path(name, source), "error": str(exc)})
                 continue
             new.append(self._begin(name, spec))
         self._listeners.report_connecting([s.name for s in new if s.state != "idle"])
@@ -163,8 +161,7 @@ class MCPManager(ResourcesAndPrompts):
         Options are those of `discover_and_load_mcp_tools`. Servers that were connected by hand
         are left alone. Ends with the manager, or when it is called again.
         """
-        if self._closed:
-            raise ConfigError("the manager is closed")
+        self._check_open()
         old, self._reloader = (
             self._reloader,
             Reloader(self, snapshot_reader(self.cwd, **options), interval=interval),
@@ -345,6 +342,10 @@ class MCPManager(ResourcesAndPrompts):
         return self._listeners.add_notification(listener)
 
     # Private
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ConfigError("the manager is closed")
 
     def _find(self, name: str) -> Supervisor:
         supervisor = self._supervisors.get(name)

@@ -59,15 +59,14 @@ def needs_of(found: FoundServer, env: Mapping[str, str] | None = None) -> list[N
     """Variables, commands and answers of a person that the entry needs."""
     known = os.environ if env is None else env
     needs: dict[tuple[str, str], Need] = {}
-    for place, text in _texts(found):
-        for kind, name, default in _named(found, place, text, known):
-            is_set = name in known if kind == "variable" else None
-            need = {"kind": kind, "name": name, "in": place, "set": is_set, "default": default}
-            needs.setdefault((kind, name), {k: v for k, v in need.items() if v is not None})
-    for one in found.lookups:
-        place = f"{one.field}.{one.key}"
-        need = {"kind": "variable", "name": one.variable, "in": place, "set": one.variable in known}
-        needs.setdefault(("variable", one.variable), need)
+    named = [
+        (place, *one) for place, text in _texts(found) for one in _named(found, place, text, known)
+    ]
+    named += [(f"{one.field}.{one.key}", "variable", one.variable, None) for one in found.lookups]
+    for place, kind, name, default in named:
+        is_set = name in known if kind == "variable" else None
+        need = {"kind": kind, "name": name, "in": place, "set": is_set, "default": default}
+        needs.setdefault((kind, name), {k: v for k, v in need.items() if v is not None})
     for input in found.needs_input:
         need = {"kind": "input", "name": input.id, "about": input.description}
         need["default"] = None if input.password else input.default

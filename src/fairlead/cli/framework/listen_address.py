@@ -190,16 +190,16 @@ class ListenAddress:
         tls = self.certificate is not None
         url = url_of(listening, settings.path, tls=tls)
         pasted = self.reachable(url)
-        if self.unix is None:
-            socket_url = "ws" + url.removeprefix("http").removesuffix(settings.path)
-            socket_url += settings.ws_path or ""
-            if self.websocket:
-                pasted = self.reachable(socket_url)
-                print_message("serving", f"{name} at {socket_url} (the same over HTTP: {url})")
-            else:
-                print_message("serving", f"{name} at {url} (the same over WebSocket: {socket_url})")
+        socket_url = "ws" + url.removeprefix("http").removesuffix(settings.path)
+        socket_url += settings.ws_path or ""
+        if self.unix is not None:
+            places = f"{url} (HTTP on a unix socket)"
+        elif self.websocket:
+            pasted = self.reachable(socket_url)
+            places = f"{socket_url} (the same over HTTP: {url})"
         else:
-            print_message("serving", f"{name} at {url} (HTTP on a unix socket)")
+            places = f"{url} (the same over WebSocket: {socket_url})"
+        print_message("serving", f"{name} at {places}")
         token = f" --token {self.shown_token}" if has_token else ""
         shown = f"'{pasted}'" if quoted(pasted) == pasted else quoted(pasted)  # a ? or # may follow
         print_message("connect", f"fairlead tools {shown}{token}", "36")

@@ -81,8 +81,17 @@ class CallMixin(ListMixin):
             RemoteProtocolError: it is no result of a tool at all; with `strict` only.
         """
         if errors == "envelope":
-            return await self._call_enveloped(
-                name, arguments, timeout, on_progress, retry, rounds, headers
+            return await _enveloped(
+                partial(
+                    self.call_tool,
+                    name,
+                    arguments,
+                    timeout,
+                    on_progress=on_progress,
+                    retry=retry,
+                    rounds=rounds,
+                    headers=headers,
+                )
             )
         if headers:
             on_sent = with_headers(lambda: self.transport, headers, on_sent)
@@ -199,42 +208,26 @@ class CallMixin(ListMixin):
         if result.get("resultType", "complete") == "complete":
             self._known.check(tool, result)
 
-    async def _call_enveloped(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None,
-        timeout: float | None,
-        on_progress: OnProgress | None,
-        retry: bool | None,
-        rounds: bool,
-        headers: Mapping[str, str] | None,
-    ) -> dict[str, Any]:
-        ids: list[RequestId] = []
-        try:
-            result = await self.call_tool(
-                name,
-                arguments,
-                timeout,
-                on_progress=on_progress,
-                on_sent=ids.append,
-                retry=retry,
-                rounds=rounds,
-                headers=headers,
-            )
-            return {"jsonrpc": "2.0", "id": ids[-1], "result": result}
-        except RpcError as exc:
-            error = {"code": exc.code, "message": exc.message}
-            if exc.data is not None:
-                error["data"] = exc.data
-            return {"jsonrpc": "2.0", "id": ids[-1] if ids else 0, "error": error}
-        except RequestTimeout as exc:
-            return make_tool_error(ids[-1] if ids else 0, 408, str(exc), kind="timeout")
-        except HttpError as exc:
-            return make_tool_error(ids[-1] if ids else 0, exc.status, str(exc), kind="http")
-        except RemoteProtocolError as exc:
-            return make_tool_error(ids[-1] if ids else 0, PARSE_ERROR, str(exc), kind="parse")
-        except (ChannelClosed, NoAnswer, RetriesExhausted, LocalProtocolError) as exc:
-            return make_tool_error(ids[-1] if ids else 0, 499, str(exc), kind="closed")
+
+async def _enveloped(call: Callable[..., Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+    """The whole answer to a call; failures of the way there as synthetic errors."""
+    ids: list[RequestId] = []
+    try:
+        result = await call(on_sent=ids.append)
+        return {"jsonrpc": "2.0", "id": ids[-1], "result": result}
+    except RpcError as exc:
+        error = {"code": exc.code, "message": exc.message}
+        if exc.data is not None:
+            error["data"] = exc.data
+        return {"jsonrpc": "2.0", "id": ids[-1] if ids else 0, "error": error}
+    except RequestTimeout as exc:
+        return make_tool_error(ids[-1] if ids else 0, 408, str(exc), kind="timeout")
+    except HttpError as exc:
+        return make_tool_error(ids[-1] if ids else 0, exc.status, str(exc), kind="http")
+    except RemoteProtocolError as exc:
+        return make_tool_error(ids[-1] if ids else 0, PARSE_ERROR, str(exc), kind="parse")
+    except (ChannelClosed, NoAnswer, RetriesExhausted, LocalProtocolError) as exc:
+        return make_tool_error(ids[-1] if ids else 0, 499, str(exc), kind="closed")
 
 
 def _check_contract(tool: str, result: dict[str, Any]) -> None:

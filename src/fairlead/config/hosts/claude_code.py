@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Any
 
-from msgspec import Struct
-
 from ..files.formats import Document
 from ..files.reader import ConfigReader
 from ..host_files.host import ConfigLocation, Host, WhyOff, named_items, names_at
@@ -49,7 +47,7 @@ def switches(machine: HostPaths, files: ConfigReader) -> WhyOff:
     managed = files.document(_system(machine, "managed-mcp.json"))
     policy = files.document(_system(machine, "managed-settings.json"))
     rules = policy.data if policy is not None else {}
-    off = _off_in_project(machine, files)
+    everywhere, mcp_json = _off_in_project(machine, files)
 
     def why_off(name: str, place: ConfigLocation, raw: dict[str, Any]) -> str | None:
         if managed is not None and place.level != "managed":
@@ -59,41 +57,31 @@ def switches(machine: HostPaths, files: ConfigReader) -> WhyOff:
         allowed = rules.get("allowedMcpServers")
         if isinstance(allowed, list) and not any(_matches(r, name, raw) for r in allowed):
             return "not allowed by Claude Code's managed settings"
-        return off.why(name, is_mcp_json=place.level == "project")
+        if name in everywhere:
+            return "switched off in Claude Code for this project"
+        if place.level == "project" and name in mcp_json:
+            return "switched off in Claude Code's settings"
+        return None
 
     return why_off
 
 
-class _Off(Struct):
-    """The lists of names in Claude Code's files."""
-
-    everywhere: set[str] = set()  # disabledMcpServers of this project
-    mcp_json: set[str] = set()  # disabledMcpjsonServers
-
-    def why(self, name: str, *, is_mcp_json: bool) -> str | None:
-        if name in self.everywhere:
-            return "switched off in Claude Code for this project"
-        if is_mcp_json and name in self.mcp_json:
-            return "switched off in Claude Code's settings"
-        return None
-
-
-def _off_in_project(machine: HostPaths, files: ConfigReader) -> _Off:
-    off = _Off()
+def _off_in_project(machine: HostPaths, files: ConfigReader) -> tuple[set[str], set[str]]:
+    """The names that are off in this project wherever they come from, and those of `.mcp.json`."""
+    everywhere: set[str] = set()
+    mcp_json: set[str] = set()
     on: set[str] = set()
     own = files.document(_own_file(machine))
-    if own is not None:
-        for settings in _of_project(own, machine):
-            off.everywhere |= set(names_at(settings, "disabledMcpServers"))
-            on |= set(names_at(settings, "enabledMcpServers"))
-            off.mcp_json |= set(names_at(settings, "disabledMcpjsonServers"))
-            on |= set(names_at(settings, "enabledMcpjsonServers"))
+    for settings in _of_project(own, machine) if own is not None else ():
+        everywhere.update(names_at(settings, "disabledMcpServers"))
+        mcp_json.update(names_at(settings, "disabledMcpjsonServers"))
+        on.update(names_at(settings, "enabledMcpServers"))
+        on.update(names_at(settings, "enabledMcpjsonServers"))
     for path in _settings_files(machine):
         document = files.document(path)
         if document is not None:
-            off.mcp_json |= set(names_at(document.data, "disabledMcpjsonServers"))
-    off.everywhere -= on
-    return off
+            mcp_json.update(names_at(document.data, "disabledMcpjsonServers"))
+    return everywhere - on, mcp_json
 
 
 def _own_file(machine: HostPaths) -> str:
