@@ -1,0 +1,83 @@
+"""State that travels through a client: not to be read, changed, or used too late."""
+
+import base64
+import time
+
+import pytest
+
+from fairlead.protocol.sealed_state import KEYS_VARIABLE, BadSeal, KeyRing
+
+ONE, TWO = bytes(32), bytes(31) + b"1"
+GONE = "^it was not made by this server, or its key is gone$"
+CHANGED = "^it was changed on the way$"
+
+
+def test_what_was_sealed_comes_back() -> None:
+    ring = KeyRing({"a": ONE, "b": TWO})
+    sealed = ring.seal(b"content", ttl=60)
+    assert sealed.startswith("v1.a.")
+    assert "=" not in sealed
+    assert ring.open(sealed) == b"content"
+    assert KeyRing({"b": TWO, "a": ONE}).open(sealed) == b"content", "all keys open"
+    assert ring.seal(b"content", ttl=60) != sealed
+
+
+def test_a_seal_is_bound_to_the_name_of_its_key() -> None:
+    sealed = KeyRing({"a": ONE}).seal(b"content", ttl=60)
+    renamed = sealed.replace("v1.a.", "v1.b.")
+    with pytest.raises(BadSeal, match=CHANGED):
+        KeyRing({"b": ONE}).open(renamed)
+
+
+@pytest.mark.parametrize("token", ["", "v1", "v1.a", "v2.a.AAAA", "v1.x.AAAA", "a.v1.AAAA"])
+def test_what_is_not_ours(token: str) -> None:
+    with pytest.raises(BadSeal, match=f"{GONE}|{CHANGED}"):
+        KeyRing({"a": ONE}).open(token)
+
+
+def test_other_keys_and_changes_are_noticed() -> None:
+    sealed = KeyRing({"a": ONE}).seal(b"content", ttl=60)
+    with pytest.raises(BadSeal, match=CHANGED):
+        KeyRing({"a": TWO}).open(sealed)
+    with pytest.raises(BadSeal, match=GONE):
+        KeyRing({"b": ONE}).open(sealed)
+    flipped = sealed[:20] + ("A" if sealed[20] != "A" else "B") + sealed[21:]
+    for wrong in (flipped, sealed[:-4], sealed + "!", "v1.a.", "v1.a.AAAA"):
+        with pytest.raises(BadSeal, match=CHANGED):
+            KeyRing({"a": ONE}).open(wrong)
+
+
+@pytest.mark.parametrize(("later", "fits"), [(60, True), (60.5, False), (61, False)])
+def test_a_seal_is_good_for_some_seconds(
+    monkeypatch: pytest.MonkeyPatch, later: float, fits: bool
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(time, "time", lambda: now[0])
+    ring = KeyRing({"a": ONE})
+    sealed = ring.seal(b"content", ttl=60)
+    now[0] += later
+    if fits:
+        assert ring.open(sealed) == b"content"
+    else:
+        with pytest.raises(BadSeal, match="^it is too old$"):
+            ring.open(sealed)
+
+
+@pytest.mark.parametrize("keys", [{}, {"a": bytes(31)}, {"a": ONE, "b": bytes(33)}])
+def test_keys_have_32_bytes(keys: dict[str, bytes]) -> None:
+    with pytest.raises(ValueError, match="^a key ring needs keys of 32 bytes$"):
+        KeyRing(keys)
+
+
+def test_keys_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(KEYS_VARIABLE, raising=False)
+    own, other = KeyRing.from_environment(), KeyRing.from_environment()
+    with pytest.raises(BadSeal):
+        other.open(own.seal(b"x", ttl=60))
+    text = [base64.b64encode(key).decode() for key in (ONE, TWO)]
+    monkeypatch.setenv(KEYS_VARIABLE, f"a:{text[0]}, b:{text[1]}")
+    assert KeyRing({"a": ONE}).open(KeyRing.from_environment().seal(b"x", ttl=60)) == b"x"
+    for wrong in ("a", f":{text[0]}", f"a.b:{text[0]}", "a:!", f"a:{text[0]},b"):
+        monkeypatch.setenv(KEYS_VARIABLE, wrong)
+        with pytest.raises(ValueError, match="is a list of name:key, each key 32 bytes in base64$"):
+            KeyRing.from_environment()

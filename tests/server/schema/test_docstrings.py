@@ -1,0 +1,61 @@
+"""What a docstring says about parameters, in three styles."""
+
+import pytest
+
+from fairlead.server.schema.docstrings import parameter_texts
+
+GOOGLE = """Do it.
+
+Args:
+    a: The first
+        on two lines.
+    b (int): The second.
+
+    *rest: What is left.
+    empty:
+
+Returns:
+    x: nothing.
+"""
+NUMPY = """Do it.
+
+Parameters
+----------
+a : int
+    The first
+    on two lines.
+**b
+    The second.
+
+Returns
+-------
+c : int
+    Nothing.
+"""
+REST = """Do it.
+
+:param a: The first
+    on two lines.
+:param int b: The second.
+:param c:
+
+    not about c
+:returns: x
+"""
+
+
+@pytest.mark.parametrize(
+    ("doc", "texts"),
+    [
+        ("", {}),
+        ("Do it: now.", {}),
+        (GOOGLE, {"a": "The first on two lines.", "b": "The second.", "rest": "What is left."}),
+        (NUMPY, {"a": "The first on two lines.", "b": "The second."}),
+        (REST, {"a": "The first on two lines.", "b": "The second."}),
+        ("Arguments:\n  a: x\nb: y", {"a": "x"}),
+        ("Parameters\na : int\n    x", {}),
+        ("Parameters\n---\na\n    x", {"a": "x"}),
+    ],
+)
+def test_parameters(doc: str, texts: dict[str, str]) -> None:
+    assert parameter_texts(doc) == texts
