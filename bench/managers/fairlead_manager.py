@@ -18,7 +18,7 @@ from telling import Clock, tell
 
 from fairlead.client.server_entry import read_entry
 from fairlead.manager import load_all_mcp_configs
-from fairlead.manager.configured_servers import discover_and_load_mcp_tools
+from fairlead.manager.discover_tools import discover_and_load_mcp_tools
 from fairlead.manager.manager import MCPManager
 from fairlead.manager.supervisor import Rules
 from fairlead.manager.tools.catalog import ToolCatalog

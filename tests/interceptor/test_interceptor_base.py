@@ -21,7 +21,7 @@ from fairlead.interceptor import (
     malformed_frame_hook,
     overrides,
 )
-from fairlead.policy.actions import with_failure_policy
+from fairlead.policy.interceptor_failures import with_failure_policy
 
 HOOKS = [
     InterceptorBase.passes,

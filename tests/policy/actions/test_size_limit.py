@@ -43,7 +43,6 @@ def test_a_message_without_params_has_no_size() -> None:
         (None, True),
         (RpcError(-1, "long" * 10), True),
     ],
-    ids=str,
 )
 def test_results(outcome: Any, passes: bool) -> None:
     asked = exchange(params=PARAMS)

@@ -9,8 +9,8 @@ import pytest
 
 from fairlead.errors import ConfigError
 from fairlead.recording.tape.format import TapeInfo
-from fairlead.recording.tape.integrity import LATEST, integrity_warnings, plausible_info
-from fairlead.recording.tape.reader import TapeReader, read_page
+from fairlead.recording.tape.integrity import integrity_warnings
+from fairlead.recording.tape.reader import LATEST, TapeReader, plausible_info, read_page
 
 
 def line(seq: int, method: str = "ping") -> str:

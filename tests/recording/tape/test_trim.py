@@ -49,7 +49,6 @@ TAPE = [
         ({"method": lambda name: name == "ping", "opening": True}, [1, 2, 3, 9, 10]),
         ({"first": 99}, []),
     ],
-    ids=str,
 )
 def test_entries_are_chosen_and_answers_go_with_their_requests(
     choice: dict[str, Any], numbers: list[int]

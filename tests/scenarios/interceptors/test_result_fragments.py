@@ -144,7 +144,7 @@ async def test_parts_that_a_server_sends_through_us_are_in_the_answer_alone(
         between = (
             Relay(entry, interceptors=chain) if kind == "relay" else Gateway(interceptors=chain)
         )
-        async with between.running(), serving(between, sse_dialect="fragments") as url:
+        async with serving(between, sse_dialect="fragments") as url:
             if isinstance(between, Gateway):
                 await between.connect({"parts": entry})
                 await until(lambda: between.is_ready)

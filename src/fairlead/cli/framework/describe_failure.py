@@ -54,7 +54,7 @@ def describe_failure(
 
 def _sentence(exc: FairleadError) -> str:
     """The message without a server's last words, which are shown apart."""
-    text: str = getattr(exc, "summary", None) or str(exc)
+    text = exc.summary or str(exc)
     return safe(text[:1].upper() + text[1:])
 
 

@@ -134,7 +134,7 @@ class TapeReader:
         info = TapeInfo(name=name)
         try:
             with open(f"{self.base}{ABOUT}", "rb") as file:
-                info, wrong = _plausible_info(_info_of(file.read(MAX_ABOUT)))
+                info, wrong = plausible_info(_info_of(file.read(MAX_ABOUT)))
             if wrong:
                 self.troubles.append(f"what {name}{ABOUT} says of {', '.join(wrong)} is not true")
         except FileNotFoundError:
@@ -251,7 +251,7 @@ def _info_of(raw: bytes) -> TapeInfo:
     return msgspec.json.decode(raw, type=TapeInfo)
 
 
-def _plausible_info(info: TapeInfo) -> tuple[TapeInfo, list[str]]:
+def plausible_info(info: TapeInfo) -> tuple[TapeInfo, list[str]]:
     """What a companion file says, as far as it may be true; and what is not."""
     wrong = []
     for member in ("began", "ended"):

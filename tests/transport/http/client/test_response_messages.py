@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from msgspec import UNSET, Raw
 
+from fairlead.protocol.conversation.lifecycle_params import cancelled_id_of
 from fairlead.transport.http.client.http1.response import HttpResponse
 from fairlead.transport.http.client.response_messages import (
-    cancelled_id,
     cancelled_notification,
     failure_in,
     is_method_not_found,
@@ -28,17 +28,16 @@ from fairlead.wire import Notification, Request, encode, failure
         (Raw(b'{"requestId":[1]}'), None),
         (Raw(b"[]"), None),
     ],
-    ids=str,
 )
 def test_the_request_that_was_cancelled(params: Any, expected: int | str | None) -> None:
-    assert cancelled_id(Notification("notifications/cancelled", params)) == expected
+    assert cancelled_id_of(Notification("notifications/cancelled", params)) == expected
 
 
 @pytest.mark.parametrize("request_id", [7, "a"])
 def test_a_cancellation_names_its_request(request_id: int | str) -> None:
     made = cancelled_notification(request_id)
     assert made.method == "notifications/cancelled"
-    assert cancelled_id(made) == request_id
+    assert cancelled_id_of(made) == request_id
 
 
 @pytest.mark.parametrize(
