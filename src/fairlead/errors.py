@@ -7,7 +7,8 @@
     ├── RpcError                  the peer said no: .code .message .data
     ├── TransportError            retry or give up; .delivered says which is safe
     │   ├── ConnectFailed         nothing was sent
-    │   │   └── ServerBusy        too many connections are in use: try again later
+    │   │   ├── ServerBusy        too many connections are in use: try again later
+    │   │   └── LocalResourceError    this machine has none left: .resource
     │   ├── HttpError             .status .body .headers .retry_after .www_authenticate
     │   ├── RequestTimeout        also a TimeoutError
     │   ├── NoAnswer              also a ConnectionError: .request_id .parts
@@ -41,6 +42,7 @@ __all__ = [
     "HttpError",
     "InputNotGiven",
     "LocalProtocolError",
+    "LocalResourceError",
     "MCPClientError",
     "MCPErrorCode",
     "MCPToolError",
@@ -154,6 +156,17 @@ class ConnectFailed(TransportError):
 
 class ServerBusy(ConnectFailed):
     """All connections that may be open to a server are in use; the server itself is well."""
+
+
+class LocalResourceError(ConnectFailed):
+    """This machine ran out of something that a connection needs; the server may be well.
+
+    `resource` names it: file descriptors, memory, threads, processes, local ports, disk space.
+    """
+
+    def __init__(self, message: str, resource: str) -> None:
+        super().__init__(message, public=f"could not be reached: the gateway is out of {resource}")
+        self.resource = resource
 
 
 class HttpError(TransportError):

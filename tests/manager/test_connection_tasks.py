@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.errors import ConnectFailed, RequestTimeout, RpcError
+from fairlead.errors import ConnectFailed, LocalResourceError, RequestTimeout, RpcError
 from fairlead.manager.connection_tasks import Attending
 from fairlead.manager.supervisor import Rules, Wants
 from fairlead.transport.channel import SharedStream
@@ -43,15 +43,17 @@ class FakeClient:
         self.server: dict[str, Any] = {"capabilities": {"tools": {}}}
         self.transport = SimpleNamespace(peer=SimpleNamespace(channel=SharedStream()))
         self.healthy = True
+        self.silence = ConnectFailed("silence")
         self.failure: Exception | None = None
         self.hangs = False
         self.pings: list[float] = []
         self.listings: list[float] = []
         self._clock = clock
 
-    async def health_check(self) -> dict[str, Any]:
+    async def ping(self) -> None:
         self.pings.append(self._clock.now)
-        return {"ok": self.healthy, "error": "silence"}
+        if not self.healthy:
+            raise self.silence
 
     async def list_tools(self, *, cache: bool) -> list[Any]:
         self.listings.append(self._clock.now)
@@ -107,11 +109,22 @@ async def test_one_missed_ping_is_forgiven_when_the_next_is_answered(
     client, supervisor = FakeClient(virtual_time), FakeSupervisor()
     answers = iter([False, True] * 10)
 
-    async def every_second() -> dict[str, Any]:
+    async def every_second() -> None:
         client.pings.append(virtual_time.now)
-        return {"ok": next(answers)}
+        if not next(answers):
+            raise ConnectFailed("silence")
 
-    client.health_check = every_second  # type: ignore[method-assign]
+    client.ping = every_second  # type: ignore[method-assign]
+    await attended(client, supervisor, 500, health_interval=60)
+    assert len(client.pings) >= 7
+    assert not supervisor.lost.done()
+
+
+async def test_pings_that_this_machine_cannot_send_are_not_missed(
+    virtual_time: VirtualTime,
+) -> None:
+    client, supervisor = FakeClient(virtual_time), FakeSupervisor()
+    client.healthy, client.silence = False, LocalResourceError("no ping", "file descriptors")
     await attended(client, supervisor, 500, health_interval=60)
     assert len(client.pings) >= 7
     assert not supervisor.lost.done()

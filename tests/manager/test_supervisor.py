@@ -9,11 +9,11 @@ import pytest
 
 from fairlead import MCPClientConfig
 from fairlead.client.server_entry import MCPServerEntry, MCPStdioServerConfig
-from fairlead.errors import ConnectFailed
+from fairlead.errors import ConnectFailed, LocalResourceError
 from fairlead.manager import supervisor as module
-from fairlead.manager.start_limiter import StartLimiter
 from fairlead.manager.supervisor import Rules, Supervisor
 from fairlead.transport.backoff import Backoff
+from fairlead.upstream.start_limiter import StartLimiter
 from tests.support.virtual_time import VirtualTime
 
 
@@ -98,3 +98,27 @@ async def test_a_crash_loop_suspends_a_program_until_somebody_asks_for_it(
     )
     await one.stop()
     assert one.state == "stopped"
+
+
+async def test_a_shortage_of_this_machine_counts_against_no_server(
+    virtual_time: VirtualTime,
+) -> None:
+    tried: list[float] = []
+    one = supervisor_of([], tried, virtual_time)
+    one.generation = 0  # not even one that was never connected
+
+    async def resolve() -> MCPServerEntry:
+        tried.append(virtual_time.now)
+        raise LocalResourceError("no pipe", "file descriptors")
+
+    one._resolve = resolve
+    one.start()
+    await asyncio.wait_for(one.settled.wait(), 5)
+    with pytest.raises(ConnectFailed, match="no pipe"):
+        await one.ready()
+    await asyncio.sleep(300)
+    assert len(tried) > 8
+    assert one.state == "reconnecting"
+    assert not one._losses
+    assert one._slots.shortage.seconds >= 300
+    await one.stop()

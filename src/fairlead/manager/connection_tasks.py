@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..client import MCPClient
 from ..client.connection.listen_request import WatchedChanges
-from ..errors import ChannelClosed, ConnectFailed, FairleadError, RequestTimeout
+from ..errors import (
+    ChannelClosed,
+    ConnectFailed,
+    FairleadError,
+    LocalResourceError,
+    RequestTimeout,
+)
 from ..limits import RELISTING
 
 if TYPE_CHECKING:
@@ -176,12 +182,18 @@ class Attending:
             if supervisor.busy:  # it may do one thing at a time, and calls have limits of their own
                 missed, checked = 0, time.monotonic()
                 continue
-            health = await self._client.health_check()
+            error: BaseException | None = None
+            try:
+                await self._client.ping()
+            except (FairleadError, OSError) as exc:
+                error = exc
             checked = time.monotonic()
-            missed = 0 if health["ok"] or supervisor.busy else missed + 1
+            if error is None or supervisor.busy or isinstance(error, LocalResourceError):
+                missed = 0
+                continue
+            missed += 1
             if missed >= MAX_MISSED_PINGS:
-                why = f"it does not answer: {health.get('error')}"
-                supervisor.lose(self._client, ConnectFailed(why))
+                supervisor.lose(self._client, ConnectFailed(f"it does not answer: {error}"))
                 return
 
     def _watch_session(self) -> None:

@@ -13,13 +13,13 @@ from ..client.callbacks import Callbacks
 from ..client.connection.era_cache import known_eras
 from ..client.server_entry import MCPServerEntry
 from ..errors import ConfigError
+from ..upstream.start_limiter import StartLimiter
 from .config_watch import Reloader, snapshot_reader
 from .configured_servers import connect_configured
 from .era_store import CachedEraStore
 from .open_connection import MCPServerConnection, Source
 from .resources_prompts import ResourcesAndPrompts
 from .server_spec import ConnectReport, ServerSpec, Startup, read_spec
-from .start_limiter import StartLimiter
 from .startup_gate import StartupGate
 from .status_events import Listeners, NotificationListener, StatusListener, ToolsListener
 from .supervisor import END_LIMIT, Rules, Supervisor

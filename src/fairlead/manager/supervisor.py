@@ -25,15 +25,16 @@ from ..errors import (
     ConnectFailed,
     FairleadError,
     HttpError,
+    LocalResourceError,
     RequestTimeout,
     RetriesExhausted,
 )
 from ..protocol.public_reason import public_reason
 from ..transport.backoff import Backoff
 from ..upstream.liveness import LivenessProbe
+from ..upstream.start_limiter import StartLimiter
 from .connection_tasks import Attending
 from .open_connection import connect_timeout_error, open_client
-from .start_limiter import StartLimiter
 
 __all__ = ["END_LIMIT", "Rules", "State", "Supervisor", "Wants"]
 
@@ -323,7 +324,12 @@ class Supervisor:
                 await self._connect()
             except Exception as exc:
                 log.warning("%s: %s", self.name, exc)
-                if not self._comes_back(exc):
+                if (shortage := _shortage(exc)) is not None:
+                    self._slots.shortage.report(shortage)
+                    self._become("reconnecting", exc)
+                    self.settled.set()
+                    self._settle()
+                elif not self._comes_back(exc):
                     self._rest("failed", exc)
                 elif self._is_process and self._crashes():
                     self._give_up(exc)
@@ -431,7 +437,9 @@ class Supervisor:
             await asyncio.wait((opening,), timeout=self.timeout or None)
             if opening.done():
                 self.latency = time.monotonic() - began
-                return opening.result()
+                client = opening.result()
+                self._slots.shortage.clear()
+                return client
             raise connect_timeout_error(self.name, self.timeout)
         except BaseException:
             self._follow_to_its_end(asyncio.get_running_loop().create_task(_undo(opening)))
@@ -452,6 +460,9 @@ class Supervisor:
         """A connection is gone, or is given up. Calls may hear of it before its owner does."""
         if self.client is not client or self._lost:
             return
+        if client.connected and (shortage := _shortage(why)) is not None:
+            self._slots.shortage.report(shortage)
+            return  # the connection is as good as before
         self._lost = True
         self.error = why
         if self.state == "connected":
@@ -571,6 +582,12 @@ class Supervisor:
         failure = ConnectFailed(f'server "{self.name}" is not connected: {reason}')
         failure.__cause__ = self.error
         return failure
+
+
+def _shortage(error: BaseException | None) -> LocalResourceError | None:
+    """Return the shortage of this machine that an error reports, if it does."""
+    cause = error.__cause__ if isinstance(error, RetriesExhausted) else error
+    return cause if isinstance(cause, LocalResourceError) else None
 
 
 async def _undo(opening: "asyncio.Task[MCPClient]") -> None:

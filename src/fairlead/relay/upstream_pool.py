@@ -17,7 +17,15 @@ import msgspec
 from msgspec import Raw
 
 from ..client.connection.handshake import HandshakeOptions, open_conversation
-from ..errors import ChannelClosed, ConnectFailed, FairleadError, HttpError, RpcError, ServerBusy
+from ..errors import (
+    ChannelClosed,
+    ConnectFailed,
+    FairleadError,
+    HttpError,
+    LocalResourceError,
+    RpcError,
+    ServerBusy,
+)
 from ..interceptor import Interceptor
 from ..limits import CONNECTIONS_PER_CLIENT
 from ..protocol.caller import Caller
@@ -516,7 +524,9 @@ class Upstream:
                 error = ConnectFailed(f"{self.name} {why}", public=why)
             if isinstance(error, ChannelClosed) and error.exit_code is not None:
                 error.public = f"{public_reason(error)} during start-up"
-            if not isinstance(error, asyncio.CancelledError | RpcError | HttpError):
+            if not isinstance(
+                error, asyncio.CancelledError | RpcError | HttpError | LocalResourceError
+            ):
                 self._failed(error, principal)
             if error is exc:
                 raise  # with its cause, which `public_reason` may need

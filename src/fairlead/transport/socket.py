@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-from ..errors import ConnectFailed
 from ..protocol.envelope import TransportContext
 from ..wire import MAX_MESSAGE
 from .line_channel import LineChannel, SocketProtocol
+from .local_resources import connect_error
 
 __all__ = ["connect_tcp", "connect_unix"]
 
@@ -52,7 +52,7 @@ async def _connect(
             await connect(lambda: _Socket(channel))
     except OSError as exc:
         why = str(exc) or f"no connection within {CONNECT_TIMEOUT:g} s"
-        raise ConnectFailed(f"Could not connect to {place}: {why}") from exc
+        raise connect_error(f"Could not connect to {place}: {why}", exc) from exc
     return channel
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ...errors import HttpError, ServerBusy, TransportError
+from ...errors import HttpError, LocalResourceError, ServerBusy, TransportError
 from ...interceptor import Interceptor
 from ...interceptor.circuit_breaker import CircuitBreaker
 from ...manager import MCPManager
@@ -57,4 +57,6 @@ def _is_failure(exc: BaseException) -> bool:
     """Return True for errors that count against a server: not for its refusals or a slow start."""
     if isinstance(exc, HttpError) and exc.status in _REJECTED:
         return False
-    return isinstance(exc, TransportError) and not isinstance(exc, StillStarting | ServerBusy)
+    return isinstance(exc, TransportError) and not isinstance(
+        exc, StillStarting | ServerBusy | LocalResourceError
+    )

@@ -25,6 +25,7 @@ from ...redaction.redact_text import redact
 from ...wire import MAX_MESSAGE
 from ..channel import Deliver
 from ..line_channel import LineChannel, ReadPipeProtocol, WritePipeProtocol
+from ..local_resources import connect_error
 from . import orphan_reaper as reaper
 from .own_stdio import widen_pipe
 from .pipes import connect_reading, connect_writing, descriptor_of, detach_descriptor
@@ -489,7 +490,9 @@ def _not_started(
     elif isinstance(exc, PermissionError):
         why = f"{command[0]!r} may not be executed"
         public = "its program may not be executed"
-    return ConnectFailed(
+    return connect_error(
         f"Could not start `{shlex.join(command)}`: {why}",
+        exc,
         public=f"could not be started: {public}" if public else "could not be started",
+        spawning=True,
     )

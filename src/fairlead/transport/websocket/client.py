@@ -21,6 +21,7 @@ from websockets.typing import Subprotocol
 from ...errors import ConfigError, ConnectFailed, HttpError
 from ...protocol.envelope import TransportContext
 from ...wire import MAX_MESSAGE
+from ..local_resources import connect_error
 from .channel import LINGER, SUBPROTOCOL, WebSocketChannel, WebSocketClosed
 from .client_channel import WebSocketClientChannel
 from .toolcall_dialect import ToolCallClientChannel
@@ -150,7 +151,7 @@ def _translate(exc: Exception, shown: str, seconds: float) -> NoReturn:
     if isinstance(exc, InvalidHandshake):
         raise ConnectFailed(f"{shown} is no WebSocket server: {exc}") from exc
     if isinstance(exc, OSError | WebSocketException | ImportError | ValueError):
-        raise ConnectFailed(f"Could not connect to {shown}: {exc}") from exc
+        raise connect_error(f"Could not connect to {shown}: {exc}", exc) from exc
     raise exc
 
 

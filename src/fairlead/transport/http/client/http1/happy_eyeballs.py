@@ -4,6 +4,7 @@ uvloop's `create_connection` tries one address after the other and would wait fo
 """
 
 import asyncio
+import errno
 import socket
 from itertools import chain, zip_longest
 from typing import Any, TypeAlias
@@ -45,6 +46,12 @@ async def _connect(address: _Found) -> socket.socket:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         await asyncio.get_running_loop().sock_connect(made, where)
+    except OSError as exc:
+        made.close()
+        if exc.errno == errno.EADDRNOTAVAIL and family == socket.AF_INET6:
+            # Not a shortage of ports: this machine has no IPv6.
+            raise OSError(errno.EHOSTUNREACH, "IPv6 is not available here") from exc
+        raise
     except BaseException:
         made.close()
         raise

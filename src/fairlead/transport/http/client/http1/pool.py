@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from .....errors import ChannelClosed, ConnectFailed
+from ....local_resources import connect_error
 from .connection import Http1Connection
 from .happy_eyeballs import connect_host, connect_unix_socket
 from .proxy import Proxy, refusal
@@ -144,9 +145,9 @@ class ConnectionPool:
                 line = await self._connect()
         except TimeoutError as exc:
             why = f"no connection within {self._connect_timeout:g} s"
-            raise self._unreachable(why) from exc
-        except (OSError, ssl.CertificateError, UnicodeError) as exc:
-            raise self._unreachable(str(exc) or type(exc).__name__) from exc
+            raise self._unreachable(why, exc) from exc
+        except (OSError, RuntimeError, ssl.CertificateError, UnicodeError) as exc:
+            raise self._unreachable(str(exc) or type(exc).__name__, exc) from exc
         if line.usable:  # else it has been lost already, and will say so
             self._lines.add(line)
         if self._closed:
@@ -158,9 +159,9 @@ class ConnectionPool:
         if self._closed:
             raise ChannelClosed(delivered=False)
 
-    def _unreachable(self, why: str) -> ConnectFailed:
+    def _unreachable(self, why: str, cause: Exception | None = None) -> ConnectFailed:
         through = "" if self._proxy is None else f" through the proxy {self._proxy.name}"
-        return ConnectFailed(f"Could not connect to {self._host}{through}: {why}")
+        return connect_error(f"Could not connect to {self._host}{through}: {why}", cause)
 
     async def _connect(self) -> Http1Connection:
         path, proxy = self._address.socket, self._proxy

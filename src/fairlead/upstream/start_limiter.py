@@ -5,6 +5,8 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from .local_shortage import LocalShortage
+
 __all__ = ["StartLimiter"]
 
 PATIENCE = 2.0  # seconds after which a start that says nothing no longer holds others up
@@ -18,10 +20,12 @@ class StartLimiter:
 
     def __init__(self, count: int | None = None) -> None:
         self._free = asyncio.Semaphore(count or 2 * (os.cpu_count() or 1))
+        self.shortage = LocalShortage()  # while it lasts, nothing is started
 
     @asynccontextmanager
     async def starting(self) -> AsyncIterator[None]:
         """Around a start; the block ends with the first answer."""
+        await self.shortage.wait()
         await self._free.acquire()
         held = True
 

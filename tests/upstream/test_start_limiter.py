@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.manager import start_limiter as slots
 from fairlead.manager.manager import MCPManager
-from fairlead.manager.start_limiter import StartLimiter
+from fairlead.upstream import start_limiter as slots
+from fairlead.upstream.start_limiter import StartLimiter
 from tests.support.managed_servers import entry
 from tests.support.virtual_time import VirtualTime
 
