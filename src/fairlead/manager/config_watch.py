@@ -62,10 +62,8 @@ def snapshot_reader(
 
     def read() -> ConfigSnapshot:
         found = load_configured(cwd, **options)
-        # An empty file is how the writing of a new one begins.
-        empty = [path for path, (_, size, _) in file_stamps(found.files).items() if size == 0]
         wanted = configured_servers(found, trust=trust, inputs=inputs)
-        return ConfigSnapshot(wanted, found.looked_for, frozenset([*found.unreadable, *empty]))
+        return ConfigSnapshot(wanted, found.looked_for, frozenset(found.unreadable))
 
     return read
 

@@ -4,25 +4,22 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import structs
 
 from ..config.server_filters import ServerFilter
 from ..config.trust import Trust
 from .configured_servers import connect_configured
 from .manager import MCPManager
-from .tools.tool import MCPTool
+from .server_spec import ConnectReport
 from .tools.tool_cache import MCPToolCache
 
 __all__ = ["Discovered", "discover_and_load_mcp_tools", "discover_mcp_servers"]
 
 
-class Discovered(Struct, frozen=True, kw_only=True):
+class Discovered(ConnectReport, frozen=True, kw_only=True):
     """The result of discovery. The manager is yours: close it when you are done."""
 
     manager: MCPManager
-    tools: list[MCPTool]
-    errors: list[dict[str, str]]  # {path, error}
-    connected_servers: list[str]
     exa_api_keys: list[str]
 
     def __repr__(self) -> str:  # keys do not belong into logs
@@ -59,13 +56,7 @@ async def discover_and_load_mcp_tools(
         inputs=inputs,
         loading=loading,
     )
-    return Discovered(
-        manager=manager,
-        tools=report.tools,
-        errors=report.errors,
-        connected_servers=report.connected_servers,
-        exa_api_keys=exa_api_keys,
-    )
+    return Discovered(**structs.asdict(report), manager=manager, exa_api_keys=exa_api_keys)
 
 
 async def discover_mcp_servers(

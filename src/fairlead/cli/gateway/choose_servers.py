@@ -111,8 +111,7 @@ def discovered_servers(
         left_out=left_out,
         problems=[visible(str(problem)) for problem in found.warnings],
         files=[*found.looked_for, str(trust.path)],
-        # An empty file is how the writing of a new one begins.
-        broken=frozenset([*found.unreadable, *(f for f in found.files if _is_empty(f))]),
+        broken=frozenset(found.unreadable),
         demo=or_demo and not ready,
     )
 
@@ -166,10 +165,3 @@ def _is_here(host: str) -> bool:
     except ValueError:
         return host == "localhost"
     return address.is_loopback or address.is_unspecified
-
-
-def _is_empty(path: str) -> bool:
-    try:
-        return os.stat(path).st_size == 0
-    except OSError:
-        return False

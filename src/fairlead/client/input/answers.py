@@ -11,7 +11,7 @@ from os import PathLike
 from typing import Any, Literal, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from ...errors import RpcError
 from ...wire.error_codes import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
@@ -30,7 +30,7 @@ __all__ = [
 RootLike: TypeAlias = "str | PathLike[str] | Mapping[str, Any]"
 
 
-class Question(Struct, frozen=True, kw_only=True):
+class Question(Struct, frozen=True, kw_only=True, rename="camel"):
     """What a server wants to know from the user.
 
     A form has a `schema`: a flat JSON Schema of the wanted content. A page has a `url`: show it in
@@ -39,7 +39,7 @@ class Question(Struct, frozen=True, kw_only=True):
 
     message: str
     mode: Literal["form", "url"] = "form"
-    schema: dict[str, Any] | None = None
+    schema: dict[str, Any] | None = field(default=None, name="requestedSchema")
     url: str | None = None
     elicitation_id: str | None = None
 
@@ -50,9 +50,9 @@ class Question(Struct, frozen=True, kw_only=True):
         if not isinstance(fields, Mapping):
             return {}
         return {
-            name: field["default"]
-            for name, field in fields.items()
-            if isinstance(field, Mapping) and "default" in field
+            name: one["default"]
+            for name, one in fields.items()
+            if isinstance(one, Mapping) and "default" in one
         }
 
 
@@ -164,16 +164,7 @@ _ACTIONS = ("accept", "decline", "cancel")
 
 def _question(params: dict[str, Any]) -> Question:
     try:
-        return msgspec.convert(
-            {
-                "message": params.get("message"),
-                "mode": params.get("mode") or "form",
-                "schema": params.get("requestedSchema"),
-                "url": params.get("url"),
-                "elicitation_id": params.get("elicitationId"),
-            },
-            Question,
-        )
+        return msgspec.convert({**params, "mode": params.get("mode") or "form"}, Question)
     except msgspec.ValidationError as exc:
         raise RpcError(INVALID_PARAMS, f"The question cannot be read: {exc}") from exc
 

@@ -112,6 +112,8 @@ class ConfigReader:
             if content is None:
                 return None
             self.read.append(path)
+            if not content:  # which is how the writing of a new one begins
+                self.unreadable.append(path)
             return parse(path, content, strict=False)
         except ConfigError as exc:
             self.unreadable.append(path)
