@@ -18,27 +18,28 @@ def export(entry: MCPServerEntry, host: str, *, name: str = "server") -> str:
     Raises:
         ConfigError: if the program is not known, or has no word for this kind of server.
     """
-    writer = EXPORTS.get(host)
-    if writer is None:
-        raise ConfigError(f"unknown program {host!r}; known are {', '.join(sorted(EXPORTS))}")
-    return writer(name, entry)
+    return export_all({name: entry}, host)
 
 
 def export_all(entries: Mapping[str, MCPServerEntry], host: str) -> str:
     """The same for several servers, as one text. Raises as `export` does."""
-    texts = [export(entry, host, name=name) for name, entry in entries.items()]
+    if host not in EXPORTS:
+        raise ConfigError(f"unknown program {host!r}; known are {', '.join(sorted(EXPORTS))}")
+    for entry in entries.values():
+        if entry.type == "ws" and host in _NO_WEBSOCKET:
+            raise ConfigError(f"{_NO_WEBSOCKET[host]} has no servers over WebSocket")
     if host == "codex":
-        return "\n".join(texts)
+        return "\n".join(_codex(name, entry) for name, entry in entries.items())
     if host == "goose":
-        return "".join([*texts[:1], *(text.partition("\n")[2] for text in texts[1:])])
-    merged: dict[str, Any] = {}
-    for text in texts:
-        for key, servers in json.loads(text).items():
-            merged.setdefault(key, {}).update(servers)
-    return json_text(merged, indent=2) + "\n"
+        return "".join(["extensions:\n", *(_goose(name, entry) for name, entry in entries.items())])
+    key, fields = _JSON[host]
+    return (
+        json_text({key: {name: fields(entry) for name, entry in entries.items()}}, indent=2) + "\n"
+    )
 
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-[^{}]*)?\}")
+_ENV = "${{env:{}}}"  # how Cursor, VS Code and Windsurf write a variable
 
 
 def _plain(entry: MCPServerEntry, template: str = "${{{}}}") -> dict[str, Any]:
@@ -60,44 +61,30 @@ def _plain(entry: MCPServerEntry, template: str = "${{{}}}") -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value or key in ("command", "url")}
 
 
-def _json(key: str, name: str, fields: dict[str, Any]) -> str:
-    return json_text({key: {name: fields}}, indent=2) + "\n"
+def _claude(entry: MCPServerEntry) -> dict[str, Any]:
+    return {"type": entry.type, **_plain(entry)}
 
 
-def _no_websocket(entry: MCPServerEntry, program: str) -> None:
-    if entry.type == "ws":
-        raise ConfigError(f"{program} has no servers over WebSocket")
-
-
-def _claude(name: str, entry: MCPServerEntry) -> str:
-    return _json("mcpServers", name, {"type": entry.type, **_plain(entry)})
-
-
-def _claude_desktop(name: str, entry: MCPServerEntry) -> str:
+def _claude_desktop(entry: MCPServerEntry) -> dict[str, Any]:
     if not isinstance(entry, MCPStdioServerConfig):
         raise ConfigError("Claude Desktop reaches remote servers as connectors, not by its file")
-    return _json("mcpServers", name, _plain(entry))
+    return _plain(entry)
 
 
-def _cursor(name: str, entry: MCPServerEntry) -> str:
-    _no_websocket(entry, "Cursor")
-    return _json("mcpServers", name, _plain(entry, "${{env:{}}}"))
+def _cursor(entry: MCPServerEntry) -> dict[str, Any]:
+    return _plain(entry, _ENV)
 
 
-def _vscode(name: str, entry: MCPServerEntry) -> str:
-    _no_websocket(entry, "VS Code")
-    return _json("servers", name, {"type": entry.type, **_plain(entry, "${{env:{}}}")})
+def _vscode(entry: MCPServerEntry) -> dict[str, Any]:
+    return {"type": entry.type, **_plain(entry, _ENV)}
 
 
-def _windsurf(name: str, entry: MCPServerEntry) -> str:
-    _no_websocket(entry, "Windsurf")
-    fields = _plain(entry, "${{env:{}}}")
-    if "url" in fields:
-        fields = {"serverUrl": fields.pop("url"), **fields}
-    return _json("mcpServers", name, fields)
+def _windsurf(entry: MCPServerEntry) -> dict[str, Any]:
+    fields = _plain(entry, _ENV)
+    return {"serverUrl": fields.pop("url"), **fields} if "url" in fields else fields
 
 
-def _gemini(name: str, entry: MCPServerEntry) -> str:
+def _gemini(entry: MCPServerEntry) -> dict[str, Any]:
     fields = _plain(entry)
     if entry.type == "ws":
         fields = {"tcp": fields.pop("url"), **fields}
@@ -105,35 +92,31 @@ def _gemini(name: str, entry: MCPServerEntry) -> str:
         fields["type"] = entry.type
     if entry.timeout is not None:
         fields["timeout"] = _number(entry.timeout)
-    return _json("mcpServers", name, fields)
+    return fields
 
 
-def _zed(name: str, entry: MCPServerEntry) -> str:
-    _no_websocket(entry, "Zed")
+def _zed(entry: MCPServerEntry) -> dict[str, Any]:
     fields = _plain(entry)
     fields.pop("cwd", None)
     if entry.timeout is not None:
         fields["timeout"] = _number(entry.timeout / 1000)
-    return _json("context_servers", name, fields)
+    return fields
 
 
-def _opencode(name: str, entry: MCPServerEntry) -> str:
-    _no_websocket(entry, "opencode")
+def _opencode(entry: MCPServerEntry) -> dict[str, Any]:
     fields = _plain(entry, "{{env:{}}}")
-    if isinstance(entry, MCPStdioServerConfig):
-        shaped = {"type": "local", "command": [fields["command"], *fields.get("args", [])]}
-        if "env" in fields:
-            shaped["environment"] = fields["env"]
-        if "cwd" in fields:
-            shaped["cwd"] = fields["cwd"]
-    else:
-        shaped = {"type": "remote", **fields}
-    return _json("mcp", name, {**shaped, "enabled": True})
+    if not isinstance(entry, MCPStdioServerConfig):
+        return {"type": "remote", **fields, "enabled": True}
+    shaped = {"type": "local", "command": [fields["command"], *fields.get("args", [])]}
+    if "env" in fields:
+        shaped["environment"] = fields["env"]
+    if "cwd" in fields:
+        shaped["cwd"] = fields["cwd"]
+    return {**shaped, "enabled": True}
 
 
 def _codex(name: str, entry: MCPServerEntry) -> str:
     """TOML without variables: a value that is one variable becomes the name of it."""
-    _no_websocket(entry, "Codex")
     fields = _plain(entry)
     lines = [f"[mcp_servers.{_toml_key(name)}]"]
     tables: list[str] = []
@@ -164,7 +147,6 @@ def _codex(name: str, entry: MCPServerEntry) -> str:
 
 
 def _goose(name: str, entry: MCPServerEntry) -> str:
-    _no_websocket(entry, "Goose")
     if entry.type == "sse":
         raise ConfigError("Goose no longer reaches servers over HTTP+SSE")
     fields = _plain(entry)
@@ -181,7 +163,7 @@ def _goose(name: str, entry: MCPServerEntry) -> str:
         shaped["timeout"] = _number(entry.timeout / 1000)
     # JSON is YAML, so strings need no rules of their own.
     lines = [f"    {key}: {json.dumps(value, ensure_ascii=False)}" for key, value in shaped.items()]
-    return "\n".join(["extensions:", f"  {json.dumps(name)}:", *lines]) + "\n"
+    return "\n".join([f"  {json.dumps(name)}:", *lines]) + "\n"
 
 
 def _split(values: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -213,16 +195,25 @@ def _number(value: float) -> float | int:
     return int(value) if value == int(value) else value
 
 
-EXPORTS: dict[str, Callable[[str, MCPServerEntry], str]] = {
-    "claude-code": _claude,
-    "claude": _claude,
-    "claude-desktop": _claude_desktop,
-    "codex": _codex,
-    "cursor": _cursor,
-    "gemini": _gemini,
-    "goose": _goose,
-    "opencode": _opencode,
-    "vscode": _vscode,
-    "windsurf": _windsurf,
-    "zed": _zed,
+# The key of the map in a program's JSON file, and the fields of an entry in it.
+_JSON: dict[str, tuple[str, Callable[[MCPServerEntry], dict[str, Any]]]] = {
+    "claude-code": ("mcpServers", _claude),
+    "claude": ("mcpServers", _claude),
+    "claude-desktop": ("mcpServers", _claude_desktop),
+    "cursor": ("mcpServers", _cursor),
+    "gemini": ("mcpServers", _gemini),
+    "opencode": ("mcp", _opencode),
+    "vscode": ("servers", _vscode),
+    "windsurf": ("mcpServers", _windsurf),
+    "zed": ("context_servers", _zed),
+}
+EXPORTS = frozenset((*_JSON, "codex", "goose"))
+_NO_WEBSOCKET = {
+    "codex": "Codex",
+    "cursor": "Cursor",
+    "goose": "Goose",
+    "opencode": "opencode",
+    "vscode": "VS Code",
+    "windsurf": "Windsurf",
+    "zed": "Zed",
 }
